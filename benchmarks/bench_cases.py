@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.cases import CASES, PCA_CASES, SWEEPS
+from benchmarks.cases import CASES, GROWTH
 from benchmarks.contest import clock, rows
 
 pytestmark = pytest.mark.benchmark(timer=clock.read)
-BY_NAME = {case.name: case for case in (*CASES, *SWEEPS, *PCA_CASES)}
+GROWING = [case for cases in GROWTH.values() for case in cases]
+BY_NAME = {case.name: case for case in (*CASES, *GROWING)}
 
 
 @rows(CASES)
@@ -19,14 +20,7 @@ def test_case(play: Callable[..., None], case: str, contestant: str) -> None:
     play(BY_NAME[case], contestant)
 
 
-@rows(SWEEPS)
-def test_sweep(play: Callable[..., None], case: str, contestant: str) -> None:
-    """Vary sizes, dimensions, components, kernels, dtypes and data."""
-    play(BY_NAME[case], contestant)
-
-
-@pytest.mark.large
-@rows(PCA_CASES)
-def test_axes(play: Callable[..., None], case: str, contestant: str) -> None:
-    """Compare PCA with scikit-learn's routes: tall, tall and far from the origin, pictures, wide."""
+@rows(GROWING)
+def test_growth(play: Callable[..., None], case: str, contestant: str) -> None:
+    """Vary samples, components and features."""
     play(BY_NAME[case], contestant)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.contest import clock, replay
+from benchmarks.contest import clock
 from benchmarks.places import Host, timed
 from gpukpca.distributed import Cluster, ClusterRows, DaskGram
 from gpukpca.distributed.rows import group_count
@@ -101,17 +101,17 @@ def table() -> dict[tuple[int, bool], dict[str, Any]]:
 
 @pytest.mark.parametrize("contestant", CONTESTANTS)
 @pytest.mark.parametrize("case", [f"distributed-{N}"])
-def test_distributed_passes(benchmark: Any, case: str, contestant: str) -> None:
+def test_distributed_passes(show_other: Callable[..., None], case: str, contestant: str) -> None:
     pytest.importorskip("distributed")
     workers, cache = CONTESTANTS[contestant]
     row = table()[workers, cache]
     once, rows = pass_bytes(workers), rows_bytes(workers)
-    benchmark.group = case
-    formula = {"pass_bytes_formula": once, "first_bytes_formula": once + rows}
-    benchmark.extra_info |= formula | {key: value for key, value in row.items() if key != "seconds"}
 
     def check() -> None:
         assert row["pass_bytes"] <= 1.05 * once
         assert row["first_bytes"] <= 1.05 * (once + rows)
 
-    replay(benchmark, row["seconds"], check)
+    facts = {key: value for key, value in row.items() if key != "seconds"}
+    facts |= {"pass_bytes_formula": once, "first_bytes_formula": once + rows}
+    label = f"a pass on a Dask cluster of this machine: {N} × {D}, {DTYPE}, {B} columns"
+    show_other(case, contestant, label, row["seconds"], check, **facts)

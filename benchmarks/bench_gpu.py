@@ -18,7 +18,7 @@ CASES = {case.name: case for cases in SWEEPS.values() for case in cases}
 
 
 @pytest.fixture
-def quick_and_free_bytes(contest: Contest, card: Any, pytestconfig: pytest.Config) -> tuple[bool, int]:
+def quick_and_free_bytes(contest: Contest, pytestconfig: pytest.Config) -> tuple[bool, int]:
     """Return the two limits of sizes."""
     return pytestconfig.getoption("--quick"), contest.machine["gpu_free_bytes"]
 
@@ -50,8 +50,9 @@ def test_sweep_on_card(
 
 @pytest.mark.parametrize("contestant", NAMES)
 @pytest.mark.parametrize("case", ["ceilings"])
-def test_ceilings(benchmark: Any, card: dict[str, dict[str, Any]], case: str, contestant: str) -> None:
+def test_ceilings(benchmark: Any, request: pytest.FixtureRequest, case: str, contestant: str) -> None:
     """Show the rates of the card; measured before the first case of any run, and alone by -k ceilings."""
+    row = request.getfixturevalue("contest").ceilings[contestant]
     benchmark.group = case
-    benchmark.extra_info |= card[contestant]
-    replay(benchmark, [card[contestant]["seconds"]])
+    benchmark.extra_info |= row
+    replay(benchmark, [row["seconds"]])

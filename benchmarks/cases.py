@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 # Tolerance of gpukpca and of the peers "matched" to it: residuals relative to the largest eigenvalue.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-8}
@@ -25,7 +26,7 @@ class Case:
     task: str = "fit"  # the computation that is timed, a key of `benchmarks.contestant.TASKS`
     new: int = 0  # rows to transform
     rank: int = 500  # of the Nyström models
-    rounds: int = 3  # processes for each contestant
+    rounds: int = 2  # processes for each contestant
     repeats: int = 1  # runs in each process
     patience: float = 3600.0  # seconds of runs in a process after which no further one begins
     tol_in_eps: float = 0.0  # tolerance in units of the spacing of the dtype at 1; 0 is the usual one
@@ -43,88 +44,76 @@ class Case:
         return self.tol_in_eps * EPS[self.dtype] or TOLERANCE[self.dtype]
 
 
-ON_DEVICE = ("gpukpca on CuPy", "plain CuPy", "plain torch on CUDA", "TorchDR on CUDA")
+MATCHED = ("gpukpca", "sklearn arpack, matched")
 ITERATIVE = (
-    "gpukpca",
-    "gpukpca, little memory",
-    "sklearn arpack, matched",
-    "sklearn arpack, default",
-    "sklearn randomized, default",
-    "gpukpca on CuPy",
+    *("gpukpca", "gpukpca, little memory"),
+    *("sklearn arpack, matched", "sklearn randomized, default"),
 )
-FULL = ("gpukpca", "sklearn dense", "TorchDR", "plain NumPy", *ON_DEVICE)
-NYSTROM = ("gpukpca, Nystrom", "sklearn Nystroem + PCA")
-PAIR = ("gpukpca", "sklearn arpack, matched")
+LITTLE = ("gpukpca, little memory", "gpukpca", "sklearn arpack, matched")
+AUTO = ("gpukpca", "sklearn auto")
+FULL = ("gpukpca", "sklearn dense", "TorchDR", "plain NumPy")
+NYSTROM = ("gpukpca, Nystrom, uniform", "gpukpca, Nystrom", "sklearn Nystroem + PCA")
 KERNELS = ("rbf", "laplacian", "poly", "cosine")
-PASSES = {"nothing-cached": ("pass, nothing cached", "GEMM X Y^T"), "cached": ("pass, all cached", "GEMM K V")}
-OTHER_DATA = {"digits": (1797, 64), "usps": (7291, 256), "clusters": (5000, 20)}
+SMALL = {200: 100, 500: 50, 1000: 20, 2000: 10, 5000: 3}  # samples -> runs in a process
+
+PCA = ("gpukpca PCA", "sklearn PCA auto", "sklearnex PCA")
+TALL = ("gpukpca PCA", "sklearn PCA covariance_eigh", "sklearnex PCA")
+ALL_PCA = (*TALL, "sklearn PCA randomized", "sklearn PCA full")
+WIDE = ("gpukpca PCA", "sklearn PCA randomized", "sklearn PCA full")
+# A share of the variance beside as many components as that takes.
+SHARE = ("gpukpca PCA, 95 %", "gpukpca PCA", "sklearn PCA, 95 %")
+
+
+def axes(contestants: tuple[str, ...], data: str, n: int, d: int, **more: Any) -> Case:
+    """Return a case of PCA on the host."""
+    kind = "share" if contestants == SHARE else "pca"
+    return Case(f"{kind}-{data}-{n}x{d}", contestants, data, n, d, task="axes", **more)
+
 
 CASES = [
     Case("mnist-10000", ITERATIVE, "mnist", 10_000, 784, limit_mib=130),
     Case("gaussian-10000", ITERATIVE, "gaussian", 10_000, 50, "float64", limit_mib=387),
-    Case("small-200", ("gpukpca", "sklearn auto"), "gaussian", 200, 20, "float64", p=5, rounds=2, repeats=100),
-    Case("small-500", ("gpukpca", "sklearn auto"), "gaussian", 500, 20, "float64", p=5, rounds=2, repeats=50),
-    Case("small-2000", ("gpukpca", "sklearn auto"), "gaussian", 2000, 20, "float64", p=5, rounds=2, repeats=10),
+    *(Case(f"small-{n}", AUTO, "gaussian", n, 20, "float64", p=5, repeats=runs) for n, runs in SMALL.items()),
     Case("full-2000", FULL, "gaussian", 2000, 20, rounds=1, repeats=3),
-    Case("full-5000", FULL, "gaussian", 5000, 20, large=True),
-    Case("mnist-10000-p20", ("gpukpca", "sklearn auto"), "mnist", 10_000, 784, p=20, rounds=1, large=True),
-    Case("mnist-10000-p50", ("gpukpca", "sklearn auto"), "mnist", 10_000, 784, p=50, rounds=1, large=True),
-    Case(
-        "mnist-20000-little-memory",
-        ("gpukpca, little memory", "gpukpca", "sklearn arpack, matched", "sklearn arpack, default"),
-        *("mnist", 20_000, 784),
-        limit_mib=200,
-        most_mib=600,
-        large=True,
-    ),
-    Case(
-        "tiled-100000",
-        ("gpukpca, little memory", "gpukpca on CuPy"),
-        *("gaussian", 100_000, 20),
-        rounds=1,
-        limit_mib=1000,
-        large=True,
-    ),
-    Case("nystrom-1000000", NYSTROM, "gaussian", 1_000_000, 20, rounds=1, large=True),
-    Case(
-        "transform-100000",
-        (*PAIR, "gpukpca on CuPy"),
-        *("gaussian", 20_000, 20),
-        task="transform",
-        new=100_000,
-        large=True,
-    ),
-    *(
-        Case(f"product-20000-{kind}", names, "mnist", 20_000, 784, p=26, task="product", repeats=3, large=True)
-        for kind, names in PASSES.items()
-    ),
+    *(Case(f"kernel-{k}", MATCHED, "gaussian", 2000, 20, "float64", kernel=k, rounds=1, repeats=3) for k in KERNELS),
+    Case("mnist-10000-p20", AUTO, "mnist", 10_000, 784, p=20, rounds=1, large=True),
+    Case("mnist-20000", LITTLE, "mnist", 20_000, 784, rounds=1, limit_mib=200, most_mib=600, large=True),
+    Case("nystrom-200000", NYSTROM, "gaussian", 200_000, 20, rank=300, large=True),
+    Case("transform-50000", MATCHED, "gaussian", 20_000, 20, task="transform", new=50_000, rounds=1, large=True),
+    axes(PCA, "iris", 150, 4, dtype="float64", p=2, repeats=100),
+    axes(PCA, "digits", 1797, 64, dtype="float64", p=2, repeats=50),
+    axes(ALL_PCA, "mnist", 10_000, 784, p=50, repeats=3),
+    axes(TALL, "decaying", 200_000, 100, repeats=5),
+    axes(SHARE, "steep", 3000, 3000, p=12, rounds=1, repeats=3),
+    axes(SHARE, "steep", 5000, 1000, p=12, rounds=1, repeats=3, dtype="float64"),
+    axes(SHARE, "steep", 200_000, 100, p=12, rounds=1, repeats=5),
+    axes(SHARE, "steep", 1000, 20_000, p=12, rounds=1, repeats=3, large=True),
+    axes(SHARE, "steep", 20_000, 2000, p=12, rounds=1, repeats=3, patience=20.0, large=True),
+    axes(TALL, "decaying", 50_000, 2000, p=20, repeats=2, large=True),
+    axes(TALL, "decaying", 1_000_000, 100, repeats=3, large=True),
+    axes(TALL[:2], "offset", 1_000_000, 100, large=True),
+    axes(WIDE, "gaussian", 1000, 100_000, rounds=1, large=True),
 ]
 
-AXES = ("gpukpca PCA", "sklearn PCA covariance_eigh", "sklearn PCA randomized", "sklearn PCA full")
-PCA_CASES = [
-    Case("pca-tall", AXES[:3], "gaussian", 1_000_000, 100, task="axes"),
-    Case("pca-tall-offset", AXES[:2], "offset", 1_000_000, 100, task="axes", rounds=1),
-    Case("pca-mnist", AXES, "mnist", 10_000, 784, p=50, task="axes"),
-    Case("pca-wide", AXES[:1] + AXES[2:], "gaussian", 1000, 100_000, task="axes", rounds=1),
-]
 
-# With ten components scikit-learn's automatic choice is the dense solver.
-SCALING = [
-    Case(
-        f"scaling-{n}",
-        ("gpukpca", "sklearn arpack, matched", "sklearn auto", "plain NumPy", *NYSTROM, *ON_DEVICE),
-        *("gaussian", n, 20),
-        rounds=3 if n < 10_000 else 1,
-        large=True,
-    )
-    for n in (1000, 2000, 5000, 10_000, 20_000, 50_000)
-]
+# Samples whose kernel matrix is stored in the sweep over n: 3 GB of upper tiles in float32.
+STORED_UP_TO = 40_000
 
-SWEEPS = [
-    *SCALING,
-    *(Case(f"kernel-{k}", PAIR, "gaussian", 2000, 20, "float64", kernel=k, rounds=1, repeats=3) for k in KERNELS),
-    *(Case(f"dtype-{t}", PAIR, "gaussian", 5000, 20, t, rounds=1, repeats=3, large=True) for t in TOLERANCE),
-    *(Case(f"p-{p}", PAIR, "gaussian", 4000, 20, p=p, rounds=1, repeats=3, large=True) for p in (2, 10, 50, 200)),
-    *(Case(f"d-{d}", PAIR, "gaussian", 4000, d, rounds=1, repeats=3, large=True) for d in (2, 20, 200, 2000)),
-    *(Case(f"data-{s}", PAIR, s, n, d, rounds=1, repeats=3, large=True) for s, (n, d) in OTHER_DATA.items()),
-]
+
+def growth(axis: str, contestants: tuple[str, ...], values: tuple[int, ...], **more: Any) -> list[Case]:
+    """Return a case for each value of a field of the case; 4000 samples unless they vary. The first takes all sizes."""
+    problem = {"data": "gaussian", "n": 4000, "d": 20, "rounds": 1, "large": True} | more
+    names = {value: contestants[: None if axis != "n" or value <= STORED_UP_TO else 1] for value in values}
+    return [Case(f"growth-{axis}-{value}", names[value], **problem | {axis: value}) for value in values]
+
+
+# (name, the field of the case that varies) -> cases whose names end in that field.
+GROWTH: dict[tuple[str, str], list[Case]] = {
+    ("growth-n", "n"): growth(
+        "n",
+        ("gpukpca, nothing cached", *MATCHED),
+        (5000, 10_000, 20_000, 40_000, 80_000, 160_000),
+    ),
+    ("growth-p", "p"): growth("p", MATCHED, (2, 10, 50, 100), repeats=3),
+    ("growth-d", "d"): growth("d", MATCHED, (2, 20, 200, 2000), repeats=3),
+}

@@ -1,7 +1,8 @@
-"""Rates of a card: ``python -m benchmarks.ceilings [--quick]`` prints them as JSON.
+"""Rates of a machine: ``python -m benchmarks.ceilings [--card] [--quick]`` prints those of the host, or of the card.
 
 Rates of single operations, measured in the same record as the figures that are judged by them. Bytes are those that an
-operation must read and write, operations those of its arithmetic; GB and TFLOP are powers of ten.
+operation must read and write, operations those of its arithmetic; GB and TFLOP are powers of ten. The host computes
+with as many threads as BLAS has.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -22,10 +24,11 @@ Rows = dict[str, dict[str, Any]]
 
 # Features of the tile shapes; the library's rows have two more columns, for the norms.
 TILE_COLUMNS = tuple(sorted(d + more for d in (16, 100, 784) for more in (0, 2)))
+HOST_NAMES = ("copy", "tile copy", "exp float32", "exp float64", "sgemm", "dgemm")
 NAMES = (
-    *("copy", "sgemm", "dgemm"),
+    *HOST_NAMES,
     *(f"tile {d}" for d in TILE_COLUMNS),
-    *("tile times block", "transposed tile times block", "exp", "to device", "to host", "launch"),
+    *("tile times block", "transposed tile times block", "launch"),
 )
 # The relative error of a float32 product of random numbers is a few 1e-6 at these sizes; of one in TF32 some 1e-4.
 WITHOUT_TF32 = 5e-5
@@ -37,9 +40,9 @@ class Sizes:
     """Bytes or rows of the arrays: large beside caches, and beside the time of a launch and a wait."""
 
     copy: int = 4 * 2**30
-    transfer: int = 2**30
-    exponentials: int = 2**30
-    edge: int = 8192
+    edge: int = 8192  # of square products
+    tile: int = 8192  # edge of a tile of K
+    calls: int = 1  # on a tile without a pause
     block: int = 64
     runs: int = 7
 
@@ -47,21 +50,23 @@ class Sizes:
         """Return the same or smaller sizes, so that no measurement takes more than half of `free` bytes."""
         sizes = self
         while sizes.copy >= 2**20 and 4 * max(sizes.copy, 12 * sizes.edge**2) > free:
-            halves = {name: getattr(sizes, name) // 2 for name in ("copy", "transfer", "exponentials")}
-            sizes = replace(sizes, edge=max(256, sizes.edge // 2), **halves)
+            edges = {name: max(256, getattr(sizes, name) // 2) for name in ("edge", "tile")}
+            sizes = replace(sizes, copy=sizes.copy // 2, **edges)
         return sizes
 
 
-QUICK = Sizes(copy=2**28, transfer=2**26, exponentials=2**26, edge=2048, runs=3)
+QUICK = Sizes(copy=2**28, edge=2048, tile=2048, runs=3)
+# The tiles of the library are in a core's cache between their uses.
+HOST = Sizes(copy=2**28, edge=3072, tile=640, calls=20, runs=5)
 
 
 def measured(place: Host, sizes: Sizes) -> Rows:
-    """Return name -> {what, value, unit, seconds, spread, runs}; seconds are medians of one operation.
+    """Return name -> {what, value, unit, seconds, spread, runs}: rates of the fastest run, medians of the seconds.
 
     A failure is reported on the standard error, and the others are measured: a record may lack some.
     """
     found: Rows = {}
-    for measure in (_copy, _products, _tiles, _exponentials, _transfers, _launch):
+    for measure in (_elementwise, _products, *(_tiles, _launch) * place.on_device):
         try:
             found |= measure(place, sizes)
         except Exception as error:
@@ -78,13 +83,37 @@ def rate(ceilings: Rows, name: str) -> float:
 # -- measurements ------------------------------------------------------------------------------------------------------
 
 
-def _copy(place: Host, sizes: Sizes) -> Rows:
-    source = filled(place, sizes.copy // 4)
+def _elementwise(place: Host, sizes: Sizes) -> Rows:
+    """Measure copies in memory, copies of tiles, and exponentials of tiles, on all cores at once."""
+    tile = 4 * sizes.tile**2
+    cases = (
+        ("copy", sizes.copy // place.cores, "float32", 1),
+        ("tile copy", tile, "float32", sizes.calls),
+        ("exp float32", tile, "float32", sizes.calls),
+        ("exp float64", 2 * tile, "float64", sizes.calls),
+    )
+    found: Rows = {}
+    for name, size, dtype, calls in cases:
+        sources = [filled(place, size // np.dtype(dtype).itemsize, dtype) for _ in range(place.cores)]
+        xp = array_namespace(sources[0])
+
+        def repeated(
+            source: Any, target: Any, xp: Any = xp, calls: int = calls, is_copy: bool = "copy" in name
+        ) -> None:
+            for _ in range(calls):
+                xp.copyto(target, source) if is_copy else xp.exp(source, out=target)
+
+        runs = [partial(repeated, source, xp.empty_like(source)) for source in sources]
+        seconds = seconds_each(lambda runs=runs: place.at_once(runs), place, runs=sizes.runs)
+        what = f"{name}, {place.cores} × {size / 2**20:.3g} MiB, bytes read and written"
+        found[name] = row(what, 2 * size * place.cores * calls, "GB/s", seconds)
+    return found
+
+
+def _repeated(name: str, source: Any, target: Any, calls: int) -> None:
     xp = array_namespace(source)
-    target = xp.empty_like(source)
-    seconds = seconds_each(lambda: xp.copyto(target, source), place, runs=sizes.runs)
-    what = f"copy on the device, {sizes.copy / 2**30:.3g} GiB, bytes read and written"
-    return {"copy": row(what, 2 * sizes.copy, "GB/s", seconds)}
+    for _ in range(calls):
+        xp.copyto(target, source) if "copy" in name else xp.exp(source, out=target)
 
 
 def _products(place: Host, sizes: Sizes) -> Rows:
@@ -107,7 +136,7 @@ def _products(place: Host, sizes: Sizes) -> Rows:
 
 def _tiles(place: Host, sizes: Sizes) -> Rows:
     """Measure X Yᵀ for d features, with and without the columns of norms, and tile and tileᵀ times block."""
-    edge, b = sizes.edge, sizes.block
+    edge, b = sizes.tile, sizes.block
     T = filled(place, edge * edge).reshape(edge, edge)
     xp, found = array_namespace(T), {}
     for d in TILE_COLUMNS:
@@ -121,32 +150,6 @@ def _tiles(place: Host, sizes: Sizes) -> Rows:
     return found
 
 
-def _exponentials(place: Host, sizes: Sizes) -> Rows:
-    source = filled(place, sizes.exponentials // 4)
-    xp = array_namespace(source)
-    T = xp.empty_like(source)
-
-    def before() -> None:  # exponentials of exponentials would overflow
-        xp.copyto(T, source)
-
-    seconds = seconds_each(lambda: xp.exp(T, out=T), place, before=before, runs=sizes.runs)
-    what = f"exp in place, float32, {sizes.exponentials / 2**30:.3g} GiB, bytes read and written"
-    return {"exp": row(what, 2 * sizes.exponentials, "GB/s", seconds)}
-
-
-def _transfers(place: Host, sizes: Sizes) -> Rows:
-    host = np.random.default_rng(0).random(sizes.transfer // 4, dtype=np.float32)
-    device = place.put(host.copy())
-    back = np.zeros_like(host)  # touched, so that no page is allocated while the clock runs
-    size = f"{sizes.transfer / 2**30:.3g} GiB, pageable"
-    up = seconds_each(lambda: place.upload(device, host), place, runs=sizes.runs)
-    down = seconds_each(lambda: place.download(back, device), place, runs=sizes.runs)
-    return {
-        "to device": row(f"host to device, {size}", sizes.transfer, "GB/s", up),
-        "to host": row(f"device to host, {size}", sizes.transfer, "GB/s", down),
-    }
-
-
 def _launch(place: Host, sizes: Sizes) -> Rows:
     """Measure one operation and a wait for it: no small problem is solved in less."""
     T = filled(place, 1024)
@@ -158,9 +161,9 @@ def _launch(place: Host, sizes: Sizes) -> Rows:
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def filled(place: Host, count: int) -> Any:
-    """Return float32 numbers in (-1, 0), random: zeros can be faster than real data."""
-    piece = place.put(-np.random.default_rng(0).random(min(count, 2**22), dtype=np.float32))
+def filled(place: Host, count: int, dtype: str = "float32") -> Any:
+    """Return numbers in (-1, 0), random: zeros can be faster than real data."""
+    piece = place.put(-np.random.default_rng(0).random(min(count, 2**22)).astype(dtype))
     whole = array_namespace(piece).empty((count,), dtype=piece.dtype)
     for start in range(0, count, len(piece)):
         part = whole[start : start + len(piece)]
@@ -178,7 +181,7 @@ def product_row(place: Host, A: Any, B: Any, out: Any, what: str, sizes: Sizes) 
 def row(what: str, amount: int, unit: str, seconds: list[float]) -> dict[str, Any]:
     """Return one row of the record, with an amount of bytes or operations for each of the seconds."""
     middle = median(seconds)
-    figures = {"value": amount / middle / UNITS[unit], "seconds": middle}
+    figures = {"value": amount / min(seconds) / UNITS[unit], "seconds": middle}
     figures["spread"] = (max(seconds) - min(seconds)) / middle
     rounded = {name: float(f"{figure:.4g}") for name, figure in figures.items()}
     return {"what": what, "unit": unit, "runs": len(seconds)} | rounded
@@ -186,8 +189,12 @@ def row(what: str, amount: int, unit: str, seconds: list[float]) -> dict[str, An
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ceilings", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller arrays, fewer runs")
+    parser.add_argument("--card", action="store_true", help="of the CUDA device in place of the host")
+    parser.add_argument("--quick", action="store_true", help="of a card: smaller arrays, fewer runs")
     options = parser.parse_args()
+    if not options.card:
+        print(json.dumps(measured(Host(), HOST)))
+        return
     from gpukpca.cuda.device import probe
 
     works, reason = probe()

@@ -18,7 +18,7 @@ from benchmarks.machine import machine
 from benchmarks.report import ceiling_table, verdict_table
 from benchmarks.verdicts import Target, judged
 
-CARD_SECONDS = 180.0
+CEILING_SECONDS = 180.0
 CONTEST: pytest.StashKey[Contest] = pytest.StashKey()
 
 
@@ -26,10 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpukpca")
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
     group.addoption("--contestant-timeout", type=float, default=600.0, metavar="SECONDS", help="for one process (600)")
-    group.addoption("--memory-limit", type=float, metavar="GIB", help="address space for the timed part (no limit)")
     group.addoption("--gpu", action="store_true", help="the cases on a card, and no others")
     group.addoption("--quick", action="store_true", help="with --gpu: small sizes, whose targets are not judged")
-    group.addoption("--ceilings", type=Path, metavar="FILE", help="with --gpu: a JSON file of this card that has them")
+    group.addoption("--ceilings", type=Path, metavar="FILE", help="a record of this machine that has its rates")
+    group.addoption("--record", type=Path, metavar="FILE", help="write the record for benchmarks.report")
     group.addoption("--seconds", type=float, metavar="SECONDS", help="for all of it; cases that begin later fail")
 
 
@@ -49,23 +49,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = selected
 
 
-def pytest_benchmark_update_json(config: pytest.Config, benchmarks: Any, output_json: dict[str, Any]) -> None:
-    """Add what `benchmarks.report` reads: the machine, its ceilings, and all contestants, also those without a row."""
-    if (contest := config.stash.get(CONTEST, None)) is not None:
-        output_json |= contest.record()
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write what `benchmarks.report` reads: the machine, its rates, and all contestants, also those without a row."""
+    file, contest = session.config.getoption("--record"), session.config.stash.get(CONTEST, None)
+    if file is not None and contest is not None:
+        file.write_text(json.dumps(contest.record(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
 def contest(pytestconfig: pytest.Config) -> Contest:
-    """Return the contest of this run, which `--benchmark-json` writes."""
-    about = machine() | (described_card() if pytestconfig.getoption("--gpu") else {})
+    """Return the contest of this run, which `--record` writes; the rates of the machine are measured first of all.
+
+    With ``--ceilings`` they are read. Those that cannot be measured are missing, and verdicts that need them say so.
+    """
+    option = pytestconfig.getoption
+    about = machine() | (described_card() if option("--gpu") else {})
     print("\n" + ", ".join(f"{key} {value}" for key, value in about.items()))
-    gib, seconds = pytestconfig.getoption("--memory-limit"), pytestconfig.getoption("--seconds")
+    if option("--ceilings") is not None:
+        rates = ceilings_of(json.loads(option("--ceilings").read_text(encoding="utf-8")), about)
+    else:
+        rates = measured_ceilings(["--card"] * option("--gpu") + ["--quick"] * option("--quick"))
+    print(f"\n{ceiling_table(rates)}")
     contest = Contest(
         about,
-        pytestconfig.getoption("--contestant-timeout"),
-        None if gib is None else int(gib * 2**30),
-        float("inf") if seconds is None else time.monotonic() + seconds,
+        option("--contestant-timeout"),
+        float("inf") if option("--seconds") is None else time.monotonic() + option("--seconds"),
+        ceilings=rates,
     )
     pytestconfig.stash[CONTEST] = contest
     return contest
@@ -111,27 +120,32 @@ def play(
     return run
 
 
-# -- on a card ---------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def show_other(benchmark: Any, contest: Contest) -> Callable[..., None]:
+    """``show_other(case, contestant, label, seconds, check, **facts)``: the row of what is not one of the cases."""
+
+    def show(
+        case: str,
+        contestant: str,
+        label: str,
+        seconds: list[float],
+        check: Callable[[], Any] = lambda: None,
+        **facts: Any,
+    ) -> None:
+        contest.note(case, contestant, label, seconds, **facts)
+        benchmark.group = case
+        benchmark.extra_info |= facts
+        replay(benchmark, seconds, check)
+
+    return show
 
 
-@pytest.fixture(scope="session")
-def card(contest: Contest, pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
-    """Return the ceilings of the card: measured first of all, or read from a record of the same card.
-
-    Those that cannot be measured are missing, and verdicts that need them say so.
-    """
-    path = pytestconfig.getoption("--ceilings")
-    if path is not None:
-        contest.ceilings = ceilings_of(json.loads(path.read_text()), contest.machine["gpu"])
-    else:
-        contest.ceilings = measured_ceilings(["--quick"] * pytestconfig.getoption("--quick"))
-    print(f"\n{ceiling_table(contest.ceilings)}")
-    return contest.ceilings
+# -- the machine -------------------------------------------------------------------------------------------------------
 
 
 def described_card() -> dict[str, Any]:
     """Return what ``benchmarks.machine --card`` prints in its own process; without a card the session ends."""
-    done = run_module("benchmarks.machine", "--card", timeout=CARD_SECONDS)
+    done = run_module("benchmarks.machine", "--card", timeout=CEILING_SECONDS)
     if done.returncode:
         pytest.exit((done.stderr.splitlines() or ["benchmarks.machine --card failed."])[-1], returncode=1)
     return json.loads(done.stdout.splitlines()[-1])
@@ -140,16 +154,17 @@ def described_card() -> dict[str, Any]:
 def measured_ceilings(arguments: list[str]) -> dict[str, dict[str, Any]]:
     """Return what `benchmarks.ceilings` prints in its own process."""
     try:
-        done = run_module("benchmarks.ceilings", *arguments, timeout=CARD_SECONDS)
+        done = run_module("benchmarks.ceilings", *arguments, timeout=CEILING_SECONDS)
     except subprocess.TimeoutExpired:
-        print(f"\nthe ceilings of the card took more than {CARD_SECONDS:g} s")
+        print(f"\nthe ceilings took more than {CEILING_SECONDS:g} s")
         return {}
     print("\n" + done.stderr)
     return {} if done.returncode else json.loads(done.stdout.splitlines()[-1])
 
 
-def ceilings_of(record: dict[str, Any], gpu: str) -> dict[str, dict[str, Any]]:
-    """Return the ceilings of a record, if it is one of this card."""
-    if record["machine"].get("gpu") != gpu:
-        raise pytest.UsageError(f"--ceilings: a record of {record['machine'].get('gpu')}, and this is {gpu}.")
+def ceilings_of(record: dict[str, Any], about: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the ceilings of a record, if it is one of this card or of this host."""
+    name = "gpu" if "gpu" in about else "cpu"
+    if record["machine"].get(name) != about[name]:
+        raise pytest.UsageError(f"--ceilings: a record of {record['machine'].get(name)}, and this is {about[name]}.")
     return record["ceilings"]

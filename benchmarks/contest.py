@@ -1,4 +1,4 @@
-"""Rounds of contestants, each in a process of its own, and the record of a run."""
+"""Rounds of contestants, each in a separate process, and the record of a run."""
 
 from __future__ import annotations
 
@@ -90,12 +90,11 @@ class Contest:
 
     machine: dict[str, Any]  # see `benchmarks.machine`
     timeout: float = 600.0  # seconds for one process, from its start to its end
-    memory_limit: int | None = None  # bytes of address space for the timed computation; not on devices
     deadline: float = float("inf")  # in `time.monotonic`: no process begins after it, and none outlasts it
     # (case, contestant) -> fields of the case, seconds, median, outcome, memory, accuracy, facts and verdict
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)  # contestant that this machine does not have -> reason
-    ceilings: dict[str, Any] = field(default_factory=dict)  # see `benchmarks.ceilings`; empty without a card
+    ceilings: dict[str, Any] = field(default_factory=dict)  # see `benchmarks.ceilings`
 
     def play(self, case: Case, contestants: Sequence[str]) -> list[Entry]:
         """Play all rounds of a case; return its entries.
@@ -135,7 +134,7 @@ class Contest:
         if timeout < LEAST_SECONDS:
             answers = [{"outcome": NO_TIME} for _ in cases]
         else:
-            answers = run_alone(cases, contestant, certify, timeout, self.memory_limit)
+            answers = run_alone(cases, contestant, certify, timeout)
         for entry, answer in zip(entries, answers, strict=False):
             if answer["outcome"].startswith("skipped"):
                 self.absent[contestant] = answer["outcome"]
@@ -143,6 +142,12 @@ class Contest:
             if entry["outcome"] == "ok":
                 add(entry, answer)
         return len(answers)
+
+    def note(self, case: str, contestant: str, label: str, seconds: list[float], **facts: Any) -> None:
+        """Keep the seconds of what is not one of the cases."""
+        entry = {"case": case, "contestant": contestant, "task": "other", "label": label, "facts": facts}
+        entry |= {"seconds": seconds, "median": median(seconds), "outcome": "ok"}
+        self.entries[case, contestant] = entry | dict.fromkeys(("residual", "peak_mib", "device_mib"))
 
     def record(self) -> dict[str, Any]:
         """Return what `benchmarks.report` reads: machine, ceilings and the played entries."""
@@ -162,18 +167,13 @@ def add(entry: Entry, answer: dict[str, Any]) -> None:
 
 
 def run_alone(
-    cases: Sequence[Case],
-    contestant: str,
-    certify: bool = True,
-    timeout: float = 600.0,
-    memory_limit: int | None = None,
+    cases: Sequence[Case], contestant: str, certify: bool = True, timeout: float = 600.0
 ) -> list[dict[str, Any]]:
     """Return what `benchmarks.contestant` measured at the cases up to the first that fails, inclusive.
 
     "outcome" is "ok" or the reason of the failure; there is at least one answer.
     """
-    job = {"cases": [asdict(case) for case in cases], "contestant": contestant}
-    job |= {"certify": certify, "memory_limit": memory_limit}
+    job = {"cases": [asdict(case) for case in cases], "contestant": contestant, "certify": certify}
     try:
         done = run_module("benchmarks.contestant", timeout=timeout, input=json.dumps(job))
     except subprocess.TimeoutExpired as late:

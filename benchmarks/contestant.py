@@ -1,7 +1,7 @@
-"""One contestant at one case or several, in a process of its own.
+"""One contestant at one case or several, in a separate process.
 
 ``python -m benchmarks.contestant`` reads a job in JSON from the standard input and prints a line of JSON after each
-case. In a process of its own the peak of memory is the contestant's, and a crash or a kill is a result.
+case. In a separate process the peak of memory is the contestant's, and a crash or a kill is a result.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -47,19 +47,19 @@ class Task:
 def main() -> None:
     job = json.load(sys.stdin)
     for case in job["cases"]:
-        answer = result(Case(**case), job["contestant"], job["certify"], job["memory_limit"])
+        answer = result(Case(**case), job["contestant"], job["certify"])
         print(json.dumps(answer), flush=True)
         if answer["outcome"] != "ok":  # an error on a device can spoil all that follows in its process
             break
 
 
-def result(case: Case, contestant: str, certify: bool, memory_limit: int | None) -> dict[str, Any]:
+def result(case: Case, contestant: str, certify: bool) -> dict[str, Any]:
     """Return the answer of `measured` with its outcome, or the reason of a failure."""
     # Should memory run out, the system ends this process and not the one that keeps the record.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     try:
-        return {"outcome": "ok"} | measured(case, PEERS[contestant], certify, memory_limit)
+        return {"outcome": "ok"} | measured(case, PEERS[contestant], certify)
     except (ModuleNotFoundError, NoDevice) as reason:
         return {"outcome": f"skipped: {reason}"}
     except Exception as error:  # whatever a contestant does is a result
@@ -67,7 +67,7 @@ def result(case: Case, contestant: str, certify: bool, memory_limit: int | None)
         return {"outcome": f"{type(error).__name__}: {text[:200]}"}
 
 
-def measured(case: Case, peer: Peer, certify: bool, memory_limit: int | None) -> dict[str, Any]:
+def measured(case: Case, peer: Peer, certify: bool) -> dict[str, Any]:
     """Return the seconds of every run, memory in MiB, facts, and the accuracy of the last answer.
 
     `peak_mib` is the growth of the process during the runs, `total_mib` all of it. `device_mib` is the memory in use on
@@ -79,8 +79,7 @@ def measured(case: Case, peer: Peer, certify: bool, memory_limit: int | None) ->
     task = TASKS[case.task](peer, case, X, new)
     forget_peak()
     before = peak_mib()
-    with limited_memory(None if peer.place.on_device else memory_limit):
-        seconds, answer = timed_runs(task.run, peer.place, case.repeats, case.patience)
+    seconds, answer = timed_runs(task.run, peer.place, case.repeats, case.patience)
     total, taken = peak_mib(), peer.place.taken()
     peer.place.release()
     found = {
@@ -204,6 +203,7 @@ def warm_up_rows(peer: Peer, case: Case) -> int:
 def facts_of(model: Any) -> dict[str, Any]:
     """Return passes, multiplied columns, solver and storage of K, as far as the model has them."""
     names = {"passes": "n_passes_", "columns": "n_products_", "solver": "solver_", "device": "device_"}
+    names |= {"components": "n_components_"}
     facts = {key: getattr(model, name) for key, name in names.items() if hasattr(model, name)}
     plan = getattr(model, "plan_", None)
     if getattr(plan, "notes", ()):
@@ -247,22 +247,6 @@ def forget_peak() -> None:
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
-
-
-@contextmanager
-def limited_memory(limit: int | None) -> Iterator[None]:
-    """Limit the address space to `limit` bytes for a while: a MemoryError instead of a machine that swaps."""
-    if limit is None:
-        yield
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ def load(data: str, n: int, d: int, dtype: str) -> np.ndarray:
             X = archive["x_train"][:n].astype(dtype)
         if data == "mnist":
             X /= 255
-    elif data == "digits":
-        from sklearn.datasets import load_digits
+    elif data in BUNDLED:
+        from sklearn import datasets
 
-        X = load_digits().data[:n].astype(dtype) / 16
+        loader, unit = BUNDLED[data]
+        X = getattr(datasets, loader)().data[:n].astype(dtype) / unit
     else:
         X = GENERATORS[data](n, d).astype(dtype)
     if X.shape != (n, d):
@@ -52,10 +53,26 @@ def clusters(n: int, d: int) -> np.ndarray:
     return centers[rng.integers(12, size=n)] + rng.standard_normal((n, d))
 
 
+def decaying(n: int, d: int) -> np.ndarray:
+    """Return independent normal entries in float32, whose scales fall like k^-0.7."""
+    scales = np.arange(1.0, d + 1.0) ** -0.7
+    return np.random.default_rng(0).standard_normal((n, d), dtype=np.float32) * scales.astype(np.float32)
+
+
+def steep(n: int, d: int) -> np.ndarray:
+    """Return normal rows in float32, reflected: twelve components have 95 % of the variance."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d), dtype=np.float32) * (np.exp(-np.arange(d) / 7.8) + 1e-4).astype(np.float32)
+    mirror = rng.standard_normal(d, dtype=np.float32)
+    mirror /= np.linalg.norm(mirror)
+    return X - 2.0 * (X @ mirror)[:, None] * mirror
+
+
 def offset(n: int, d: int) -> np.ndarray:
     """Return `gaussian` far from the origin: in float32 its squares lose all digits of the variances."""
     return gaussian(n, d) + 1e4
 
 
 REAL = {"mnist": "mnist/mnist.npz", "usps": "usps/usps.npz"}
-GENERATORS = {"gaussian": gaussian, "clusters": clusters, "offset": offset}
+BUNDLED = {"digits": ("load_digits", 16), "iris": ("load_iris", 1)}
+GENERATORS = {f.__name__: f for f in (gaussian, clusters, decaying, steep, offset)}

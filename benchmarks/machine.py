@@ -1,6 +1,6 @@
 """The machine of a record: ``python -m benchmarks.machine`` prints it as JSON.
 
-With ``--card`` the card alone, or without one a sentence and exit status 1. That runs in a process of its own: a
+With ``--card`` the card alone, or without one a sentence and exit status 1. That runs in a separate process: a
 context on the device takes memory for as long as its process lives.
 """
 
@@ -17,7 +17,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "cupy", "cupy-cuda12x", "cupy-cuda13x", "torch", "torchdr")
+PACKAGES = (
+    *("numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "torch", "torchdr"),
+    *("cupy", "cupy-cuda12x", "cupy-cuda13x"),
+)
 ROOT = Path(__file__).resolve().parents[1]
 
 

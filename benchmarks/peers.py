@@ -54,10 +54,10 @@ def ours_in_little_memory(case: Case) -> Any:
     return ours(case, memory_limit=f"{case.limit_mib}MiB")
 
 
-def ours_nystrom(case: Case) -> Any:
+def ours_nystrom(case: Case, **parameters: Any) -> Any:
     from gpukpca import Nystrom
 
-    return ours(case, eigen_solver=Nystrom(min(case.rank, case.n)), tol=0)
+    return ours(case, eigen_solver=Nystrom(min(case.rank, case.n), **parameters), tol=0)
 
 
 def ours_by_blocks(case: Case) -> Any:
@@ -88,10 +88,10 @@ class NothingCached:
         return result.eigenvectors * result.eigenvalues[None, :] ** 0.5
 
 
-def ours_pca(case: Case) -> Any:
+def ours_pca(case: Case, share: float | None = None) -> Any:
     from gpukpca import PCA
 
-    return PCA(case.p, random_state=0)
+    return PCA(share or case.p, random_state=0)
 
 
 # -- scikit-learn ------------------------------------------------------------------------------------------------------
@@ -130,10 +130,16 @@ def sklearn_nystroem(case: Case) -> Any:
     return make_pipeline(features, PCA(case.p, random_state=0))
 
 
-def sklearn_pca(case: Case, svd_solver: str) -> Any:
+def sklearn_pca(case: Case, svd_solver: str = "auto", share: float | None = None) -> Any:
     from sklearn.decomposition import PCA
 
-    return PCA(case.p, svd_solver=svd_solver, random_state=0)
+    return PCA(share or case.p, svd_solver=svd_solver, random_state=0)
+
+
+def sklearnex_pca(case: Case) -> Any:
+    from sklearnex.decomposition import PCA
+
+    return PCA(case.p)
 
 
 # -- others ------------------------------------------------------------------------------------------------------------
@@ -173,7 +179,7 @@ class FullSpectrum:
         return xp.flip(vectors, axis=1)[:, : self.case.p] * self.eigenvalues_**0.5
 
 
-# -- operators for single products: the hot loop beside matrix products of its shapes ----------------------------------
+# -- operators for single products -------------------------------------------------------------------------------------
 
 
 def tiled(case: Case, **parameters: Any) -> Callable[[Any], Any]:
@@ -185,28 +191,13 @@ def tiled(case: Case, **parameters: Any) -> Callable[[Any], Any]:
     return lambda X: CenteredGram.of_kernel(RBF(gamma=case.gamma), X, **settings).base
 
 
-class DataGemm:
-    """X @ Y.T, Y a copy of X: the inner products of a whole K; a pass computes half of them, and all that follows."""
-
-    def __init__(self, X: Any) -> None:
-        self.xp = array_namespace(X)
-        self.X, self.Y = X, self.xp.asarray(X, copy=True)
-        self.out = self.xp.zeros((len(X), len(X)), dtype=X.dtype)
-
-    def __matmul__(self, V: Any) -> Any:
-        return self.xp.matmul(self.X, self.Y.T, out=self.out)
-
-
-def stored(X: Any) -> Any:
-    """Return a square matrix of the size of K."""
-    return array_namespace(X).ones((len(X), len(X)), dtype=X.dtype)
-
-
 ALL_TILES = 10**9
 PEERS = {
     "gpukpca": Peer(ours, certified=True),
     "gpukpca, little memory": Peer(ours_in_little_memory, certified=True),
+    "gpukpca, nothing cached": Peer(NothingCached, kernels=("rbf",), certified=True),
     "gpukpca, Nystrom": Peer(ours_nystrom, bounded=True),
+    "gpukpca, Nystrom, uniform": Peer(partial(ours_nystrom, landmarks="uniform"), bounded=True),
     "gpukpca on CuPy": Peer(ours, CUPY, certified=True),
     "gpukpca, NumPy in, on CUDA": Peer(partial(ours, device="cuda"), CUPY_FROM_HOST, certified=True),
     "gpukpca on CuPy, Nystrom": Peer(ours_nystrom, CUPY, bounded=True),
@@ -215,12 +206,15 @@ PEERS = {
     "gpukpca on CuPy, nothing cached": Peer(NothingCached, CUPY, kernels=("rbf",), certified=True),
     "sklearn auto": Peer(partial(sklearn_exact, eigen_solver="auto"), largest_n=10_000),
     "sklearn dense": Peer(partial(sklearn_exact, eigen_solver="dense"), largest_n=10_000),
-    "sklearn arpack, default": Peer(partial(sklearn_exact, eigen_solver="arpack"), largest_n=20_000),
     "sklearn arpack, matched": Peer(partial(sklearn_exact, eigen_solver="arpack", matched=True), largest_n=20_000),
     "sklearn randomized, default": Peer(partial(sklearn_exact, eigen_solver="randomized"), largest_n=20_000),
     "sklearn Nystroem + PCA": Peer(sklearn_nystroem),
     "gpukpca PCA": Peer(ours_pca, kernels=("rbf",), certified=True),
+    "gpukpca PCA, 95 %": Peer(partial(ours_pca, share=0.95), kernels=("rbf",), certified=True),
     "gpukpca PCA on CuPy": Peer(ours_pca, CUPY, kernels=("rbf",), certified=True),
+    "sklearn PCA auto": Peer(sklearn_pca, kernels=("rbf",)),
+    "sklearn PCA, 95 %": Peer(partial(sklearn_pca, share=0.95), kernels=("rbf",)),
+    "sklearnex PCA": Peer(sklearnex_pca, kernels=("rbf",)),
     "sklearn PCA covariance_eigh": Peer(partial(sklearn_pca, svd_solver="covariance_eigh"), kernels=("rbf",)),
     "sklearn PCA randomized": Peer(partial(sklearn_pca, svd_solver="randomized"), kernels=("rbf",)),
     "sklearn PCA full": Peer(partial(sklearn_pca, svd_solver="full"), kernels=("rbf",)),
@@ -229,10 +223,6 @@ PEERS = {
     "plain NumPy": Peer(FullSpectrum, kernels=("rbf",), largest_n=10_000),
     "plain CuPy": Peer(FullSpectrum, CUPY, kernels=("rbf",), largest_n=20_000, slow=True),
     "plain torch on CUDA": Peer(FullSpectrum, TORCH, kernels=("rbf",), largest_n=20_000, slow=True),
-    "pass, nothing cached": Peer(partial(tiled, cached_tiles=0), kernels=("rbf",), certified=True),
-    "pass, all cached": Peer(partial(tiled, cached_tiles=ALL_TILES), kernels=("rbf",), certified=True),
     "pass, nothing cached, on CuPy": Peer(partial(tiled, cached_tiles=0), CUPY, kernels=("rbf",), certified=True),
     "pass, all cached, on CuPy": Peer(partial(tiled, cached_tiles=ALL_TILES), CUPY, kernels=("rbf",), certified=True),
-    "GEMM X Y^T": Peer(lambda case: DataGemm),
-    "GEMM K V": Peer(lambda case: stored),
 }

@@ -6,7 +6,8 @@ A library is imported when its place is used: a process holds what its contestan
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,22 @@ class Host:
     def wait(self) -> None:
         """Return once the device is idle."""
 
+    @property
+    def cores(self) -> int:
+        """Return the number of threads that compute at once: those of BLAS; one call uses a whole device."""
+        import scipy.linalg  # noqa: F401  (threadpoolctl finds only those BLAS libraries that are loaded)
+        from threadpoolctl import threadpool_info
+
+        return max((one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"), default=1)
+
+    def at_once(self, runs: Sequence[Callable[[], Any]]) -> None:
+        """Run functions, each in its own thread; a single one in this thread."""
+        if len(runs) == 1:
+            runs[0]()
+            return
+        with ThreadPoolExecutor(len(runs)) as pool:
+            list(pool.map(lambda run: run(), runs))
+
     def taken(self) -> int | None:
         """Return the bytes in use on the device by all processes, the CUDA context included."""
         return None
@@ -38,20 +55,13 @@ class Host:
     def release(self) -> None:
         """Free the pools of unused memory, so that the accuracy can be computed on the same device."""
 
-    def upload(self, target: Any, source: np.ndarray) -> None:
-        """Copy a host array into an existing array of the place."""
-        np.copyto(target, source)
-
-    def download(self, target: np.ndarray, source: Any) -> None:
-        """Copy an array of the place into an existing host array."""
-        np.copyto(target, source)
-
 
 class Cupy(Host):
     """CuPy on the current CUDA device."""
 
     name = "cuda"
     on_device = True
+    cores = 1
 
     def check(self, X: np.ndarray) -> Any:
         import cupy
@@ -78,12 +88,6 @@ class Cupy(Host):
         import cupy
 
         cupy.get_default_memory_pool().free_all_blocks()
-
-    def upload(self, target: Any, source: np.ndarray) -> None:
-        target.set(source)
-
-    def download(self, target: np.ndarray, source: Any) -> None:
-        source.get(out=target)
 
 
 class CupyFromHost(Cupy):
@@ -154,24 +158,16 @@ def timed_runs(run: Callable[[], Any], place: Host, runs: int, patience: float) 
 
 
 def seconds_each(
-    run: Callable[[], Any],
-    place: Host,
-    *,
-    before: Callable[[], Any] | None = None,
-    runs: int = 7,
-    batch: float = 0.02,
-    patience: float = 4.0,
+    run: Callable[[], Any], place: Host, *, runs: int = 7, batch: float = 0.02, patience: float = 4.0
 ) -> list[float]:
     """Return the seconds of one ``run()``, measured `runs` times after two that warm up.
 
     A call shorter than `batch` seconds is repeated between two readings of the clock, so that waiting for the device
-    does not count. With `before`, which runs outside of the clock, every measurement is one call.
+    does not count.
     """
-    before_each = before or (lambda: None)
     for _ in range(2):
-        before_each()
         first, _ = timed(run, place)
-    calls = 1 if before else max(1, min(1000, int(batch / max(first, 1e-9))))
+    calls = max(1, min(1000, int(batch / max(first, 1e-9))))
 
     def batch_of_calls() -> None:
         for _ in range(calls):
@@ -179,6 +175,5 @@ def seconds_each(
 
     found: list[float] = []
     while len(found) < runs and (len(found) < 3 or sum(found) * calls < patience):
-        before_each()
         found.append(timed(batch_of_calls, place)[0] / calls)
     return found

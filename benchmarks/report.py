@@ -1,7 +1,7 @@
-"""Tables and pictures of records: ``python -m benchmarks.report [RECORD ...] [--plots FOLDER] [--page]``.
+"""Tables of records: ``python -m benchmarks.report [RECORD ...] [--pages]``.
 
-Of a record made on a card also: the card, its rates, the targets, and from which sizes on it pays; ``--page`` writes
-that between the marks in docs/gpu.md.
+``--pages`` writes them between the marks of README.md and docs/benchmarks.md, and of docs/gpu.md where the records are
+of a card; and the picture of the growth.
 """
 
 from __future__ import annotations
@@ -10,109 +10,174 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from benchmarks.cases import GROWTH
+from benchmarks.datasets import REAL
 from benchmarks.floors import floor_seconds
-from benchmarks.gpu_cases import SWEPT
+from benchmarks.gpu_cases import SWEEPS
 from benchmarks.machine import ROOT
-from benchmarks.verdicts import Entry, faster_from, medians
+from benchmarks.verdicts import Entry, faster_from, medians, share_of_floor, slope
 
+# Less memory is the noise of an allocator.
+SMALL_MIB = 10.0
 RESULTS = ROOT / "benchmarks" / "results"
-# The figures of a card stand between these lines of docs/gpu.md.
-MARKS = "<!-- figures of a card: begin -->", "<!-- figures of a card: end -->"
 # The name of the card of tests/fake_cupy.
 IMAGINARY = "Imaginary GPU"
-LIBRARIES = ("cupy", "numpy", "scipy", "scikit-learn", "torch", "torchdr")
+LIBRARIES = ("cupy", "numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "torch", "torchdr")
+SWEPT = {case.name: family for family, cases in (SWEEPS | GROWTH).items() for case in cases}
+# The cases of README's table.
+SUMMARY = (
+    *("mnist-10000", "mnist-10000-p20", "mnist-20000", "gaussian-10000", "small-500", "small-5000", "nystrom-200000"),
+    *("pca-iris-150x4", "pca-digits-1797x64", "pca-mnist-10000x784", "pca-decaying-200000x100"),
+    *("pca-decaying-50000x2000", "pca-decaying-1000000x100", "pca-gaussian-1000x100000"),
+)
+# The exponents of n that a fit should not exceed; of memory where no tile is stored.
+TIME_EXPONENT, MEMORY_EXPONENT = 2.0, 1.05
+
+Record = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
+    parser.add_argument("records", nargs="*", type=Path, help="files of ci/bench.sh --record; default: all results")
     parser.add_argument(
-        "records", nargs="*", type=Path, help="JSON files of ci/bench.sh --benchmark-json; default: all results"
+        "--pages", nargs="?", type=Path, const=ROOT, metavar="FOLDER", help="write the pages, of this folder if given"
     )
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw time and memory against n as PNG there")
-    parser.add_argument(
-        "--page",
-        nargs="?",
-        type=Path,
-        const=ROOT / "docs" / "gpu.md",
-        metavar="FILE",
-        help="write the figures of a card into a file, default docs/gpu.md",
-    )
-    parser.add_argument("--force", action="store_true", help="with --page: also figures of the imitation of a card")
+    parser.add_argument("--force", action="store_true", help="with --pages: also figures of the imitation of a card")
     options = parser.parse_args()
     records = {}
     for path in options.records or sorted(RESULTS.glob("*.json")):
         try:
-            record = json.loads(path.read_text())
+            record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            parser.error(f"{path} is no record of ci/bench.sh --benchmark-json: {error}")
+            parser.error(f"{path} is no record of ci/bench.sh --record: {error}")
         if "entries" in record:
             records[path] = record
         else:
-            print(f"{path.name}: no record of ci/bench.sh --benchmark-json", file=sys.stderr)
-    if options.page:
-        write_page(options.page, card_section(list(records.values()), options.force))
+            print(f"{path.name}: no record of ci/bench.sh --record", file=sys.stderr)
+    if options.pages:
+        write_pages(options.pages, list(records.values()), options.force)
         return
-    printed: list[Any] = []
     for path, record in records.items():
-        print(text_of(path.name, record, with_ceilings=record.get("ceilings") not in printed))
-        printed.append(record.get("ceilings"))
-        if options.plots:
-            options.plots.mkdir(parents=True, exist_ok=True)
-            for name in QUANTITIES:
-                draw(record["entries"], name, options.plots / f"{path.stem}-{name}.png")
+        print(text_of(path.name, record))
 
 
-def text_of(name: str, record: dict[str, Any], with_ceilings: bool = True) -> str:
-    """Return all tables of a record as Markdown; ceilings of an earlier record may be left out."""
-    ceilings, entries = record.get("ceilings", {}), record["entries"]
+def text_of(name: str, record: Record) -> str:
+    """Return all tables of a record as Markdown."""
+    ceilings, entries = record["ceilings"], record["entries"]
     counts = Counter(entry["case"] for entry in entries)
     # The verdict shows the whole entry of a contestant that is alone.
     others = [e for e in entries if e["case"] not in SWEPT and ("verdict" not in e or counts[e["case"]] > 1)]
     parts = [
         f"`{name}`: {where_and_when(record['machine'])}",
-        ceiling_table(ceilings) if with_ceilings else "",
+        ceiling_table(ceilings),
         verdict_table(entries),
-        contestant_table(others),
+        table(CONTESTANT_HEADER, contestant_rows(others, ceilings)),
         *(sweep_table(family, group, ceilings) for family, group in families(entries)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def where_and_when(machine: dict[str, Any]) -> str:
-    """Return the card first, where there is one; else everything that is known."""
-    if "gpu" not in machine:
-        return ", ".join(f"{key} {value}" for key, value in machine.items())
-    gib = f" ({machine['gpu_bytes'] / 2**30:.0f} GiB)" if "gpu_bytes" in machine else ""
-    runtime = machine["cuda_runtime"]  # 13010 is 13.1
+    """Return the card, where there is one, the host, the date and the versions."""
+    card = ""
+    if "gpu" in machine:
+        gib = f" ({machine['gpu_bytes'] / 2**30:.0f} GiB)" if "gpu_bytes" in machine else ""
+        runtime = machine["cuda_runtime"]  # 13010 is 13.1
+        card = f"**{machine['gpu']}**{gib}, driver {machine.get('driver') or 'unknown'}, "
+        card += f"CUDA runtime {runtime // 1000}.{runtime % 1000 // 10}; host "
     libraries = ", ".join(f"{name} {machine[name]}" for name in LIBRARIES if name in machine)
     return (
-        f"**{machine['gpu']}**{gib}, driver {machine.get('driver') or 'unknown'}, "
-        f"CUDA runtime {runtime // 1000}.{runtime % 1000 // 10}, {machine['date']}; gpukpca {machine['gpukpca']}, "
-        f"Python {machine['python']}, {libraries}; host {machine['cpu']}, {machine['cpus']} processors, "
-        f"{machine['blas_threads']} BLAS threads"
+        f"{card}{machine['cpu']}, {machine['cpus']} cores, {machine['blas_threads']} BLAS threads, {machine['date']}; "
+        f"gpukpca {machine['gpukpca']}, Python {machine['python']}, {libraries}"
     )
 
 
-# -- the page ----------------------------------------------------------------------------------------------------------
+# -- the pages ---------------------------------------------------------------------------------------------------------
 
 
-def card_section(records: list[dict[str, Any]], force: bool = False) -> str:
+def write_pages(folder: Path, records: list[Record], force: bool = False) -> None:
+    """Write the parts of the pages that these records have, and the picture of the growth."""
+    for page, texts in sections(records, force).items():
+        text = (folder / page).read_text(encoding="utf-8")
+        for name, section in texts.items():
+            text = with_section(text, name, section, page)
+        (folder / page).write_text(text, encoding="utf-8")
+    growing = [entry for record in records for entry in record["entries"] if SWEPT.get(entry["case"]) in GROWTH]
+    if growing:
+        draw_growth(growing, folder / "benchmarks" / "pictures" / "growth.png")
+
+
+def sections(records: list[Record], force: bool = False) -> dict[str, dict[str, str]]:
+    """Return page -> name of a part -> its text."""
+    card, host = ([r for r in records if ("gpu" in r["machine"]) == on_card] for on_card in (True, False))
+    pages: dict[str, dict[str, str]] = {}
+    if card:
+        pages["docs/gpu.md"] = {"a card": card_section(card, force)}
+    if host:
+        parts = {name: host_section(host, select) for name, select in PARTS.items()}
+        growing = [(*found, record["ceilings"]) for record in host for found in families(record["entries"])]
+        parts["growth"] = "\n\n".join(sweep_table(*found) for found in growing)
+        machine = "\n\n".join(dict.fromkeys(f"{where_and_when(record['machine'])}." for record in host))
+        pages["docs/benchmarks.md"] = {"machine": machine} | parts
+        pages["README.md"] = {"machine": machine, "summary": summary_table(host)}
+    if not pages:
+        sys.exit("--pages: there is no record.")
+    return pages
+
+
+PARTS: dict[str, Callable[[Entry], bool]] = {
+    "kernel PCA": lambda entry: entry["task"] in ("fit", "transform"),
+    "PCA": lambda entry: entry["task"] == "axes",
+    "others": lambda entry: entry["task"] == "other",
+}
+
+
+def host_section(records: list[Record], select: Callable[[Entry], bool]) -> str:
+    """Return the table of the selected contestants that are not in a sweep, from all records."""
+    rows: list[list[str]] = []
+    for record in records:
+        chosen = [entry for entry in record["entries"] if entry["case"] not in SWEPT and select(entry)]
+        rows += contestant_rows(chosen, record["ceilings"])
+    return table(CONTESTANT_HEADER, rows)
+
+
+def summary_table(records: list[Record]) -> str:
+    """Return the fastest peer of the cases of README's table."""
+    rows = {}
+    for record in records:
+        for case, entries in groupby(record["entries"], key=lambda entry: entry["case"]):
+            first, *others = entries
+            peers = [one for one in others if one["median"] and not one["contestant"].startswith("gpukpca")]
+            if case in SUMMARY and first["median"] and peers:
+                rows[case] = summary_row(first, min(peers, key=lambda entry: entry["median"]))
+    header = "case | ours | fastest peer | its time / ours | its memory / ours | residuals, ours and its"
+    return table(header, [rows[case] for case in SUMMARY if case in rows])
+
+
+def summary_row(ours: Entry, peer: Entry) -> list[str]:
+    """Return a row of README's table."""
+    more = f"{peer['peak_mib'] / ours['peak_mib']:.2g}" if (ours["peak_mib"] or 0.0) > SMALL_MIB else ""
+    residuals = f"{exponent(ours['residual'])}, {exponent(peer['residual'])}"
+    problem = f"{'PCA' if ours['task'] == 'axes' else 'kernel PCA'}, {label(ours)}"
+    ratio = f"{peer['median'] / ours['median']:.2g}"
+    return [problem, duration(ours["median"]), peer["contestant"], ratio, more, residuals]
+
+
+def card_section(records: list[Record], force: bool = False) -> str:
     """Return the figures of the records of one card, as Markdown.
 
     Figures of the imitation of a card are refused unless `force` is True; then the first line names them so.
     """
-    records = [record for record in records if "gpu" in record["machine"]]
     cards = {record["machine"]["gpu"] for record in records}
     if len(cards) != 1:
-        sys.exit(f"--page: the records must be of one card, and these are of {sorted(cards) or 'none'}. Name others.")
+        sys.exit(f"--pages: the records must be of one card, and these are of {sorted(cards)}. Name others.")
     if IMAGINARY in cards and not force:
-        sys.exit("--page: the records were made on the imitation of a card. Name records of a card.")
+        sys.exit("--pages: the records were made on the imitation of a card. Name records of a card.")
     ceilings = {name: row for record in records for name, row in record["ceilings"].items()}
     entries = [entry for record in records for entry in record["entries"]]
     conclusions = [f"- {family[0]}: {line}" for family, group in families(entries) for line in conclude(family, group)]
@@ -126,13 +191,19 @@ def card_section(records: list[dict[str, Any]], force: bool = False) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def write_page(file: Path, section: str) -> None:
-    """Replace the text between the marks of a file by the section."""
-    before, begin, rest = file.read_text(encoding="utf-8").partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
-    if not begin or not end:
-        sys.exit(f"--page: {file} lacks the lines {MARKS[0]} and {MARKS[1]}. Add them where the figures shall stand.")
-    file.write_text(f"{before}{begin}\n{section}\n{end}{after}", encoding="utf-8")
+def marks(name: str) -> tuple[str, str]:
+    """Return the lines between which a part of a page stands."""
+    return f"<!-- figures of {name}: begin -->", f"<!-- figures of {name}: end -->"
+
+
+def with_section(text: str, name: str, section: str, page: str) -> str:
+    """Return the text of a page with a part replaced."""
+    begin, end = marks(name)
+    before, found, rest = text.partition(f"{begin}\n")
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        sys.exit(f"--pages: {page} lacks the lines {begin} and {end}. Add them where the figures shall stand.")
+    return f"{before}{begin}\n{section or 'The records have no such case.'}\n{end}{after}"
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -147,12 +218,12 @@ def table(header: str, rows: list[list[str]]) -> str:
 
 
 def ceiling_table(ceilings: dict[str, dict[str, Any]]) -> str:
-    """Return the rates of the card."""
+    """Return the rates of the machine."""
     rows = [
         [row["what"], f"{figure(row['value'])} {row['unit']}", duration(row["seconds"]), str(row["runs"])]
         for row in ceilings.values()
     ]
-    return table("operation of the card | rate | median of one | runs", rows)
+    return table("operation | rate | median of one | runs", rows)
 
 
 def verdict_table(entries: list[Entry]) -> str:
@@ -174,28 +245,34 @@ def verdict_table(entries: list[Entry]) -> str:
     return table(header, list(rows.values()))
 
 
-def contestant_table(entries: list[Entry]) -> str:
-    """Return a row for each contestant, cases in the order they ran, ratios to the first contestant."""
+CONTESTANT_HEADER = "case | contestant | time / first | peak memory, growth | residual | share of the floor"
+
+
+def contestant_rows(entries: list[Entry], ceilings: dict[str, Any]) -> list[list[str]]:
+    """Return a row for each contestant, cases in the order they ran, ratios to the first; absent ones are left out."""
     rows = []
     for _, group in groupby(entries, key=lambda entry: entry["case"]):
         first, *others = group
-        rows.append([label(first), *contestant_row(first, first)])
-        rows += [["", *contestant_row(entry, first)] for entry in others]
-    return table("case | contestant | time / first | peak memory, growth | residual", rows)
+        others = [entry for entry in others if not entry["outcome"].startswith("skipped")]
+        rows.append([label(first), *contestant_row(first, first, ceilings)])
+        rows += [["", *contestant_row(entry, first, ceilings)] for entry in others]
+    return rows
 
 
-def contestant_row(entry: Entry, first: Entry) -> list[str]:
-    """Return name, time, memory and residual of a contestant."""
+def contestant_row(entry: Entry, first: Entry, ceilings: dict[str, Any]) -> list[str]:
+    """Return name, time, memory, residual and share of the floor of a contestant."""
     name = entry["contestant"]
+    if "little memory" in name:
+        name = name.replace("little memory", f"{entry['limit_mib']} MiB")
     if entry["outcome"] != "ok":
-        return [name, entry["outcome"], "", ""]
+        return [name, entry["outcome"], "", "", ""]
     if entry is first:
-        name, time = f"**{name}** ({entry['median']:.2g} s)", "1"
+        name, time = f"**{name}** ({duration(entry['median'])})", "1"
     else:
-        time = f"{entry['median'] / first['median']:.2g}" if first["median"] else f"{entry['median']:.2g} s"
+        time = f"{entry['median'] / first['median']:.2g}" if first["median"] else duration(entry["median"])
     where = "" if entry["device_mib"] is None else " on the device"
     peak = "" if memory(entry) is None else f"{memory(entry):.0f} MiB{where}"
-    return [name, time, peak, exponent(entry["residual"])]
+    return [name, time, peak, exponent(entry["residual"]), share_of_floor(entry, ceilings)]
 
 
 def families(entries: list[Entry]) -> list[tuple[tuple[str, str], list[Entry]]]:
@@ -214,7 +291,10 @@ def sweep_table(family: tuple[str, str], entries: list[Entry], ceilings: dict[st
     for setting in sorted({entry[axis] for entry in entries}):
         cells = {entry["contestant"]: sweep_cell(entry, ceilings) for entry in entries if entry[axis] == setting}
         rows.append([spaced(setting), *(cells.get(who, "") for who in contestants)])
-    title = f"{name}: d = {entries[0]['d']}, {entries[0]['dtype']}" if axis == "n" else f"{name}: {label(entries[0])}"
+    fixed = ", ".join(f"{field} = {entries[0][field]}" for field in ("n", "d", "p") if field != axis)
+    title = (
+        f"{name}: {label(entries[0])}" if axis in ("block", "tile_edge") else f"{name}: {fixed}, {entries[0]['dtype']}"
+    )
     made = table(" | ".join([axis.replace("_", " "), *contestants]), rows)
     return "\n".join([title, "", made, "", *conclude(family, entries)])
 
@@ -223,12 +303,15 @@ def sweep_cell(entry: Entry, ceilings: dict[str, dict[str, Any]]) -> str:
     """Return the median, passes, a solver other than the one in the name, and the share of what the card can do."""
     if entry["outcome"] != "ok":
         return entry["outcome"]
-    facts, floor = entry["facts"], floor_seconds(ceilings, entry)
+    facts, ours = entry["facts"], entry["contestant"].startswith(("gpukpca", "pass"))
+    floor = floor_seconds(ceilings, entry) if ours else None
     more = [f"{facts['passes']} passes"] if facts.get("passes", 1) > 1 else []
     if "dense" in entry["contestant"] and not is_dense(entry):
         more.append(str(facts.get("solver", "another solver")))
     if floor is not None:
         more.append(f"{floor / entry['median']:.0%}")
+    if entry["device_mib"] is None and entry["peak_mib"]:
+        more.append(f"{entry['peak_mib']:.0f} MiB")
     return duration(entry["median"]) + (f" ({', '.join(more)})" if more else "")
 
 
@@ -241,6 +324,8 @@ def conclude(family: tuple[str, str], entries: list[Entry]) -> list[str]:
     """Return the conclusions of a sweep, in sentences."""
     axis = family[1]
     first, *others = contestants = list(dict.fromkeys(entry["contestant"] for entry in entries))
+    if family in GROWTH:
+        return [f"- {who}: {growth(entries, who, axis)}." for who in contestants]
     if axis != "n":
         seconds = {who: medians(entries, who, axis) for who in contestants}
         return [f"Fastest: {who}: {min(times, key=times.__getitem__)}." for who, times in seconds.items() if times]
@@ -252,9 +337,33 @@ def conclude(family: tuple[str, str], entries: list[Entry]) -> list[str]:
     ]
 
 
+def growth(entries: list[Entry], contestant: str, axis: str) -> str:
+    """Return the exponents of time and of memory of a contestant; against n those of ours with their bounds."""
+    mine = [entry for entry in entries if entry["contestant"] == contestant and entry["outcome"] == "ok"]
+    judges = axis == "n" and contestant.startswith("gpukpca")
+    tiled = judges and all(entry["facts"].get("cached_tiles") == 0 for entry in mine)
+    found = []
+    for name, quantity, bound in (
+        ("time", "median", TIME_EXPONENT if judges else None),
+        ("memory", "peak_mib", MEMORY_EXPONENT if tiled else None),
+    ):
+        if (power := slope(mine, axis, quantity)) is not None:
+            judged = (
+                "" if bound is None else f" (at most {bound}: {'reached' if round(power, 2) <= bound else 'missed'})"
+            )
+            found.append(f"{name} {axis}^{power:.2f}{judged}")
+    return ", ".join(found)
+
+
 def label(entry: Entry) -> str:
     """Return the problem of an entry."""
-    data = f"{entry['data']} {spaced(entry['n'])} × {spaced(entry['d'])}, {entry['dtype']}, {entry['kernel']}"
+    if "label" in entry:
+        return entry["label"]
+    name = entry["data"].upper() if entry["data"] in REAL else entry["data"]
+    data = f"{name} {spaced(entry['n'])} × {spaced(entry['d'])}, {entry['dtype']}"
+    if entry["task"] == "axes":
+        return f"{data}, p = {entry['p']}"
+    data = f"{data}, {entry['kernel']}"
     if entry["task"] == "transform":
         return f"{data}: transform of {spaced(entry['new'])} points, p = {entry['p']}"
     if entry["task"] == "product":
@@ -290,37 +399,36 @@ def spaced(n: int) -> str:
     return f"{n:,}".replace(",", " ") if n >= 10_000 else str(n)
 
 
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-QUANTITIES = {
-    "time": (lambda entry: entry["median"], "time of fit (s)"),
-    "memory": (memory, "memory (MiB): growth in fit, or on the device"),
-}
+# -- the picture -------------------------------------------------------------------------------------------------------
 
 
-def draw(entries: list[Entry], name: str, path: Path) -> None:
-    """Draw a quantity against n for every contestant of the scaling cases, with the slope of its line; log-log."""
+def draw_growth(entries: list[Entry], path: Path) -> None:
+    """Draw time and memory of the growing cases against what grows, a row of panels for each; log-log."""
     from matplotlib.figure import Figure
 
-    entries = [entry for entry in entries if entry["case"].startswith("scaling-")]
-    if not entries:
-        return
-    quantity, text = QUANTITIES[name]
-    points: dict[str, list[tuple[int, float]]] = {}
-    for entry in entries:
-        if entry["outcome"] == "ok" and (value := quantity(entry)):  # 0 has no logarithm
-            points.setdefault(entry["contestant"], []).append((entry["n"], value))
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots()
-    for contestant, pairs in points.items():
-        n, values = np.array(sorted(pairs)).T
-        slope = f"n^{np.polyfit(np.log(n), np.log(values), 1)[0]:.1f}" if len(n) > 1 else "one size"
-        axes.loglog(n, values, marker="o", label=f"{contestant}, {slope}")
-    title = "{data} data, d = {d}, {dtype}, {kernel} kernel, p = {p}".format(**entries[0])
-    axes.set(xlabel="samples n", ylabel=text, title=title)
-    axes.grid(which="both", alpha=0.3)
-    figure.legend(loc="outside right upper")  # beside the axes, where it hides no point
-    figure.savefig(path, dpi=150)
+    grown = families(entries)
+    figure = Figure(figsize=(10, 3.3 * len(grown)), layout="constrained")
+    panels = figure.subplots(len(grown), 2, squeeze=False)
+    for ((_, axis), group), pair in zip(grown, panels, strict=True):
+        for panel, (quantity, text) in zip(pair, QUANTITIES.items(), strict=True):
+            for who in dict.fromkeys(entry["contestant"] for entry in group):
+                mine = [e for e in group if e["contestant"] == who and e["outcome"] == "ok" and e[quantity]]
+                if mine:
+                    points = sorted((entry[axis], entry[quantity]) for entry in mine)
+                    name = who if (power := slope(mine, axis, quantity)) is None else f"{who}, {axis}^{power:.1f}"
+                    panel.loglog(*zip(*points, strict=True), marker="o", label=name)
+            ticks = sorted({entry[axis] for entry in group})
+            panel.set(xlabel=axis, ylabel=text)
+            panel.set_xticks(ticks, [spaced(tick) for tick in ticks])
+            panel.set_xticks([], minor=True)
+            panel.grid(which="both", alpha=0.3)
+            if panel.lines:
+                panel.legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+QUANTITIES = {"median": "time of fit (s)", "peak_mib": "growth of memory in fit (MiB)"}
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from benchmarks.accuracy import SCORE_TOLERANCE, VALUE_TOLERANCE_IN_EPS
 from benchmarks.cases import Case
 from benchmarks.floors import Ceilings, calls_seconds, floor_seconds
@@ -41,7 +43,7 @@ def judged(target: Target, planned_n: int, case: Case, entries: list[Entry], cei
         "reached": None,
         "floor_s": floor,
         "share": None if floor is None or not first["median"] else floor / first["median"],
-        "note": "" if ceilings else "the card's ceilings were not measured",
+        "note": "" if ceilings else "the rates of the machine were not measured",
     }
     if first["outcome"] == "ok":
         found |= target.judge(case, first, others, ceilings)
@@ -157,6 +159,33 @@ def agrees(case: Case, entry: Entry) -> bool:
 def bounds_hold(entry: Entry) -> bool:
     """Return whether the certificate of an approximation bounds the Rayleigh quotients, where they were computed."""
     return max(entry.get("below_bound", 0.0), entry.get("above_bound", 0.0)) <= BOUND_SLACK
+
+
+# -- shares of the floor -----------------------------------------------------------------------------------------------
+
+
+def share_of_floor(entry: Entry, ceilings: Ceilings) -> str:
+    """Return the share of the floor of an entry of ours, and whether it reaches its target, as text."""
+    floor = floor_seconds(ceilings, entry) if entry["contestant"].startswith("gpukpca") else None
+    if floor is None or not entry["median"]:
+        return ""
+    share, target = floor / entry["median"], target_share(entry)
+    judged = "" if target is None else f" ({100 * target:.0f} % {'reached' if share >= target else 'missed'})"
+    return (f"{100 * share:.0f} %" if share >= 0.01 else "< 1 %") + judged
+
+
+def target_share(entry: Entry) -> float | None:
+    """Return the share of the floor to reach on a host: of a large stored kernel matrix, and of tall data."""
+    facts, on_card = entry["facts"], entry["device_mib"] is not None
+    if not on_card and entry["task"] == "fit" and entry["n"] >= 10_000 and facts.get("tiles"):
+        return 0.75 if facts["cached_tiles"] == facts["tiles"] else None
+    return 0.7 if not on_card and entry["task"] == "axes" and entry["n"] >= 50_000 else None
+
+
+def slope(entries: Iterable[Entry], axis: str, quantity: str) -> float | None:
+    """Return the slope of the logarithm of a quantity against that of the axis; None with less than two points."""
+    points = [(entry[axis], entry[quantity]) for entry in entries if entry["outcome"] == "ok" and entry[quantity]]
+    return float(np.polyfit(*np.log(np.transpose(points)), 1)[0]) if len(points) > 1 else None
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ with_log() {
 bench() {
     local seconds="$1" record="$out/$2.json" which="$3" known=() status
     [ ! -s "$out/ceilings.json" ] || [ "$2" = ceilings ] || known=(--ceilings "$out/ceilings.json")
-    with_log "$seconds" bash ci/bench.sh --gpu "${quick[@]}" "${known[@]}" --benchmark-json "$record" \
+    with_log "$seconds" bash ci/bench.sh --gpu "${quick[@]}" "${known[@]}" --record "$record" \
         --seconds "$((seconds - 15))" -k "$which" --tb=line
     status=$?
     ! grep -qs '"outcome": "not run: no time left"' "$record" || status=124

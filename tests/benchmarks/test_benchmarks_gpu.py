@@ -32,7 +32,7 @@ from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.solve import DENSE_UP_TO_GPU, choose_solver
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ceilings.Sizes(copy=2**16, transfer=2**16, exponentials=2**16, edge=64, block=8, runs=3)
+TINY = ceilings.Sizes(copy=2**16, edge=64, tile=64, block=8, runs=3)
 CARD = {"gpu": "Stand-in", "gpu_bytes": 2**30, "driver": None, "cuda_driver": 13000, "cuda_runtime": 13010}
 ABOUT = {"date": "today", "gpukpca": "0", "python": "3", "cpu": "a host", "cpus": 1, "blas_threads": 1} | CARD
 # A card with round rates: 50 TFLOP/s, 4 TB/s.
@@ -59,7 +59,7 @@ class NumpyDevice(Host):
 
 @pytest.fixture(scope="module")
 def rates() -> dict[str, dict[str, Any]]:
-    return ceilings.measured(Host(), TINY)
+    return ceilings.measured(NumpyDevice(), TINY)
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def numpy_device(here: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_here(cases: Sequence[Case], name: str, certify: bool = True, *_: Any) -> list[dict[str, Any]]:
     """Stand in for `benchmarks.contest.run_alone` without another process; through JSON, as there."""
-    if name == "TorchDR on CUDA":  # imports PyTorch, with warnings of its own
+    if name == "TorchDR on CUDA":  # imports PyTorch, which warns
         return [{"outcome": f"skipped: {name}"}]
-    found = [{"outcome": "ok"} | contestant.measured(case, peers.PEERS[name], certify, None) for case in cases]
+    found = [{"outcome": "ok"} | contestant.measured(case, peers.PEERS[name], certify) for case in cases]
     return json.loads(json.dumps(found))
 
 
@@ -286,7 +286,7 @@ def test_ceilings_on_cupy(cuda: Any) -> None:
 
 
 def test_products_in_tf32_are_detected(capsys: pytest.CaptureFixture[str]) -> None:
-    class Rounded(Host):
+    class Rounded(NumpyDevice):
         def put(self, X: np.ndarray) -> np.ndarray:
             return (X.view(np.int32) & np.int32(-8192)).view(np.float32) if X.dtype == np.float32 else X.copy()
 
@@ -300,7 +300,7 @@ def test_sizes_of_the_ceilings_fit_the_card() -> None:
     assert ceilings.Sizes().within(10**12) == ceilings.Sizes()
     small = ceilings.Sizes().within(2 * 2**30)
     assert 4 * small.copy <= 2 * 2**30
-    assert small.edge < 8192
+    assert max(small.edge, small.tile) < 8192
 
 
 def test_floors_are_those_of_the_design() -> None:
@@ -318,7 +318,7 @@ def test_floors_are_those_of_the_design() -> None:
     once, again = (floors.pass_seconds(ROUND, 10**5, 16, 10, cached=share) for share in (0.0, 1.0))
     assert floors.fit_seconds(ROUND, entry) == pytest.approx(once + 2 * again)
     calls = {"tile 18": {"seconds": 2e-3, "edge": 1000}, "tile times block": {"seconds": 3e-3}}
-    calls |= {"transposed tile times block": {"seconds": 4e-3}, "exp": {"value": 1.0, "unit": "GB/s"}}
+    calls |= {"transposed tile times block": {"seconds": 4e-3}, "exp float32": {"value": 1.0, "unit": "GB/s"}}
     assert floors.calls_seconds(calls, 10_000, 16) == pytest.approx(50 * (2e-3 + 8e-3 + 7e-3))
     assert floors.calls_seconds(calls, 10_000, 17) is None
 
@@ -384,13 +384,13 @@ def test_where_lines_cross() -> None:
 
 
 def save_record(path: Path, gpu: str, rates: dict[str, Any]) -> Path:
-    """Save the record of a case with a target and of a sweep, as the hook of `--benchmark-json` writes it."""
+    """Save the record of a case with a target and of a sweep, as `--record` writes it."""
     case, target = TRIALS[0]
     small, record = tiny(case), Contest(ABOUT | {"gpu": gpu}, ceilings=rates)
     entries = record.play(small, case.contestants)
     entries[0]["verdict"] = judged(target, small.n, small, entries, rates)
     play_sweep(record, [tiny(case, n) for case, n in zip(SOLVERS[:2], (60, 90), strict=True)])
-    path.write_text(json.dumps({"benchmarks": []} | record.record()))
+    path.write_text(json.dumps(record.record()))
     return path
 
 
@@ -408,7 +408,7 @@ def test_record_and_report_are_complete(
 ) -> None:
     file = save_record(tmp_path / "record.json", "A card", rates)
     read = json.loads(file.read_text())
-    assert set(read) == {"benchmarks", "machine", "ceilings", "entries"}
+    assert set(read) == {"machine", "ceilings", "entries"}
     assert read["ceilings"] == rates
     run_report(monkeypatch, file)
     text = capsys.readouterr().out
@@ -421,53 +421,57 @@ def test_record_and_report_are_complete(
         "| n | gpukpca on",
     ):
         assert part in text
-    run_report(monkeypatch, "--plots", tmp_path)
+    run_report(monkeypatch)
     assert "| time / first |" in capsys.readouterr().out
-    assert not list(tmp_path.glob("*.png"))  # no kept record has scaling cases
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    """Make a folder with a page whose part of a card is empty; return the page."""
+    page = tmp_path / "docs" / "gpu.md"
+    page.parent.mkdir()
+    page.write_text("before\n{}\nNot yet measured.\n{}\nafter\n".format(*report.marks("a card")))
+    return page
 
 
 def test_figures_of_a_card_are_written_between_the_marks_of_the_page(
-    numpy_device: None, rates: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    numpy_device: None, rates: dict[str, Any], pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, page = save_record(tmp_path / "r.json", "A card", rates), tmp_path / "gpu.md"
-    begin, end = report.MARKS
-    page.write_text(f"before\n{begin}\nNot yet measured on a card.\n{end}\nafter\n")
+    record, (begin, end) = save_record(tmp_path / "r.json", "A card", rates), report.marks("a card")
     for _ in range(2):  # the second time over what the first wrote
-        run_report(monkeypatch, record, "--page", page)
-        text = page.read_text()
+        run_report(monkeypatch, record, "--pages", tmp_path)
+        text = pages.read_text()
         assert text.startswith(f"before\n{begin}\nMeasured on **A card**")
         assert text.endswith(f".\n{end}\nafter\n")
         assert text.count("0.6 s with residual 1e-05") == text.count("SGEMM 64 × 64 × 64") == 1
         assert "- gpu-dense-or-krylov: gpukpca on CuPy, block Krylov is faster than" in text
         assert "Not yet measured" not in text
-    page.write_text("no marks\n")
+    pages.write_text("no marks\n")
     with pytest.raises(SystemExit, match="lacks the lines"):
-        run_report(monkeypatch, record, "--page", page)
-    assert page.read_text() == "no marks\n"
-    host = tmp_path / "host.json"
-    host.write_text(json.dumps({"machine": {"cpu": "a host"}, "entries": []}))
+        run_report(monkeypatch, record, "--pages", tmp_path)
+    assert pages.read_text() == "no marks\n"
+    other = save_record(tmp_path / "other.json", "Another card", rates)
     with pytest.raises(SystemExit, match="one card"):
-        run_report(monkeypatch, host, "--page", page)
+        run_report(monkeypatch, record, other, "--pages", tmp_path)
 
 
 def test_figures_of_the_imitation_are_kept_out_of_the_page(
-    numpy_device: None, cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    numpy_device: None, cuda: Any, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fake_cupy.is_installed():
         pytest.skip("a real card, whose figures are no imitation's")
-    record, page = save_record(tmp_path / "r.json", machine.card()["gpu"], {}), tmp_path / "gpu.md"
-    page.write_text("\n".join(report.MARKS))
+    record, before = save_record(tmp_path / "r.json", machine.card()["gpu"], {}), pages.read_text()
     with pytest.raises(SystemExit, match="imitation"):
-        run_report(monkeypatch, record, "--page", page)
-    assert page.read_text() == "\n".join(report.MARKS)
-    run_report(monkeypatch, record, "--page", page, "--force")
-    assert page.read_text().splitlines()[1] == "**Imaginary figures, made on the imitation of a card.**"
+        run_report(monkeypatch, record, "--pages", tmp_path)
+    assert pages.read_text() == before
+    run_report(monkeypatch, record, "--pages", tmp_path, "--force")
+    assert pages.read_text().splitlines()[2] == "**Imaginary figures, made on the imitation of a card.**"
 
 
 def test_the_page_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
-    text = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
-    assert [text.count(mark) for mark in report.MARKS] == [1, 1]
-    outside = text.partition(report.MARKS[0])[0] + text.partition(report.MARKS[1])[2]
+    text, marks = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8"), report.marks("a card")
+    assert [text.count(mark) for mark in marks] == [1, 1]
+    outside = text.partition(marks[0])[0] + text.partition(marks[1])[2]
     assert "not yet measured" not in outside.lower()
     assert "Imaginary" not in text
 
@@ -530,12 +534,12 @@ def test_the_clock_waits_and_warm_up_is_not_timed(monkeypatch: pytest.MonkeyPatc
     assert len(places.timed_runs(run, Host(), 100, 0.055)[0]) == 5
     assert len(places.timed_runs(run, Host(), 100, 0.0)[0]) == 1
     calls.clear()
-    found = places.seconds_each(run, Host(), before=lambda: calls.append("before"), runs=3)
-    assert calls == ["before", "run"] * 5
+    found = places.seconds_each(run, Host(), runs=3)
+    assert calls == ["run"] * (2 + 3 * 2)
     assert found == pytest.approx([0.01] * 3)
 
 
-def test_contestants_answer_from_processes_of_their_own() -> None:
+def test_contestants_answer_from_separate_processes() -> None:
     cases = [Case(data, ("gpukpca",), data, 60, 4, p=2) for data in ("gaussian", "nothing", "gaussian")]
     answers = contest.run_alone(cases, "gpukpca")
     assert [answer["outcome"] for answer in answers] == ["ok", "KeyError: 'nothing'"]
@@ -618,23 +622,20 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
     (tmp_path / "stand_in.py").write_text(STAND_IN)
-    options = ["-k", "full-2000 or kernel-rbf", "--timeout", "9", "--benchmark-json", "r.json"]
+    known = {"machine": {"cpu": machine.cpu_name()}, "ceilings": {}}
+    (tmp_path / "c.json").write_text(json.dumps(known))
+    options = ["-k", "full-2000 or kernel-rbf", "--timeout", "9", "--record", "r.json", "--ceilings", "c.json"]
     done = run_pytest(tmp_path, *options, "--benchmark-group-by", "param:case", "-rs", "-p", "stand_in")
     assert "benchmark 'case=kernel-rbf': 2 tests" in done.stdout, done.stdout + done.stderr
     assert "MemoryError: too large" in done.stdout
     assert "1 failed" in done.stdout
     written = json.loads((tmp_path / "r.json").read_text())
-    rows = {row["name"]: row for row in written["benchmarks"]}
-    ours, peer = rows["test_sweep[kernel-rbf-gpukpca]"], rows["test_sweep[kernel-rbf-sklearn arpack, matched]"]
-    assert ours["stats"]["data"] == [7 / 8, 7 / 8 + 1, 7 / 8 + 2]
-    assert peer["stats"]["data"] == [23 / 8, 23 / 8 + 1, 23 / 8 + 2]
-    assert ours["group"] == peer["group"] == "kernel-rbf"
-    assert ours["params"] == {"case": "kernel-rbf", "contestant": "gpukpca"}
-    assert ours["extra_info"]["residual"] == 0.0
-    # A wrong answer has no row; the record has it.
-    assert "test_case[full-2000-gpukpca]" not in rows
-    assert "test_case[full-2000-sklearn dense]" in rows
     entries = {(e["case"], e["contestant"]): e for e in written["entries"]}
+    ours, peer = entries["kernel-rbf", "gpukpca"], entries["kernel-rbf", "sklearn arpack, matched"]
+    assert ours["seconds"] == [7 / 8, 7 / 8 + 1, 7 / 8 + 2]
+    assert peer["seconds"] == [23 / 8, 23 / 8 + 1, 23 / 8 + 2]
+    # A wrong answer and a failure have no row; the record has them.
+    assert "benchmark 'case=full-2000': 2 tests" in done.stdout
     assert entries["full-2000", "plain NumPy"]["outcome"] == "MemoryError: too large"
     assert entries["full-2000", "gpukpca"]["residual"] == 1.0
 
@@ -642,7 +643,7 @@ def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "listed", "missing"),
     [
-        ([], "test_case[mnist-10000-gpukpca]", ("bench_gpu", "test_axes")),
+        ([], "test_case[mnist-10000-gpukpca]", ("bench_gpu", "test_growth")),
         (["--gpu"], "gpu-cached-100000", ("bench_cases",)),
     ],
 )

@@ -69,7 +69,7 @@ def test_missing_packages_are_named_with_the_commands_that_bring_them(command: l
 
 
 @pytest.mark.skipif(probe()[0], reason="there is a device")
-@pytest.mark.parametrize("command", [["ci/bench.sh", "--gpu", "--benchmark-json"], ["ci/gpu_session.sh"]])
+@pytest.mark.parametrize("command", [["ci/bench.sh", "--gpu", "--record"], ["ci/gpu_session.sh"]])
 def test_without_a_device_one_sentence_and_status_1(tmp_path: Path, command: list[str]) -> None:
     done = script(*command, str(tmp_path / "out"))
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
@@ -85,7 +85,7 @@ PARTS = ["ceilings", "smoke", "suite", "headline", "solvers", "million", "crosso
 STAND_IN = """#!/bin/sh
 record=
 for argument in "$@"; do
-    [ "$before" != --benchmark-json ] || record="$argument"
+    [ "$before" != --record ] || record="$argument"
     before="$argument"
 done
 case "$record" in
