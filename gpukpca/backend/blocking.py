@@ -95,8 +95,8 @@ CENTERING_ROWS = 256
 
 # -- block Krylov and pivoted Cholesky -------------------------------------------------------------------------------
 
-# Columns of a block beyond p on the host.
-CPU_EXTRA_COLUMNS = 8
+# Columns of a block beyond p on the host. Fewer take more passes, each with less orthogonalization.
+CPU_EXTRA_COLUMNS = 3
 # Columns of a block on a GPU: a pass costs the same up to about 64; estimated.
 GPU_BLOCK_COLUMNS = 64
 # BLAS kernels take columns by fours: 16 of them cost no more than 13.

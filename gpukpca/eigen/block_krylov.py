@@ -22,6 +22,8 @@ from gpukpca.eigen.solver import TOLERANCE, Solver
 MAX_PASSES = 300
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
 MAX_BLOCKS = 10
+# Columns beyond p of such a block, and of one on a GPU.
+EXTRA_COLUMNS = 8
 # Blocks of a basis that must be small, and of one whose blocks are wide.
 FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6
 # Passes to the default tolerance (1e-8 in float64, 1e-5 in float32): 6 to 9 from a random start on real data.
@@ -40,7 +42,7 @@ class BlockKrylov(Solver):
         Stop when every residual ``||op u - lambda u||`` is at most ``tol`` times the largest eigenvalue; 0 is the
         default of the dtype (1e-8 in float64, 1e-5 in float32). 100 eps can be reached.
     block_size : int, optional
-        Columns a pass. Default p + 8 rounded up to a multiple of 4 on a CPU, at least 64 on a GPU. With fewer columns
+        Columns a pass. Default p + 3 rounded up to a multiple of 4 on a CPU, at least 64 on a GPU. With fewer columns
         than p, members of a cluster of more equal eigenvalues than columns may be missed; a probe of new random
         directions looks for them.
     max_passes : int, optional
@@ -90,14 +92,14 @@ class BlockKrylov(Solver):
 
     def width(self, n: int, p: int, on_gpu: bool) -> int:
         if on_gpu:
-            usual = rounded_up(max(blocking.GPU_BLOCK_COLUMNS, p + blocking.CPU_EXTRA_COLUMNS), blocking.GPU_COLUMNS)
+            usual = rounded_up(max(blocking.GPU_BLOCK_COLUMNS, p + EXTRA_COLUMNS), blocking.GPU_COLUMNS)
         else:
             usual = rounded_up(p + blocking.CPU_EXTRA_COLUMNS, blocking.GEMM_COLUMNS)
         return max(1, min(n, self.block_size or usual))
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
         b = self.width(n, p, on_gpu)
-        blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + blocking.CPU_EXTRA_COLUMNS)
+        blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + EXTRA_COLUMNS)
         # A restart keeps up to p + b columns, and the next block may have 1.5 times as many.
         return min(n, max(blocks, 2 * p + 3 * b + 2 * PROBES))
 
