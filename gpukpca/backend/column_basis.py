@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import from_host, namespace_of, to_host, writable
+from gpukpca.backend.linalg import inner_products, times_small
+from gpukpca.backend.namespace import namespace_of, to_host, writable
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import gather_rows
 
@@ -88,7 +88,7 @@ class ColumnBasis:
 
     def combine(self, S: np.ndarray) -> Array:
         """Return the columns times a small host matrix (count, k)."""
-        return self.array @ from_host(S, self.array)
+        return times_small(self.array, S)
 
     def products_with(self, W: Array) -> np.ndarray:
         """Return inner products with the columns of W, on the host, shape (count, b), summed in the widest type."""

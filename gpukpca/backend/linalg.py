@@ -147,6 +147,12 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
     return to_host(reduce(operator.add, products)).astype(np.float64)
 
 
+def times_small(A: Array, S: np.ndarray) -> Array:
+    """Return A (n, k) times a small host matrix (k, b); on NumPy with contiguous columns, as bases are stored."""
+    S = from_host(S, A)
+    return (S.T @ A.T).T if is_numpy(A) else A @ S
+
+
 def widened_rows(A: Array, start: int, stop: int, dtype: Any) -> Array:
     """Return some rows of A in a wider type, by way of the transpose: devices read contiguous columns in one access."""
     if stop - start == A.shape[0]:

@@ -7,7 +7,7 @@ import scipy.linalg
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.linalg import column_norms, inner_products, triangular_inverse
+from gpukpca.backend.linalg import column_norms, inner_products, times_small, triangular_inverse
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, is_numpy, namespace_of, to_host
 
 # The Gram matrices are float64 on every device that has it.
@@ -16,6 +16,8 @@ UNIT_ROUNDOFF = 1.1e-16
 SHIFT = 11.0
 # The shifted step removes directions that were rounding noise; those with a smaller share than this are dropped.
 NOTHING_LEFT = 1e-13
+# Squares of singular values with a smaller share of the largest one lack digits in the Gram matrix.
+SHOWN_BY_GRAM = 1e-12
 # Between these, columns and their reciprocals are ordinary numbers of the type, and so are their squares in float64.
 SAFE_SQUARES = {"float32": (1e-60, 1e60), "float64": (1e-200, 1e200)}
 
@@ -61,6 +63,23 @@ def orthonormal_directions(V: Array, floor: float) -> Array | None:
     if rank == V.shape[1] and floor == 0.0:
         return Q
     return Q @ from_host(left[:, :rank], Q)
+
+
+def directions_by_gram(V: Array, gram: np.ndarray, floor: float) -> Array | None:
+    """Return a basis of the span of V (n, b), orthonormal to some digits, from the Gram matrix (b, b) of its columns.
+
+    None where singular values of V may be at most `floor`, or are too small for the Gram matrix to show them.
+    """
+    w, Z = np.linalg.eigh(gram)
+    if not w[0] > max(floor * floor, SHOWN_BY_GRAM * w[-1]):
+        return None
+    return times_small(V, Z / np.sqrt(w))
+
+
+def orthonormalized_by_gram(V: Array, gram: np.ndarray) -> Array | None:
+    """Return V (n, b) times the inverse square root of its Gram matrix; None where singular values are below 1/2."""
+    w, Z = np.linalg.eigh(gram)
+    return times_small(V, (Z / np.sqrt(w)) @ Z.T) if w[0] > 0.25 else None
 
 
 def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:

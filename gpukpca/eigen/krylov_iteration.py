@@ -16,9 +16,9 @@ import numpy as np
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
+from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of
-from gpukpca.backend.orthogonalization import orthonormal_directions
+from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovState, KrylovTask, Phase
 from gpukpca.eigen.residuals import (
@@ -43,8 +43,6 @@ PASSES_WITH_START = 3
 SUMMED_PRODUCTS = 2.0
 # After so many verifications without progress the residual counts as rounding.
 MOST_STAGNANT = 3
-# In units of sqrt(eps): Newton's step squares the distance from orthonormal.
-NEARLY_ORTHONORMAL = 0.3
 # Directions smaller than this many eps of the operator's size are rounding noise.
 DROP_FACTOR = 50.0
 # The next check is not expected to be the last if residuals that fall so many times faster would still miss the target.
@@ -146,13 +144,13 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the state after the product with the next block: extended, restarted, before verification, or done."""
     state, remainder = _append_product(task, state)
     is_last = state.n_passes >= task.limit
-    block = None if is_last else _next_block(task, state, remainder)
+    outside = inner_products(remainder, remainder)
+    block = None if is_last else _next_block(task, state, remainder, outside)
+    del remainder
     goes_on = block is not None and state.Q.count + block.shape[1] <= task.max_columns
     is_early = state.n_passes < FIRST_CHECK or state.Q.count < task.p or task.is_fixed
-    if goes_on and is_early:
-        return replace(state, block=block, residual=None)
-    outside = inner_products(remainder, remainder)
-    del remainder
+    if goes_on and (is_early or (state.is_far and not task.launches_early)):
+        return replace(state, block=block, residual=None, is_far=False)
     # While a device makes the next product, the host computes Ritz values.
     product = task.op @ block if goes_on and task.launches_early and state.is_far else None
     state, theta, S, estimate = _estimate(task, state, outside)
@@ -165,17 +163,18 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
 def _append_product(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, Array]:
     """Return the state whose basis holds the block and its product, and the part (n, b) of the product outside."""
     block: Array = state.block
-    state, W = _multiply(task, state, block)
-    Q = state.Q.append(block)
-    coefficients = Q.products_with(W)
+    state, product = _multiply(task, state, block)
+    Q, products = state.Q.append(block), state.W.append(product)
     k, b = state.T.shape[0], block.shape[1]
+    W = products.array[:, k:]
+    coefficients = Q.products_with(W)
     T = np.zeros((k + b, k + b))
     T[:k, :k] = state.T
     T[:, k:] = coefficients
     T[k:, :k] = coefficients[:k].T
     T[k:, k:] = (coefficients[k:] + coefficients[k:].T) / 2.0
     smallest = min(state.smallest, float(np.min(np.diag(T))))
-    state = replace(state, Q=Q, W=state.W.append(W), T=T, smallest=smallest, block=None)
+    state = replace(state, Q=Q, W=products, T=T, smallest=smallest, block=None)
     return state, W - Q.combine(coefficients)
 
 
@@ -300,7 +299,7 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     if state.n_passes < state.probe_until:
         fresh = random_directions(task.rng, (n, b), task.op.like)
         remainder = namespace_of(U).concat([remainder, _size(task, state) * fresh], axis=1)
-    return _continue(task, state, _next_block(task, state, remainder))
+    return _continue(task, state, _next_block(task, state, remainder, inner_products(remainder, remainder)))
 
 
 def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray, target: float) -> bool:
@@ -350,16 +349,20 @@ def _checked_start(task: KrylovTask, start: Array) -> Array:
     return cast(move(start, task.op.like), task.op.dtype)
 
 
-def _next_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Array | None:
+def _next_block(task: KrylovTask, state: KrylovState, remainder: Array, gram: np.ndarray) -> Array | None:
     """Return orthonormal directions of the remainder that are not rounding noise; None when the basis is closed.
 
-    While the basis has fewer than p columns, random directions make up for what is missing.
+    `gram`, shape (b, b), is the Gram matrix of the remainder, shape (n, b). While the basis has fewer than p columns,
+    random directions make up for what is missing.
     """
     n, Q = task.op.shape[0], state.Q
     room = n - Q.count
     if room <= 0:
         return None
-    block = orthonormal_directions(remainder, floor=DROP_FACTOR * task.eps * _size(task, state))
+    floor = DROP_FACTOR * task.eps * _size(task, state)
+    block = directions_by_gram(remainder, gram, floor)
+    if block is None:
+        block = orthonormal_directions(remainder, floor)
     count = 0 if block is None else block.shape[1]
     if count < task.b and Q.count + count < task.p:
         random = random_directions(task.rng, (n, min(task.b - count, room)), task.op.like)
@@ -369,10 +372,8 @@ def _next_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Array
         return None
     # Twice is enough: the second projection makes small directions orthogonal to the basis to rounding.
     block = task.op.project(_outside(Q, block))
-    gram = inner_products(block, block)
-    if float(np.max(np.abs(gram - np.eye(len(gram))))) <= NEARLY_ORTHONORMAL * math.sqrt(task.eps):
-        return block @ from_host(newton_factor(gram), block)
-    return orthonormal_directions(block, floor=0.5)
+    orthonormal = orthonormalized_by_gram(block, inner_products(block, block))
+    return orthonormal_directions(block, floor=0.5) if orthonormal is None else orthonormal
 
 
 def _outside(Q: ColumnBasis, V: Array) -> Array:
