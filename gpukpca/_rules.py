@@ -17,12 +17,12 @@ from gpukpca.exceptions import InvalidParameterError
 
 def is_integer(value: Any) -> bool:
     """Return whether a value is an integer of any library, and not True or False."""
-    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+    return isinstance(value, (int, Integral)) and not isinstance(value, (bool, np.bool_))
 
 
 def is_real(value: Any) -> bool:
     """Return whether a value is a finite real number, and not True or False."""
-    if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)):
+    if not isinstance(value, (float, int, Real)) or isinstance(value, (bool, np.bool_)):
         return False
     try:
         return math.isfinite(value)

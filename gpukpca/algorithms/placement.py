@@ -6,6 +6,7 @@ With ``device=None`` data stay where they are. Otherwise they are copied once, a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class Placement:
     home: Array
     note: str = ""
 
-    @property
+    @cached_property
     def moved(self) -> bool:
         """Return whether the computation is elsewhere than the data."""
         return not same_place(self.work, self.home)

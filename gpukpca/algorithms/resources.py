@@ -171,9 +171,8 @@ class MemoryBudget:
         )
 
 
-def retry_on_oom(attempt: Callable[[MemoryBudget], Result], memory_limit: Any, X: Any) -> Result:
+def retry_on_oom(attempt: Callable[[MemoryBudget], Result], budget: MemoryBudget) -> Result:
     """Return the result of the first attempt that does not run out of device memory; else raise `MemoryBudgetError`."""
-    budget = MemoryBudget(memory_limit, X)
     for share in SHARES:
         budget.share = share
         try:

@@ -12,6 +12,9 @@ from gpukpca._typing import Array
 from gpukpca.cuda import device as cuda_device
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
+# Distances from 1 to the next number.
+EPSILON = {name: float(np.finfo(name).eps) for name in ("float32", "float64")}
+
 
 def is_numpy(x: Any) -> bool:
     """Return whether `x` is a NumPy array, memory maps included."""
@@ -81,7 +84,10 @@ def namespace_of(*arrays: Any) -> Any:
     >>> namespace_of(np.ones(2), np.zeros(3)).__name__
     'array_api_compat.numpy'
     """
-    if all(type(x) is np.ndarray for x in arrays):  # by far the most frequent case
+    for x in arrays:
+        if type(x) is not np.ndarray:
+            break
+    else:  # by far the most frequent case
         return array_api_compat.numpy
     dense = [np.empty(0) if is_sparse(x) else x for x in arrays if x is not None]
     for x in dense or arrays[:1]:
@@ -117,7 +123,7 @@ def device_of(x: Any) -> Any:
 
 def empty_like(x: Any, dtype: Any = None) -> Array:
     """Return an array of size 0 in the namespace, dtype and device of `x`."""
-    if is_sparse(x):
+    if is_numpy(x) or is_sparse(x):
         return np.empty((0,), dtype=dtype or x.dtype)
     if is_cupy(x):  # array-api-compat makes new arrays on the current device, whichever is named
         return cuda_device.empty_on(x.device.id, dtype or x.dtype)
@@ -156,16 +162,18 @@ def real_floating(x: Any) -> bool:
 
 def epsilon(like: Any) -> float:
     """Return the distance from 1 to the next number of the dtype of `like` (2.2e-16 or 1.2e-7)."""
-    return float(namespace_of(like).finfo(like.dtype).eps)
+    return EPSILON[dtype_name(like.dtype)]
 
 
 def item_size(dtype: Any) -> int:
     """Return the bytes of an item of float32 or float64."""
-    return 4 if "float32" in str(dtype) else 8
+    return 4 if dtype_name(dtype) == "float32" else 8
 
 
 def dtype_name(dtype: Any) -> str:
     """Return "float32" or "float64" for a dtype of any library."""
+    if isinstance(dtype, np.dtype):  # whose text takes 2 microseconds
+        return "float32" if dtype.char == "f" else "float64"
     return "float32" if "float32" in str(dtype) else "float64"
 
 

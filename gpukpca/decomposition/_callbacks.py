@@ -20,6 +20,9 @@ if with_callbacks is None or TYPE_CHECKING:
 else:
     from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
 
+# Calls the hook `teardown` of the callbacks of an estimator.
+_tear_down = None if with_callbacks is None else with_callbacks(lambda estimator: None)
+
 # Stages of events whose end is the end of a task of callbacks.
 TASKS = ("pass", "batch", "fold")
 
@@ -27,7 +30,7 @@ TASKS = ("pass", "batch", "fold")
 @contextmanager
 def fit_task(estimator: Any, X: Any) -> Iterator[None]:
     """Call the callbacks of an estimator at the beginning and at the end of its fit."""
-    if with_callbacks is None:
+    if _tear_down is None:
         yield
         return
     try:
@@ -36,7 +39,7 @@ def fit_task(estimator: Any, X: Any) -> Iterator[None]:
         yield
         context.call_on_fit_task_end(estimator=estimator, X=X)
     finally:
-        with_callbacks(lambda estimator: None)(estimator)  # calls `teardown` at its end
+        _tear_down(estimator)
 
 
 def listener_of(estimator: Any) -> Listener | None:

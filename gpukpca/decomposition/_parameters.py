@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable
+from functools import cache, reduce
 from typing import Any, Literal, Protocol, get_args
 
 from sklearn.base import BaseEstimator
@@ -173,12 +175,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def rule_of(kind: type, name: str) -> Rule | Checked | None:
-    """Return the rule of a parameter of a class; None for a parameter that a user's subclass adds."""
-    for base in kind.__mro__:
-        if name in RULES_OF.get(base.__name__, {}):
-            return RULES_OF[base.__name__][name]
-    return RULES.get(name)
+@cache
+def rules_of(kind: Any) -> dict[str, Rule | Checked]:
+    """Return the rules of the parameters of a class; a parameter that a user's subclass adds has the rule `LATER`."""
+    own = [RULES_OF.get(base.__name__, {}) for base in reversed(kind.__mro__)]
+    known = reduce(operator.or_, own, RULES)
+    return {name: known.get(name, LATER) for name in kind._get_param_names()}
 
 
 def check_parameters(estimator: BaseEstimator) -> dict[str, Any]:
@@ -186,12 +188,13 @@ def check_parameters(estimator: BaseEstimator) -> dict[str, Any]:
 
     Those of a pre-image are included.
     """
-    kind, parameters = type(estimator), estimator.get_params(deep=False)
-    for name, value in parameters.items():
-        if (rule := rule_of(kind, name)) is not None:
-            rule.check(kind.__name__, name, value)
-        if isinstance(value, tuple(METHODS.values())):
-            check_parameters(value)
+    kind: Any = type(estimator)
+    parameters = {}
+    for name, rule in rules_of(kind).items():
+        parameters[name] = getattr(estimator, name)
+        rule.check(kind.__name__, name, parameters[name])
+    if isinstance(preimage := parameters.get("preimage"), tuple(METHODS.values())):
+        check_parameters(preimage)
     _check_options(parameters)
     if parameters.get("fit_inverse_transform"):
         _check_ridge(parameters["preimage"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -54,9 +54,9 @@ class FitSession:
     memory_limit: int | str | None
     n_jobs: int | None = None
 
-    def retry(self, attempt: Callable[[FitSession], Result], X: Any) -> Result:
-        """Return the result of an attempt; repeat it, with less memory, where the device of X runs out of it."""
-        return retry_on_oom(lambda budget: attempt(replace(self, budget=budget)), self.memory_limit, X)
+    def retry(self, attempt: Callable[[FitSession], Result]) -> Result:
+        """Return the result of an attempt; repeat it, with less memory, where a device runs out of it."""
+        return retry_on_oom(lambda _: attempt(self), self.budget)
 
     def place(self, data: Any) -> Placement:
         """Return where the data are computed; warn where that computes with less than full precision."""
@@ -89,7 +89,7 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
 def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
     """Return the result of `attempt` in a `fit_session`; repeat it where a device runs out of memory."""
     with fit_session(estimator, X) as session:
-        return session.retry(attempt, X)
+        return session.retry(attempt)
 
 
 @contextmanager

@@ -78,10 +78,10 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
 def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
     given = X
     _refuse_dask(estimator, X)
-    if is_foreign(X):
+    if is_array := is_foreign(X):
         X = _foreign(estimator, X)
         given = Shape(X.shape)  # hides the array, so that scikit-learn has nothing to convert
-    else:
+    elif not (is_array := _is_rows(X)):
         _refuse_device_sparse(X)
         X = _with_nan(X) if missing else X
         _refuse_what_is_not_numbers(estimator, X)
@@ -89,9 +89,24 @@ def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
         X = _host(estimator, X)
     of_missing = f"{_name(estimator)} does not accept missing values; impute or drop them first."
     check_finite(X, FINITE, missing=missing, of_missing=of_missing)
-    # Widths and feature names only, after finiteness as in scikit-learn.
-    validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
+    # Widths and feature names come after finiteness, as in scikit-learn.
+    if not (is_array and _has_width(estimator, int(X.shape[1]), reset)):
+        validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
     return X
+
+
+def _has_width(estimator: Any, width: int, reset: bool) -> bool:
+    """Return whether rows without names have the width of fit, which `reset` sets; names of an earlier fit go then."""
+    fitted = vars(estimator)
+    if reset:
+        fitted.pop("feature_names_in_", None)
+        fitted["n_features_in_"] = width
+    return "feature_names_in_" not in fitted and fitted.get("n_features_in_") == width
+
+
+def _is_rows(X: Any) -> bool:
+    """Return whether X is what the checks of scikit-learn would return: nothing is to be converted or rejected."""
+    return type(X) is np.ndarray and X.dtype in (np.float64, np.float32) and X.ndim == 2 and X.size > 0
 
 
 def _refuse_dask(estimator: Any, X: Any) -> None:

@@ -179,10 +179,8 @@ class IncrementalPCA(
         with fit_session(self, X) as session:
             batches = batches_of(self, X, self._rows_of_a_batch, 0 if self.exact else self.n_components or 0)
             with device_context(batches.like), self._few_threads():
-                if self.exact:
-                    fit = session.retry(partial(self._exact, batches), batches.like)
-                else:
-                    fit = self._updated_by_all(batches)
+                attempt = partial(self._exact, batches)
+                fit = session.retry(attempt) if self.exact else self._updated_by_all(batches)
                 self._publish(fit, batches.place)
                 warn_of_equal_rows(fit.state)
         return self
@@ -271,7 +269,7 @@ class IncrementalPCA(
             check_update(rows, d, p, fewest, item, resources)
             return add_batch(state, batch, p)
 
-        return retry_on_oom(attempt, self.memory_limit, batch)
+        return retry_on_oom(attempt, MemoryBudget(self.memory_limit, batch))
 
     def _few_threads(self) -> AbstractContextManager[None]:
         most = blocking.EXACT_ONE_THREAD_UP_TO if self.exact else blocking.BATCH_ONE_THREAD_UP_TO

@@ -101,7 +101,7 @@ class LatentVariableEstimator(
             data = None if is_stream(X) else training_data(self, X, missing=True)
             direct = is_direct(data, "direct" if self.solver == self.direct else self.solver, self.direct)
             attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
-            session.retry(attempt, X)
+            session.retry(attempt)
         return self
 
     def _prior(self) -> LatentPrior:

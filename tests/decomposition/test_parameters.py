@@ -10,7 +10,7 @@ import pytest
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
-from gpukpca.decomposition._parameters import RULES, RULES_OF, check_parameters, rule_of
+from gpukpca.decomposition._parameters import RULES, RULES_OF, check_parameters, rules_of
 from gpukpca.exceptions import InvalidParameterError
 
 ESTIMATORS = [KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA, LocalPCA, KernelPCACV]
@@ -82,7 +82,7 @@ def fitted_with(kind: type, name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), PAIRS, ids=lambda part: getattr(part, "__name__", part))
 def test_every_parameter_has_a_rule_that_allows_its_default(kind: type, name: str) -> None:
-    rule = rule_of(kind, name)
+    rule = rules_of(kind)[name]
     assert rule is not None
     rule.check(kind.__name__, name, inspect.signature(kind).parameters[name].default)
 

@@ -95,6 +95,11 @@ def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: Solv
 
 def of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
+    with single_threaded_blas(min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL):
+        return _of_svd(Z, rank)
+
+
+def _of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
     matrix = Z.materialized()
     if matrix is None:
         _, s, Vt = thin_svd(_checked(Z.own_triangle()))
@@ -102,8 +107,7 @@ def of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
         V = cast(Vt[: _count(rank, squares), :].T.copy(), Z.dtype)
         norms = residuals(V, Z.scatter_times(V), squares[: V.shape[1]])
         return Components(V, squares[: V.shape[1]], norms, spectrum=squares)
-    with single_threaded_blas() if min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL else nullcontext():
-        U, s, Vt = thin_svd(_checked(matrix))
+    U, s, Vt = thin_svd(_checked(matrix))
     xp, squares = namespace_of(Vt), s**2
     requested = _count(rank, squares)
     V = xp.asarray(xp.matrix_transpose(Vt[:requested, :]), copy=True)
