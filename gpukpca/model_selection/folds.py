@@ -7,6 +7,7 @@ the largest number of components serve all smaller ones.
 from __future__ import annotations
 
 import math
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -201,21 +202,45 @@ def _workers(fold: CVFold, groups: list[list[Candidate]]) -> int:
 
 
 def _score_together(fold: CVFold, groups: list[Group], workers: int, report: Report) -> dict[int, CandidateScore]:
-    """Return the scores of candidates whose kernels share one matrix: first all decompositions, then all pre-images."""
+    """Return the scores of candidates whose kernels share one matrix: first the decompositions, then the pre-images."""
     started = time.perf_counter()
     family, n_jobs = _family(fold, [kernel for _, kernel in groups]), 1 if workers > 1 else fold.n_jobs
     family_seconds = (time.perf_counter() - started) / len(groups)
-    jobs = [partial(_attempt, partial(_decompose, fold, *group, family, n_jobs)) for group in groups]
-    # Fewer decompositions than threads: each has all threads of BLAS.
-    decompositions = _run(jobs, workers if len(jobs) >= workers else 1, lambda done: None)
-    members, tasks = [], []
-    for (group, _), (shared, seconds) in zip(groups, decompositions, strict=True):
+    decompositions = [_Once(partial(_attempt, partial(_decompose, fold, *group, family, n_jobs))) for group in groups]
+    if len(groups) < workers:  # each has all threads of BLAS
+        _run(decompositions, 1, lambda done: None)
+
+    def score(member: Candidate, decomposition: _Once, sharers: int) -> CandidateScore:
+        shared, seconds = decomposition()
+        found = _score_shared(fold, member, shared, (family_seconds + seconds) / sharers)
+        return replace(found, shared=True)
+
+    def report_scores(done: int) -> None:
+        if done > len(groups):
+            report(done - len(groups))
+
+    members: list[Candidate] = []
+    jobs: list[Callable[[], Any]] = [*decompositions]
+    for (group, _), decomposition in zip(groups, decompositions, strict=True):
         members += group
-        tasks += [
-            partial(_score_shared, fold, member, shared, (family_seconds + seconds) / len(group)) for member in group
-        ]
-    scores = _run(tasks, workers, report)
-    return {member.number: replace(score, shared=True) for member, score in zip(members, scores, strict=True)}
+        jobs += [partial(score, member, decomposition, len(group)) for member in group]
+    # A thread that finds no decomposition left begins with the scores.
+    scores = _run(jobs, workers, report_scores)[len(groups) :]
+    return {member.number: score for member, score in zip(members, scores, strict=True)}
+
+
+class _Once:
+    """A call whose first caller computes the result; the others wait for it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work, self._lock = work, threading.Lock()
+        self._results: list[Any] = []
+
+    def __call__(self) -> Any:
+        with self._lock:
+            if not self._results:
+                self._results.append(self._work())
+        return self._results[0]
 
 
 def _run(jobs: list[Any], workers: int, report: Report) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gpukpca import KernelPCA, Progress, load
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
 from gpukpca.kernels import RBF, Laplacian, Sigmoid
-from gpukpca.model_selection import KernelPCACV
+from gpukpca.model_selection import KernelPCACV, folds
 from gpukpca.model_selection.grid import automatic_gammas
 from tests import tolerances
 from tests.conftest import Namespace
@@ -80,6 +81,7 @@ SEARCHES |= {
 
 
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")  # a share of 0.9 of a flat spectrum
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.IndefiniteKernelWarning")  # the sigmoid kernel
 @pytest.mark.parametrize("name", SEARCHES)
 def test_the_table_is_that_of_grid_search(name: str):
     settings, own, grid, cv = SEARCHES[name]
@@ -259,6 +261,25 @@ def test_progress_is_reported_to_the_last_fit(n_jobs: int):
     assert {event.stage for event in events} == {"fold"}
     assert done == sorted(set(done))
     assert (done[-1], events[-1].total, events[-1].text) == (36, 36, "fold 3 of 3: 36 of 36 fits")
+
+
+def test_scores_begin_while_a_decomposition_is_computed(monkeypatch: pytest.MonkeyPatch):
+    scored, decompose, score = threading.Event(), folds._decompose, folds._score_shared
+
+    def late(fold: Any, group: Any, kernel: Any, *rest: Any) -> Any:
+        if kernel.gamma == 0.3:  # the last of three for two threads
+            assert scored.wait(60.0)
+        return decompose(fold, group, kernel, *rest)
+
+    def signaled(*arguments: Any) -> Any:
+        scored.set()
+        return score(*arguments)
+
+    monkeypatch.setattr(folds, "worker_count", lambda like, n_jobs: 2)
+    monkeypatch.setattr(folds, "_decompose", late)
+    monkeypatch.setattr(folds, "_score_shared", signaled)
+    search = KernelPCACV(gammas=[0.1, 0.2, 0.3], n_components=[2, 3], cv=3, refit=False).fit(blobs())
+    assert np.all(np.isfinite(means(search)))
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
