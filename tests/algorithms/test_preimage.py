@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 import warnings
 from typing import Any, ClassVar
@@ -577,6 +578,27 @@ def test_the_ridge_on_fewer_components_is_solved_once_for_all_panels(sizes):
     np.testing.assert_allclose(model.denoise(Y, n_components=2), wanted, rtol=0, atol=1e-12)
     model.denoise(Y)
     assert len(Squares.counts) == 1
+
+
+class Counted(kernels.RBF):
+    """A Gaussian kernel that counts the rows that it prepares."""
+
+    prepared: ClassVar[list[int]] = []
+
+    def prepare_rows(self, X: Any, like: Any, centered: bool) -> Any:
+        self.prepared.append(int(X.shape[0]))
+        return super().prepare_rows(X, like, centered)
+
+
+@pytest.mark.parametrize("preimage", [RidgePreimage(kernel=Counted(0.3)), "fixed_point"])
+def test_the_training_rows_are_prepared_once_for_all_calls_and_are_not_pickled(preimage):
+    model = fitted(data(40), kernel=Counted(0.3), preimage=preimage)
+    before = pickle.dumps(model)
+    first = model.inverse_transform(model.transform(data(3)))
+    Counted.prepared.clear()
+    np.testing.assert_array_equal(model.inverse_transform(model.transform(data(3))), first)
+    assert max(Counted.prepared) == 3
+    assert len(pickle.dumps(model)) == len(before)
 
 
 def test_repeated_rows_leave_the_bandwidth_of_the_ridge_determined():

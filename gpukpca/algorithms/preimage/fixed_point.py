@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,7 @@ class FixedPoint(Preimage):
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the pre-images of scores (rows, q). Cost an iteration and point: m kernel values, 4 m d operations."""
-        slope, kernel = (_Prepared(k, k.prepare(self.points)) for k in (self.slope, self.space.kernel))
-        search = _Search(self, slope, None if self.slope == self.space.kernel else kernel)
+        search = _Search(self, *self._prepared)
         rows = max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // int(self.points.shape[0]))
         panels = row_slices(int(Z.shape[0]), rows)
 
@@ -88,6 +88,12 @@ class FixedPoint(Preimage):
         wide = self.mean.dtype
         restored = by_panels(points, lambda part, *_: cast(cast(part, wide) + self.mean[None, :], part.dtype))
         return restored, PreimageInfo.concatenate([info for _, info in found])
+
+    @cached_property
+    def _prepared(self) -> tuple[_Prepared, _Prepared | None]:
+        """Return the basis for h, and for k where it is not the same function."""
+        slope, kernel = (_Prepared(k, k.prepare(self.points)) for k in (self.slope, self.space.kernel))
+        return slope, None if self.slope == self.space.kernel else kernel
 
     def _begin(self, Z: Array, start: Array | None) -> Array:
         if start is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from gpukpca.backend.namespace import cast, from_host, namespace_of
 from gpukpca.backend.rows import feature_means, gather_rows, row_panels, shifted_rows
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import TiledGram, kernel_matmat
-from gpukpca.gram.product import upper_triangle
+from gpukpca.gram import TiledGram
+from gpukpca.gram.product import prepared_matmat, upper_triangle
 from gpukpca.kernels import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 
 
 @documented
@@ -60,10 +62,15 @@ class RidgeRegression(Preimage):
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the points of scores Z (m, p), with as many columns as the scores; see `of_first`."""
-        points = kernel_matmat(self.kernel, Z, self.knots, self.dual_coef, n_jobs=self.rule.n_jobs)
+        points = prepared_matmat(self.kernel, Z, self.knots, self._rows, self.dual_coef, n_jobs=self.rule.n_jobs)
         if self.mean is not None:
             points = cast(cast(points, self.mean.dtype) + self.mean[None, :], points.dtype)
         return points, PreimageInfo.direct(int(Z.shape[0]))
+
+    @cached_property
+    def _rows(self) -> PreparedRows:
+        """Return the prepared knots."""
+        return self.kernel.prepare(self.knots)
 
     def of_first(self, count: int) -> RidgeRegression:
         """Return the regression on the first `count` scores, solved again where these are not all."""
