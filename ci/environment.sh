@@ -22,10 +22,12 @@ environment() {
     if [ ! -e "$stamp" ]; then
         rm -rf "$folder"
         "$python" -m venv "$folder" || return
-        # Modules are compiled when they are imported: most never are.
+        # Modules are compiled when they are first imported: most never are.
         "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@" || return
         touch "$stamp"
     fi
+    # Where Python may not store what it compiled, every process that the tests start compiles NumPy and its like again.
+    unset PYTHONDONTWRITEBYTECODE
     # shellcheck disable=SC1091
     . "$folder/bin/activate"
 }
