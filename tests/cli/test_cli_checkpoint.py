@@ -8,6 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import gpukpca.cli.fit as cli_fit
 from gpukpca import _files as files
+from gpukpca._process import state
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.failures import failures_in_one_line
+from gpukpca.cli.report import ProgressBar
 from gpukpca.exceptions import ClusterError
 from tests.long_fits import rows
 
@@ -64,15 +70,24 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("x.npy", rows(500))
 
 
+@contextmanager
+def unhandled(number: int) -> Iterator[list[int]]:
+    """Collect the signals that the command leaves to the process, which would end of them."""
+    received: list[int] = []
+    before = signal.signal(number, lambda number, frame: received.append(number))
+    try:
+        yield received
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGTERM, 143, "term"), (signal.SIGINT, 130, "inter")])
-def test_a_process_that_is_ended_leaves_a_checkpoint(number: int, code: int, word: str) -> None:
+def test_a_process_that_is_ended_leaves_a_checkpoint() -> None:
     assert command(*FIT).exit_code == 0
     reference = scores()
     Path("s.npz").unlink()
-    ended, errors = end_by(number, *FIT, "--checkpoint", "c")
-    assert ended == code
-    assert re.fullmatch(rf"{word}\w*; the checkpoint is in c: the same command resumes from it\n", errors)
+    ended, errors = end_by(signal.SIGTERM, *FIT, "--checkpoint", "c")
+    assert (ended, errors) == (143, "terminated; the checkpoint is in c: the same command resumes from it\n")
     assert not Path("s.npz").exists()
     result = command(*FIT, "--checkpoint", "c")
     assert result.exit_code == 0
@@ -81,34 +96,51 @@ def test_a_process_that_is_ended_leaves_a_checkpoint(number: int, code: int, wor
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_without_a_checkpoint_sigterm_leaves_nothing() -> None:
-    assert end_by(signal.SIGTERM, *FIT) == (143, "terminated; nothing was written\n")
-    assert os.listdir() == ["x.npy"]
+@pytest.mark.parametrize(
+    ("number", "more", "code", "line"),
+    [
+        (signal.SIGTERM, [], 143, "terminated; nothing was written\n"),
+        (signal.SIGINT, [], 130, "interrupted; nothing was written\n"),
+        (
+            signal.SIGINT,
+            ["--checkpoint", "c"],
+            130,
+            "interrupted; the checkpoint is in c: the same command resumes from it\n",
+        ),
+    ],
+)
+def test_a_signal_during_a_pass_ends_the_command_in_one_line(
+    number: int, more: list[str], code: int, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(bar: Any, event: Any) -> None:
+        if event.stage == "pass" and event.done == 5:
+            os.kill(os.getpid(), number)
 
-
-# A process that gets SIGUSR1 before its input is read, after its last pass, and while its results are written.
-SIGNALED = """
-import os, signal, gpukpca.cli.fit as fit
-def signaled(name):
-    real = getattr(fit, name)
-    def call(*arguments):
-        os.kill(os.getpid(), signal.SIGUSR1)
-        print(name, flush=True)
-        return real(*arguments)
-    setattr(fit, name, call)
-for name in ("_prepared", "_facts", "_write"):
-    signaled(name)
-from gpukpca.cli import main
-main()
-"""
+    monkeypatch.setattr(ProgressBar, "__call__", call)
+    with unhandled(number) if number == signal.SIGTERM else nullcontext([]) as received:
+        result = command(*FIT, *more)
+    assert (result.exit_code, result.stderr, received) == (code, line, [])
+    assert sorted(os.listdir()) == sorted([*more[1:], "x.npy"])
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
 @pytest.mark.parametrize("more", [[], ["--checkpoint", "c"]], ids=["no folder", "folder"])
-def test_sigusr1_outside_the_iteration_ends_no_process(more: list[str]) -> None:
-    child = subprocess.run([sys.executable, "-c", SIGNALED, *FIT, *more], capture_output=True, text=True, timeout=60)
-    assert (child.returncode, child.stderr) == (0, "")
-    assert [name for name in ("_prepared", "_facts", "_write") if name not in child.stdout.splitlines()] == []
+def test_sigusr1_outside_the_iteration_ends_no_process(more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the input is read, after the last pass, and while the results are written."""
+    reached = []
+
+    def signaled(real: Any, *arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        reached.append(real.__name__)
+        return real(*arguments)
+
+    names = ("_prepared", "_facts", "_write")
+    for name in names:
+        monkeypatch.setattr(cli_fit, name, partial(signaled, getattr(cli_fit, name)))
+    with unhandled(signal.SIGUSR1) as received:
+        result = command(*FIT, *more)
+    assert (result.exit_code, result.stderr, received) == (0, "", [])
+    assert set(reached) == set(names)
     assert Path("s.npz").exists()
 
 
@@ -166,7 +198,8 @@ def test_files_that_the_command_has_not_used_are_not_named(
     error: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They may be of another fit, as where the end comes while the input is read."""
-    subprocess.run([sys.executable, "-m", "gpukpca", *FIT, "--quiet", "--checkpoint", "c"], check=True, timeout=60)
+    assert command(*FIT, "--checkpoint", "c").exit_code == 0
+    state.reset()  # as in another process
     for is_named in (False, True):
         with pytest.raises(SystemExit), failures_in_one_line(False, Path("c")):
             raise error

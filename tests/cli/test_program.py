@@ -76,22 +76,6 @@ def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-INTERRUPTED_IN_A_PRODUCT = """
-import os, signal
-from gpukpca.cli import main
-from gpukpca.gram.tiled import TiledGram
-
-product = TiledGram.__matmul__
-
-def interrupted(self, V):
-    os.kill(os.getpid(), signal.SIGINT)
-    return product(self, V)
-
-TiledGram.__matmul__ = interrupted
-main()
-"""
-
-
 INTERRUPTED_IN_AN_IMPORT = """
 import os, signal, sys
 
@@ -113,14 +97,6 @@ def test_ctrl_c_before_the_imports_are_done_ends_in_one_line(module: str):
     ended = python(INTERRUPTED_IN_AN_IMPORT, "fit", "iris", *OUT, module)
     assert (ended.returncode, ended.stderr.strip()) == (130, "interrupted")
     assert os.listdir() == []
-
-
-@POSIX
-def test_ctrl_c_ends_a_long_fit_with_130(rng: np.random.Generator):
-    np.save("x.npy", rng.standard_normal((3000, 20)))
-    ended = python(INTERRUPTED_IN_A_PRODUCT, "fit", "x.npy", "-n", "3", *OUT)
-    assert (ended.returncode, ended.stderr) == (130, "interrupted; nothing was written\n")
-    assert os.listdir() == ["x.npy"]
 
 
 # -- the program and its help ------------------------------------------------------------------------------------------
