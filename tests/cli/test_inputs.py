@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 from pathlib import Path
@@ -82,9 +83,15 @@ def test_white_space_separates_in_no_csv_file_and_no_ragged_one():
         read_input(write("x.txt", "1 2\n" * 60 + "3\n"))
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-@pytest.mark.parametrize("name", ["x.csv", "x.txt"])
-@pytest.mark.parametrize("width", [2, 20000])
+@pytest.mark.parametrize(
+    ("delimiter", "name", "width"),
+    [
+        *itertools.product(",;\t", ("x.csv", "x.txt"), [2]),
+        (",", "x.csv", 20000),
+        (";", "x.csv", 20000),
+        ("\t", "x.txt", 20000),
+    ],
+)
 def test_lines_of_any_length_are_sampled_whole(delimiter: str, name: str, width: int):
     """A header or a row longer than the sample, and than the longest cell that the csv module takes."""
     X = (np.arange(3 * width) % 997 / 8).reshape(3, width)
@@ -137,7 +144,7 @@ def outcome(name: str, options: dict[str, Any]) -> list[Any]:
 def test_the_fast_reader_agrees_with_the_exact_one(monkeypatch: pytest.MonkeyPatch):
     """The same numbers to the last bit, the same names, the same errors."""
     chance, fast, exact, used = random.Random(0), text._read_fast, {}, []
-    for i in range(600):
+    for i in range(300):
         name = Path(f"x{i}.csv" if i % 2 else f"x{i}.txt")
         name.write_bytes(scribble(chance))
         options = {"missing": chance.random() < 0.5, "index_column": chance.choice([None, "0"])}
@@ -146,7 +153,7 @@ def test_the_fast_reader_agrees_with_the_exact_one(monkeypatch: pytest.MonkeyPat
         exact = outcome(str(name), options)
         monkeypatch.setattr(text, "_read_fast", lambda *args: used.append(fast(*args)) or used[-1])
         assert outcome(str(name), options) == exact, (name.read_bytes(), options)
-    assert sum(one is not None for one in used) > 60
+    assert sum(one is not None for one in used) > 30
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -212,8 +212,8 @@ def test_names_are_written_up_to_forty_apart_from_each_other(rng: np.random.Gene
     ax = ScoresDisplay(scores, names=names).plot().ax_
     assert texts(ax) == names
     assert overlaps(ax) <= 2
-    again = ScoresDisplay(scores, names=names).plot().ax_
-    assert [text.get_position() for text in again.texts] == [text.get_position() for text in ax.texts]
+    first, again = (ScoresDisplay(scores[:9], names=names[:9]).plot().ax_ for _ in range(2))
+    assert [text.get_position() for text in again.texts] == [text.get_position() for text in first.texts]
     assert texts(ScoresDisplay(np.vstack([scores, scores]), names=names + names).plot().ax_) == []
 
 
