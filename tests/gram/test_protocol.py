@@ -73,7 +73,7 @@ def check_protocol(xp, op, K, bound):
 
 
 @pytest.mark.parametrize(("kernel", "storage", "view"), CASES)
-@pytest.mark.parametrize("n", ODD_SIZES)
+@pytest.mark.parametrize(("n", "dtype"), [*((n, "float64") for n in ODD_SIZES), (ODD_SIZES[-1], "float32")])
 def test_every_storage_and_every_view_of_it(xp, dtype, n, kernel, storage, view):
     k, function = KERNELS[kernel]
     X = rows(n, dtype=dtype)

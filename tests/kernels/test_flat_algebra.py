@@ -85,7 +85,7 @@ def points(rng: np.random.Generator, dtype: str) -> np.ndarray:
     return (rng.standard_normal((50, 4)) * (rng.random((50, 4)) < 0.8)).astype(dtype)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("route", ["dense", "sparse", "randomized", "nystrom"])
 def test_random_expressions_of_flat_kernels_keep_their_digits(route: str, dtype: str, seed: int) -> None:
@@ -173,17 +173,14 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("small", [1e-5, 1e-3, 0.1])
 @pytest.mark.parametrize("size", [1e2, 1e6, 1e9])
 @pytest.mark.parametrize("name", LARGE)
-def test_the_certificate_of_a_sum_knows_the_size_that_cancels(
-    name: str, size: float, small: float, dtype: str, seed: int
-) -> None:
+def test_the_certificate_of_a_sum_knows_the_size_that_cancels(name: str, size: float, small: float, dtype: str) -> None:
     """Never refused as indefinite, never further off than certified, and lost components are reported."""
     make, exact = LARGE[name]
-    X = np.random.default_rng(seed).standard_normal((70, 3)).astype(dtype)
+    X = np.random.default_rng(0).standard_normal((70, 3)).astype(dtype)
     gamma = 1e-3 / size
     wide = X.astype(np.float64)
     kernel, value = size * make(gamma) + RBF(small), size * exact(gamma, wide) + rbf(small, wide)

@@ -540,8 +540,9 @@ def test_the_median_of_wide_rows_is_that_of_differences(n, offset):
 
 @pytest.mark.parametrize("duplicates", [False, True])
 @pytest.mark.parametrize("empty", [0, 7])
-def test_the_median_of_rows_wider_than_a_panel_is_that_of_differences(xp, duplicates, empty):
-    d = blocking.PANEL_ENTRIES.cpu // 60 + 100
+def test_the_median_of_rows_wider_than_a_panel_is_that_of_differences(xp, sizes, duplicates, empty):
+    sizes(PANEL_ENTRIES=blocking.PerDevice(6000, 6000))
+    d = 200
     X = np.where(rows(60, d, "float64", 22) > 0.0, rows(60, d, "float64", 23), 0.0)
     X[:, :empty] = 0.0
     if duplicates:
