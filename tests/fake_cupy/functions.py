@@ -101,10 +101,11 @@ def function(name: str, of_numpy: Callable) -> Callable:
     """Return a function of NumPy for device arrays."""
     is_on_host = name in HOST.split()
     anywhere = is_on_host or name in VIEWS.split()
+    foreign = {*FOREIGN.split(), *FOREIGN_TO.get(name, "").split()}
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if foreign := {*FOREIGN.split(), *FOREIGN_TO.get(name, "").split()} & set(kwargs):
-            raise TypeError(f"{name}() got an unexpected keyword argument {min(foreign)!r}")
+        if refused := foreign & kwargs.keys():
+            raise TypeError(f"{name}() got an unexpected keyword argument {min(refused)!r}")
         sources: list[ndarray] = []
         args = tuple(_unwrapped(x, sources, anywhere) for x in args)
         kwargs = {key: _unwrapped(x, sources, anywhere) for key, x in kwargs.items()}
