@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,19 @@ def in_a_process(work: Callable[[], str]) -> str:
         text = pipe.read().decode()
     assert os.waitpid(child, 0)[1] == 0, text or "the process crashed"
     return text
+
+
+def without_modules(names: tuple[str, ...], hidden: tuple[str, ...], code: str) -> None:
+    """Run code in a process that has to import the named packages again, and cannot import the hidden ones."""
+
+    def work() -> str:
+        for name in [name for name in sys.modules if name.partition(".")[0] in (*names, *hidden)]:
+            del sys.modules[name]
+        sys.modules.update(dict.fromkeys(hidden))
+        exec(code, {})
+        return ""
+
+    in_a_process(work)
 
 
 def valid_parts() -> dict[str, Any]:

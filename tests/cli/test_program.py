@@ -21,6 +21,7 @@ from gpukpca.cli.machine import peak_memory_mib
 from gpukpca.cli.methods import METHODS
 from gpukpca.cli.report import ProgressBar
 from tests.cli.runs import OUT, fit, loaded, run, text
+from tests.hostile import forks, without_modules
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
 
@@ -120,10 +121,10 @@ def test_the_base_installation_says_how_to_install_the_command_line(missing: lis
     assert ended.stderr == f'error: {", ".join(missing)} not installed: pip install "gpukpca[cli]"\n'
 
 
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_the_library_needs_neither_terminal_nor_plotting():
-    names = ["rich", "click", "polars", "matplotlib"]
-    code = f"import sys; sys.modules.update(dict.fromkeys({names})); import gpukpca; gpukpca.KernelPCA"
-    assert python(code).returncode == 0
+    without_modules(("gpukpca",), ("rich", "click", "polars", "matplotlib"), "import gpukpca; gpukpca.KernelPCA")
 
 
 def test_the_help_names_commands_methods_and_groups():
