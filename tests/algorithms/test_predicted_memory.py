@@ -166,17 +166,17 @@ def test_every_pass_reads_what_the_plan_says(mapped: np.ndarray) -> None:
 
 # -- gamma from the data -----------------------------------------------------------------------------------------------
 
-# What a rule may hold: a few panels of 8 MiB and the distances of 1000 rows, however long or wide the data are.
-RULE_BYTES = 56 * 2**20
+# What a rule may hold: a few panels of 1 MiB and the distances of 1000 rows, however long or wide the data are.
+RULE_BYTES = 20 * 2**20
 
 
 def held_rows(case: str, folder: Path) -> Any:
-    """Rows whose sample in float64 takes at least 80 MiB."""
+    """Rows whose sample in float64 takes at least 28 MiB."""
     if case == "csr":
-        return scipy.sparse.random_array((1300, 20_000), density=0.002, format="csr", rng=0)
+        return scipy.sparse.random_array((1300, 5_000), density=0.002, format="csr", rng=0)
     if case == "csr with many entries":
-        return scipy.sparse.random_array((100_000, 60), density=1.0, format="csr", rng=0, dtype=np.float32)
-    X = rows(1300, 10_500, "float32")
+        return scipy.sparse.csr_array(rows(100_000, 40, "float32"))
+    X = rows(1300, 3_700, "float32")
     if case == "memory map":
         np.save(folder / "X.npy", X)
         return np.load(folder / "X.npy", mmap_mode="r")
@@ -185,7 +185,8 @@ def held_rows(case: str, folder: Path) -> Any:
 
 @pytest.mark.parametrize("case", ["dense", "by columns", "memory map", "csr", "csr with many entries"])
 @pytest.mark.parametrize("rule", ["median", "scale"])
-def test_no_rule_for_gamma_copies_the_data(rule: str, case: str, tmp_path: Path) -> None:
+def test_no_rule_for_gamma_copies_the_data(rule: str, case: str, sizes: Any, tmp_path: Path) -> None:
+    sizes(PANEL_ENTRIES=blocking.PerDevice(2**17, 2**17))
     X = held_rows(case, tmp_path)
     kernels.RBF(rule).resolve(rows(60, 40))  # imports
     with traced() as peak:

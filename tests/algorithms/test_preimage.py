@@ -252,7 +252,7 @@ def test_a_ridge_whose_matrix_does_not_fit_takes_landmarks_and_the_plan_says_it(
     assert RidgePreimage(n_landmarks=None).landmarks_for(20_000, fits=True) == 0
 
 
-@pytest.mark.parametrize(("method", "exponent"), [("ridge", 100), ("fixed_point", -100)])
+@pytest.mark.parametrize(("method", "exponent"), [("ridge", 100), (FixedPointPreimage(tol=1e-3), -100)], ids=str)
 def test_combined_kernels_take_any_unit_of_float32(xp, method, exponent):
     kernel = kernels.RBF("scale") * (kernels.RBF("scale") + 2.0 * kernels.Matern("scale", 1.5))
     X, Y = data().astype(np.float32), data(9, seed=1).astype(np.float32)

@@ -148,7 +148,9 @@ def test_sparse_rows_are_rows_or_refused(name: str) -> None:
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
-@EACH
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, "float64") for name in ESTIMATORS), *((name, "float32") for name in ON_EVERY_LIBRARY)]
+)
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.ConvergenceWarning")
 def test_host_data_are_computed_on_the_device_and_come_back(cuda: Any, dtype: str, name: str) -> None:
     X, new = rows(dtype), rows(dtype, 9, 1)
