@@ -292,9 +292,8 @@ def test_every_member_of_rows_on_a_cluster_agrees_with_the_matrix(client, shape,
     twins.check_twin(Z, X, np.linspace(0.5, 2.0, shape[1]) if scaled else None)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("solver", [*SOLVERS, "tsqr"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "dtype"), [("tall", "float64"), ("wide", "float64"), ("tall", "float32")])
 def test_pca_of_a_dask_array_gives_the_answer_of_one_process(active, shape, solver, dtype):
     X = rows_of(shape, dtype=dtype)
     tol = {"tol": 1e-5} if solver == "randomized" and dtype == "float32" else {}
