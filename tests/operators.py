@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -124,8 +125,13 @@ MATRICES = {
 
 def matrix(name: str, dtype: str = "float64", n: int | None = None) -> np.ndarray:
     """Return a matrix of the table in a dtype, or its leading n rows and columns."""
-    A = MATRICES[name](dtype)[:n, :n].astype(dtype)
+    A = _matrix(name, dtype)[:n, :n].astype(dtype)
     return (A + A.T) / 2
+
+
+@cache
+def _matrix(name: str, dtype: str) -> np.ndarray:
+    return MATRICES[name](dtype)
 
 
 # -- positive semidefinite matrices ------------------------------------------------------------------------------------
@@ -174,5 +180,10 @@ SEMIDEFINITE = {
 
 def semidefinite(name: str, dtype: str = "float64") -> np.ndarray:
     """Return a matrix of the table in a dtype, exactly symmetric."""
-    K = SEMIDEFINITE[name]().astype(dtype)
+    K = _semidefinite(name).astype(dtype)
     return np.triu(K) + np.triu(K, 1).T
+
+
+@cache
+def _semidefinite(name: str) -> np.ndarray:
+    return SEMIDEFINITE[name]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import scipy.linalg
@@ -70,7 +71,14 @@ def gram(k: Function, X: np.ndarray, Y: np.ndarray | None = None) -> np.ndarray:
     """K_ij = k(x_i, y_j), pair by pair, in float64."""
     X = np.asarray(X, dtype=np.float64)
     Y = X if Y is None else np.asarray(Y, dtype=np.float64)
-    return np.array([[k(x, y) for y in Y] for x in X]).reshape(len(X), len(Y))
+    return _gram(k, X.tobytes(), X.shape, Y.tobytes(), Y.shape).copy()
+
+
+# The same matrix is the truth for every library, storage and solver.
+@lru_cache(maxsize=64)
+def _gram(k: Function, X: bytes, shape: tuple[int, int], Y: bytes, shape_y: tuple[int, int]) -> np.ndarray:
+    A, B = np.frombuffer(X).reshape(shape), np.frombuffer(Y).reshape(shape_y)
+    return np.array([[k(x, y) for y in B] for x in A]).reshape(len(A), len(B))
 
 
 def centering(n: int) -> np.ndarray:
@@ -87,8 +95,13 @@ def centered(K: np.ndarray) -> np.ndarray:
 
 def eigenpairs(A: np.ndarray, p: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The p largest eigenvalues by value, descending, and their vectors."""
-    values, vectors = np.linalg.eigh(np.asarray(A, dtype=np.float64))
-    return values[::-1][:p], vectors[:, ::-1][:, :p]
+    values, vectors = _eigh(np.asarray(A, dtype=np.float64).tobytes(), len(A))
+    return values[::-1][:p].copy(), vectors[:, ::-1][:, :p].copy()
+
+
+@lru_cache(maxsize=16)
+def _eigh(A: bytes, n: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.linalg.eigh(np.frombuffer(A).reshape(n, n))
 
 
 def scores(K: np.ndarray, p: int) -> np.ndarray:
