@@ -1,13 +1,12 @@
 """Products with a kernel matrix on 1 and 2 worker processes of this machine, and the bytes moved.
 
-``bash ci/bench.sh -k distributed``; GPUKPCA_CLUSTER_N gives another size than 20 000.
+``bash ci/bench.sh --large -k distributed``
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +21,7 @@ from gpukpca.distributed.rows import group_count
 from gpukpca.gram import TiledGram
 from gpukpca.kernels import RBF
 
-N, D, B, DTYPE, ROUNDS = int(os.environ.get("GPUKPCA_CLUSTER_N", "20000")), 50, 30, "float64", 3
+N, D, B, DTYPE, ROUNDS = 20_000, 50, 30, "float64", 3
 WORKERS, CACHE = (1, 2), (True, False)
 CONTESTANTS = {f"{w} workers, {'cached' if c else 'recomputed'} tiles": (w, c) for w in WORKERS for c in CACHE}
 ITEM = np.dtype(DTYPE).itemsize

@@ -28,11 +28,11 @@ HOST_NAMES = ("copy", "tile copy", "exp float32", "exp float64", "sgemm", "dgemm
 NAMES = (
     *HOST_NAMES,
     *(f"tile {d}" for d in TILE_COLUMNS),
-    *("tile times block", "transposed tile times block", "launch"),
+    *("tile times block", "transposed tile times block"),
 )
 # The relative error of a float32 product of random numbers is a few 1e-6 at these sizes; of one in TF32 some 1e-4.
 WITHOUT_TF32 = 5e-5
-UNITS = {"GB/s": 1e9, "TFLOP/s": 1e12, "a second": 1.0}
+UNITS = {"GB/s": 1e9, "TFLOP/s": 1e12}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def measured(place: Host, sizes: Sizes) -> Rows:
     A failure is reported on the standard error, and the others are measured: a record may lack some.
     """
     found: Rows = {}
-    for measure in (_elementwise, _products, *(_tiles, _launch) * place.on_device):
+    for measure in (_elementwise, _products, *[_tiles] * place.on_device):
         try:
             found |= measure(place, sizes)
         except Exception as error:
@@ -148,14 +148,6 @@ def _tiles(place: Host, sizes: Sizes) -> Rows:
     for name, left in (("tile times block", T), ("transposed tile times block", T.T)):
         found[name] = product_row(place, left, V, out, f"{name}, SGEMM {edge} × {edge} × {b}", sizes)
     return found
-
-
-def _launch(place: Host, sizes: Sizes) -> Rows:
-    """Measure one operation and a wait for it: no small problem is solved in less."""
-    T = filled(place, 1024)
-    xp = array_namespace(T)
-    seconds = seconds_each(lambda: (xp.multiply(T, 1.0, out=T), place.wait()), place, runs=sizes.runs)
-    return {"launch": row("an operation on 4 KiB, and waiting for it", 1, "a second", seconds)}
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ def steep(n: int, d: int) -> np.ndarray:
 
 
 def offset(n: int, d: int) -> np.ndarray:
-    """Return `gaussian` far from the origin: in float32 its squares lose all digits of the variances."""
-    return gaussian(n, d) + 1e4
+    """Return `decaying` far from the origin: in float32 its squares lose all digits of the variances."""
+    return decaying(n, d) + np.float32(1e4)
 
 
 REAL = {"mnist": "mnist/mnist.npz", "usps": "usps/usps.npz"}

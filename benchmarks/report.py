@@ -17,7 +17,6 @@ from typing import Any
 
 from benchmarks.cases import GROWTH
 from benchmarks.datasets import REAL
-from benchmarks.floors import floor_seconds
 from benchmarks.gpu_cases import SWEEPS
 from benchmarks.machine import ROOT
 from benchmarks.verdicts import Entry, faster_from, medians, share_of_floor, slope
@@ -292,24 +291,20 @@ def sweep_table(family: tuple[str, str], entries: list[Entry], ceilings: dict[st
         cells = {entry["contestant"]: sweep_cell(entry, ceilings) for entry in entries if entry[axis] == setting}
         rows.append([spaced(setting), *(cells.get(who, "") for who in contestants)])
     fixed = ", ".join(f"{field} = {entries[0][field]}" for field in ("n", "d", "p") if field != axis)
-    title = (
-        f"{name}: {label(entries[0])}" if axis in ("block", "tile_edge") else f"{name}: {fixed}, {entries[0]['dtype']}"
-    )
     made = table(" | ".join([axis.replace("_", " "), *contestants]), rows)
-    return "\n".join([title, "", made, "", *conclude(family, entries)])
+    return "\n".join([f"{name}: {fixed}, {entries[0]['dtype']}", "", made, "", *conclude(family, entries)])
 
 
 def sweep_cell(entry: Entry, ceilings: dict[str, dict[str, Any]]) -> str:
-    """Return the median, passes, a solver other than the one in the name, and the share of what the card can do."""
+    """Return the median, passes, a solver other than the one in the name, the share of the floor, and the memory."""
     if entry["outcome"] != "ok":
         return entry["outcome"]
-    facts, ours = entry["facts"], entry["contestant"].startswith(("gpukpca", "pass"))
-    floor = floor_seconds(ceilings, entry) if ours else None
+    facts = entry["facts"]
     more = [f"{facts['passes']} passes"] if facts.get("passes", 1) > 1 else []
     if "dense" in entry["contestant"] and not is_dense(entry):
         more.append(str(facts.get("solver", "another solver")))
-    if floor is not None:
-        more.append(f"{floor / entry['median']:.0%}")
+    if share := share_of_floor(entry, ceilings):
+        more.append(share)
     if entry["device_mib"] is None and entry["peak_mib"]:
         more.append(f"{entry['peak_mib']:.0f} MiB")
     return duration(entry["median"]) + (f" ({', '.join(more)})" if more else "")
@@ -368,6 +363,8 @@ def label(entry: Entry) -> str:
         return f"{data}: transform of {spaced(entry['new'])} points, p = {entry['p']}"
     if entry["task"] == "product":
         return f"{data}: one product with {entry['p']} columns"
+    if "Nystrom" in entry["contestant"]:
+        data = f"{data}, rank {entry['rank']}"
     return f"{data}, p = {entry['p']}"
 
 

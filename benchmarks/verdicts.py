@@ -166,7 +166,7 @@ def bounds_hold(entry: Entry) -> bool:
 
 def share_of_floor(entry: Entry, ceilings: Ceilings) -> str:
     """Return the share of the floor of an entry of ours, and whether it reaches its target, as text."""
-    floor = floor_seconds(ceilings, entry) if entry["contestant"].startswith("gpukpca") else None
+    floor = floor_seconds(ceilings, entry) if entry["contestant"].startswith(("gpukpca", "pass")) else None
     if floor is None or not entry["median"]:
         return ""
     share, target = floor / entry["median"], target_share(entry)
@@ -178,7 +178,7 @@ def target_share(entry: Entry) -> float | None:
     """Return the share of the floor to reach on a host: of a large stored kernel matrix, and of tall data."""
     facts, on_card = entry["facts"], entry["device_mib"] is not None
     if not on_card and entry["task"] == "fit" and entry["n"] >= 10_000 and facts.get("tiles"):
-        return 0.75 if facts["cached_tiles"] == facts["tiles"] else None
+        return 0.75 if facts.get("cached_tiles") == facts["tiles"] else None
     return 0.7 if not on_card and entry["task"] == "axes" and entry["n"] >= 50_000 else None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ TINY = ceilings.Sizes(copy=2**16, edge=64, tile=64, runs=3)
 UNIT = {name: {"value": 1.0, "unit": "GB/s"} for name in ("copy", "tile copy", "exp float32", "exp float64")}
 UNIT |= {name: {"value": 1e-3, "unit": "TFLOP/s"} for name in ("sgemm", "dgemm")}
 ALL = [*CASES, *(case for cases in GROWTH.values() for case in cases)]
+SHARES = [case for case in CASES if case.name.startswith("share")]
 OURS = [(case, name) for case in ALL for name in case.contestants if name.startswith("gpukpca")]
 
 
@@ -62,6 +64,15 @@ def test_each_case_of_ours_is_certified_and_has_a_floor(case: Case, name: str) -
     if small.kernel == "rbf":
         assert floors.floor_seconds(UNIT, entry) > 0
         assert share_of_floor(entry, UNIT)
+
+
+def test_a_peer_that_reports_integers_of_numpy_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = {"cases": [asdict(tiny(SHARES[0]))], "contestant": "sklearn PCA, 95 %", "certify": True}
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(job)))
+    contestant.main()
+    assert json.loads(capsys.readouterr().out)["facts"]["components"] > 1
 
 
 def test_the_shares_of_the_variance_have_as_many_components_as_their_neighbors() -> None:
@@ -119,6 +130,7 @@ def test_floors_count_operations_and_bytes(changes: dict[str, Any], nanoseconds:
         ({}, 2.0, "50 % (75 % missed)"),
         ({"n": 5000}, 2.0, "50 %"),
         ({"cached": 1}, 2.0, "50 %"),
+        ({"cached": None}, 2.0, "50 %"),
         ({"task": "axes", "n": 50_000}, 2.0, "50 % (70 % missed)"),
         ({"contestant": "sklearn dense"}, 2.0, ""),
         ({}, 1e6, "< 1 % (75 % missed)"),
@@ -128,7 +140,8 @@ def test_shares_of_the_floor_are_judged(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], seconds: float, text: str
 ) -> None:
     monkeypatch.setattr("benchmarks.verdicts.floor_seconds", lambda *_: 1.0)
-    facts = {"tiles": 3, "cached_tiles": changes.pop("cached", 3)}
+    cached = changes.get("cached", 3)  # None: a low rank storage
+    facts = {"tiles": 3} if cached is None else {"tiles": 3, "cached_tiles": cached}
     entry = entry_of(Case("case", (), "gaussian", 10_000, 5), "gpukpca", seconds, facts=facts) | changes
     assert share_of_floor(entry, UNIT) == text
 
