@@ -5,6 +5,7 @@ Functions that make a kernel tile out of one matrix product are here as well: on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -79,6 +80,31 @@ def convert(T: Array, dtype: Any = None, out: Array | None = None) -> Array:
 def _strips(shape: tuple[int, ...], size: int, strip_bytes: int) -> list[tuple[int, int]]:
     rows = max(8, strip_bytes // max(1, shape[1] * size))
     return [(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows)]
+
+
+class Scratch:
+    """Memory of one worker for results that end with the next one of their name.
+
+    New memory costs a page fault every 4 KiB: an eighth of the time of the products of 10 000 rows with 784 features.
+    """
+
+    def __init__(self, like: Array) -> None:
+        self._like = like
+        self._memory: dict[str, Array] = {}
+
+    def place(self, name: str, shape: tuple[int, int]) -> Array | None:
+        """Return memory like `like` for a result of this shape; None outside NumPy, for new memory."""
+        if not is_numpy(self._like):
+            return None
+        held, size = self._memory.get(name), math.prod(shape)
+        if held is None or held.size < size:
+            held = self._memory[name] = namespace_of(self._like).empty(size, dtype=self._like.dtype)
+        return held[:size].reshape(shape)
+
+
+def difference(a: Array, b: Array, place: Array | None = None) -> Array:
+    """Return a - b, written to `place` if given (NumPy)."""
+    return a - b if place is None else namespace_of(place).subtract(a, b, out=place)
 
 
 def add(T: Array, other: Any) -> Array:

@@ -295,3 +295,9 @@ def _hold_thread_local_blas() -> None:
 def row_slices(n: int, edge: int) -> list[tuple[int, int]]:
     """Return (start, stop) of consecutive slices of n rows."""
     return [(start, min(start + edge, n)) for start in range(0, n, edge)]
+
+
+def even_slices(n: int, longest: int, workers: int) -> list[tuple[int, int]]:
+    """Return (start, stop) of consecutive slices of n rows of about one length, as many for every worker."""
+    count = -(-n // (longest * workers)) * workers
+    return row_slices(n, max(1, -(-n // max(1, count))))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from gpukpca.backend.parallel import map_tasks, map_tiles, occupied, usable_cpus, worker_count
+from gpukpca.backend.parallel import even_slices, map_tasks, map_tiles, occupied, usable_cpus, worker_count
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -46,6 +46,16 @@ def test_an_error_in_any_worker_comes_out(culprit: int) -> None:
 
     with pytest.raises(OverflowError, match=f"tile {culprit}"):
         map_tiles(work, list(range(10)), 3)
+
+
+@pytest.mark.parametrize(("n", "longest", "workers"), [(0, 4, 2), (1, 4, 3), (7, 4, 1), (13, 4, 2), (100, 7, 3)])
+def test_even_slices_load_all_workers_alike(n: int, longest: int, workers: int) -> None:
+    slices = even_slices(n, longest, workers)
+    lengths = [stop - start for start, stop in slices]
+    assert [row for start, stop in slices for row in range(start, stop)] == list(range(n))
+    assert all(0 < length <= longest for length in lengths)
+    assert len(set(lengths[:-1])) <= 1
+    assert len(slices) <= -(-n // (longest * workers)) * workers
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
