@@ -11,15 +11,15 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.elementwise import add, multiply
-from gpukpca.backend.linalg import column_sums, symmetric_from_upper
+from gpukpca.backend.elementwise import Scratch, add, difference, multiply
+from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_factors
-from gpukpca.backend.parallel import assemble_rows, map_in_order, map_tiles, row_slices, worker_count
+from gpukpca.backend.parallel import assemble_rows, even_slices, map_in_order, map_tiles, worker_count
 from gpukpca.backend.rows import feature_bounds, gather_rows
 from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
 
-# Rows of a block of which a d x d product is made, in units of d.
+# Rows of a panel of which a d x d product is formed, in units of d, and columns of one of an n x n product.
 SQUARES = 3
 
 
@@ -50,10 +50,10 @@ class DenseCenteredMatrix(CenteredMatrix):
     def moments(self) -> Array:
         return self._summed(self._moments, 0) if self.by_rows else self._joined(self._moments, 0)
 
-    def _moments(self, start: int, stop: int) -> Array:
+    def _moments(self, start: int, stop: int, scratch: Scratch | None = None) -> Array:
         """Return sums and sums of squares of the shifted columns of a block, shape (2, ...)."""
         xp = namespace_of(self.like)
-        block = cast(self._shifted(start, stop), self.wide)
+        block = cast(self._shifted(start, stop, scratch), self.wide)
         return xp.stack([xp.sum(block, axis=0), xp.sum(block * block, axis=0)])
 
     def times(self, V: Array) -> Array:
@@ -62,7 +62,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         if self.by_rows:
             lost = cast(constant, self.dtype)
             return self._joined(lambda a, b: add(self._shifted(a, b) @ W, -lost), W.shape[1], axis=0)
-        return cast(self._summed(lambda a, b: self._shifted(a, b) @ W[a:b, :], W.shape[1]) - constant, self.dtype)
+        product = self._summed(lambda a, b, scratch: self._shifted(a, b, scratch) @ W[a:b, :], W.shape[1])
+        return cast(product - constant, self.dtype)
 
     def _product_of_rest(self, V: Array) -> Array:
         """Return the product of the rest of the mean with V (d, b), wide, shape (1, b)."""
@@ -79,7 +80,11 @@ class DenseCenteredMatrix(CenteredMatrix):
         sums, columns = column_sums(U), U.shape[1]
         U = cast(U, self.dtype)
         if self.by_rows:
-            Y = self._summed(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U[a:b, :], columns)
+
+            def part(start: int, stop: int, scratch: Scratch) -> Array:
+                return xp.matrix_transpose(self._shifted(start, stop, scratch)) @ U[start:stop, :]
+
+            Y = self._summed(part, columns)
         else:
             parts = self._joined(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U, columns, axis=0)
             Y = cast(parts, self.wide)
@@ -94,8 +99,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         xp = namespace_of(self.like)
         W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
 
-        def part(start: int, stop: int) -> Array:
-            block = self._shifted(start, stop)
+        def part(start: int, stop: int, scratch: Scratch) -> Array:
+            block = self._shifted(start, stop, scratch)
             return xp.matrix_transpose(block) @ add(block @ W, -lost)
 
         # The columns of Z V sum to zero, so the left factor needs no correction for the rest of the mean.
@@ -107,8 +112,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         xp = namespace_of(self.like)
         U = cast(U, self.dtype)
 
-        def part(start: int, stop: int) -> Array:
-            block = self._shifted(start, stop)
+        def part(start: int, stop: int, scratch: Scratch) -> Array:
+            block = self._shifted(start, stop, scratch)
             return block @ (xp.matrix_transpose(block) @ U)
 
         W = self._summed(part, 2 * U.shape[1])  # of the shifted data; centering removes the rest of the mean
@@ -123,8 +128,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         self.measure()
         W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
 
-        def part(start: int, stop: int) -> np.ndarray:
-            return orthonormal_factors(add(self._shifted(start, stop, by_rows=True) @ W, -lost))[1]
+        def part(start: int, stop: int, scratch: Scratch) -> np.ndarray:
+            return orthonormal_factors(add(self._shifted(start, stop, scratch, by_rows=True) @ W, -lost))[1]
 
         workers = self._workers(3 * W.shape[1])
         R: np.ndarray = self._folded(
@@ -137,21 +142,19 @@ class DenseCenteredMatrix(CenteredMatrix):
         return R
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
-        xp, (n, d) = namespace_of(self.like), self.shape
+        xp, d = namespace_of(self.like), self.shape[1]
         workers = self._workers(d)
-        # Tall blocks: their products should take much longer than the sum of d x d matrices.
-        rows = max(self.block_length(workers, by_rows=True), min(SQUARES * d, blocking.LONGEST_SCATTER_PANEL.cpu))
 
-        def part(start: int, stop: int) -> tuple[Array, Array]:
-            block = self._shifted(start, stop, by_rows=True)
-            ones = full((1, stop - start), 1.0, self.like)
-            return xp.matrix_transpose(block) @ block, (ones @ block)[0, :]
+        def part(start: int, stop: int, scratch: Scratch) -> tuple[Array, Array]:
+            block = self._shifted(start, stop, scratch, by_rows=True)
+            columns, ones = xp.matrix_transpose(block), full((1, stop - start), 1.0, self.like)
+            return row_products(columns, columns, scratch.place("product", (d, d))), (ones @ block)[0, :]
 
         S, sums = self._folded(
             part,
             lambda total, piece: (add(total[0], piece[0]), add(total[1], piece[1])),
-            lambda piece: (cast(piece[0], self.wide), cast(piece[1], self.wide)),
-            row_slices(n, min(rows, max(1, -(-n // workers)))),
+            lambda piece: (xp.astype(piece[0], self.wide), cast(piece[1], self.wide)),
+            self._panels(workers, by_rows=True),
             workers,
         )
         return _symmetric(S), sums
@@ -162,34 +165,43 @@ class DenseCenteredMatrix(CenteredMatrix):
 
     def products_with(self, other: DenseCenteredMatrix) -> Array:
         """Return the products of the shifted rows with other rows about the same shift, shape (n, m), wide."""
+        shape = self.shape[0], other.shape[0]
+        workers = self._workers(shape[1])
 
-        def part(start: int, stop: int) -> Array:
-            own = self._shifted(start, stop, by_rows=False)
+        def part(start: int, stop: int, scratch: Scratch) -> Array:
+            own = self._shifted(start, stop, scratch, by_rows=False)
             block = own if other is self else other._shifted(start, stop, by_rows=False)
-            return own @ namespace_of(block).matrix_transpose(block)
+            return row_products(own, block, scratch.place("product", shape))
 
-        return self._summed(part, other.shape[0], by_rows=False)
+        def first(piece: Array) -> Array:
+            return namespace_of(piece).astype(piece, self.wide)
+
+        return self._folded(part, add, first, self._panels(workers, by_rows=False), workers)
 
     def _gram_by_tiles(self) -> Array:
         """Return the products by upper tiles of one sum; all workers share it and a copy of each block of columns."""
         n, d = self.shape
         workers = self._workers(n)
         G = np.zeros((n, n), dtype=np.float64)
-        rows = row_slices(n, blocking.SCATTER_TILE_EDGE)
-        tiles = [(i, j) for i in rows for j in rows if i <= j]
-        for start, stop in row_slices(d, self.block_length(workers, by_rows=False)):
-            block = np.empty((n, stop - start), dtype=self.dtype)
+        edge = blocking.SCATTER_TILE_EDGE
+        rows = even_slices(n, edge, workers)
+        # The tiles on the diagonal, which take half of the time, come last, so that all workers end together.
+        tiles = [(i, j) for i in rows for j in rows if i < j] + [(i, i) for i in rows]
+        scratch = [Scratch(self.like) for _ in range(workers)]
+        for start, stop in even_slices(d, 2 * edge, 1):
+            block: Array = scratch[0].place("block", (n, stop - start))
             columns = slice(start, stop)
 
             def copy(r: tuple[int, int], block: Array = block, columns: slice = columns) -> None:
-                block[r[0] : r[1], :] = self._deviations(slice(*r), columns)
+                self._deviations(slice(*r), columns, block[slice(*r), :])
 
-            def product(tile: tuple[Any, Any], block: Array = block) -> None:
-                (a, b), (p, q) = tile
-                G[a:b, p:q] += block[a:b, :] @ block[p:q, :].T
+            def products(worker: int, block: Array = block) -> None:
+                for (a, b), (p, q) in tiles[worker::workers]:
+                    place = scratch[worker].place("product", (b - a, q - p))
+                    G[a:b, p:q] += row_products(block[a:b, :], block[p:q, :], place)
 
             map_tiles(copy, rows, workers)
-            map_tiles(product, tiles, workers)
+            map_tiles(products, list(range(workers)), workers)
         return symmetric_from_upper(G, np.diagonal(G).copy())
 
     def materialized(self) -> Array:
@@ -209,45 +221,56 @@ class DenseCenteredMatrix(CenteredMatrix):
         n, d = self.shape
         return worker_count(self.like, self.n_jobs, n * d * (columns + blocking.ENTRY_PASS))
 
-    def block_length(self, workers: int, by_rows: bool | None = None) -> int:
-        """Return the number of rows, or of columns, of a block."""
-        by_rows = self.by_rows if by_rows is None else by_rows
+    def block_length(self, by_rows: bool) -> int:
+        """Return the most rows, or columns, of a block."""
         length, other = self.shape if by_rows else self.shape[::-1]
         if is_on_gpu(self.like):
             fitting = max(blocking.FEWEST_SCATTER_COLUMNS, blocking.SCATTER_ENTRIES.gpu // max(1, other))
             return max(1, min(length, blocking.LONGEST_SCATTER_PANEL.gpu, fitting))
         fewest = blocking.FEWEST_SCATTER_ROWS if by_rows else blocking.FEWEST_SCATTER_COLUMNS
         fitting = max(fewest, blocking.SCATTER_ENTRIES.cpu // max(1, other))
-        return max(1, min(fitting, blocking.LONGEST_SCATTER_PANEL.cpu, -(-length // workers)))
+        return max(1, min(fitting, blocking.LONGEST_SCATTER_PANEL.cpu))
 
     def _blocks(self, workers: int, by_rows: bool | None = None) -> list[tuple[int, int]]:
         by_rows = self.by_rows if by_rows is None else by_rows
-        return row_slices(self.shape[0 if by_rows else 1], self.block_length(workers, by_rows))
+        return even_slices(self.shape[0 if by_rows else 1], self.block_length(by_rows), workers)
 
-    def _shifted(self, start: int, stop: int, by_rows: bool | None = None) -> Array:
-        """Return a block of X less the shift, weighted, as a new array."""
+    def _panels(self, workers: int, by_rows: bool) -> list[tuple[int, int]]:
+        """Return long blocks, of which square products are formed: these take much longer than their sums."""
+        length, size = self.shape if by_rows else self.shape[::-1]
+        longest = max(self.block_length(by_rows), min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu))
+        return even_slices(length, longest, workers)
+
+    def _shifted(self, start: int, stop: int, scratch: Scratch | None = None, by_rows: bool | None = None) -> Array:
+        """Return a block of X less the shift, weighted, in memory of `scratch` or in a new array."""
         block, whole = slice(start, stop), slice(None)
         by_rows = self.by_rows if by_rows is None else by_rows
-        return self._deviations(block, whole) if by_rows else self._deviations(whole, block)
+        shape = (stop - start, self.shape[1]) if by_rows else (self.shape[0], stop - start)
+        place = None if scratch is None else scratch.place("block", shape)
+        return self._deviations(block, whole, place) if by_rows else self._deviations(whole, block, place)
 
-    def _deviations(self, rows: slice, columns: slice) -> Array:
+    def _deviations(self, rows: slice, columns: slice, place: Array | None = None) -> Array:
         """Return some columns of some rows less the shift, weighted."""
-        block = self.X[rows, columns] - self.shift[None, columns]
+        block = difference(self.X[rows, columns], self.shift[None, columns], place)
         return block if self.weights is None else multiply(block, cast(self.weights[columns], self.dtype)[None, :])
 
-    def _summed(self, part: Callable[[int, int], Array], columns: int, by_rows: bool | None = None) -> Array:
-        """Return the sum of ``part(start, stop)``, a product with so many columns, over all blocks, wide."""
+    def _summed(self, part: Callable[[int, int, Scratch], Array], columns: int) -> Array:
+        """Return the sum of ``part(start, stop, scratch)``, a product with so many columns, over all blocks, wide."""
         workers = self._workers(columns)
-        return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(workers, by_rows), workers)
+        return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(workers), workers)
 
     def _folded(self, part: Any, merged: Any, first: Any, blocks: list[tuple[int, int]], workers: int) -> Any:
-        """Return ``merged(... merged(first(part 0), part 1) ...)`` over all blocks; each worker starts a result."""
+        """Return ``merged(... merged(first(part 0), part 1) ...)`` over all blocks; each worker starts a result.
+
+        A part is ``part(start, stop, scratch)`` and may lie in the memory of `scratch`, but not its ``first``.
+        """
         workers = min(workers, len(blocks))
         totals: list[Any] = [None] * workers
+        scratch = [Scratch(self.like) for _ in range(workers)]
 
         def work(k: int) -> None:
-            piece = part(*blocks[k])
             w = k % workers
+            piece = part(*blocks[k], scratch[w])
             totals[w] = first(piece) if totals[w] is None else merged(totals[w], piece)
 
         map_tiles(work, list(range(len(blocks))), workers)
@@ -278,12 +301,12 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
     mean minus the shift.
     """
     workers = worker_count(Y, n_jobs, Y.shape[0] * Y.shape[1] * (axes.shape[1] + blocking.ENTRY_PASS))
-    entries = blocking.SCATTER_ENTRIES.on(is_on_gpu(Y))
+    entries = blocking.PROJECTED_ENTRIES.on(is_on_gpu(Y))
     rows = max(blocking.FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
-    panels = row_slices(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers)))) or [(0, 0)]
+    panels = even_slices(int(Y.shape[0]), rows, workers) or [(0, 0)]
+    weights, lost = namespace_of(axes).matrix_transpose(axes), -offset[None, :]
 
     def panel(start: int, stop: int, part: Array | None) -> Array:
-        centered = cast(Y[start:stop, :], axes.dtype) - shift[None, :]
-        return add(centered @ axes, -offset[None, :])
+        return add(row_products(cast(Y[start:stop, :], axes.dtype) - shift[None, :], weights, part), lost)
 
     return assemble_rows(panel, panels, (int(Y.shape[0]), int(axes.shape[1])), axes, workers)

@@ -186,7 +186,7 @@ class MatrixRoute(Route):
         task, solver, size = self.task, self.solver, self.size
         square, requested = size * size, task.p
         private = workers if size <= blocking.PRIVATE_SCATTER_UP_TO or not self.by_samples else 0
-        matrix = square * 8 * (1 + private) + square * task.item * (2 if private else 0)
+        matrix = square * 8 * (1 + private) + square * task.item * (max(2, private) if private else 0)
         if solver.forms_matrix:
             requested = min(requested, size)
             square *= 3
@@ -194,6 +194,11 @@ class MatrixRoute(Route):
 
     def fit_work(self) -> Work:
         return self.matrix_work()
+
+    def _panel_bytes(self) -> int:
+        """Return the bytes of a panel whose square product is formed."""
+        length = self.task.d if self.by_samples else self.task.n
+        return min(length, SQUARES * self.size, blocking.LONGEST_SCATTER_PANEL.cpu) * self.size * 8
 
 
 class CovarianceRoute(MatrixRoute):
@@ -205,8 +210,7 @@ class CovarianceRoute(MatrixRoute):
         return components.of_scatter(Z, self.solver, rank, tools)
 
     def _block_bytes(self) -> int:
-        longest = min(self.task.n, SQUARES * self.task.d, blocking.LONGEST_SCATTER_PANEL.cpu)
-        return max(super()._block_bytes(), longest * self.task.d * 8)
+        return max(super()._block_bytes(), self._panel_bytes())
 
 
 class DualRoute(MatrixRoute):
@@ -218,6 +222,8 @@ class DualRoute(MatrixRoute):
         return components.of_gram(Z, self.solver, rank, tools)
 
     def _block_bytes(self) -> int:
+        if self.size <= blocking.PRIVATE_SCATTER_UP_TO:
+            return max(super()._block_bytes(), self._panel_bytes())
         return super()._block_bytes() + blocking.SCATTER_TILE_EDGE**2 * 8
 
 
