@@ -153,6 +153,19 @@ def times_small(A: Array, S: np.ndarray) -> Array:
     return (S.T @ A.T).T if is_numpy(A) else A @ S
 
 
+def tile_times(T: Array, V: Array) -> Array:
+    """Return T @ V for a tile T and a narrow block V.
+
+    On NumPy in float64 as (Vᵀ Tᵀ)ᵀ: OpenBLAS for AVX-512 takes two thirds of the time, and twice as long in float32.
+    """
+    return (V.T @ T.T).T if is_numpy(T) and T.dtype == np.float64 else T @ V
+
+
+def transposed_tile_times(T: Array, V: Array) -> Array:
+    """Return Tᵀ @ V for a tile T and a narrow block V; on NumPy as (Vᵀ T)ᵀ, which BLAS computes faster."""
+    return (V.T @ T).T if is_numpy(T) else namespace_of(T).matrix_transpose(T) @ V
+
+
 def widened_rows(A: Array, start: int, stop: int, dtype: Any) -> Array:
     """Return some rows of A in a wider type, by way of the transpose: devices read contiguous columns in one access."""
     if stop - start == A.shape[0]:

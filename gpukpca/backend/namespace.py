@@ -259,6 +259,6 @@ def indices(numbers: Any, like: Any) -> Array:
     return namespace_of(like).asarray(np.asarray(numbers, dtype=np.int64).reshape(-1), device=device_of(like))
 
 
-def writable(shape: tuple[int, int], like: Any) -> Array | None:
+def writable(shape: tuple[int, ...], like: Any) -> Array | None:
     """Return uninitialized memory where the library can write into parts of an array, else None."""
     return namespace_of(like).empty(shape, dtype=like.dtype, device=device_of(like)) if writes_in_place(like) else None
