@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -283,6 +284,19 @@ def test_products_launched_before_a_check_change_no_bit(of, dtype):
         assert of != "0.99^i" or any(state.product is not None for state in states)
         # Every wrong forecast is one product, and there is at most one before each verification.
         assert plain.n_passes <= op.passes <= plain.n_passes + 1 + late.solver.count("restart")
+
+
+def test_a_host_skips_the_check_after_one_that_finds_the_target_far():
+    checked = []
+
+    def report(done, limit, residual, tol):
+        checked.append(residual is not None)
+
+    found = top_eigh(Operator(matrix("0.99^i")), P, solver=BlockKrylov(), rng=0, report=report)
+    assert found.converged.all()
+    assert checked[-1]
+    assert not all(checked[2:])
+    assert all(first or second for first, second in pairwise(checked[2:]))
 
 
 def test_a_device_has_the_next_product_to_do_while_the_host_checks(cuda):
