@@ -77,7 +77,7 @@ class ColumnBasis:
             return ColumnBasis((ColumnBasis((*self.parts, block)).array,))
         stop = self.count + block.shape[1]
         self.store[:, self.count : stop] = block
-        return replace(self, parts=(self.store[:, :stop],))
+        return ColumnBasis((self.store[:, :stop],), self.store, self.versions, self.version)
 
     def replace_all(self, block: Array) -> ColumnBasis:
         """Return a basis of the columns of a new block, which may depend on the old ones."""

@@ -262,9 +262,10 @@ class _WorkerAccumulator:
     def use(self, number: int, i: int, j: int) -> None:
         """Add both products of tile (i, j)."""
         T = self._tile(number, i, j)
-        self._add(i, tile_times(T, self.blocks[j]))
         if i != j:
-            self._add(j, transposed_tile_times(T, self.blocks[i]))
+            self._add(i, tile_times(T, self.blocks[j]))
+        # A tile of the diagonal is symmetric.
+        self._add(j, transposed_tile_times(T, self.blocks[i]))
 
     def _tile(self, number: int, i: int, j: int) -> Array:
         tiles = self.tiles
