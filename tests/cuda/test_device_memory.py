@@ -47,7 +47,7 @@ def test_one_failure_at_any_allocation_is_survived(fake_cuda: Any, name: str, ho
     values = np.asarray(wanted.eigenvalues_ if home == "host" else wanted.eigenvalues_.get())
     baseline = used(fake_cuda)
     estimator = model(name, **settings)
-    step = {"dense": 1, "block Krylov": 3}.get(name) if home == "device" else None
+    step = {"dense": 1, "block Krylov": 7}.get(name) if home == "device" else None
     for k in range(1, made.count + 1, step or max(1, made.count // 7)):
         with fake_cupy.fail_allocation(k):
             estimator.fit(X)

@@ -35,16 +35,15 @@ ESTIMATORS = [
     PCA(svd_solver="covariance_eigh", scale=True),
     IncrementalPCA(),
     IncrementalPCA(exact=True),
-    IncrementalPCA(n_components=2),
     IncrementalPCA(1, whiten=True),
     ProbabilisticPCA(),
     ProbabilisticPCA(1, solver="em", tol=1e-7),
     BayesianPCA(),
     BayesianPCA(solver="em", tol=1e-7),
-    LocalPCA(),
-    LocalPCA(method="hard"),
+    LocalPCA(n_init=1),
+    LocalPCA(method="hard", n_init=1),
     KernelPCACV(cv=2, gammas=[0.1, 1.0]),
-    KernelPCACV(cv=3, gammas=0.1, n_components=1, preimage="fixed_point"),
+    KernelPCACV(cv=2, gammas=0.1, n_components=1, preimage="fixed_point"),
 ]
 
 
