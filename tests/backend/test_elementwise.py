@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpukpca.backend.elementwise import Scratch, difference
+from gpukpca.backend.elementwise import Scratch, clip_above, difference
 from tests.conftest import Namespace
 
 
@@ -30,3 +30,10 @@ def test_a_difference_is_the_same_in_new_and_in_given_memory() -> None:
     a, b, place = np.arange(6.0).reshape(2, 3), np.ones((1, 3)), np.empty((2, 3))
     assert difference(a, b, place) is place
     assert np.array_equal(place, difference(a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("row", [[], [-1.0, -2.0], [-1.0, 0.0], [1.0, -1.0], [np.inf, -np.inf], [np.nan, -1.0]])
+def test_entries_are_clipped_where_one_exceeds_the_bound_and_where_none_does(row: list[float], dtype: str) -> None:
+    T = np.array([row], dtype=dtype)
+    np.testing.assert_array_equal(clip_above(T.copy(), 0.0), np.clip(T, None, 0.0), strict=True)
