@@ -71,6 +71,12 @@ class ColumnBasis:
         """Return the memory (n, b) of the columns that are appended next; None where the library cannot write to it."""
         return None if self.store is None else self.store[:, self.count : self.count + b]
 
+    def with_room(self, capacity: int) -> ColumnBasis:
+        """Return the basis in memory for so many columns, where the library can write into parts of an array."""
+        if self.store is None or self.store.shape[1] >= capacity:
+            return self
+        return ColumnBasis.with_capacity(self.store.shape[0], capacity, self.store).append(self.array)
+
     def append(self, block: Array) -> ColumnBasis:
         """Return the basis with the columns of a block (n, b), which may be in `memory_for` them."""
         if self.store is None:

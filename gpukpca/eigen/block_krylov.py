@@ -15,11 +15,14 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, resumed_state, step
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask
+from gpukpca.eigen.request import HandOver, PairRequest
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 
 MAX_PASSES = 300
+# The solver iterates for one of so many pairs at most; where the dense solver may take over, for less.
+FEWEST_SHARE, DENSE_SHARE = 5, 12
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
 MAX_BLOCKS = 10
 # Columns beyond p of such a block, and of one on a GPU.
@@ -51,6 +54,8 @@ class BlockKrylov(Solver):
         The exact number of passes, for any residuals.
     max_blocks : int, optional
         Blocks kept in the basis before it is compressed to its best Ritz vectors (default 10).
+    or_dense : bool
+        Whether the dense solver takes over where it is forecast to be faster. It needs memory for the matrix.
     start : array, shape (n, k), optional
         Directions to start from. Random ones fill at least a quarter of the block, and there are at least three passes,
         so that components outside the start are found.
@@ -75,6 +80,7 @@ class BlockKrylov(Solver):
     passes: int | None = None
     max_blocks: int | None = None
     start: Array | None = field(default=None, repr=False)
+    or_dense: bool = False
 
     def __post_init__(self) -> None:
         TOLERANCE.check_argument("tol", self.tol)
@@ -88,7 +94,7 @@ class BlockKrylov(Solver):
 
     def iterates(self, n: int, p: int) -> bool:
         """Return whether `p` of n eigenpairs are few enough for passes; else the dense solver takes over."""
-        return 5 * p <= n
+        return FEWEST_SHARE * p <= n
 
     def width(self, n: int, p: int, on_gpu: bool) -> int:
         if on_gpu:
@@ -161,26 +167,55 @@ class BlockKrylov(Solver):
         report: PassReport | None = None,
         checkpointer: Checkpointer | None = None,
     ) -> EigenResult:
-        n = op.shape[0]
+        return self.solve_request(op, PairRequest(p), rng, report, checkpointer)
+
+    def solve_request(
+        self,
+        op: SymmetricOperator,
+        request: PairRequest,
+        rng: np.random.Generator,
+        report: PassReport | None = None,
+        checkpointer: Checkpointer | None = None,
+    ) -> EigenResult:
+        n, p = op.shape[0], request.first
         if not self.iterates(n, p):
-            dense = Dense(tol=self.tol).solve(op, p, rng)
+            dense = Dense(tol=self.tol).solve_request(op, request, rng)
             why = f"dense (block Krylov was requested, but p = {p} is more than a fifth of n = {n})"
             return replace(dense, solver=why, has_fixed_passes=self.passes is not None)
         # In small blocks the waiting of a second BLAS thread costs more than its work. On a device BLAS solves only the
         # eigenproblem of the basis.
         few = n <= blocking.KRYLOV_ONE_THREAD_UP_TO.on(is_on_gpu(op.like))
-        with single_threaded_blas(few):
-            return self._iterate(op, p, rng, report, checkpointer)
+        try:
+            with single_threaded_blas(few):
+                return self._iterate(op, request.up_to(self.most_pairs(n)), rng, report, checkpointer)
+        except HandOver as reason:
+            if not self.or_dense:
+                raise
+            dense = Dense(tol=self.tol).solve_request(op, request, rng)
+            return replace(dense, solver=f"dense ({reason})")
+
+    def most_pairs(self, n: int) -> int:
+        """Return the most of n eigenpairs for which the solver iterates."""
+        return max(1, n // (DENSE_SHARE if self.or_dense else FEWEST_SHARE))
+
+    def patience(self, n: int, p: int, on_gpu: bool) -> float:
+        """Return the passes that take as long as the dense solver, whose reduction is bound by memory.
+
+        Measured on two cores with 10, 20 and 50 pairs of n = 784 and 2000: 11, 43, 30 and 10 passes.
+        """
+        b = self.width(n, p, on_gpu)
+        half = self.basis_columns(n, p, on_gpu) / 2
+        return n**3 / (2.0 * n * n * b + 8.0 * n * b * half + 9.0 * half**3)
 
     def _iterate(
         self,
         op: SymmetricOperator,
-        p: int,
+        request: PairRequest,
         rng: np.random.Generator,
         report: PassReport | None,
         checkpointer: Checkpointer | None,
     ) -> EigenResult:
-        task = self._task(op, p, rng, launches_early=checkpointer is None)
+        task = self._task(op, request, rng, launches_early=checkpointer is None)
         state = None if checkpointer is None else resumed_state(task, checkpointer)
         state = state or first_state(task, self.start)
         while not state.is_done:
@@ -191,9 +226,11 @@ class BlockKrylov(Solver):
                 report(state.n_passes, task.limit, state.residual, task.tol)
         return result(task, state)
 
-    def _task(self, op: SymmetricOperator, p: int, rng: np.random.Generator, launches_early: bool) -> KrylovTask:
-        """Return the task of p eigenpairs of an operator; with a checkpointer no product is launched early."""
-        n, on_gpu = op.shape[0], is_on_gpu(op.like)
+    def _task(
+        self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator, launches_early: bool
+    ) -> KrylovTask:
+        """Return the task of a request for an operator; with a checkpointer no product is launched early."""
+        n, p, on_gpu = op.shape[0], request.first, is_on_gpu(op.like)
         b = self.width(n, p, on_gpu)
         limit = self.most_passes(p, b)
         return KrylovTask(
@@ -206,6 +243,8 @@ class BlockKrylov(Solver):
             tol=self.tol or default_tolerance(op.dtype),
             is_fixed=self.passes is not None,
             launches_early=on_gpu and launches_early,
+            request=request,
+            patience=self.patience(n, p, on_gpu) if self.or_dense else math.inf,
         )
 
 

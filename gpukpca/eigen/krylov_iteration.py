@@ -21,6 +21,7 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move,
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovState, KrylovTask, Phase
+from gpukpca.eigen.request import HandOver
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
     allowed_residual,
@@ -48,6 +49,8 @@ DROP_FACTOR = 50.0
 # The next check is not expected to be the last if residuals that fall so many times faster would still miss the target.
 # On 34 spectra in both precisions this held for half of the checks; 3 of 1956 passes were launched in vain.
 FASTEST = 3.0
+# A block becomes at most so many times as wide in a pass.
+MOST_WIDENED = 2
 # In place of 0 in logarithms.
 TINY = 1e-300
 
@@ -88,6 +91,7 @@ def resumed_state(task: KrylovTask, checkpointer: Checkpointer) -> KrylovState |
     restore_generator(task.rng, state.generator)
     if not state.continues(task):
         return first_state(task, state.ritz_vectors(task.b))
+    task = task.sized(state.p, state.b)
     if state.means is not None:
         task.op.known_means = from_host(state.means, like, accumulation_dtype(like))
     block = None if state.block is None else _on_device(state.block, like)
@@ -112,7 +116,8 @@ def _on_device(A: np.ndarray, like: Array) -> Array:
 
 
 def step(task: KrylovTask, state: KrylovState) -> KrylovState:
-    """Return the state after one more pass over the operator."""
+    """Return the state after one more pass over the operator; raise `HandOver` where the dense solver is faster."""
+    task = task.sized(state.p, state.b)
     if state.phase is Phase.EXTEND:
         return _extend(task, state)
     return _verify(task, state)
@@ -120,7 +125,8 @@ def step(task: KrylovTask, state: KrylovState) -> KrylovState:
 
 def result(task: KrylovTask, state: KrylovState) -> EigenResult:
     """Return the eigenpairs of an iteration that is done."""
-    p, exponent, values = task.p, state.exponent or 0, np.diag(state.T)
+    exponent, values = state.exponent or 0, np.diag(state.T)
+    p = _count(task, state, values) or state.p
     U, W = orthonormalized(state.Q.array[:, :p], state.W.array[:, :p])
     return make_result(
         task.op,
@@ -144,8 +150,11 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the state after the product with the next block: extended, restarted, before verification, or done."""
     state, remainder = _append_product(task, state)
     is_last = state.n_passes >= task.limit
-    outside = inner_products(remainder, remainder)
-    block = None if is_last else _next_block(task, state, remainder, outside)
+    outside = gram = inner_products(remainder, remainder)
+    if task.is_share and state.n_passes >= FIRST_CHECK:
+        task, state, remainder = _recounted(task, state, remainder)
+        gram = outside if len(outside) == remainder.shape[1] else inner_products(remainder, remainder)
+    block = None if is_last else _next_block(task, state, remainder, gram)
     del remainder
     goes_on = block is not None and state.Q.count + block.shape[1] <= task.max_columns
     is_early = state.n_passes < FIRST_CHECK or state.Q.count < task.p or task.is_fixed
@@ -153,11 +162,66 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
         return replace(state, block=block, residual=None, is_far=False)
     # While a device makes the next product, the host computes Ritz values.
     product = task.op @ block if goes_on and task.launches_early and state.is_far else None
+    before = state
     state, theta, S, estimate = _estimate(task, state, outside)
+    _check_forecast(task, before, state)
     may_stop = not task.is_fixed and state.Q.count >= task.p and state.n_passes >= state.probe_until
-    if not is_last and may_stop and (block is None or estimate <= _target(task, state, theta)):
+    has_converged = may_stop and (block is None or estimate <= _target(task, state, theta))
+    if task.is_share and has_converged and block is not None and _count(task, state, theta) is None:
+        more = max(task.p + 1, _forecast(task, state, theta[: task.p]))
+        _check_count(task, more)
+        state, has_converged = replace(state, p=more), False
+    if not is_last and has_converged:
         return _stop(task, state, theta, S)
     return _continue(task, replace(state, product=product), block)
+
+
+def _recounted(task: KrylovTask, state: KrylovState, remainder: Array) -> tuple[KrylovTask, KrylovState, Array]:
+    """Return task and state with as many pairs as the Ritz values say, and random directions for a wider block.
+
+    Ritz values are lower bounds of the eigenvalues, so the number at which they exceed the amount is an upper bound.
+    """
+    theta = np.linalg.eigvalsh(state.T)[::-1]
+    # Of Ritz values that are not enough, half a block of the leading ones is near eigenvalues.
+    p = _count(task, state, theta) or max(task.p, _forecast(task, state, theta[: max(1, task.b // 2)]))
+    _check_count(task, p)
+    b = task.b
+    if p > b:  # with as many spare columns as before, and in steps: the first values are far too small
+        b = min(p + task.b - task.p, MOST_WIDENED * task.b, max(task.b, task.op.shape[0] - state.Q.count))
+    task = task.sized(p, max(task.b, b))
+    if task.b > state.b:
+        fresh = random_directions(task.rng, (task.op.shape[0], task.b - state.b), task.op.like)
+        remainder = namespace_of(fresh).concat([remainder, _size(task, state) * fresh], axis=1)
+        Q, W = (basis.with_room(task.max_columns) for basis in (state.Q, state.W))
+        state = replace(state, Q=Q, W=W)
+    return task, replace(state, p=task.p, b=task.b), remainder
+
+
+def _count(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> int | None:
+    """Return the number of pairs that is requested, given Ritz values; None where these are not enough."""
+    return None if task.request is None else task.request.count(np.ldexp(theta, state.exponent or 0))
+
+
+def _forecast(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> int:
+    """Return about how many pairs are needed at least, given leading eigenvalues that are not enough."""
+    return task.p if task.request is None else task.request.forecast(np.ldexp(theta, state.exponent or 0))
+
+
+def _check_count(task: KrylovTask, p: int) -> None:
+    """Raise `HandOver` where more pairs are needed than an iteration may compute."""
+    if task.request is not None and p > task.request.most:
+        raise HandOver(f"more than {task.request.most} pairs are needed")
+
+
+def _check_forecast(task: KrylovTask, before: KrylovState, state: KrylovState) -> None:
+    """Raise `HandOver` where the residuals of two checks forecast more passes than the dense solver is worth."""
+    if before.last_check == 0 or state.distance <= 0.0:
+        return
+    recent = (before.distance - state.distance) / (state.n_passes - before.last_check)
+    mean = (-math.log(task.tol) - state.distance) / state.n_passes
+    passes = state.n_passes + state.distance / max(recent, mean, TINY)
+    if passes > task.patience:
+        raise HandOver(f"block Krylov would take some {passes:.0f} passes")
 
 
 def _append_product(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, Array]:

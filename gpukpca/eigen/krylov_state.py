@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol, runtime_checkable
@@ -13,6 +14,7 @@ from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.linalg import leading_ritz_pairs
 from gpukpca.backend.namespace import epsilon
 from gpukpca.backend.random import format_generator
+from gpukpca.eigen.request import PairRequest
 
 
 class Phase(Enum):
@@ -36,6 +38,20 @@ class KrylovTask:
     tol: float  # relative residual at which the iteration stops
     is_fixed: bool  # the number of passes is `limit`, for any residuals
     launches_early: bool  # the next product may be launched before the Ritz values of the last one are computed
+    request: PairRequest | None = None  # decides p where it is a share of the trace
+    patience: float = math.inf  # passes that take as long as the dense solver
+
+    @property
+    def is_share(self) -> bool:
+        """Return whether Ritz values decide p."""
+        return self.request is not None and self.request.is_share and not self.is_fixed
+
+    def sized(self, p: int, b: int) -> KrylovTask:
+        """Return the task for p pairs and blocks of b columns, with a basis that is longer by as much."""
+        if (p, b) == (self.p, self.b):
+            return self
+        columns = min(self.op.shape[0], -(-self.max_columns * b // self.b))
+        return replace(self, p=p, b=b, max_columns=columns, patience=self.patience * self.b / b)
 
     @property
     def eps(self) -> float:
@@ -53,7 +69,7 @@ class KrylovState:
     Attributes
     ----------
     p, b, limit, tol, is_fixed
-        As in the `KrylovTask` of the passes so far.
+        As in the `KrylovTask` of the passes so far. For a share of the trace, p follows the Ritz values, and b p.
     phase : Phase
     Q, W : ColumnBasis, (n, k)
         Orthonormal basis and its products, divided by 2**exponent; Ritz vectors and their products once done.
@@ -132,7 +148,7 @@ class KrylovState:
 
         The start of an iteration has as many directions as a block, and an end is one for its tolerance and limit.
         """
-        same = (self.p, self.b, self.is_fixed) == (task.p, task.b, task.is_fixed)
+        same = self.is_fixed == task.is_fixed and (task.is_share or (self.p, self.b) == (task.p, task.b))
         is_cut = self.n_passes >= self.limit and self.limit < task.limit
         return same and not (self.is_done and (is_cut or self.tol > task.tol))
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+
+
+class HandOver(ConvergenceError):
+    """Raised by an iteration that forecasts more work than a dense solution takes, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,15 @@ class PairRequest:
     def is_share(self) -> bool:
         """Return whether the eigenvalues decide the number."""
         return self.amount < math.inf
+
+    def up_to(self, most: int) -> PairRequest:
+        """Return the request with a smaller upper bound."""
+        return replace(self, most=min(self.most, most), first=min(self.first, most))
+
+    def forecast(self, values: np.ndarray) -> int:
+        """Return about how many pairs are needed at least, given some leading eigenvalues that are not enough."""
+        missing = self.amount - float(np.sum(values))
+        return len(values) + math.ceil(missing / max(float(values[-1]), missing / (self.most + 1)))
 
     def count(self, values: np.ndarray) -> int | None:
         """Return the number of pairs, given leading eigenvalues, descending; None where these are not enough.
