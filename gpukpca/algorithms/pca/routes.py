@@ -23,6 +23,7 @@ from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import SQUARES
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.dense import FEW_PAIRS
+from gpukpca.eigen.request import HandOver
 from gpukpca.exceptions import MemoryBudgetError
 
 # Up to this many rows and columns the SVD itself costs next to nothing.
@@ -31,10 +32,12 @@ SMALL = 500
 FEW_FEATURES, FEATURES_PER_COMPONENT = 2000, 30
 # Products of all sparse rows pay up to this size of the smaller side.
 FEW_OF_SPARSE = 1000
-# Up to here LAPACK on a stored matrix; beyond it block Krylov, where few pairs are requested.
-LAPACK_UP_TO, SIZE_PER_COMPONENT = 2500, 100
+# Block Krylov on a stored matrix where LAPACK takes as long as so many of its passes: twice what most problems take.
+PASSES_WORTH = 20
 # The tightest tolerance that block Krylov can reach, in eps: the tolerance for a stored matrix.
 TIGHT = 100.0
+# Copies of a basis that grows, at most.
+WIDENING = 2
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
 SVD_SQUARES, SVD_WORK = 8, 3.0
 
@@ -50,6 +53,11 @@ class PCATask(Task):
     def p(self) -> int:
         """Return the number of components; an upper bound where the spectrum decides."""
         return self.rank.most
+
+    @property
+    def first(self) -> int:
+        """Return the number of components, or the first guess where a share of the variance decides."""
+        return max(1, self.rank.first)
 
     @property
     def few(self) -> int:
@@ -94,8 +102,8 @@ class Route(ABC):
         """Return the solver of the eigenproblem; None for the SVD."""
 
     @abstractmethod
-    def matrix_bytes(self, workers: int) -> int:
-        """Return the bytes of matrices, of the solver, and of the sums of so many workers."""
+    def matrix_bytes(self, p: int, workers: int) -> int:
+        """Return the bytes of matrices, of the solver of p pairs, and of the sums of so many workers."""
 
     @abstractmethod
     def fit_work(self) -> Work:
@@ -105,10 +113,19 @@ class Route(ABC):
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
         """Return at least the requested leading components of centered, scaled rows (n, d)."""
 
+    @property
+    def p(self) -> int:
+        """Return the number of components that the plan states."""
+        return self.task.p
+
     @cached_property
     def predicted_bytes(self) -> int:
-        """Return the peak of the bytes: matrices, the solver, blocks of all workers, components, scores."""
-        task, n, d, p = self.task, self.task.n, self.task.d, self.task.p
+        """Return the peak of the bytes of the fit."""
+        return self.bytes_for(self.p)
+
+    def bytes_for(self, p: int) -> int:
+        """Return the bytes of p components: matrices, the solver, blocks of all workers, components, scores."""
+        task, n, d = self.task, self.task.n, self.task.d
         workers, scores, blocks = task.workers, n * p, task.workers * 3 * self._block_bytes()
         if task.is_on_cluster:
             # Rows and sums stay with their workers. This process holds one of the sums, and blocks in transit.
@@ -117,7 +134,7 @@ class Route(ABC):
         results = (4 * d * p + 2 * scores) * max(task.item, self.least_item)
         copy = n * d * task.item if task.place.moved else 0
         copy += 3 * task.stored * 12 if is_sparse(task.X) else 0
-        return copy + self.matrix_bytes(workers) + blocks + results
+        return copy + self.matrix_bytes(p, workers) + blocks + results
 
     def _block_bytes(self) -> int:
         """Return the bytes of a block of rows or columns."""
@@ -128,7 +145,7 @@ class Route(ABC):
 
     def matrix_work(self) -> Work:
         """Return the work of a matrix of products and of its eigenproblem."""
-        task, solver, p, widened = self.task, self.solver, self.task.p, 8 // self.task.item
+        task, solver, p, widened = self.task, self.solver, self.task.first, 8 // self.task.item
         size, other = (task.n, task.d) if self.by_samples else (task.d, task.n)
         work = Work(products=widened * task.stored * size)
         if is_sparse(task.X):
@@ -137,7 +154,7 @@ class Route(ABC):
             passes: int = solver.expected_passes(size, p, 8, task.on_gpu)
             product: Work = Work(blocks=2 * widened * size**2 * solver.width(size, p, task.on_gpu))
             return work + product * passes + krylov_work(solver, size, p, passes, task.on_gpu)
-        pairs = 1.0 if 2 * task.rank.first > size else FEW_PAIRS
+        pairs = 1.0 if 2 * p > size else FEW_PAIRS
         return work + Work(eigenproblems=widened * pairs * size**3)
 
     def plan(self) -> PCAPlan:
@@ -146,14 +163,14 @@ class Route(ABC):
         if task.is_on_cluster:
             notes = (f"cluster: {task.X.cluster.describe()}", *notes)
         else:
-            work = Work(bytes=COPIES * task.stored * task.item, calls=STEPS) + task.row_products(task.p)
+            work = Work(bytes=COPIES * task.stored * task.item, calls=STEPS) + task.row_products(task.first)
             seconds = estimate_seconds(work + self.fit_work(), task)
         if task.settings.has_checkpoint and not (self.solver and self.solver.grows_with_p):
             notes += (NO_CHECKPOINT,)
         return PCAPlan(
             n_samples=task.n,
             n_features=task.d,
-            n_components=task.p,
+            n_components=self.p,
             dtype=dtype_name(task.X.dtype),
             device=describe_device(task.place.work),
             method=self.method,
@@ -176,21 +193,27 @@ class MatrixRoute(Route):
         """Return the size of the matrix."""
         return self.task.n if self.by_samples else self.task.d
 
-    @property
+    @cached_property
     def solver(self) -> PCASolver:
-        if self.size > LAPACK_UP_TO and not self.task.rank.decides and SIZE_PER_COMPONENT * self.task.p <= self.size:
-            return BlockKrylov(tol=TIGHT * 2.3e-16)
-        return Dense()
+        task, size, krylov = self.task, self.size, BlockKrylov(tol=TIGHT * 2.3e-16, or_dense=True)
+        is_many = not krylov.iterates(size, task.first) or task.rank.minka
+        if is_many or krylov.patience(size, task.first, task.on_gpu) < PASSES_WORTH:
+            return Dense()
+        return krylov
 
-    def matrix_bytes(self, workers: int) -> int:
+    def matrix_bytes(self, p: int, workers: int) -> int:
         task, solver, size = self.task, self.solver, self.size
-        square, requested = size * size, task.p
+        square, p = size * size, min(p, size)
         private = workers if size <= blocking.PRIVATE_SCATTER_UP_TO or not self.by_samples else 0
         matrix = square * 8 * (1 + private) + square * task.item * (max(2, private) if private else 0)
-        if solver.forms_matrix:
-            requested = min(requested, size)
-            square *= 3
-        return max(matrix, square * 8 + solver.workspace_items(size, requested, task.on_gpu) * 8)
+        solution = 0
+        if not isinstance(solver, BlockKrylov) or solver.or_dense:
+            solution = 3 * square + Dense().workspace_items(size, p, task.on_gpu)
+        if isinstance(solver, BlockKrylov):
+            copies, pairs = (WIDENING, solver.most_pairs(size)) if task.rank.decides else (1, p)
+            basis = copies * solver.workspace_items(size, min(p, pairs), task.on_gpu)
+            solution = max(solution, square + basis)
+        return max(matrix, 8 * solution)
 
     def fit_work(self) -> Work:
         return self.matrix_work()
@@ -227,10 +250,35 @@ class DualRoute(MatrixRoute):
         return super()._block_bytes() + blocking.SCATTER_TILE_EDGE**2 * 8
 
 
+@dataclass(frozen=True)
 class RandomizedRoute(Route):
-    """Block Krylov iteration on the smaller side."""
+    """Block Krylov iteration on the smaller side; for a share of the variance, `beyond` takes over many components."""
 
+    beyond: Route | None = None
     method = "randomized"
+
+    @property
+    def p(self) -> int:
+        return self.task.first
+
+    @cached_property
+    def most(self) -> int:
+        """Return the most components of a share: as many as fit into memory, and are few for `beyond`."""
+        task, first = self.task, self.task.first
+        a_pair = max(1, (self.bytes_for(2 * first) - self.predicted_bytes) // first) * WIDENING
+        spare = task.resources.allowed() - self.predicted_bytes
+        few = replace(self.solver, or_dense=self.beyond is not None).most_pairs(task.few)
+        return max(first, min(few, first + spare // a_pair))
+
+    def with_note_on_share(self) -> RandomizedRoute:
+        """Return the route with a note on a share of the variance that needs many components."""
+        if not self.task.rank.decides:
+            return self
+        note = f"at most {self.most} components fit into memory"
+        if self.beyond is not None:
+            needed = format_bytes(self.beyond.predicted_bytes)
+            note = f"a share of more than {self.most} components is left to {self.beyond.method}, with {needed}"
+        return replace(self, notes=(*self.notes, note))
 
     @property
     def by_samples(self) -> bool:
@@ -239,18 +287,18 @@ class RandomizedRoute(Route):
     @property
     def solver(self) -> BlockKrylov:
         settings = self.task.settings
-        width = None if settings.oversampling is None else self.task.p + settings.oversampling
+        width = None if settings.oversampling is None else self.task.first + settings.oversampling
         return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width)
 
-    def matrix_bytes(self, workers: int) -> int:
-        task, few, p = self.task, self.task.few, self.task.p
+    def matrix_bytes(self, p: int, workers: int) -> int:
+        task, few = self.task, self.task.few
         sums = workers * few * (p + 10) * 8
         if self.solver.iterates(few, p):
             return self.solver.workspace_items(few, p, task.on_gpu) * task.item + sums
         return (2 * few * few + Dense().workspace_items(few, p, task.on_gpu)) * 8 + sums
 
     def fit_work(self) -> Work:
-        task, few, p, solver = self.task, self.task.few, self.task.p, self.solver
+        task, few, p, solver = self.task, self.task.few, self.task.first, self.solver
         if not solver.iterates(few, p):
             return self.matrix_work()
         passes = solver.expected_passes(few, p, task.item, task.on_gpu)
@@ -258,7 +306,17 @@ class RandomizedRoute(Route):
         return one_pass * passes + krylov_work(solver, few, p, passes, task.on_gpu)
 
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
-        return components.of_operator(Z, self.solver, rank, tools, self.by_samples)
+        if not rank.decides:
+            return components.of_operator(Z, self.solver, rank, tools, self.by_samples)
+        try:
+            return components.of_operator(Z, self.solver, rank.up_to(self.most), tools, self.by_samples)
+        except HandOver as reason:
+            if self.beyond is None:
+                raise MemoryBudgetError(
+                    f"n_components={rank.share} needs many components: {reason}, for which the memory does not "
+                    "suffice. Give a number of components, or a larger memory_limit."
+                ) from reason
+            return self.beyond.components(Z, rank, replace(tools, checkpointer=None))
 
 
 class SVDRoute(Route):
@@ -266,7 +324,7 @@ class SVDRoute(Route):
 
     method, solver = "full", None
 
-    def matrix_bytes(self, workers: int) -> int:
+    def matrix_bytes(self, p: int, workers: int) -> int:
         task, svd = self.task, SVD_SQUARES * self.task.few**2
         if task.is_on_cluster:  # this process holds the triangular factor alone
             return (3 * task.few * task.d + svd) * 8
@@ -292,7 +350,13 @@ def choose_route(task: PCATask) -> Route:
     if route is not None:
         if fewest is None:
             return route
-        return replace(route, notes=(f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}",))
+        return replace(
+            route,
+            notes=(
+                *route.notes,
+                f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}",
+            ),
+        )
     iterates = task.settings.svd_solver in ITERATIVE
     advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
     needed, used = (format_bytes(fewest.predicted_bytes), fewest.method) if fewest else ("", "")
@@ -305,22 +369,27 @@ def choose_route(task: PCATask) -> Route:
 
 def _routes(task: PCATask) -> Iterator[Route]:
     """Yield methods in the order of preference, each with its reason."""
-    n, d, p, whole = task.n, task.d, task.p, task.rank.decides
+    n, d, p, whole = task.n, task.d, task.first, task.rank.minka
     if task.settings.svd_solver != "auto":
         yield ROUTES[task.settings.svd_solver](task, "requested")
         return
+    matrix: MatrixRoute = DualRoute(task, f"{n} samples are fewer than {d} features")
+    if n >= d:
+        matrix = CovarianceRoute(task, f"{d} features are no more than {n} samples")
+    beyond = None
+    if task.rank.share is not None and matrix.predicted_bytes <= task.resources.allowed(matrix.predicted_bytes):
+        beyond = matrix
     if is_sparse(task.X) and task.few > FEW_OF_SPARSE and not whole:
-        yield RandomizedRoute(task, "sparse rows, of which products are cheap")
+        yield RandomizedRoute(task, "sparse rows, of which products are cheap", beyond=beyond).with_note_on_share()
         return
     if not is_sparse(task.X) and d <= n <= SMALL and not task.is_on_cluster:
         yield SVDRoute(task, "the data are small")
         return
     if n >= d > FEW_FEATURES and FEATURES_PER_COMPONENT * (p + 8) < d and not whole:
-        yield RandomizedRoute(task, f"p = {p} is small compared with {d} features")
+        count = f"p = {p}" + (", where a share of the variance begins," if task.rank.share is not None else "")
+        reason = f"{count} is small compared with {d} features"
+        yield RandomizedRoute(task, reason, beyond=beyond).with_note_on_share()
         return
-    if n < d:
-        yield DualRoute(task, f"{n} samples are fewer than {d} features")
-    else:
-        yield CovarianceRoute(task, f"{d} features are no more than {n} samples")
+    yield matrix
     if not whole and BlockKrylov().iterates(task.few, p):
-        yield RandomizedRoute(task, "few components")
+        yield RandomizedRoute(task, "few components").with_note_on_share()

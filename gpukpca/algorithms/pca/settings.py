@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Literal, get_args
 
@@ -78,6 +78,10 @@ class RankRequest:
     def first(self) -> int:
         """Return the number of components that a plan begins with; where a share decides, a guess."""
         return self.most if self.share is None else min(self.most, FIRST_GUESS)
+
+    def up_to(self, most: int) -> RankRequest:
+        """Return the request with a smaller upper bound."""
+        return replace(self, most=min(self.most, most))
 
     def pairs(self, total: float) -> PairRequest:
         """Return the request for eigenpairs of a matrix with this trace; at least one, also for no components."""
