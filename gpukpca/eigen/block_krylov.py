@@ -14,7 +14,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, resumed_state, step
-from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask
+from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask, rounded_up
 from gpukpca.eigen.request import HandOver, PairRequest
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
@@ -246,8 +246,3 @@ class BlockKrylov(Solver):
             request=request,
             patience=self.patience(n, p, on_gpu) if self.or_dense else math.inf,
         )
-
-
-def rounded_up(number: int, multiple: int) -> int:
-    """Return the next multiple."""
-    return -(-number // multiple) * multiple

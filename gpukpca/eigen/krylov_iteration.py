@@ -15,12 +15,13 @@ import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
-from gpukpca.eigen.krylov_state import Checkpointer, KrylovState, KrylovTask, Phase
+from gpukpca.eigen.krylov_state import Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
 from gpukpca.eigen.request import HandOver
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
@@ -126,7 +127,7 @@ def step(task: KrylovTask, state: KrylovState) -> KrylovState:
 def result(task: KrylovTask, state: KrylovState) -> EigenResult:
     """Return the eigenpairs of an iteration that is done."""
     exponent, values = state.exponent or 0, np.diag(state.T)
-    p = _count(task, state, values) or state.p
+    p = task.request.count(np.ldexp(values, exponent)) or state.p
     U, W = orthonormalized(state.Q.array[:, :p], state.W.array[:, :p])
     return make_result(
         task.op,
@@ -150,11 +151,12 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the state after the product with the next block: extended, restarted, before verification, or done."""
     state, remainder = _append_product(task, state)
     is_last = state.n_passes >= task.limit
-    outside = gram = inner_products(remainder, remainder)
-    if task.is_share and state.n_passes >= FIRST_CHECK:
-        task, state, remainder = _recounted(task, state, remainder)
-        gram = outside if len(outside) == remainder.shape[1] else inner_products(remainder, remainder)
-    block = None if is_last else _next_block(task, state, remainder, gram)
+    outside = inner_products(remainder, remainder)
+    block = None if is_last else _next_block(task, state, remainder, outside)
+    if task.is_share and not is_last and (block is None or state.n_passes >= FIRST_CHECK):
+        task, state = _recounted(task, state, is_closed=block is None)
+        if task.b > len(outside):
+            block = _wider_block(task, state, remainder)
     del remainder
     goes_on = block is not None and state.Q.count + block.shape[1] <= task.max_columns
     is_early = state.n_passes < FIRST_CHECK or state.Q.count < task.p or task.is_fixed
@@ -167,50 +169,50 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     _check_forecast(task, before, state)
     may_stop = not task.is_fixed and state.Q.count >= task.p and state.n_passes >= state.probe_until
     has_converged = may_stop and (block is None or estimate <= _target(task, state, theta))
-    if task.is_share and has_converged and block is not None and _count(task, state, theta) is None:
-        more = max(task.p + 1, _forecast(task, state, theta[: task.p]))
-        _check_count(task, more)
-        state, has_converged = replace(state, p=more), False
+    if task.is_share and has_converged and goes_on:
+        values = np.ldexp(theta[: task.p], state.exponent or 0)
+        if task.request.count(values) is None:
+            more = max(task.p + 1, task.request.forecast(values))
+            state, has_converged = replace(state, p=_few_enough(task, more)), False
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
     return _continue(task, replace(state, product=product), block)
 
 
-def _recounted(task: KrylovTask, state: KrylovState, remainder: Array) -> tuple[KrylovTask, KrylovState, Array]:
-    """Return task and state with as many pairs as the Ritz values say, and random directions for a wider block.
+def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[KrylovTask, KrylovState]:
+    """Return task and state with as many pairs as the Ritz values say, with room for a block as wide.
 
     Ritz values are lower bounds of the eigenvalues, so the number at which they exceed the amount is an upper bound.
+    With `is_closed` they are eigenvalues, but members of a cluster wider than the block may be missing.
     """
-    theta = np.linalg.eigvalsh(state.T)[::-1]
-    # Of Ritz values that are not enough, half a block of the leading ones is near eigenvalues.
-    p = _count(task, state, theta) or max(task.p, _forecast(task, state, theta[: max(1, task.b // 2)]))
-    _check_count(task, p)
+    theta = np.ldexp(np.linalg.eigvalsh(state.T)[::-1], state.exponent or 0)
+    floor = DROP_FACTOR * task.eps * np.ldexp(_size(task, state), state.exponent or 0)
+    if (count := task.request.count(theta)) is None:
+        # Of Ritz values that are not enough, half a block of the leading ones is near eigenvalues.
+        forecast = task.request.forecast(theta[: max(1, task.b // 2)])
+        count = max(task.p, int(np.sum(theta > floor)) + 1 if is_closed else forecast)
+    p = _few_enough(task, count)
     b = task.b
     if p > b:  # with as many spare columns as before, and in steps: the first values are far too small
-        b = min(p + task.b - task.p, MOST_WIDENED * task.b, max(task.b, task.op.shape[0] - state.Q.count))
-    task = task.sized(p, max(task.b, b))
-    if task.b > state.b:
-        fresh = random_directions(task.rng, (task.op.shape[0], task.b - state.b), task.op.like)
-        remainder = namespace_of(fresh).concat([remainder, _size(task, state) * fresh], axis=1)
-        Q, W = (basis.with_room(task.max_columns) for basis in (state.Q, state.W))
-        state = replace(state, Q=Q, W=W)
-    return task, replace(state, p=task.p, b=task.b), remainder
+        spare = rounded_up(p + task.b - task.p, blocking.GEMM_COLUMNS)
+        b = max(b, min(spare, MOST_WIDENED * b, task.op.shape[0] - state.Q.count))
+    task = task.sized(p, b)
+    Q, W = (basis.with_room(task.max_columns) for basis in (state.Q, state.W))
+    return task, replace(state, p=p, b=b, Q=Q, W=W)
 
 
-def _count(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> int | None:
-    """Return the number of pairs that is requested, given Ritz values; None where these are not enough."""
-    return None if task.request is None else task.request.count(np.ldexp(theta, state.exponent or 0))
+def _wider_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Array | None:
+    """Return the next block of the remainder, filled with random directions."""
+    fresh = random_directions(task.rng, (task.op.shape[0], task.b - remainder.shape[1]), task.op.like)
+    wider = namespace_of(fresh).concat([remainder, _size(task, state) * fresh], axis=1)
+    return _next_block(task, state, wider, inner_products(wider, wider))
 
 
-def _forecast(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> int:
-    """Return about how many pairs are needed at least, given leading eigenvalues that are not enough."""
-    return task.p if task.request is None else task.request.forecast(np.ldexp(theta, state.exponent or 0))
-
-
-def _check_count(task: KrylovTask, p: int) -> None:
-    """Raise `HandOver` where more pairs are needed than an iteration may compute."""
-    if task.request is not None and p > task.request.most:
+def _few_enough(task: KrylovTask, p: int) -> int:
+    """Return a number of pairs; raise `HandOver` where it is more than an iteration may compute."""
+    if p > task.request.most:
         raise HandOver(f"more than {task.request.most} pairs are needed")
+    return p
 
 
 def _check_forecast(task: KrylovTask, before: KrylovState, state: KrylovState) -> None:

@@ -38,13 +38,13 @@ class KrylovTask:
     tol: float  # relative residual at which the iteration stops
     is_fixed: bool  # the number of passes is `limit`, for any residuals
     launches_early: bool  # the next product may be launched before the Ritz values of the last one are computed
-    request: PairRequest | None = None  # decides p where it is a share of the trace
+    request: PairRequest  # decides p where it is a share of the trace
     patience: float = math.inf  # passes that take as long as the dense solver
 
     @property
     def is_share(self) -> bool:
         """Return whether Ritz values decide p."""
-        return self.request is not None and self.request.is_share and not self.is_fixed
+        return self.request.is_share and not self.is_fixed
 
     def sized(self, p: int, b: int) -> KrylovTask:
         """Return the task for p pairs and blocks of b columns, with a basis that is longer by as much."""
@@ -170,3 +170,8 @@ class Checkpointer(Protocol):
 
     def record(self, state: KrylovState) -> None:
         """Take the state after a pass; it is valid while it `is_intact`."""
+
+
+def rounded_up(number: int, multiple: int) -> int:
+    """Return the next multiple."""
+    return -(-number // multiple) * multiple

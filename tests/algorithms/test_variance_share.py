@@ -1,0 +1,87 @@
+"""PCA of a share of the variance: as many components as scikit-learn, in the memory of the first guess."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA as SklearnPCA
+
+from gpukpca import PCA
+from gpukpca.algorithms.pca.components import SolverTools
+from gpukpca.algorithms.pca.routes import CovarianceRoute, DualRoute, PCATask, RandomizedRoute
+from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
+from gpukpca.algorithms.resources import Resources
+from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.exceptions import MemoryBudgetError
+from tests.conftest import Namespace
+
+ROWS = np.random.default_rng(0).standard_normal((90, 30))
+DATA = {
+    "fast": ROWS * np.exp(-np.arange(30) / 3.0),
+    "slow": ROWS * np.arange(1.0, 31.0) ** -0.7,
+    "flat": ROWS,
+    "wide": (ROWS * np.arange(1.0, 31.0) ** -0.7).T,
+    "offset": ROWS * np.exp(-np.arange(30) / 3.0) + 1e4,
+    "rank 1": ROWS[:, :1] * np.arange(30.0),
+    "equal pairs": np.kron(np.eye(6), np.array([[1.0, -1.0]]).T) * np.repeat([[4.0, 4.0, 2.0, 2.0, 1.0, 1.0]], 12, 0),
+}
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.95, 0.999999])
+@pytest.mark.parametrize("of", DATA)
+@pytest.mark.parametrize("solver", ["auto", "covariance_eigh", "dual", "full"])
+def test_as_many_components_as_scikit_learn(xp: Namespace, of: str, share: float, solver: str) -> None:
+    X = DATA[of]
+    theirs = SklearnPCA(share, svd_solver="full").fit(X)
+    ours = PCA(share, svd_solver=solver, random_state=0).fit(xp.array(X))
+    assert ours.n_components_ == theirs.n_components_
+    ratios = xp.host(ours.explained_variance_ratio_)
+    np.testing.assert_allclose(ratios, theirs.explained_variance_ratio_, atol=1e-10)
+    assert np.sum(ratios) > share - 1e-12
+    assert np.sum(ratios[:-1]) <= share + 1e-12
+    np.testing.assert_allclose(ours.noise_variance_, theirs.noise_variance_, atol=1e-10 * theirs.explained_variance_[0])
+
+
+def test_a_share_takes_no_more_memory_than_its_first_guess() -> None:
+    """Without the matrix of all features."""
+    d = 2001
+    X = np.random.default_rng(0).standard_normal((d, d), dtype=np.float32)
+    X *= np.exp(-np.arange(d, dtype=np.float32) / 3.0) + np.float32(1e-4)
+    share, number = (PCA(count, n_jobs=1, random_state=0) for count in (0.95, 16))
+    predicted = share.plan(X).predicted_bytes
+    assert predicted == number.plan(X).predicted_bytes < 4 * d * d * 3
+    tracemalloc.start()
+    try:
+        share.fit(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert share.plan_.method == "randomized"
+    assert "left to covariance_eigh" in str(share.plan_)
+    assert peak <= predicted + 2**20
+    assert np.sum(share.explained_variance_ratio_) > 0.95 >= np.sum(share.explained_variance_ratio_[:-1])
+
+
+@pytest.mark.parametrize("n", [400, 100])
+def test_many_components_of_a_share_are_left_to_a_stored_matrix(n: int) -> None:
+    X = np.random.default_rng(0).standard_normal((n, 150))
+    task = PCATask(X, Resources.for_data(X), RankRequest.of(0.9, "auto", *X.shape), PCASettings())
+    matrix = CovarianceRoute if n >= 150 else DualRoute
+    Z, tools = DenseCenteredMatrix(X, n >= 150), SolverTools(np.random.default_rng(0))
+    found = RandomizedRoute(task, "few", beyond=matrix(task, "many")).components(Z, task.rank, tools)
+    theirs = SklearnPCA(0.9, svd_solver="full").fit(X)
+    assert found.squares.shape == (theirs.n_components_,)
+    np.testing.assert_allclose(found.squares, theirs.singular_values_**2, rtol=1e-10)
+
+
+def test_a_share_that_memory_cannot_hold_is_an_error() -> None:
+    rng = np.random.default_rng(0)
+    few, many = rng.standard_normal((600, 8)) @ rng.standard_normal((8, 2000)), rng.standard_normal((600, 2000))
+    limit = PCA(16, svd_solver="randomized").plan(few).predicted_bytes + 2**20
+    model = PCA(0.9, memory_limit=limit, random_state=0).fit(few)
+    assert model.plan_.method == "randomized"
+    assert model.n_components_ <= 8
+    with pytest.raises(MemoryBudgetError, match=r"n_components=0.9 needs many components"):
+        PCA(0.9, memory_limit=limit, random_state=0).fit(many)

@@ -1,0 +1,96 @@
+"""A share of the trace: the solvers count the same pairs as the spectrum does, and no more work than for as many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpukpca.eigen import BlockKrylov, Dense, PairRequest, top_eigh
+from gpukpca.eigen.request import HandOver
+from gpukpca.exceptions import InvalidParameterError
+from tests import oracle, tolerances
+from tests.conftest import Namespace
+from tests.operators import Operator
+
+N = 240
+STEPS = np.arange(1.0, N + 1)
+# Eigenvalues, descending.
+SPECTRA = {
+    "fast": np.exp(-STEPS / 3.0),
+    "slow": STEPS**-1.5,
+    "one": np.append(1.0, np.zeros(N - 1)),
+    "rank 12": np.append(np.linspace(2.0, 1.0, 12), np.zeros(N - 12)),
+    "cluster at the edge": np.concatenate([np.full(30, 1.0), np.full(N - 30, 1e-3)]),
+    "flat": np.linspace(1.2, 0.8, N),
+}
+SOLVERS = {
+    "dense": lambda tol: Dense(),
+    "krylov": lambda tol: BlockKrylov(tol=tol),
+    "krylov or dense": lambda tol: BlockKrylov(tol=tol, or_dense=True),
+}
+
+
+def counted(values: np.ndarray, share: float) -> int:
+    """Return the fewest eigenvalues that hold more than the share of their sum."""
+    return int(np.searchsorted(np.cumsum(values) / np.sum(values), share, side="right")) + 1
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("of", SPECTRA)
+def test_a_share_of_the_trace_is_that_of_the_spectrum(xp: Namespace, of: str, name: str) -> None:
+    values = SPECTRA[of]
+    A = oracle.with_spectrum(values, 3)
+    solver = SOLVERS[name](tolerances.ITERATIVE_TOL * tolerances.eps("float64"))
+    for share in (0.05, 0.5, 0.93):
+        request = PairRequest(N, share * float(np.sum(values)), first=16)
+        p = counted(values, share)
+        if name == "krylov" and 5 * p > N:
+            with pytest.raises(HandOver, match="pairs are needed"):
+                top_eigh(Operator(A, xp), request, solver, rng=0)
+            continue
+        eigen = top_eigh(Operator(A, xp), request, solver, rng=0)
+        U = xp.host(eigen.eigenvectors)
+        assert U.shape == (N, p)
+        assert eigen.converged.all()
+        np.testing.assert_allclose(xp.host(eigen.eigenvalues), values[:p], atol=1e-12)
+        np.testing.assert_allclose(U.T @ U, np.eye(p), atol=1e-12)
+        np.testing.assert_allclose(A @ U, U * values[:p], atol=1e-10)
+
+
+def test_a_share_takes_as_many_passes_as_its_number_of_pairs() -> None:
+    A = oracle.with_spectrum(SPECTRA["fast"], 3)
+    share, number = Operator(A), Operator(A)
+    found = top_eigh(share, PairRequest(N, 0.95 * float(np.trace(A)), first=16), BlockKrylov(), rng=0)
+    p = found.eigenvalues.shape[0]
+    assert p < 16
+    assert top_eigh(number, p, BlockKrylov(block_size=20), rng=0).n_passes == found.n_passes == share.passes
+    assert share.columns_multiplied == number.columns_multiplied
+
+
+def test_a_block_widens_with_the_number_of_pairs() -> None:
+    values = np.append(np.linspace(2.0, 1.0, 40), np.zeros(N - 40))
+    A = oracle.with_spectrum(values, 5)
+    found = top_eigh(Operator(A), PairRequest(N, 0.99 * float(np.sum(values)), first=4), BlockKrylov(), rng=0)
+    assert found.eigenvalues.shape[0] == counted(values, 0.99)
+    assert found.converged.all()
+    assert found.n_passes <= 8
+
+
+@pytest.mark.parametrize("takes_over", [True, False])
+def test_the_dense_solver_takes_over_where_the_rate_says_so(takes_over: bool) -> None:
+    """Of a flat spectrum few pairs take more passes than LAPACK is worth; of a fast one they do not."""
+    n, p = 500, 3
+    values = np.linspace(1.2, 0.8, n) if takes_over else np.exp(-np.arange(n) / 3.0)
+    op, solver = Operator(oracle.with_spectrum(values, 3)), BlockKrylov(tol=1e-13, or_dense=True)
+    found = top_eigh(op, p, solver, rng=0)
+    assert found.solver.startswith("dense") == takes_over
+    assert op.passes <= solver.patience(n, p, False)
+    np.testing.assert_allclose(found.eigenvalues, values[:p], atol=1e-12)
+
+
+def test_requests_are_checked() -> None:
+    for wrong in ({"most": 3, "amount": float("nan"), "first": 1}, {"most": 3, "amount": 1.0, "first": 4}):
+        with pytest.raises(InvalidParameterError, match="PairRequest"):
+            PairRequest(**wrong)
+    assert PairRequest(5, 0.0, first=2).count(np.zeros(3)) == 1
+    assert PairRequest(5).count(np.ones(3)) is None
