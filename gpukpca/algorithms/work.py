@@ -5,7 +5,8 @@ Nothing is measured when a plan is made, so that the same job has the same plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import operator
+from dataclasses import dataclass
 
 from gpukpca._formatting import format_seconds
 from gpukpca.algorithms.fields import documented, field_of
@@ -31,16 +32,16 @@ class Work:
     calls: float = field_of("", "tiles and other steps that Python starts", default=0.0)
 
     def __add__(self, other: Work) -> Work:
-        return Work(*(getattr(self, kind.name) + getattr(other, kind.name) for kind in fields(Work)))
+        return Work(*map(operator.add, vars(self).values(), vars(other).values()))
 
     def __mul__(self, factor: float) -> Work:
-        return Work(*(factor * getattr(self, kind.name) for kind in fields(Work)))
+        return Work(*(factor * count for count in vars(self).values()))
 
     def seconds(self, in_a_second: Work, workers: int = 1) -> float:
         """Return the time of all kinds one after another, by workers with the rates `in_a_second`."""
         return sum(
-            getattr(self, kind.name) / getattr(in_a_second, kind.name) / min(workers, SHARED_BY.get(kind.name, workers))
-            for kind in fields(Work)
+            count / rate / min(workers, SHARED_BY.get(kind, workers))
+            for (kind, count), rate in zip(vars(self).items(), vars(in_a_second).values(), strict=True)
         )
 
 

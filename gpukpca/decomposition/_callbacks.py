@@ -23,6 +23,8 @@ else:
 # Calls the hook `teardown` of the callbacks of an estimator.
 _tear_down = None if with_callbacks is None else with_callbacks(lambda estimator: None)
 
+# Where scikit-learn keeps the callbacks of an estimator, and the context of one that fits it.
+CALLBACKS = {"_skl_callbacks", "_parent_callback_ctx"}
 # Stages of events whose end is the end of a task of callbacks.
 TASKS = ("pass", "batch", "fold")
 
@@ -30,7 +32,7 @@ TASKS = ("pass", "batch", "fold")
 @contextmanager
 def fit_task(estimator: Any, X: Any) -> Iterator[None]:
     """Call the callbacks of an estimator at the beginning and at the end of its fit."""
-    if _tear_down is None:
+    if _tear_down is None or not vars(estimator).keys() & CALLBACKS:
         yield
         return
     try:

@@ -300,7 +300,7 @@ class PCA(
         publish(self, fit, place.to_home, without=("projection", "scores"))
         self.n_components_ = fit.n_components
         self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
-        self._result = replace(fit, scores=None)
+        self._result = fit if fit.scores is None else replace(fit, scores=None)
 
     # -- new points ------------------------------------------------------------------------------------------------
 

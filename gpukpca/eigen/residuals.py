@@ -98,8 +98,8 @@ def signs(U: Array) -> Array:
     near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * down_columns(modulus, xp.max)[None, :]
     first = xp.argmax(xp.astype(near, xp.int8), axis=0)
     rows = arange(U.shape[0], U, first.dtype)
-    chosen = xp.sum(xp.where(rows[:, None] == first[None, :], U, xp.zeros_like(U)), axis=0)
-    return xp.where(chosen < 0, -xp.ones_like(chosen), xp.ones_like(chosen))
+    chosen = xp.sum(U * xp.astype(rows[:, None] == first[None, :], U.dtype), axis=0)
+    return 1.0 - 2.0 * xp.astype(chosen < 0, U.dtype)
 
 
 def estimated_residual(S: np.ndarray, outside: np.ndarray, p: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -235,9 +236,7 @@ class Kernel:
     @classmethod
     def parameter_names(cls) -> list[str]:
         """Return the names of the constructor's arguments."""
-        if cls.__init__ is object.__init__:
-            return []
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+        return list(_arguments_of(cls.__init__))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name; with `deep` also those of kernels inside, as ``k1__gamma``."""
@@ -284,3 +283,9 @@ def resolved_on(kernel: Any, X: Array) -> Kernel:
         f"expected a kernel object such as gpukpca.kernels.RBF(gamma=0.1), got {kernel!r}. Names and plain functions "
         "are for KernelPCA."
     )
+
+
+@cache
+def _arguments_of(init: Any) -> tuple[str, ...]:
+    """Return the names of the arguments of a constructor."""
+    return () if init is object.__init__ else tuple(inspect.signature(init).parameters)[1:]

@@ -150,7 +150,8 @@ def fit_rows(
     found = without_noise(Z, found)
     variances = variances_of(found, Z, rank)
     warn_of_components(found, variances, rank)
-    fit = _fit_of(Z, replace(plan, n_components=variances.kept), found, variances, scale)
+    plan = plan if plan.n_components == variances.kept else replace(plan, n_components=variances.kept)
+    fit = _fit_of(Z, plan, found, variances, scale)
     if settings.warns_of_rounding:
         warn_of_lost_variances(fit, by_count=rank.given or rank.decides)
     if found.eigen is not None and plan.solver is not None and plan.solver.tol == settings.tol:

@@ -1,0 +1,67 @@
+"""The fixed cost of small data: threads that start, and functions of Python that are called."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from gpukpca import PCA, KernelPCA
+
+
+def rows(n: int, d: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((n, d))
+
+
+def pca(n: int, d: int) -> Callable[[], Any]:
+    X = rows(n, d)
+    return lambda: PCA(2).fit(X)
+
+
+def kernel_pca(n: int, d: int) -> Callable[[], Any]:
+    X = rows(n, d)
+    return lambda: KernelPCA(2, kernel="rbf").fit(X)
+
+
+def one_row(model: Any) -> Callable[[], Any]:
+    X = rows(60, 5)
+    model.fit(X)
+    return lambda: model.transform(X[:1])
+
+
+# About a quarter more than were counted. Another version of scikit-learn or NumPy may call more of its own functions.
+CALLS = {
+    "PCA of 150 x 4": (pca(150, 4), 1200),
+    "PCA of 1797 x 64": (pca(1797, 64), 1700),
+    "KernelPCA of 60 x 5": (kernel_pca(60, 5), 2600),
+    "PCA of a row": (one_row(PCA(2)), 260),
+    "KernelPCA of a row": (one_row(KernelPCA(2, kernel="rbf")), 600),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_small_data_start_no_thread_and_take_few_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, most = CALLS[name]
+    work()
+    started: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", started.append)
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    with threadpool_limits(2, "blas"):
+        sys.setprofile(count)
+        try:
+            work()
+        finally:
+            sys.setprofile(before)
+    assert not started
+    assert 0 < calls <= most
