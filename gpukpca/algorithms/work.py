@@ -17,7 +17,7 @@ from gpukpca.eigen.solver import Solver
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass  # not frozen: every plan adds a few of them
 class Work:
     """Counts of the operations of a fit, by kind, or the rates of a device."""
 

@@ -44,9 +44,9 @@ _entered = threading.local()
 
 def is_on_gpu(x: Any) -> bool:
     """Return whether `x` lives on a CUDA device."""
-    if is_cupy(x):
-        return True
-    return array_api_compat.is_torch_array(x) and str(x.device).startswith("cuda")
+    if is_numpy(x):
+        return False
+    return is_cupy(x) or (array_api_compat.is_torch_array(x) and str(x.device).startswith("cuda"))
 
 
 def describe_device(x: Any) -> str:

@@ -23,12 +23,12 @@ def is_numpy(x: Any) -> bool:
 
 def is_cupy(x: Any) -> bool:
     """Return whether `x` is a CuPy array."""
-    return array_api_compat.is_cupy_array(x)
+    return type(x) is not np.ndarray and array_api_compat.is_cupy_array(x)
 
 
 def is_jax(x: Any) -> bool:
     """Return whether `x` is a JAX array."""
-    return array_api_compat.is_jax_array(x)
+    return type(x) is not np.ndarray and array_api_compat.is_jax_array(x)
 
 
 def is_memory_map(x: Any) -> bool:
@@ -42,7 +42,12 @@ def is_memory_map(x: Any) -> bool:
 
 def is_sparse(x: Any) -> bool:
     """Return whether `x` is a sparse container of SciPy, which the standard does not know."""
-    return hasattr(x, "tocsr") and hasattr(x, "nnz") and type(x).__module__.startswith("scipy.")
+    return (
+        type(x) is not np.ndarray
+        and hasattr(x, "tocsr")
+        and hasattr(x, "nnz")
+        and type(x).__module__.startswith("scipy.")
+    )
 
 
 def is_foreign(x: Any) -> bool:

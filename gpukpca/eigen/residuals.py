@@ -80,11 +80,11 @@ def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
     """Return the norms of ``W - U diag(eigenvalues)``, W = op @ U, on the host."""
     wide = accumulation_dtype(U)
     values = from_host(eigenvalues, U, wide)
-    norms = [np.zeros(0)]
+    norms = []
     for start in range(0, U.shape[1], blocking.WIDENED_COLUMNS):  # wide copies of a few columns, not of all
         few = slice(start, min(start + blocking.WIDENED_COLUMNS, U.shape[1]))
         norms.append(column_norms(cast(W[:, few], wide) - cast(U[:, few], wide) * values[None, few]))
-    return np.concatenate(norms)
+    return norms[0] if len(norms) == 1 else np.concatenate([np.zeros(0), *norms])
 
 
 def signs(U: Array) -> Array:
