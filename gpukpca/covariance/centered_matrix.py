@@ -178,10 +178,10 @@ class CenteredMatrix(Protocol):
         return subtract_outer_sum(G, means - half, means - half)
 
 
-def sampled_places(n: int, d: int) -> np.ndarray:
-    """Return the numbers of the rows whose mean is the shift, evenly spread; few where rows are wide."""
+def sampling_step(n: int, d: int) -> int:
+    """Return the distance between the rows whose mean is the shift; rows are few where they are wide."""
     most = min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ENTRIES // max(1, d)))
-    return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
+    return max(1, -(-n // most))
 
 
 def mean_of_sample(rows: Array, wide: Any) -> Array:

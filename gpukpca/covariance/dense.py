@@ -16,8 +16,8 @@ from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upp
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import assemble_rows, even_slices, map_in_order, map_tiles, worker_count
-from gpukpca.backend.rows import feature_bounds, gather_rows
-from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
+from gpukpca.backend.rows import feature_bounds
+from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampling_step
 
 # Rows of a panel of which a d x d product is formed, in units of d, and columns of one of an n x n product.
 SQUARES = 3
@@ -290,8 +290,7 @@ def _symmetric(S: Array) -> Array:
 
 def _sampled_mean(X: Array, wide: Any) -> Array:
     """Return the mean of some rows."""
-    places = sampled_places(int(X.shape[0]), int(X.shape[1]))
-    return mean_of_sample(X if len(places) == X.shape[0] else gather_rows(X, places), wide)
+    return mean_of_sample(X[:: sampling_step(int(X.shape[0]), int(X.shape[1])), :], wide)
 
 
 def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: int | None = None) -> Array:

@@ -13,7 +13,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
-from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
+from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampling_step
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.distributed.rows import ClusterRows, group_count, on_host
 
@@ -69,7 +69,7 @@ class ClusterCenteredMatrix(CenteredMatrix):
     def __init__(self, rows: ClusterRows, by_rows: bool) -> None:
         self.source, self.cluster, self.by_rows = rows, rows.cluster, by_rows
         self.shape, self.dtype, self.like = rows.shape, rows.dtype, rows.like[:, 0]
-        sample = rows.take(sampled_places(*rows.shape))
+        sample = rows.take(np.arange(0, rows.shape[0], sampling_step(*rows.shape)))
         self.shift = cast(mean_of_sample(sample, np.float64), self.dtype)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

@@ -34,6 +34,9 @@ FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6
 PASSES, FEWEST_PASSES = 7, 3
 SPARE_COLUMNS, SAVED_BY_COLUMNS, SAVED_BY_START = 30, 2, 1
 
+COUNTS = dict.fromkeys(("block_size", "max_passes", "max_blocks"), one_of(NONE, integer(at_least=1)))
+COUNTS["passes"] = one_of(NONE, integer(at_least=0))
+
 
 @dataclass(frozen=True)
 class BlockKrylov(Solver):
@@ -84,9 +87,8 @@ class BlockKrylov(Solver):
 
     def __post_init__(self) -> None:
         TOLERANCE.check_argument("tol", self.tol)
-        for name in ("block_size", "max_passes", "passes", "max_blocks"):
-            rule = integer(at_least=0 if name == "passes" else 1)
-            one_of(NONE, rule).check("BlockKrylov", name, getattr(self, name))
+        for name, rule in COUNTS.items():
+            rule.check("BlockKrylov", name, getattr(self, name))
 
     @property
     def is_default(self) -> bool:  # type: ignore[override]

@@ -29,6 +29,8 @@ DENSE_UP_TO_GPU = 1000
 DENSE_SHARE_CPU = 12
 DENSE_SHARE_GPU = 5
 
+REPORT = one_of(NONE, CALLABLE)
+
 SolverName = Literal["auto", "dense", "randomized", "arpack"]
 SOLVER_NAMES = get_args(SolverName)
 
@@ -119,7 +121,7 @@ def top_eigh(
     if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 1 <= most <= n:
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
     request = p if isinstance(p, PairRequest) else PairRequest(int(p))
-    one_of(NONE, CALLABLE).check_argument("report", report)
+    REPORT.check_argument("report", report)
     if checkpointer is not None and not isinstance(checkpointer, Checkpointer):
         raise InvalidParameterError(
             f"checkpointer={checkpointer!r} is not allowed; give an object with resumed(task) and record(state)."
