@@ -12,6 +12,8 @@ from gpukpca.exceptions import InvalidParameterError
 Array = Any
 # Row or column numbers on the host.
 Indices = Any
+# Returns the rows from start to stop of some columns of an operator, which the caller must not change.
+ColumnPanels = Callable[[int, int], Array]
 # Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
 PassReport = Callable[[int, int, float | None, float], None]
 # Called after every block of landmarks with (columns of F so far, most columns, share of the trace that is left).
@@ -78,6 +80,11 @@ class SymmetricOperator(Protocol):
 
     def columns(self, indices: Indices) -> Array:
         """Return the named columns, shape (n, len(indices))."""
+
+    def column_panels(self, indices: Indices) -> ColumnPanels:
+        """Return the function that computes some rows of the named columns; the default stores all columns."""
+        columns = self.columns(indices)
+        return lambda start, stop: columns[start:stop, :]
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """Return the matrix itself, shape (n, n); with `overwrite` the operator may give away its own storage."""

@@ -105,8 +105,11 @@ GEMM_COLUMNS = 4
 GPU_COLUMNS = 16
 # Columns of K that are held together.
 SMALLEST_PIVOT_BLOCK, LARGEST_PIVOT_BLOCK = 8, 128
-# Entries of F that a panel of rows holds in the widest type.
-PIVOT_PANEL_ENTRIES = PerDevice(2**18, 2**26)
+# Columns of F that one step of substitution computes: 32 to 96 take about the same time (300 columns, float32).
+ELIMINATION_BLOCK = 32
+# Entries of F that a panel of rows holds, and its fewest rows.
+PIVOT_PANEL_ENTRIES = PerDevice(2**16, 2**26)
+FEWEST_PIVOT_ROWS = 512
 
 # -- covariances and latent variables --------------------------------------------------------------------------------
 

@@ -376,11 +376,13 @@ def mirror_upper(K: Array) -> None:
 
 
 def with_entries(C: Array, rows: Any, values: Array) -> Array:
-    """Return C with C[rows[j], j] = values[j], `rows` on the host; in place where the library can."""
-    chosen = indices(rows, C)
+    """Return C with C[rows[j], j] = values[j] for `rows` on the host that C has; in place where the library can."""
     if writes_in_place(C):
-        C[chosen, arange(C.shape[1], C)] = values
+        rows = np.asarray(rows, dtype=np.int64)
+        there = np.flatnonzero((rows >= 0) & (rows < C.shape[0]))
+        C[indices(rows[there], C), indices(there, C)] = values[indices(there, C)]
         return C
+    chosen = indices(rows, C)
     every = arange(C.shape[0], C, chosen.dtype)
     return namespace_of(C).where(every[:, None] == chosen[None, :], values[None, :], C)
 

@@ -10,13 +10,20 @@ import numpy as np
 
 from gpukpca._rules import COUNT, NONE, one_of
 from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_operator
+from gpukpca.backend import blocking
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
 from gpukpca.backend.rows import by_panels, gather_rows
-from gpukpca.eigen.partial_cholesky import LANDMARK_TOLERANCE, PartialCholeskyBuilder, PivotedCholesky, default_block
+from gpukpca.eigen.partial_cholesky import (
+    LANDMARK_TOLERANCE,
+    PartialCholeskyBuilder,
+    PivotedCholesky,
+    columns_at,
+    default_block,
+)
 from gpukpca.exceptions import InvalidParameterError
 
 # Landmarks by default: ten a component, and a number that costs little.
@@ -91,7 +98,8 @@ def pivoted_cholesky(
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
         candidates, draws = np.unique(weighted_draws(rng, builder.weights(), size), return_inverse=True)
         K, columns = builder.submatrix(candidates)
-        accepted, _ = builder.append_pivots(candidates, draws, uniform(rng, size), K, columns)
+        accepted, pivots = builder.accept(candidates, draws, uniform(rng, size), K)
+        builder.append(pivots, columns_at(columns, accepted))
         if block_size is None and columns is None:  # else a rejected candidate costs a column
             size = min(MOST_CANDIDATES, MOST_A_PIVOT * block, max(block, block * size // max(len(accepted), 1)))
     return builder.result()
@@ -131,7 +139,8 @@ def landmark_cholesky(
     """
     op = complete_operator(op)
     chosen = checked_landmarks(landmarks, op.shape[0])
-    block = default_block(len(chosen))
+    # Without a tolerance that may end it early, blocks as wide as allowed read F least often.
+    block = default_block(len(chosen)) if tol else blocking.LARGEST_PIVOT_BLOCK
     builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report)
     floor = float(np.min(builder.floors()[chosen]))
     order = chosen[pivot_order(_among(builder, chosen, block), floor)]
@@ -141,7 +150,9 @@ def landmark_cholesky(
         if not len(part):
             builder.stopped = "rank"
             break
-        builder.append_pivots(part, np.arange(len(part)), np.zeros(len(part)), *builder.submatrix(part))
+        K, columns = builder.submatrix(part)
+        accepted, pivots = builder.accept(part, np.arange(len(part)), np.zeros(len(part)), K)
+        builder.append(pivots, columns_at(columns, accepted))
     return builder.result()
 
 
@@ -199,9 +210,11 @@ def spread_cholesky(
         candidates, draws = np.unique(weighted_draws(rng, weights, size), return_inverse=True)
         K, columns = builder.submatrix(candidates)
         far = _far_candidates(K, distances[candidates], draws, uniform(rng, size))
-        chosen, columns = builder.append_pivots(candidates, far, np.full(len(far), INDEPENDENT), K, columns)
-        if len(chosen):
-            distances = np.minimum(distances, _nearest(columns, builder.diagonal, chosen))
+        accepted, pivots = builder.accept(candidates, far, np.full(len(far), INDEPENDENT), K)
+        if len(accepted):
+            columns = builder.columns(pivots.chosen) if columns is None else columns_at(columns, accepted)
+            distances = np.minimum(distances, _nearest(columns, builder.diagonal, pivots.chosen))
+        builder.append(pivots, columns)
         size = builder.block
     return builder.result()
 

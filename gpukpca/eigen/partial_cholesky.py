@@ -7,18 +7,20 @@ float64, the choice of those to accept, and one pass over n rows for the accepte
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_operator
+from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator, complete_operator
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.finite import not_finite, overflow
-from gpukpca.backend.linalg import column_sums, inner_products, triangular_inverse, widened_rows
+from gpukpca.backend.linalg import column_sums, inner_products, triangular_inverse
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -33,7 +35,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, worker_count
 from gpukpca.backend.partitioned_rows import PartitionedRows, gathered
-from gpukpca.backend.rows import gather_rows, subtract_row
+from gpukpca.backend.rows import gather_rows, scale_for_squares, subtract_row, take_rows
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
 
@@ -231,40 +233,53 @@ class PartialCholeskyBuilder:
         with overflow_allowed():
             return self.op.columns(chosen)
 
-    def append_pivots(
-        self, candidates: np.ndarray, draws: np.ndarray, levels: np.ndarray, K: np.ndarray, columns: Array | None
-    ) -> tuple[np.ndarray, Array | None]:
-        """Accept some of the candidates, append their columns to F, and return the new pivots and K[:, pivots].
+    def accept(
+        self, candidates: np.ndarray, draws: np.ndarray, levels: np.ndarray, K: np.ndarray
+    ) -> tuple[np.ndarray, NewPivots]:
+        """Return the positions of the candidates that become pivots, and these pivots.
 
         ``candidates[draws]`` are examined in order. One is accepted where its residual, given those accepted before it,
-        exceeds `levels` times its residual before the round. `submatrix` gives K, and perhaps the candidates' columns.
+        exceeds `levels` times its residual before the round. `submatrix` gives K.
         """
-        with single_threaded_blas():  # the panels use threads themselves, and the rest is small
+        with single_threaded_blas():
             rows = self.F.take(candidates) if self.F.count else np.zeros((len(candidates), 0))
             residual = K - rows @ rows.T
             np.fill_diagonal(residual, self.residuals[candidates])
             levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
             most = min(self.block, self.rank - len(self.pivots))
             accepted, L, lowest = sequential_pivots(residual, draws, levels, most)
-            self._check_definite(lowest, "of a candidate")
-            chosen = candidates[accepted]
-            if len(chosen):
-                columns = self.columns(chosen) if columns is None else _columns_at(columns, accepted)
-                self._append(chosen, rows[accepted], L, columns)
+        self._check_definite(lowest, "of a candidate")
+        return accepted, NewPivots(candidates[accepted], rows[accepted], L)
+
+    def append(self, new: NewPivots, columns: Array | None = None) -> None:
+        """Append the columns of new pivots to F; `columns` are K[:, pivots] where the caller has them."""
+        if len(new.chosen):
+            with single_threaded_blas():  # the panels use threads themselves, and the rest is small
+                self._append(new, columns)
         if self.report is not None:
             self.report(len(self.pivots), self.rank, float(np.sum(self.residuals)) / self.trace)
-        return chosen, columns
 
     # -- the pass over n rows --------------------------------------------------------------------------------------
 
-    def _append(self, chosen: np.ndarray, rows: np.ndarray, L: np.ndarray, columns: Array) -> None:
+    def _append(self, pivots: NewPivots, columns: Array | None) -> None:
         """Append the columns (K[:, chosen] - F F[chosen]ᵀ) L⁻ᵀ to F, and subtract their squares from the residuals."""
+        chosen, rows, L = pivots.chosen, pivots.rows, pivots.L
         k, b = len(self.pivots), len(chosen)
-        new, squares = self._new_columns(rows, L, columns)
+        if columns is None and self.op.has_remote_columns:
+            columns = self.columns(chosen)
+        panels = self._column_panels(chosen, columns)
+        scale = scale_for_squares(self.size, self.op.dtype)
+        elimination = Elimination.of(rows, L, [int(part.shape[1]) for part in self.F.parts], self.op.like, scale)
+        if isinstance(columns, PartitionedRows):
+            new = columns.map_panels(_eliminated, *self.F.parts, elimination, width=b)
+            squares = np.concatenate(new.over_panels(_row_squares)).astype(np.float64)
+        else:
+            new, squares = self._new_columns(panels, elimination, b)
         self.residuals -= squares
         bad = np.flatnonzero(~np.isfinite(self.residuals))
         if bad.size:
-            i, row = int(bad[0]), to_host(gather_rows(columns, bad[:1]))[0]
+            i = int(bad[0])
+            row = to_host(panels(i, i + 1))[0]
             j = int(np.argmin(np.isfinite(row)))
             raise not_finite(self.op, i, int(chosen[j]), float(row[j]))
         self.F = ColumnBasis((*self.F.parts, new)) if self.F.store is None else self.F.append(new)
@@ -275,35 +290,34 @@ class PartialCholeskyBuilder:
         worst = int(np.argmin(self.residuals))
         self._check_definite(float(self.residuals[worst]), f"of row {worst}")
 
-    def _new_columns(self, rows: np.ndarray, L: np.ndarray, columns: Array) -> tuple[Array, np.ndarray]:
+    def _column_panels(self, chosen: np.ndarray, columns: Array | None) -> ColumnPanels:
+        """Return the function that gives some rows of K[:, chosen], and count the columns where it computes them."""
+        if columns is not None:
+            return lambda start, stop: take_rows(columns, start, stop)
+        self.n_columns += len(chosen)
+        return self.op.column_panels(chosen)
+
+    def _new_columns(self, columns: ColumnPanels, elimination: Elimination, b: int) -> tuple[Array, np.ndarray]:
         """Return the new columns of F, in its memory where there is some, and the sums of their squares by row."""
-        xp, like, target = namespace_of(self.op.like), self.op.like, self.F.memory_for(len(L))
-        parts = self.F.parts  # several where the library cannot write into one
-        cuts = np.cumsum([part.shape[1] for part in parts[:-1]], dtype=np.int64)
-        transposed = [from_host(few.T, like, self.wide) for few in np.split(rows, cuts, axis=1)]
-        inverse = from_host(triangular_inverse(L).T, like, self.wide)
-        if isinstance(columns, PartitionedRows):
-            remote = columns.map_panels(_remaining, *parts, *transposed[: len(parts)], inverse, width=len(L))
-            return remote, np.concatenate(remote.over_panels(_row_squares)).astype(np.float64)
+        target, parts = self.F.memory_for(b), self.F.parts
 
         def panel(bounds: tuple[int, int]) -> tuple[Array | None, Array]:
             start, stop = bounds
-            left = cast(columns[start:stop, :], self.wide)
-            for part, right in zip(parts, transposed, strict=False):
-                left = left - widened_rows(part, start, stop, self.wide) @ right
-            new = cast(left @ inverse, like.dtype)
-            if target is not None:
-                target[start:stop, :] = new
-            stored = cast(new, self.wide)
-            return None if target is not None else new, xp.sum(stored * stored, axis=1)
+            place = None if target is None else target[start:stop, :]
+            new = elimination.rows(columns(start, stop), [part[start:stop, :] for part in parts], place)
+            return None if target is not None else new, _row_squares(new)
 
-        done = map_in_order(panel, self._panels(), self.workers)
+        with overflow_allowed():
+            done = map_in_order(panel, self._panels(b), self.workers)
+        xp = namespace_of(self.op.like)
         squares = to_host(xp.concat([square for _, square in done], axis=0)).astype(np.float64)
         return xp.concat([new for new, _ in done], axis=0) if target is None else target, squares
 
-    def _panels(self) -> list[tuple[int, int]]:
+    def _panels(self, b: int = 0) -> list[tuple[int, int]]:
+        """Return the panels of rows that stay in cache with the columns of F and `b` new ones."""
         entries = blocking.PIVOT_PANEL_ENTRIES.on(is_on_gpu(self.op.like))
-        return row_slices(self.n, min(max(256, entries // max(len(self.pivots), 64)), max(256, -(-self.n // 4))))
+        fitting = max(blocking.FEWEST_PIVOT_ROWS, entries // max(len(self.pivots) + b, 64))
+        return row_slices(self.n, min(fitting, max(blocking.FEWEST_PIVOT_ROWS, -(-self.n // 4))))
 
     def _check_definite(self, residual: float, whose: str) -> None:
         if residual < -INDEFINITE[dtype_name(self.op.dtype)] * self.size:
@@ -328,13 +342,74 @@ class PartialCholeskyBuilder:
         )
 
 
-def _remaining(columns: Array, *given: Array) -> Array:
-    """Return (columns - F rowsᵀ) inverse, for the parts of F, the parts of rowsᵀ, and the inverse."""
-    *factors, inverse = given
-    left, half = cast(columns, inverse.dtype), len(factors) // 2
-    for part, right in zip(factors[:half], factors[half:], strict=True):
-        left = left - cast(part, inverse.dtype) @ right
-    return cast(left @ inverse, columns.dtype)
+@dataclass(frozen=True)
+class NewPivots:
+    """Pivots of one round: their numbers, their rows of F so far (b, k), and the factor L (b, b) of their residuals."""
+
+    chosen: np.ndarray
+    rows: np.ndarray
+    L: np.ndarray
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """The map from rows of K[:, pivots], and of F so far, to rows of the new columns (K - F rowsᵀ) L⁻ᵀ of F.
+
+    It works in the type of K, and applies L⁻ᵀ by substitution with blocks of columns; a step of refinement removes the
+    error of the inverses of blocks, which grows with their condition. A row f of the result
+    solves f Lᵀ = k up to a few eps of the sizes of f and L, whatever the condition of L: as an error of the
+    row k of K, which is rounded already (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., theorem 8.5).
+
+    Attributes
+    ----------
+    scale : float
+        The power of two that K, rows and L are multiplied by, so that no product leaves the range of the type.
+    known : list of arrays (k, b)
+        -rowsᵀ for each part of F.
+    steps : list of (slice, array, array)
+        For each block of columns: where it is, -Lᵀ from the columns before it, minus its part of L, and the inverse.
+    """
+
+    scale: float
+    known: list[Array]
+    steps: list[tuple[slice, Array, Array, Array]]
+
+    @classmethod
+    def of(cls, rows: np.ndarray, L: np.ndarray, widths: list[int], like: Array, scale: float = 1.0) -> Elimination:
+        """Return the map for rows (b, k) of F, which is in parts of these widths, and the factor L (b, b)."""
+        rows, L = scale * rows, scale * L
+        cuts, b = np.cumsum(widths[:-1], dtype=np.int64), len(L)
+        known = [from_host(-few.T, like) for few in np.split(rows, cuts, axis=1)] if widths else []
+        blocks = [slice(*bounds) for bounds in row_slices(b, blocking.ELIMINATION_BLOCK)]
+        inverses = [from_host(triangular_inverse(L[block, block]), like) for block in blocks]
+        steps = [from_host(-L[block, : block.start].T, like) for block in blocks]
+        diagonal = [from_host(-L[block, block], like) for block in blocks]
+        return cls(scale, known, list(zip(blocks, steps, diagonal, inverses, strict=True)))
+
+    def rows(self, K: Array, parts: Sequence[Array], out: Array | None = None) -> Array:
+        """Return the new columns for rows of K (m, b) and of the parts of F, in `out` (m, b) where it is given."""
+        xp = namespace_of(K)
+        K = K if self.scale == 1.0 else K * self.scale
+        for part, right in zip(parts, self.known, strict=True):
+            K = add(part @ right, K)
+        done = K[:, :0]
+        for block, right, lower, inverse in self.steps:
+            left = xp.matrix_transpose(K[:, block] if block.start == 0 else add(done @ right, K[:, block]))
+            first = inverse @ left
+            new = xp.matrix_transpose(add(inverse @ add(lower @ first, left), first))  # columns of F are contiguous
+            if out is None:
+                done = xp.concat([done, new], axis=1)
+            else:
+                out[:, block] = new
+                done = out[:, : block.stop]
+        return done
+
+
+def _eliminated(K: Array, *given: Any) -> Array:
+    """Return `Elimination.rows` of a panel of K, of the parts of F, and of the map, which comes last."""
+    *parts, elimination = given
+    rows: Array = elimination.rows(K, parts)
+    return rows
 
 
 def _row_squares(panel: Array) -> Array:
@@ -371,9 +446,9 @@ def default_block(rank: int) -> int:
     return min(blocking.LARGEST_PIVOT_BLOCK, max(blocking.SMALLEST_PIVOT_BLOCK, rank // 10))
 
 
-def _columns_at(columns: Array, positions: np.ndarray) -> Array:
-    """Return the columns at these positions; without a copy where these are all."""
-    if np.array_equal(positions, np.arange(columns.shape[1])):
+def columns_at(columns: Array | None, positions: np.ndarray) -> Array | None:
+    """Return the columns at these positions, if there are columns; without a copy where these are all."""
+    if columns is None or np.array_equal(positions, np.arange(columns.shape[1])):
         return columns
     return namespace_of(columns).take(columns, indices(positions, columns), axis=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, Indices, SymmetricOperator, complete_operator
+from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator, complete_operator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
@@ -76,6 +76,11 @@ class BasePointGram(SymmetricOperator):
         if isinstance(C, PartitionedRows):
             return C.map_panels(_relative, C.split(self._column), chosen, width=len(chosen))
         return subtract_outer_sum(C, self._column, chosen)
+
+    def column_panels(self, indices: Indices) -> ColumnPanels:
+        check_indices(self, indices)
+        base, chosen = self.base.column_panels(indices), gather_rows(self._column, indices)
+        return lambda start, stop: _relative(base(start, stop), self._column[start:stop], chosen)
 
     def block(self, rows: Indices, columns: Indices) -> Array | None:
         if (K := self.base.block(rows, columns)) is None:

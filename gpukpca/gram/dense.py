@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpukpca._typing import Array, Indices, SymmetricOperator
+from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
@@ -57,6 +57,10 @@ class DenseGram(SymmetricOperator):
     def columns(self, indices: Indices) -> Array:
         check_indices(self, indices)
         return take_columns(self.K, indices)
+
+    def column_panels(self, indices: Indices) -> ColumnPanels:
+        check_indices(self, indices)
+        return lambda start, stop: take_columns(self.K[start:stop, :], indices)
 
     def block(self, rows: Indices, columns: Indices) -> Array:
         return take_columns(gather_rows(self.K, rows), columns)

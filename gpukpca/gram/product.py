@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
+import numpy as np
+
 from gpukpca._rules import COUNT, NONE, NOT_ZERO, one_of
 from gpukpca._typing import Array, Indices
 from gpukpca.backend import blocking
@@ -292,14 +294,23 @@ def kernel_columns(
     Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory: the result, m rows, and the
     scratch of one panel a thread.
     """
-    picked = rows.take(chosen)
-    panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, picked.n_rows, tile_edge, workers))
+    panel, count = column_panel(kernel, rows, chosen, like), len(chosen)
+    panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, count, tile_edge, workers))
+    return assemble_rows(panel, panels, (rows.n_rows, count), like, workers)
 
-    def panel(start: int, stop: int, part: Array | None) -> Array:
-        return compute_tile(kernel, rows.slice(start, stop), picked, like, False, part)
 
-    C = assemble_rows(panel, panels, (rows.n_rows, picked.n_rows), like, workers)
-    return with_entries(C, chosen, kernel.tile_diagonal(picked))
+def column_panel(
+    kernel: Kernel, rows: PreparedRows, chosen: Indices, like: Array
+) -> Callable[[int, int, Array | None], Array]:
+    """Return the function of (start, stop, out) that computes these rows of `kernel_columns`; it may use `out`."""
+    picked, chosen = rows.take(chosen), np.asarray(chosen, dtype=np.int64)
+    diagonal = kernel.tile_diagonal(picked)
+
+    def panel(start: int, stop: int, out: Array | None) -> Array:
+        tile = compute_tile(kernel, rows.slice(start, stop), picked, like, False, out)
+        return with_entries(tile, chosen - start, diagonal)
+
+    return panel
 
 
 def panel_rows(kernel: Kernel, n: int, columns: int, tile_edge: int, workers: int) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import accumulate, groupby
 from typing import Any
 
 from gpukpca._rules import NONE, integer, one_of
-from gpukpca._typing import Array, Indices, SymmetricOperator
+from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operator_on_its_device
 from gpukpca.backend.limits import SHARE_ALONE
@@ -20,7 +20,15 @@ from gpukpca.backend.parallel import TileReport, map_tiles, occupied, row_slices
 from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices
-from gpukpca.gram.product import N_JOBS, TILE_EDGE, compute_tile, dense_row_bytes, kernel_columns, square_from_tiles
+from gpukpca.gram.product import (
+    N_JOBS,
+    TILE_EDGE,
+    column_panel,
+    compute_tile,
+    dense_row_bytes,
+    kernel_columns,
+    square_from_tiles,
+)
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
@@ -117,10 +125,22 @@ class TiledGram(SymmetricOperator):
             self.rows = StreamedRows(self.kernel, X, template, rows_at_once(n, edge, self.workers, panel))
         else:
             self.rows = self.kernel.prepare(X, like=template)
-        self._bounds = bounds = row_slices(n, edge)
-        order, kept = tile_order(len(bounds), panel), self.cached_tiles
-        self._upper = UpperTiles(
-            self.kernel, self.rows, self.like, bounds, order, kept, self.workers, by_panels=panel > 0, report=report
+        self._bounds, self._panel, self._report = row_slices(n, edge), panel, report
+
+    @cached_property
+    def _upper(self) -> UpperTiles:
+        """The tiles, listed when a product first needs them: columns do not, and their number grows as n²."""
+        order, kept = tile_order(len(self._bounds), self._panel), self.cached_tiles
+        return UpperTiles(
+            self.kernel,
+            self.rows,
+            self.like,
+            self._bounds,
+            order,
+            kept,
+            self.workers,
+            by_panels=self._panel > 0,
+            report=self._report,
         )
 
     def __matmul__(self, V: Array) -> Array:
@@ -137,6 +157,18 @@ class TiledGram(SymmetricOperator):
         check_indices(self, indices)
         edge, workers = self.tile_edge, self.workers
         return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=workers)
+
+    def column_panels(self, indices: Indices) -> ColumnPanels:
+        check_indices(self, indices)
+        panel = column_panel(self.kernel, self.rows, indices, self.like)
+        if not self.kernel.densifies:
+            return lambda start, stop: panel(start, stop, None)
+
+        def joined(start: int, stop: int) -> Array:  # few sparse rows are dense at once
+            slices = row_slices(stop - start, self.tile_edge)
+            return namespace_of(self.like).concat([panel(start + a, start + b, None) for a, b in slices], axis=0)
+
+        return joined
 
     def block(self, rows: Indices, columns: Indices) -> Array:
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)

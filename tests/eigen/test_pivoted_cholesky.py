@@ -11,6 +11,7 @@ from gpukpca.backend.linalg import pivot_order, triangular_inverse
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky, pivoted_cholesky, spread_cholesky
 from gpukpca.eigen.landmarks import LANDMARKS
+from gpukpca.eigen.partial_cholesky import ROUNDING, Elimination
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from tests import oracle, tolerances
 from tests.operators import SEMIDEFINITE, BlockOperator, M, Operator, points, semidefinite
@@ -64,7 +65,8 @@ def test_libraries_agree_on_pivots(xp):
 @pytest.mark.parametrize("name", SEMIDEFINITE)
 def test_no_eigenvalue_is_further_off_than_the_certificate(name, dtype):
     K = semidefinite(name, dtype)
-    for how, rank in [("rpcholesky", 5), ("rpcholesky", 40), ("rpcholesky", M), ("uniform", 40), ("kmeans++", 40)]:
+    cases = {"rpcholesky": (5, 40, M), "uniform": (40, M), "kmeans++": (40,)}
+    for how, rank in [(how, rank) for how, ranks in cases.items() for rank in ranks]:
         result = Nystrom(rank, how).factor(BlockOperator(K), 1, rng(rank))
         left_out = spectrum_left_out(K, result)
         assert np.max(left_out) <= result.certificate
@@ -135,6 +137,23 @@ def test_the_matrix_of_the_user_is_untouched():
     for how in LANDMARKS:
         Nystrom(40, how).factor(Operator(K), 1, rng())
     assert np.array_equal(K, before)
+
+
+@pytest.mark.parametrize("widths", [[], [5], [5, 2]])
+@pytest.mark.parametrize("name", ["rough", "smooth"])
+def test_elimination_gives_rows_of_the_factor_at_any_condition(xp, dtype, name, widths):
+    """The error counts as one of the row of K, which is rounded already."""
+    K, k = semidefinite(name, dtype), sum(widths)
+    exact = pivoted_cholesky(BlockOperator(K), 130, rng())
+    L, C = exact.pivot_factor, K[::7, exact.pivots]
+    F = scipy.linalg.solve_triangular(L, C.astype(np.float64).T, lower=True).T.astype(dtype)
+    parts = [xp.array(part) for part in np.split(F[:, :k], np.cumsum(widths, dtype=int), axis=1)[: len(widths)]]
+    elimination = Elimination.of(L[k:, :k], L[k:, k:], widths, xp.array(K[0, :0]))
+    new = xp.host(elimination.rows(xp.array(C[:, k:]), parts))
+    rows = np.concatenate([F[:, :k], new], axis=1).astype(np.float64)
+    worst = np.max(np.abs(rows @ L.T - C)[:, k:])
+    print("WORST", name, dtype, worst)
+    assert worst <= ROUNDING[dtype]
 
 
 # -- the pivots --------------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ def check_protocol(xp, op, K, bound):
         "product from the cache": (op @ xp.array(V), K @ V),
         "diagonal": (op.diagonal(), np.diag(K)),
         "columns": (op.columns(some), K[:, some]),
+        "column panel": (op.column_panels(some)(n // 3, n), K[n // 3 :, some]),
         "dense": (op.to_dense(), K),
     }
     if not isinstance(op, CenteredGram):

@@ -208,7 +208,7 @@ class LandmarkRoute(Route):
         held += workers * edge * _slice_bytes(task) if panel else 0
         held += n * (rank * item + 8 * LANDMARK_VECTORS)
         # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
-        growing = 2 * default_block(rank) * n * item + 2 * small
+        growing = default_block(rank) * n * item + 2 * small
         vectors = LowRank().workspace_items(n, p, task.on_gpu) * item + _widened_bytes(task, LowRank(), task.p)
         needed = held + max(growing, int(SMALL_PROBLEM_SQUARES * small), vectors + 2 * small)
         dense, tiled = DenseStorage(n, workers), TiledStorage(n, workers, edge, 0, panel)
