@@ -30,6 +30,7 @@ from gpukpca.backend.namespace import (
     to_host,
     writes_in_place,
 )
+from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.cuda import distances as cuda_distances
 from gpukpca.cuda import linalg as cuda_linalg
@@ -129,11 +130,11 @@ def column_norms(V: Array) -> np.ndarray:
     return np.sqrt(to_host(column_sums(scaled * scaled)).astype(np.float64)) * exponents
 
 
-def inner_products(A: Array, B: Array) -> np.ndarray:
+def inner_products(A: Array, B: Array, workers: int = 1) -> np.ndarray:
     """Return ``A.T @ B``, shape (a, b), small, on the host, accumulated in the widest floating type.
 
     Panels of rows are widened without a copy of the whole. With A = B, a buffer times its own transpose, they must be
-    small (`row_products` gives the reason).
+    small (`row_products` gives the reason). Several workers share the panels, and compute half of ``A.T @ A``.
     """
     if isinstance(A, PartitionedRows):
         return reduce(operator.add, A.over_panels(inner_products, B if B is A else A.split(B)))
@@ -142,14 +143,30 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
     panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)
     if n == 0:
         return np.zeros((A.shape[1], B.shape[1]))
+
+    def product(bounds: tuple[int, int]) -> Array:
+        left = widened_rows(A, *bounds, wide)
+        return transposed_product(left, left if B is A else widened_rows(B, *bounds, wide))
+
+    if workers > 1:
+        return sum_over(product, row_slices(n, max(1, panel // workers)), workers)
     bounds = ((start, min(start + panel, n)) for start in range(0, n, panel))
     products = (transposed_product(widened_rows(A, *b, wide), widened_rows(B, *b, wide)) for b in bounds)
     return to_host(reduce(operator.add, products)).astype(np.float64)
 
 
-def times_small(A: Array, S: np.ndarray) -> Array:
+def times_small(A: Array, S: np.ndarray, workers: int = 1) -> Array:
     """Return A (n, k) times a small host matrix (k, b); on NumPy with contiguous columns, as bases are stored."""
+    if isinstance(A, PartitionedRows):
+        return A @ from_host(S, A.like)
     S = from_host(S, A)
+    if workers > 1:
+
+        def product(start: int, stop: int, part: Array) -> Array:
+            return namespace_of(part).matmul(A[start:stop, :], S, out=part)
+
+        panels = row_slices(A.shape[0], blocking.PANEL_ROWS)
+        return assemble_rows(product, panels, (A.shape[0], S.shape[1]), S, workers)
     return (S.T @ A.T).T if is_numpy(A) else A @ S
 
 

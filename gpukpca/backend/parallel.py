@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, reduce
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -24,7 +24,7 @@ import scipy.linalg  # noqa: F401  (loads its BLAS before the controller searche
 from threadpoolctl import ThreadpoolController
 
 from gpukpca.backend import blocking
-from gpukpca.backend.elementwise import put
+from gpukpca.backend.elementwise import add, put
 from gpukpca.backend.limits import blas_variables, cpu_quotas, task_cpus
 from gpukpca.backend.namespace import full, is_numpy, is_sparse, namespace_of, overflow_allowed, writable
 
@@ -223,6 +223,16 @@ def map_in_order(
     """Return the results of `work` for all tiles as `map_tiles`, in the order of the tiles."""
     by_worker = map_tiles(work, tiles, workers, report, threads=threads)
     return [by_worker[i % workers][i // workers] for i in range(len(tiles))]
+
+
+def sum_over(work: Callable[[Any], Any], tiles: list[Any], workers: int) -> Any:
+    """Return the sum of ``work(tile)``, new arrays: each worker adds its own, then the shares are added."""
+    workers = min(workers, len(tiles))
+
+    def share(worker: int) -> Any:
+        return reduce(add, map(work, tiles[worker::workers]))
+
+    return reduce(add, map_in_order(share, list(range(workers)), workers))
 
 
 def assemble_rows(

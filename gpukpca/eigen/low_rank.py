@@ -10,15 +10,18 @@ from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.finite import overflow
-from gpukpca.backend.linalg import inner_products, ritz_pairs
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of
+from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, times_small, triangular_inverse
+from gpukpca.backend.namespace import epsilon, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_columns
-from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.backend.parallel import single_threaded_blas, worker_count
 from gpukpca.backend.random import random_directions
 from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized, rayleigh_ritz
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
+
+# Below this bound on the distance of a Gram matrix from I, Cholesky orthonormalizes to rounding.
+NEARLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class LowRank(Solver):
         n, k = F.shape
         count = min(p + 1, n)
         theta, V = _small_eigenpairs(F, min(count, k))
-        U = orthonormal_columns(self._spanning(op, F, theta, V, count, rng))
+        U = _orthonormal(self._spanning(op, F, theta, V, count, rng))
         W = op @ U
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
@@ -89,7 +92,7 @@ class LowRank(Solver):
         """Return F V with columns of length about 1, and random columns where the rank of F is exceeded."""
         n = F.shape[0]
         kept = theta > epsilon(op.like) ** 2 * max(float(theta[0]), 0.0) if len(theta) else np.zeros(0, dtype=bool)
-        U = F @ from_host(V[:, kept] / np.sqrt(theta[kept]), op.like)
+        U = times_small(F, V[:, kept] / np.sqrt(theta[kept]), worker_count(F, None, n * F.shape[1] * count))
         missing = count - int(kept.sum())
         if missing == 0:
             return U
@@ -101,10 +104,18 @@ def _small_eigenpairs(F: Array, keep: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest eigenpairs of Fᵀ F on the host, descending."""
     if keep == 0:
         return np.zeros(0), np.zeros((F.shape[1], 0))
-    gram = inner_products(F, F)
+    gram = inner_products(F, F, worker_count(F, None, F.shape[0] * F.shape[1] ** 2))
     if not np.all(np.isfinite(gram)):
         raise InvalidParameterError(
             "overflow: inner products of the features do not fit into the widest type. Scale the features of the data."
         )
-    theta, V, _ = ritz_pairs(gram, keep)
-    return theta, V
+    with single_threaded_blas(len(gram) <= blocking.EIGH_ONE_THREAD_UP_TO):
+        return leading_ritz_pairs(gram, keep)
+
+
+def _orthonormal(U: Array) -> Array:
+    """Return orthonormal columns with the span of U, whose columns are nearly so unless rounding dominates some."""
+    gram = inner_products(U, U)
+    if len(gram) * np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) < NEARLY:
+        return times_small(U, triangular_inverse(np.linalg.cholesky(gram)).T)
+    return orthonormal_columns(U)

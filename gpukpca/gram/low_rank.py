@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
-from gpukpca.backend.linalg import inner_products, symmetric_from_upper
-from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, namespace_of
+from gpukpca.backend.linalg import inner_products, symmetric_from_upper, times_small
+from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, namespace_of
+from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.rows import by_panels, gather_rows, place_of
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 
@@ -45,7 +46,8 @@ class LowRankGram(SymmetricOperator):
         """Return F (Fᵀ V), shape (n, b)."""
         check_block(self, V)
         V = cast(V, self.dtype)
-        return self.F @ from_host(inner_products(self.F, V), self.like)
+        workers = worker_count(self.F, None, self.F.shape[0] * self.F.shape[1] * V.shape[1])
+        return times_small(self.F, inner_products(self.F, V, workers), workers)
 
     def diagonal(self) -> Array:
         wide = accumulation_dtype(self.F)

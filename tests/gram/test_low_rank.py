@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.eigen import Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, kernel_columns
@@ -52,6 +53,16 @@ def test_the_pairs_of_a_centered_factor_are_those_of_the_small_matrix(dtype):
     centered = F.astype(np.float64) - np.mean(F, axis=0, dtype=np.float64)
     exact = np.linalg.eigvalsh(centered.T @ centered)[::-1][:4]
     assert worst(result.eigenvalues, exact) <= tolerances.eigenvalue(dtype) * exact[0]
+
+
+def test_workers_share_the_panels_of_a_product(dtype):
+    F, S = rows(5000, 6, dtype), rows(6, 2)
+    wide = F.astype(np.float64)
+    squares = inner_products(F, F, 3)
+    assert np.array_equal(squares, squares.T)
+    assert worst(squares, wide.T @ wide) <= 1e-9
+    assert worst(inner_products(F, F[:, :2], 3), wide.T @ wide[:, :2]) <= 1e-9
+    assert worst(times_small(F, S, 3), wide @ S) <= 100 * tolerances.eps(dtype)
 
 
 # -- seen from an anchor -----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
+from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import gather_rows, subtract_row
@@ -51,7 +52,8 @@ def nystrom_fit(
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(factor, mean, values)
     scale = inverse_roots(values)
-    host = _host_map(factor, mean, inner_products(F, eigen.eigenvectors) * scale[None, :])
+    workers = worker_count(F, task.resources.n_jobs, n * factor.rank * len(values))
+    host = _host_map(factor, mean, inner_products(F, eigen.eigenvectors, workers) * scale[None, :])
     if shifted is not None:
         host = _without_base_point(host, shifted)
     eigen = _certified(eigen, factor, solver.tol)

@@ -36,7 +36,7 @@ LARGEST_SMALL_PROBLEM = 2000
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and the fit hold at once.
-LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 8.2
+LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 6
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
 
