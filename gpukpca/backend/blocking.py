@@ -117,10 +117,7 @@ FEWEST_PIVOT_ROWS = 512
 SCATTER_ENTRIES = PerDevice(2**19, 2**25)
 # Most rows of such a panel: longer float32 sums lose digits before they are added up in float64.
 LONGEST_SCATTER_PANEL = PerDevice(4096, 65_536)
-FEWEST_SCATTER_ROWS, FEWEST_SCATTER_COLUMNS = 256, 1024
-# Entries of a panel of rows that are projected: 0.5 MiB in float32, which a narrow product reads a third faster than
-# 2 MiB (d = 100, p = 10); and fewest rows.
-PROJECTED_ENTRIES, FEWEST_PROJECTED = PerDevice(2**17, 2**25), 32
+FEWEST_SCATTER_ROWS, FEWEST_SCATTER_COLUMNS, FEWEST_PROJECTED = 256, 1024, 32
 # Features up to which every worker has its own sum; beyond it workers share the tiles of one, of this edge.
 PRIVATE_SCATTER_UP_TO = 2048
 SCATTER_TILE_EDGE = 1024

@@ -300,7 +300,7 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
     mean minus the shift.
     """
     workers = worker_count(Y, n_jobs, Y.shape[0] * Y.shape[1] * (axes.shape[1] + blocking.ENTRY_PASS))
-    entries = blocking.PROJECTED_ENTRIES.on(is_on_gpu(Y))
+    entries = blocking.SCATTER_ENTRIES.on(is_on_gpu(Y))
     rows = max(blocking.FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
     panels = even_slices(int(Y.shape[0]), rows, workers) or [(0, 0)]
     weights, lost = namespace_of(axes).matrix_transpose(axes), -offset[None, :]
