@@ -54,7 +54,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         """Return sums and sums of squares of the shifted columns of a block, shape (2, ...)."""
         xp = namespace_of(self.like)
         block = cast(self._shifted(start, stop, scratch), self.wide)
-        return xp.stack([xp.sum(block, axis=0), xp.sum(block * block, axis=0)])
+        ones = cast(full((1, int(block.shape[0])), 1.0, self.like), self.wide)
+        return xp.concat([ones @ block, ones @ multiply(block, block)], axis=0)
 
     def times(self, V: Array) -> Array:
         self.measure()
