@@ -82,8 +82,9 @@ def pivoted_cholesky(
 
     Notes
     -----
-    Cost: k columns of K and n k² operations in the widest floating type; with `tol` about 3 n k² more. Memory: F, one
-    block of columns, and O(n) on the host. F is written column by column, so what a tolerance saves is never touched.
+    Cost: k columns of K and n k² operations in the type of K; with `tol` about 3 n k² more. Memory: F, some panels of
+    rows and O(n) on the host; also one block of columns where the operator does not compute them by panels. F is
+    written column by column, so what a tolerance saves is never touched.
 
     Chen, Epperly, Tropp & Webber, Comm. Pure Appl. Math. 78 (2025), arXiv 2207.06503 (the method and its error);
     Epperly, Tropp & Webber, arXiv 2410.03969, algorithm 2 (rejection inside blocks).

@@ -36,8 +36,9 @@ class LowRank(Solver):
 
     Notes
     -----
-    Work: n k² operations for Fᵀ F, summed in the widest type, k³ for its eigenproblem on the host, and 6 n k p for the
-    vectors and one step of Rayleigh–Ritz, which restores the digits of small eigenvalues that the square of F lost.
+    Work: n k² operations for Fᵀ F in the widest type (half of them where workers share it), k³ for its eigenproblem on
+    the host, and 6 n k p for the vectors and one step of Rayleigh–Ritz, which restores the digits of small eigenvalues
+    that the square of F lost.
     Memory: a few blocks of p columns, and k² on the host.
     """
 
