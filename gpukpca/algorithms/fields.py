@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 from gpukpca._typing import Array
@@ -46,10 +47,16 @@ def attributes_of(result: Any, *without: str, home: Callable[[Array], Array] = l
 
     Every array is moved by `home`.
     """
+    kind: Any = type(result)
     found = {}
-    for field in dataclasses.fields(result):
-        if field.name not in without:
-            value = getattr(result, field.name)
-            is_array = field.metadata.get("shape") and value is not None
-            found[f"{field.name}_"] = home(value) if is_array else value
+    for name, is_array in _arrays_among(kind).items():
+        if name not in without:
+            value = getattr(result, name)
+            found[f"{name}_"] = home(value) if is_array and value is not None else value
     return found
+
+
+@cache
+def _arrays_among(kind: Any) -> dict[str, bool]:
+    """Return the names of the fields of a class, and whether they are arrays."""
+    return {field.name: bool(field.metadata.get("shape")) for field in dataclasses.fields(kind)}

@@ -42,6 +42,7 @@ class Work:
         return sum(
             count / rate / min(workers, SHARED_BY.get(kind, workers))
             for (kind, count), rate in zip(vars(self).items(), vars(in_a_second).values(), strict=True)
+            if count
         )
 
 

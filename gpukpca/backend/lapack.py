@@ -16,7 +16,8 @@ from scipy.linalg import cython_lapack
 
 from gpukpca.backend import blocking
 
-LETTERS = {"float32": "s", "float64": "d"}
+# The letters of a precision in names of LAPACK, by those of NumPy.
+LETTERS = {"f": "s", "d": "d"}
 # Divide and conquer is faster for more than one vector in so many: measured for n from 400 to 2000, inverse iteration
 # in a cluster takes as long for a quarter of them.
 MANY = 4
@@ -40,7 +41,7 @@ class _Call:
     """A routine in the precision of an array; Python numbers and letters are passed by address."""
 
     def __init__(self, name: str, like: np.ndarray) -> None:
-        self._call, self.integer = _routine(LETTERS[like.dtype.name] + name)
+        self._call, self.integer = _routine(LETTERS[like.dtype.char] + name)
         self._real = ctypes.c_double if like.dtype == np.float64 else ctypes.c_float
 
     def __call__(self, *arguments: Any) -> int:

@@ -124,10 +124,9 @@ def column_norms(V: Array) -> np.ndarray:
     xp = namespace_of(V)
     wide = cast(V, accumulation_dtype(V))
     largest = to_host(down_columns(xp.abs(wide), xp.max)).astype(np.float64)
-    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
-    exponents = np.exp2(np.floor(np.log2(scale)))
-    scaled = wide / from_host(exponents, wide)[None, :]
-    return np.sqrt(to_host(column_sums(scaled * scaled)).astype(np.float64)) * exponents
+    units = np.ldexp(1.0, np.frexp(largest)[1] - 1)  # powers of two: the largest quotient is below 2
+    scaled = wide / from_host(units, wide)[None, :]
+    return np.sqrt(to_host(column_sums(scaled * scaled)).astype(np.float64)) * units
 
 
 def inner_products(A: Array, B: Array, workers: int = 1) -> np.ndarray:

@@ -91,7 +91,8 @@ def check_numbers(X: Any, missing: bool = False) -> None:
     for dtype in [getattr(X, "dtype", None), *(dtypes if dtypes is not None and hasattr(X, "columns") else [])]:
         if is_time(dtype):
             raise TypeError("X holds dates or time differences; turn them into numbers first.")
-        if getattr(dtype, "kind", None) == "c" or "complex" in str(dtype):
+        kind = getattr(dtype, "kind", "")
+        if kind == "c" or (not kind and "complex" in str(dtype)):
             raise InvalidParameterError(
                 f"X is complex ({dtype}); pass X.real, or real and imaginary parts as features."
             )

@@ -12,7 +12,6 @@ from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_norms, down_columns, inner_products, newton_factor
 from gpukpca.backend.namespace import (
     accumulation_dtype,
-    arange,
     cast,
     dtype_name,
     epsilon,
@@ -97,8 +96,7 @@ def signs(U: Array) -> Array:
     modulus = xp.abs(U)
     near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * down_columns(modulus, xp.max)[None, :]
     first = xp.argmax(xp.astype(near, xp.int8), axis=0)
-    rows = arange(U.shape[0], U, first.dtype)
-    chosen = xp.sum(U * xp.astype(rows[:, None] == first[None, :], U.dtype), axis=0)
+    chosen = xp.take_along_axis(U, first[None, :], axis=0)[0, :]
     return 1.0 - 2.0 * xp.astype(chosen < 0, U.dtype)
 
 

@@ -373,9 +373,11 @@ def _routes(task: PCATask) -> Iterator[Route]:
     if task.settings.svd_solver != "auto":
         yield ROUTES[task.settings.svd_solver](task, "requested")
         return
-    matrix: MatrixRoute = DualRoute(task, f"{n} samples are fewer than {d} features")
+    matrix: MatrixRoute
     if n >= d:
         matrix = CovarianceRoute(task, f"{d} features are no more than {n} samples")
+    else:
+        matrix = DualRoute(task, f"{n} samples are fewer than {d} features")
     beyond = None
     if task.rank.share is not None and matrix.predicted_bytes <= task.resources.allowed(matrix.predicted_bytes):
         beyond = matrix

@@ -144,7 +144,7 @@ def _noise(found: Components, total: float, kept: int, most: int, degrees: int) 
     if kept >= most:
         return 0.0
     if found.spectrum is not None:
-        return float(np.mean(found.spectrum[kept:])) / degrees
+        return float(np.sum(found.spectrum[kept:])) / (len(found.spectrum) - kept) / degrees
     left = total - float(np.sum(found.squares[:kept])) / degrees
     return left / (most - kept) if left > REMAINDER * total else 0.0
 
