@@ -259,10 +259,10 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
     """Return the squared singular value up to which all are rounding noise."""
-    eps = epsilon(Z.like)
-    if Z.total <= CONSTANT * eps**2 * Z.noise_scale:
+    eps, total = epsilon(Z.like), Z.total
+    if total <= CONSTANT * eps**2 * Z.noise_scale:
         return max(float(np.max(squares, initial=0.0)), 0.0)
-    return (NULL_FACTOR * eps) ** 2 * Z.total
+    return (NULL_FACTOR * eps) ** 2 * total
 
 
 def _checked(A: Array) -> Array:

@@ -56,7 +56,9 @@ class PCASettings:
 
     def __post_init__(self) -> None:
         for name, rule in RULES.items():
-            rule.check("PCASettings", name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not getattr(PCASettings, name):  # the default
+                rule.check("PCASettings", name, value)
 
 
 @documented

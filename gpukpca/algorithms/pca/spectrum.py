@@ -177,9 +177,11 @@ def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
         return
     eps, mean = epsilon(V), xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
     size = float(xp.max(mean))
-    shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1))) if size > 0.0 else 0.0
     # Without a count, directions without variance are among the components and hold rounding of the largest.
-    relative = FEW_DIGITS * deviations[0] if by_count else 0.0
+    relative = FEW_DIGITS * float(deviations[0]) if by_count else 0.0
+    if deviations[-1] > 2.0 * eps * max(size, relative):  # the smallest is far above the noise, as shares are at most 1
+        return
+    shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1))) if size > 0.0 else 0.0
     noise = eps * np.maximum(size * shares, relative)
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
     if lost.size:
