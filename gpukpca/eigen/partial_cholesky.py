@@ -7,10 +7,8 @@ float64, the choice of those to accept, and one pass over n rows for the accepte
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -18,15 +16,14 @@ from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator, 
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.elementwise import add, convert
+from gpukpca.backend.elementwise import add
 from gpukpca.backend.finite import not_finite, overflow
-from gpukpca.backend.linalg import column_sums, inner_products, triangular_inverse
+from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     dtype_name,
     epsilon,
-    from_host,
     full,
     indices,
     namespace_of,
@@ -36,6 +33,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, worker_count
 from gpukpca.backend.partitioned_rows import PartitionedRows, gathered
 from gpukpca.backend.rows import gather_rows, scale_for_squares, subtract_row, take_rows
+from gpukpca.eigen.elimination import Elimination, eliminated
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
 
@@ -278,7 +276,7 @@ class PartialCholeskyBuilder:
         widths = [int(part.shape[1]) for part in self.F.parts]
         elimination = Elimination.of(rows, L, widths, self.op.like, scale, dtype)
         if isinstance(columns, PartitionedRows):
-            new = columns.map_panels(_eliminated, *self.F.parts, elimination, width=b)
+            new = columns.map_panels(eliminated, *self.F.parts, elimination, width=b)
             squares = np.concatenate(new.over_panels(_row_squares)).astype(np.float64)
         else:
             new, squares = self._new_columns(panels, elimination, b)
@@ -356,70 +354,6 @@ class NewPivots:
     chosen: np.ndarray
     rows: np.ndarray
     L: np.ndarray
-
-
-@dataclass(frozen=True)
-class Elimination:
-    """The map from rows of K[:, pivots], and of F so far, to rows of the new columns (K - F rowsᵀ) L⁻ᵀ of F.
-
-    It works in the type of its arrays, and returns rows in the type of K. L⁻ᵀ is applied by substitution with blocks of
-    columns; a step of refinement removes the error of the inverses of blocks, which grows with their condition. A row f
-    of the result solves f Lᵀ = k up to a few eps of the sizes of f and L, whatever the condition of L: as an error of
-    the row k of K, which is rounded already (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., theorem
-    8.5).
-
-    Attributes
-    ----------
-    scale : float
-        The power of two that K, rows and L are multiplied by, so that no product leaves the range of the type.
-    known : list of arrays (k, b)
-        -rowsᵀ for each part of F.
-    steps : list of (slice, array, array)
-        For each block of columns: where it is, -Lᵀ from the columns before it, minus its part of L, and the inverse.
-    """
-
-    scale: float
-    known: list[Array]
-    steps: list[tuple[slice, Array, Array, Array]]
-
-    @classmethod
-    def of(
-        cls, rows: np.ndarray, L: np.ndarray, widths: list[int], like: Array, scale: float = 1.0, dtype: Any = None
-    ) -> Elimination:
-        """Return the map for rows (b, k) of F, which is in parts of these widths, and the factor L (b, b)."""
-        rows, L = scale * rows, scale * L
-        cuts, b = np.cumsum(widths[:-1], dtype=np.int64), len(L)
-        known = [from_host(-few.T, like, dtype) for few in np.split(rows, cuts, axis=1)] if widths else []
-        blocks = [slice(*bounds) for bounds in row_slices(b, blocking.ELIMINATION_BLOCK)]
-        inverses = [from_host(triangular_inverse(L[block, block]), like, dtype) for block in blocks]
-        steps = [from_host(-L[block, : block.start].T, like, dtype) for block in blocks]
-        diagonal = [from_host(-L[block, block], like, dtype) for block in blocks]
-        return cls(scale, known, list(zip(blocks, steps, diagonal, inverses, strict=True)))
-
-    def rows(self, K: Array, parts: Sequence[Array], out: Array | None = None) -> Array:
-        """Return the new columns for rows of K (m, b) and of the parts of F, in `out` (m, b) where it is given."""
-        xp, stored, dtype = namespace_of(K), K.dtype, self.steps[0][-1].dtype
-        K = cast(K if self.scale == 1.0 else K * self.scale, dtype)
-        for part, right in zip(parts, self.known, strict=True):
-            K = add(cast(part, dtype) @ right, K)
-        done = K[:, :0]
-        for block, right, lower, inverse in self.steps:
-            left = xp.matrix_transpose(K[:, block] if block.start == 0 else add(done @ right, K[:, block]))
-            first = inverse @ left
-            new = xp.matrix_transpose(add(inverse @ add(lower @ first, left), first))  # columns of F are contiguous
-            if out is None or stored != dtype:
-                done = xp.concat([done, new], axis=1)
-            else:
-                out[:, block] = new
-                done = out[:, : block.stop]
-        return convert(done, stored, out)
-
-
-def _eliminated(K: Array, *given: Any) -> Array:
-    """Return `Elimination.rows` of a panel of K, of the parts of F, and of the map, which comes last."""
-    *parts, elimination = given
-    rows: Array = elimination.rows(K, parts)
-    return rows
 
 
 def _row_squares(panel: Array) -> Array:

@@ -11,8 +11,9 @@ import scipy.stats
 from gpukpca.backend.linalg import pivot_order, triangular_inverse
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky, pivoted_cholesky, spread_cholesky
+from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.landmarks import LANDMARKS
-from gpukpca.eigen.partial_cholesky import ROUNDING, Elimination
+from gpukpca.eigen.partial_cholesky import ROUNDING
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from tests import oracle, tolerances
 from tests.operators import SEMIDEFINITE, BlockOperator, M, Operator, points, semidefinite
