@@ -15,7 +15,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum
-from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.rows import half_range, power_of_two_scale, scale_for_squares
 
@@ -23,6 +23,8 @@ from gpukpca.backend.rows import half_range, power_of_two_scale, scale_for_squar
 SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
 # Σ(x - shift)² may exceed Σ(x - mean)² by this factor before the sums are computed again about the new mean.
 MOST_CANCELLED = 20.0
+# Deviations from the mean of a column below this share of its last digit are those of a constant.
+CONSTANT = 1e-2
 
 
 class CenteredMatrix(Protocol):
@@ -145,11 +147,12 @@ class CenteredMatrix(Protocol):
         return float(np.sum(self.squares))
 
     @property
-    def noise_scale(self) -> float:
-        """Return n ‖m‖² in the units of Z: the size of the numbers that cancel when the mean is subtracted."""
+    def is_constant(self) -> bool:
+        """Return whether no column deviates from its mean by more than a share of the rounding of that mean."""
+        rounding = CONSTANT * epsilon(self.like) ** 2
         mean = to_host(self.weighted(self.mean)).astype(np.float64)
         with np.errstate(over="ignore"):
-            return self.shape[0] * float(np.sum(mean**2))
+            return bool(np.all(self.squares <= rounding * self.shape[0] * mean**2))
 
     def weighted(self, v: Array) -> Array:
         """Return a wide vector (d,) in the units of Z."""

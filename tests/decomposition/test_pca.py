@@ -388,6 +388,17 @@ def test_constant_data(solver, value):
     np.testing.assert_array_equal(white, 0.0)
 
 
+@pytest.mark.parametrize(("dtype", "value"), [(np.float32, 1.6e9), (np.float64, 1e16)])
+@pytest.mark.parametrize("columns", [1, 40])
+@pytest.mark.parametrize("solver", ["auto", "covariance_eigh", "dual"])
+def test_large_constant_columns_hide_no_variance(solver, columns, dtype, value):
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    expected = np.linalg.eigvalsh(np.cov(X.T))[::-1]
+    model = PCA(3, svd_solver=solver).fit(np.c_[X, np.full((60, columns), value)].astype(dtype))
+    np.testing.assert_allclose(model.explained_variance_, expected, rtol=1e-5)
+    np.testing.assert_allclose(model.total_variance_, np.sum(expected), rtol=1e-5)
+
+
 def test_one_sample_has_no_variance():
     with pytest.warns(RankWarning):
         model = PCA().fit(GOOD[:1])

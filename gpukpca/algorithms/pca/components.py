@@ -36,8 +36,6 @@ BLURRED = {"float64": 1e-6, "float32": 1e-4}
 UNRESOLVED = 4.0
 # Singular values up to this many eps of the largest are rounding noise.
 NULL_FACTOR = 20.0
-# Deviations from the mean below this share of its last digit are those of a constant.
-CONSTANT = 1e-2
 
 PassReport = Callable[[int, int, float | None, float], None]
 
@@ -259,10 +257,9 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
     """Return the squared singular value up to which all are rounding noise."""
-    eps, total = epsilon(Z.like), Z.total
-    if total <= CONSTANT * eps**2 * Z.noise_scale:
+    if Z.is_constant:
         return max(float(np.max(squares, initial=0.0)), 0.0)
-    return (NULL_FACTOR * eps) ** 2 * total
+    return (NULL_FACTOR * epsilon(Z.like)) ** 2 * Z.total
 
 
 def _checked(A: Array) -> Array:
