@@ -54,20 +54,28 @@ class _SingleThreadedBlas:
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._users == 0:
-                libraries = _blas().lib_controllers
-                self._before = [library.num_threads for library in libraries]
-                self._threads_before = _most_threads(self._before)
-                for library in libraries:
-                    library.set_num_threads(1)
             self._users += 1
+            try:
+                if self._users == 1:
+                    libraries = _blas().lib_controllers
+                    self._before = [library.num_threads for library in libraries]
+                    self._threads_before = _most_threads(self._before)
+                    for library in libraries:
+                        library.set_num_threads(1)
+            except BaseException:  # an interrupt between two libraries
+                self._leave()
+                raise
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                for library, threads in zip(_blas().lib_controllers, self._before, strict=True):
-                    library.set_num_threads(threads)
+            self._leave()
+
+    def _leave(self) -> None:
+        """Count one user less, and restore the limits after the last one."""
+        self._users -= 1
+        if self._users == 0:
+            for library, threads in zip(_blas().lib_controllers, self._before, strict=False):
+                library.set_num_threads(threads)
 
     def threads_allowed(self) -> int:
         """Return the threads that BLAS may use outside of this context."""
