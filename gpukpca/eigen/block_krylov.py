@@ -68,8 +68,8 @@ class BlockKrylov(Solver):
     Work: one product with a block a pass, and O(n (m b) b) for the basis of m blocks of b columns. Memory: the basis
     and its products, 2 n m b items, allocated at the start. Random numbers are drawn on the host. The residuals are
     those of the operator's own products; where `tol` is near what rounding allows, one more pass multiplies the
-    eigenvectors themselves. A device may launch the next product before Ritz values are known: the numbers are the
-    same, and a wrong forecast costs one product, which is not counted.
+    eigenvectors themselves. Where a forecast excludes the end of the iteration, the host computes no Ritz values, and a
+    device launches the next product before them: a wrong forecast costs one pass, or one product that is not counted.
 
     Musco & Musco, arXiv 1504.05477 (block Krylov for the top eigenvectors); Wu & Simon, SIAM J. Matrix Anal. Appl. 22
     (2000) (thick restart); Chen et al., arXiv 2508.06486 (the choice of the block size).
