@@ -191,10 +191,11 @@ class BlockKrylov(Solver):
             with single_threaded_blas(few):
                 return self._iterate(op, request.up_to(self.most_pairs(n)), rng, report, checkpointer)
         except HandOver as reason:
-            if not self.or_dense:
+            if not self.or_dense and request.most <= self.most_pairs(n):
                 raise
-            dense = Dense(tol=self.tol).solve_request(op, request, rng)
-            return replace(dense, solver=f"dense ({reason})")
+            why = str(reason)  # the exception holds the basis
+        dense = Dense(tol=self.tol).solve_request(op, request, rng)
+        return replace(dense, solver=f"dense ({why})", has_fixed_passes=self.passes is not None)
 
     def most_pairs(self, n: int) -> int:
         """Return the most of n eigenpairs for which the solver iterates."""

@@ -21,8 +21,7 @@ from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pair
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
-from gpukpca.eigen.krylov_state import Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
-from gpukpca.eigen.request import HandOver
+from gpukpca.eigen.krylov_state import TINY, Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
     allowed_residual,
@@ -52,8 +51,6 @@ DROP_FACTOR = 50.0
 FASTEST = 3.0
 # A block becomes at most so many times as wide in a pass.
 MOST_WIDENED = 2
-# In place of 0 in logarithms.
-TINY = 1e-300
 
 
 # -- from the first state to the result --------------------------------------------------------------------------------
@@ -153,7 +150,8 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     is_last = state.n_passes >= task.limit
     outside = inner_products(remainder, remainder)
     block = None if is_last else _next_block(task, state, remainder, outside)
-    if task.is_share and not is_last and (block is None or state.n_passes >= FIRST_CHECK):
+    b = task.b
+    if task.is_share and not is_last and (block is None or task.is_fixed or state.n_passes >= FIRST_CHECK):
         task, state = _recounted(task, state, is_closed=block is None)
         if task.b > len(outside):
             block = _wider_block(task, state, remainder)
@@ -166,14 +164,15 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     product = task.op @ block if goes_on and task.launches_early and state.is_far else None
     before = state
     state, theta, S, estimate = _estimate(task, state, outside)
-    _check_forecast(task, before, state)
+    task.check_forecast(before, state)
     may_stop = not task.is_fixed and state.Q.count >= task.p and state.n_passes >= state.probe_until
-    has_converged = may_stop and (block is None or estimate <= _target(task, state, theta))
-    if task.is_share and has_converged and goes_on:
+    # A closed space may lack members of a cluster, until a pass with the new directions of a wider block.
+    has_converged = may_stop and task.b == b and (block is None or estimate <= _target(task, state, theta))
+    if task.is_share and has_converged and block is not None:
         values = np.ldexp(theta[: task.p], state.exponent or 0)
         if task.request.count(values) is None:
-            more = max(task.p + 1, task.request.forecast(values))
-            state, has_converged = replace(state, p=_few_enough(task, more)), False
+            more = max(task.p + 1, task.request.forecast(values, _noise(task, state)))
+            state, has_converged = replace(state, p=task.request.checked(more)), False
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
     return _continue(task, replace(state, product=product), block)
@@ -185,13 +184,13 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
     Ritz values are lower bounds of the eigenvalues, so the number at which they exceed the amount is an upper bound.
     With `is_closed` they are eigenvalues, but members of a cluster wider than the block may be missing.
     """
-    theta = np.ldexp(np.linalg.eigvalsh(state.T)[::-1], state.exponent or 0)
-    floor = DROP_FACTOR * task.eps * np.ldexp(_size(task, state), state.exponent or 0)
+    theta, noise = state.ritz_values(), _noise(task, state)
     if (count := task.request.count(theta)) is None:
         # Of Ritz values that are not enough, half a block of the leading ones is near eigenvalues.
-        forecast = task.request.forecast(theta[: max(1, task.b // 2)])
-        count = max(task.p, int(np.sum(theta > floor)) + 1 if is_closed else forecast)
-    p = _few_enough(task, count)
+        forecast = task.request.forecast(theta[: max(1, task.b // 2)], noise)
+        count = max(task.p, int(np.sum(theta > noise)) + 1 if is_closed else forecast)
+    # The first Ritz values are too small for a forecast.
+    p = min(count, task.request.most) if state.n_passes < FIRST_CHECK and not is_closed else task.request.checked(count)
     b = task.b
     if p > b:  # with as many spare columns as before, and in steps: the first values are far too small
         spare = rounded_up(p + task.b - task.p, blocking.GEMM_COLUMNS)
@@ -206,24 +205,6 @@ def _wider_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Arra
     fresh = random_directions(task.rng, (task.op.shape[0], task.b - remainder.shape[1]), task.op.like)
     wider = namespace_of(fresh).concat([remainder, _size(task, state) * fresh], axis=1)
     return _next_block(task, state, wider, inner_products(wider, wider))
-
-
-def _few_enough(task: KrylovTask, p: int) -> int:
-    """Return a number of pairs; raise `HandOver` where it is more than an iteration may compute."""
-    if p > task.request.most:
-        raise HandOver(f"more than {task.request.most} pairs are needed")
-    return p
-
-
-def _check_forecast(task: KrylovTask, before: KrylovState, state: KrylovState) -> None:
-    """Raise `HandOver` where the residuals of two checks forecast more passes than the dense solver is worth."""
-    if before.last_check == 0 or state.distance <= 0.0:
-        return
-    recent = (before.distance - state.distance) / (state.n_passes - before.last_check)
-    mean = (-math.log(task.tol) - state.distance) / state.n_passes
-    passes = state.n_passes + state.distance / max(recent, mean, TINY)
-    if passes > task.patience:
-        raise HandOver(f"block Krylov would take some {passes:.0f} passes")
 
 
 def _append_product(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, Array]:
@@ -317,6 +298,9 @@ def _restart(task: KrylovTask, state: KrylovState) -> KrylovState:
 
 def _end_of_basis(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the end with the best of the basis when no pass is left: products of Ritz vectors by linearity."""
+    if task.is_share:  # the last pass may have added pairs
+        p = max(task.p, task.request.count(state.ritz_values()) or 0)
+        task, state = replace(task, p=p), replace(state, p=p)
     state, theta, S = _ritz(task, state)
     keep = min(task.p + 1, state.Q.count)
     return _done(state, theta[:keep], state.Q.combine(S[:, :keep]), state.W.combine(S[:, :keep]))
@@ -459,6 +443,11 @@ def _size(task: KrylovTask, state: KrylovState) -> float:
         task.op.shape[0] ** 0.5
     )
     return max(noise, -state.smallest, float(np.max(np.abs(np.diag(state.T)), initial=0.0)))
+
+
+def _noise(task: KrylovTask, state: KrylovState) -> float:
+    """Return the largest Ritz value that may be rounding, in the units of the operator."""
+    return float(np.ldexp(DROP_FACTOR * task.eps * _size(task, state), state.exponent or 0))
 
 
 def _target(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> float:

@@ -14,7 +14,10 @@ from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.linalg import leading_ritz_pairs
 from gpukpca.backend.namespace import epsilon
 from gpukpca.backend.random import format_generator
-from gpukpca.eigen.request import PairRequest
+from gpukpca.eigen.request import HandOver, PairRequest
+
+# In place of 0 in logarithms.
+TINY = 1e-300
 
 
 class Phase(Enum):
@@ -44,7 +47,7 @@ class KrylovTask:
     @property
     def is_share(self) -> bool:
         """Return whether Ritz values decide p."""
-        return self.request.is_share and not self.is_fixed
+        return self.request.is_share
 
     def sized(self, p: int, b: int) -> KrylovTask:
         """Return the task for p pairs and blocks of b columns, with a basis that is longer by as much."""
@@ -52,6 +55,16 @@ class KrylovTask:
             return self
         columns = min(self.op.shape[0], -(-self.max_columns * b // self.b))
         return replace(self, p=p, b=b, max_columns=columns, patience=self.patience * self.b / b)
+
+    def check_forecast(self, before: KrylovState, state: KrylovState) -> None:
+        """Raise `HandOver` where the residuals of two checks forecast more passes than the dense solver is worth."""
+        if before.last_check == 0 or state.distance <= 0.0:
+            return
+        recent = (before.distance - state.distance) / (state.n_passes - before.last_check)
+        mean = (-math.log(self.tol) - state.distance) / state.n_passes
+        passes = state.n_passes + state.distance / max(recent, mean, TINY)
+        if passes > self.patience:
+            raise HandOver(f"block Krylov would take some {passes:.0f} passes")
 
     @property
     def eps(self) -> float:
@@ -146,11 +159,22 @@ class KrylovState:
     def continues(self, task: KrylovTask) -> bool:
         """Return whether a task continues the state; else it only starts with its Ritz vectors.
 
-        The start of an iteration has as many directions as a block, and an end is one for its tolerance and limit.
+        The start of an iteration has as many directions as a block, and an end is one for its tolerance and limit. The
+        Ritz vectors of a last pass are those of a share that their values reach.
         """
         same = self.is_fixed == task.is_fixed and (task.is_share or (self.p, self.b) == (task.p, task.b))
         is_cut = self.n_passes >= self.limit and self.limit < task.limit
-        return same and not (self.is_done and (is_cut or self.tol > task.tol))
+        if not same or (self.is_done and (is_cut or self.tol > task.tol)):
+            return False
+        return (
+            not task.is_share
+            or self.phase is Phase.EXTEND
+            or task.request.count(self.ritz_values()[: self.p]) is not None
+        )
+
+    def ritz_values(self) -> np.ndarray:
+        """Return the Ritz values, descending, in the units of the operator."""
+        return np.ldexp(np.linalg.eigvalsh(self.T)[::-1], self.exponent or 0)
 
     def ritz_vectors(self, count: int) -> Array:
         """Return the Ritz vectors of the largest Ritz values so far, shape (n, count or less)."""

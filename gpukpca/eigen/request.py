@@ -51,10 +51,21 @@ class PairRequest:
         """Return the request with a smaller upper bound."""
         return replace(self, most=min(self.most, most), first=min(self.first, most))
 
-    def forecast(self, values: np.ndarray) -> int:
-        """Return about how many pairs are needed at least, given some leading eigenvalues that are not enough."""
-        missing = self.amount - float(np.sum(values))
-        return len(values) + math.ceil(missing / max(float(values[-1]), missing / (self.most + 1)))
+    def checked(self, p: int) -> int:
+        """Return a number of pairs; raise `HandOver` where it is more than an iteration may compute."""
+        if p > self.most:
+            raise HandOver(f"more than {self.most} pairs are needed")
+        return p
+
+    def forecast(self, values: np.ndarray, noise: float) -> int:
+        """Return about how many pairs are needed at least, given some leading eigenvalues that are not enough.
+
+        Those up to `noise` are rounding.
+        """
+        values = values[values > noise]
+        missing, last = self.amount - float(np.sum(values)), float(np.min(values, initial=math.inf))
+        rest = missing / last if last < math.inf else math.inf
+        return len(values) + math.ceil(min(rest, self.most + 1))
 
     def count(self, values: np.ndarray) -> int | None:
         """Return the number of pairs, given leading eigenvalues, descending; None where these are not enough.

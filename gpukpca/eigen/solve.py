@@ -104,7 +104,7 @@ def top_eigh(
     InvalidParameterError
         p out of range, or an unknown solver.
     ConvergenceError
-        Products are not finite, or the dense solver failed.
+        Products are not finite, the dense solver failed, or an iteration needs more pairs than a request allows.
 
     Notes
     -----

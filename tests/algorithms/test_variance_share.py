@@ -14,7 +14,7 @@ from gpukpca.algorithms.pca.routes import CovarianceRoute, DualRoute, PCATask, R
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.resources import Resources
 from gpukpca.covariance.dense import DenseCenteredMatrix
-from gpukpca.exceptions import MemoryBudgetError
+from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError
 from tests.conftest import Namespace
 
 ROWS = np.random.default_rng(0).standard_normal((90, 30))
@@ -85,3 +85,6 @@ def test_a_share_that_memory_cannot_hold_is_an_error() -> None:
     assert model.n_components_ <= 8
     with pytest.raises(MemoryBudgetError, match=r"n_components=0.9 needs many components"):
         PCA(0.9, memory_limit=limit, random_state=0).fit(many)
+    with pytest.warns(ConvergenceWarning) as caught:
+        PCA(0.9, memory_limit=limit, random_state=0, iterated_power=2).fit(many)
+    assert any("of the variance, less than n_components=0.9" in str(warning.message) for warning in caught)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gpukpca.eigen import BlockKrylov, Dense, PairRequest, top_eigh
+from gpukpca.eigen.krylov_state import KrylovState, KrylovTask
 from gpukpca.eigen.request import HandOver
 from gpukpca.exceptions import InvalidParameterError
 from tests import oracle, tolerances
@@ -44,10 +45,6 @@ def test_a_share_of_the_trace_is_that_of_the_spectrum(xp: Namespace, of: str, na
     for share in (0.05, 0.5, 0.93):
         request = PairRequest(N, share * float(np.sum(values)), first=16)
         p = counted(values, share)
-        if name == "krylov" and 5 * p > N:
-            with pytest.raises(HandOver, match="pairs are needed"):
-                top_eigh(Operator(A, xp), request, solver, rng=0)
-            continue
         eigen = top_eigh(Operator(A, xp), request, solver, rng=0)
         U = xp.host(eigen.eigenvectors)
         assert U.shape == (N, p)
@@ -86,6 +83,58 @@ def test_the_dense_solver_takes_over_where_the_rate_says_so(takes_over: bool) ->
     assert found.solver.startswith("dense") == takes_over
     assert op.passes <= solver.patience(n, p, False)
     np.testing.assert_allclose(found.eigenvalues, values[:p], atol=1e-12)
+
+
+def test_two_clusters_wider_than_a_block_are_complete() -> None:
+    """The Krylov space of a block closes with as many members of each cluster as the block has columns."""
+    values = np.repeat([1.0, 0.9, 0.0], [14, 20, N - 34])
+    op = Operator(oracle.with_spectrum(values, 3))
+    found = top_eigh(op, PairRequest(N // 5, 0.5 * float(np.sum(values)), first=4), BlockKrylov(), rng=0)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.eigenvalues, values[: counted(values, 0.5)], atol=1e-12)
+
+
+def test_a_share_beyond_the_bound_of_its_request_is_an_error() -> None:
+    op = Operator(oracle.with_spectrum(SPECTRA["flat"], 3))
+    with pytest.raises(HandOver, match="more than 20 pairs are needed"):
+        top_eigh(op, PairRequest(20, 0.5 * float(np.sum(SPECTRA["flat"])), first=8), BlockKrylov(), rng=0)
+
+
+@pytest.mark.parametrize("passes", [3, 5, 9])
+def test_fixed_passes_reach_a_share(passes: int) -> None:
+    values = 0.9 ** np.arange(N)
+    op = Operator(oracle.with_spectrum(values, 3))
+    found = top_eigh(op, PairRequest(N, 0.95 * float(np.sum(values)), first=8), BlockKrylov(passes=passes), rng=0)
+    assert op.passes == found.n_passes == passes
+    assert float(np.sum(found.eigenvalues)) > 0.95 * float(np.sum(values))
+    assert found.eigenvalues.shape[0] >= counted(values, 0.95)
+
+
+class LastState:
+    """The last state of an iteration."""
+
+    state: KrylovState | None = None
+
+    def resumed(self, task: KrylovTask) -> KrylovState | None:
+        return self.state
+
+    def record(self, state: KrylovState) -> None:
+        self.state = state
+
+
+@pytest.mark.parametrize("passes", [None, 12])
+@pytest.mark.parametrize("requests", [(0.8, 0.95), (0.95, 0.8), (5, 0.95), (0.95, 5)])
+def test_the_end_of_another_request_is_a_start(requests: tuple[float, ...], passes: int | None) -> None:
+    values = 0.9 ** np.arange(N)
+    op, last = Operator(oracle.with_spectrum(values, 3)), LastState()
+    for size in requests:
+        p = counted(values, size) if size < 1 else int(size)
+        request = PairRequest(N, size * float(np.sum(values)), first=12) if size < 1 else PairRequest(p)
+        found = top_eigh(op, request, BlockKrylov(passes=passes), rng=0, checkpointer=last)
+        np.testing.assert_allclose(found.eigenvalues, values[:p], atol=1e-12)
+    before = op.passes
+    top_eigh(op, request, BlockKrylov(passes=passes), rng=0, checkpointer=last)
+    assert op.passes == before
 
 
 def test_requests_are_checked() -> None:

@@ -16,10 +16,12 @@ from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CenteredMatrix
-from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
+from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
 
 # Variances up to this share of the largest are rounding, and have no likelihood.
 NOTHING = 1e-15
+# A share of the variance may be missed by so many eps of rounding.
+SHARE_NOISE = 100.0
 
 
 def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = None) -> np.ndarray:
@@ -150,13 +152,20 @@ def _noise(found: Components, total: float, kept: int, most: int, degrees: int) 
 
 
 def warn_of_components(found: Components, variances: Variances, rank: RankRequest) -> None:
-    """Warn of residuals above the tolerance, components without variance, and a device that failed."""
+    """Warn of residuals above the tolerance, a share not reached, and a device that failed."""
     if (eigen := found.eigen) is not None:
         warn_of_fallbacks(eigen)
     if eigen is not None and not np.all(eigen.converged):
         values, norms = (from_host(part, found.vectors) for part in (found.squares, found.residual_norms))
         eigen = replace(eigen, eigenvalues=values, eigenvectors=found.vectors, residual_norms=norms)
         warn_of_convergence(eigen, ADVICE)
+    reached = float(np.sum(variances.ratios))
+    if eigen is not None and rank.share is not None and 0 < reached < rank.share - SHARE_NOISE * epsilon(found.vectors):
+        warn_user(
+            f"the {variances.kept} components hold {reached:.3g} of the variance, less than n_components={rank.share}. "
+            "Allow more passes.",
+            ConvergenceWarning,
+        )
     nonzero = int(np.sum(variances.singular_values > 0))
     if nonzero < variances.kept and (rank.given or nonzero == 0):
         warn_user(
