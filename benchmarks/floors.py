@@ -74,10 +74,11 @@ def pca_seconds(ceilings: Ceilings, entry: dict[str, Any]) -> float:
     in float64.
     """
     (side, longer), p = sorted((entry["n"], entry["d"])), entry["p"]
-    solver, dtype, items = str(entry["facts"].get("solver", "")), entry["dtype"], float(entry["n"]) * entry["d"]
-    if solver.startswith("randomized"):
+    method, _, solver = str(entry["facts"].get("solver", "")).partition(": ")
+    dtype, items, iterates = entry["dtype"], float(entry["n"]) * entry["d"], solver.startswith("block Krylov")
+    if method == "randomized" and iterates:
         return roofline(ceilings, dtype, 4.0 * items * p, items)
-    eigen = roofline(ceilings, "float64", 2.0 * side**2 * p if "block" in solver else TRIDIAGONAL * side**3)
+    eigen = roofline(ceilings, "float64", 2.0 * side**2 * p if iterates else TRIDIAGONAL * side**3)
     back = 2.0 * items * p if entry["d"] > entry["n"] else 0.0  # from vectors of samples to components
     return roofline(ceilings, dtype, float(side) ** 2 * longer + back, items) + eigen
 
