@@ -70,7 +70,11 @@ def test_many_components_of_a_share_are_left_to_a_stored_matrix(n: int) -> None:
     task = PCATask(X, Resources.for_data(X), RankRequest.of(0.9, "auto", *X.shape), PCASettings())
     matrix = CovarianceRoute if n >= 150 else DualRoute
     Z, tools = DenseCenteredMatrix(X, n >= 150), SolverTools(np.random.default_rng(0))
-    found = RandomizedRoute(task, "few", beyond=matrix(task, "many")).components(Z, task.rank, tools)
+    beyond = matrix(task, "many")
+    found, route = RandomizedRoute(task, "few", beyond=beyond).solution(Z, task.rank, tools)
+    plan = route.plan()
+    assert (plan.method, plan.predicted_bytes) == (beyond.method, beyond.predicted_bytes)
+    assert "randomized came first: more than" in str(plan)
     theirs = SklearnPCA(0.9, svd_solver="full").fit(X)
     assert found.squares.shape == (theirs.n_components_,)
     np.testing.assert_allclose(found.squares, theirs.singular_values_**2, rtol=1e-10)

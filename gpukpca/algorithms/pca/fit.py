@@ -146,7 +146,8 @@ def fit_rows(
     if scale is not None:
         Z.rescale(scale)
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan) as checkpointer:
-        found = route.components(Z, rank, SolverTools(rng, pass_report(listener), checkpointer))
+        found, solved = route.solution(Z, rank, SolverTools(rng, pass_report(listener), checkpointer))
+    plan = plan if solved is route else solved.plan()
     found = without_noise(Z, found)
     variances = variances_of(found, Z, rank)
     warn_of_components(found, variances, rank)

@@ -11,7 +11,7 @@ from gpukpca.eigen import BlockKrylov, Dense
 
 PCASolver = Dense | BlockKrylov
 
-WORDS = {
+DESCRIPTIONS = {
     "covariance_eigh": "eigenproblem of the features' covariance",
     "dual": "eigenproblem of the samples' Gram matrix",
     "full": "singular value decomposition",
@@ -42,7 +42,7 @@ class PCAPlan:
     def __repr__(self) -> str:
         lines = [
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
-            f"method    {self.method}: {WORDS[self.method]} ({self.reason})",
+            f"method    {self.method}: {DESCRIPTIONS[self.method]} ({self.reason})",
             f"solver    {self._solver_name()} for {self.n_components} components",
             f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
             *time_line(self.estimated_seconds),

@@ -113,6 +113,10 @@ class Route(ABC):
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
         """Return at least the requested leading components of centered, scaled rows (n, d)."""
 
+    def solution(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> tuple[Components, Route]:
+        """Return the components, and the route that computed them."""
+        return self.components(Z, rank, tools), self
+
     @property
     def p(self) -> int:
         """Return the number of components that the plan states."""
@@ -306,17 +310,21 @@ class RandomizedRoute(Route):
         return one_pass * passes + krylov_work(solver, few, p, passes, task.on_gpu)
 
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
-        if not rank.decides:
-            return components.of_operator(Z, self.solver, rank, tools, self.by_samples)
+        rank = rank.up_to(self.most) if rank.decides else rank
+        return components.of_operator(Z, self.solver, rank, tools, self.by_samples)
+
+    def solution(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> tuple[Components, Route]:
         try:
-            return components.of_operator(Z, self.solver, rank.up_to(self.most), tools, self.by_samples)
+            return super().solution(Z, rank, tools)
         except HandOver as reason:
             if self.beyond is None:
                 raise MemoryBudgetError(
-                    f"n_components={rank.share} needs many components: {reason}, for which the memory does not "
-                    "suffice. Give a number of components, or a larger memory_limit."
+                    f"n_components={rank.share} needs many components: {reason}, and a block that grows does not fit "
+                    "into the memory. Give their number, for which less memory is enough, or a larger memory_limit."
                 ) from reason
-            return self.beyond.components(Z, rank, replace(tools, checkpointer=None))
+            why = f"{self.method} came first: {reason}"  # the exception holds the basis
+        beyond = replace(self.beyond, notes=(*self.beyond.notes, why))
+        return beyond.solution(Z, rank, replace(tools, checkpointer=None))
 
 
 class SVDRoute(Route):
