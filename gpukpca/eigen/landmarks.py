@@ -54,7 +54,8 @@ def pivoted_cholesky(
     Parameters
     ----------
     op : SymmetricOperator, shape (n, n)
-        Not centered. Only ``diagonal()``, ``columns(indices)`` and, where it exists, ``block(rows, columns)`` are used.
+        Not centered. Only ``diagonal()``, ``columns(indices)`` and, where they exist, ``column_panels(indices)`` and
+        ``block(rows, columns)`` are used.
     rank : int
         Most columns of F; n at most.
     rng : numpy.random.Generator, int or None
@@ -62,8 +63,9 @@ def pivoted_cholesky(
     tol : float
         Stop as soon as the certificate is at most `tol` times the largest eigenvalue of H F Fᵀ H. 0: use up the rank.
     block_size : int, optional
-        Candidates a round, and most columns of K in memory (128 at most). Default: a tenth of the rank, from 8 to 128,
-        with up to four times as many candidates while most are rejected. The law of the pivots does not depend on it.
+        Candidates a round, and most columns of F that one round appends (128 at most). Default: a tenth of the rank,
+        from 8 to 128, with up to four times as many candidates while most are rejected. The law of the pivots does not
+        depend on it.
     report : callable, optional
         Called after every round with (columns of F, most columns, share of the trace that is left).
 

@@ -13,7 +13,7 @@ from gpukpca.backend.finite import overflow
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, times_small, triangular_inverse
 from gpukpca.backend.namespace import epsilon, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_columns
-from gpukpca.backend.parallel import single_threaded_blas, worker_count
+from gpukpca.backend.parallel import occupied, single_threaded_blas, worker_count
 from gpukpca.backend.random import random_directions
 from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized, rayleigh_ritz
 from gpukpca.eigen.result import EigenResult
@@ -67,8 +67,9 @@ class LowRank(Solver):
             raise InvalidParameterError("LowRank needs an operator that is known by a factor, such as LowRankGram(F).")
         n, k = F.shape
         count = min(p + 1, n)
-        theta, V = _small_eigenpairs(F, min(count, k))
-        U = _orthonormal(self._spanning(op, F, theta, V, count, rng))
+        workers = op.workers or worker_count(F, None, n * k**2)
+        theta, V = _small_eigenpairs(F, min(count, k), workers)
+        U = _orthonormal(self._spanning(op, F, theta, V, count, rng, workers))
         W = op @ U
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
@@ -88,12 +89,19 @@ class LowRank(Solver):
         )
 
     def _spanning(
-        self, op: SymmetricOperator, F: Array, theta: np.ndarray, V: np.ndarray, count: int, rng: np.random.Generator
+        self,
+        op: SymmetricOperator,
+        F: Array,
+        theta: np.ndarray,
+        V: np.ndarray,
+        count: int,
+        rng: np.random.Generator,
+        workers: int,
     ) -> Array:
         """Return F V with columns of length about 1, and random columns where the rank of F is exceeded."""
         n = F.shape[0]
         kept = theta > epsilon(op.like) ** 2 * max(float(theta[0]), 0.0) if len(theta) else np.zeros(0, dtype=bool)
-        U = times_small(F, V[:, kept] / np.sqrt(theta[kept]), worker_count(F, None, n * F.shape[1] * count))
+        U = times_small(F, V[:, kept] / np.sqrt(theta[kept]), occupied(workers, n * F.shape[1] * count))
         missing = count - int(kept.sum())
         if missing == 0:
             return U
@@ -101,11 +109,11 @@ class LowRank(Solver):
         return namespace_of(U).concat([U, op.project(random)], axis=1)
 
 
-def _small_eigenpairs(F: Array, keep: int) -> tuple[np.ndarray, np.ndarray]:
+def _small_eigenpairs(F: Array, keep: int, workers: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest eigenpairs of Fᵀ F on the host, descending."""
     if keep == 0:
         return np.zeros(0), np.zeros((F.shape[1], 0))
-    gram = inner_products(F, F, worker_count(F, None, F.shape[0] * F.shape[1] ** 2))
+    gram = inner_products(F, F, occupied(workers, F.shape[0] * F.shape[1] ** 2))
     if not np.all(np.isfinite(gram)):
         raise InvalidParameterError(
             "overflow: inner products of the features do not fit into the widest type. Scale the features of the data."

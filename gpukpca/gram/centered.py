@@ -121,6 +121,7 @@ class CenteredGram(SymmetricOperator):
         self.base = complete_operator(base)
         self.shape, self.dtype, self.like = base.shape, base.dtype, base.like
         self.rounding = max(1.0, self.base.rounding)
+        self.workers = self.base.workers
         self.known_means: Array | None = None
         # The ones of K 1, divided by a power of two so that the sums of a finite K are finite.
         self._one = 2.0 ** -max(self.shape[0] - 1, 0).bit_length()

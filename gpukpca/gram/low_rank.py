@@ -6,7 +6,7 @@ from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper, times_small
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, namespace_of
-from gpukpca.backend.parallel import worker_count
+from gpukpca.backend.parallel import occupied, worker_count
 from gpukpca.backend.rows import by_panels, gather_rows, place_of
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 
@@ -21,6 +21,8 @@ class LowRankGram(SymmetricOperator):
         Kept as it is: not copied, not changed.
     noise_scale : float
         Size of the numbers that cancelled when F was centered; rank decisions depend on it.
+    n_jobs : int, optional
+        Threads for NumPy arrays. Default: as many as BLAS may use; -1: all CPUs.
 
     Attributes
     ----------
@@ -34,19 +36,20 @@ class LowRankGram(SymmetricOperator):
     widest floating type.
     """
 
-    def __init__(self, F: Array, noise_scale: float = 0.0) -> None:
+    def __init__(self, F: Array, noise_scale: float = 0.0, *, n_jobs: int | None = None) -> None:
         self.F = F = checked_matrix(F, "a factor")
         self.noise_scale = noise_scale
         self.rows = None
         self.shape = (int(F.shape[0]), int(F.shape[0]))
         self.dtype = F.dtype
         self.like = empty_like(place_of(F))
+        self.workers = worker_count(F, n_jobs, F.shape[0] * F.shape[1] ** 2)
 
     def __matmul__(self, V: Array) -> Array:
         """Return F (Fᵀ V), shape (n, b)."""
         check_block(self, V)
         V = cast(V, self.dtype)
-        workers = worker_count(self.F, None, self.F.shape[0] * self.F.shape[1] * V.shape[1])
+        workers = occupied(self.workers, self.F.shape[0] * self.F.shape[1] * V.shape[1])
         return times_small(self.F, inner_products(self.F, V, workers), workers)
 
     def diagonal(self) -> Array:

@@ -183,7 +183,7 @@ class LowRankStorage(Storage):
         if self.source is not None:
             return self.source.build(source)
         template = source.template or source.kernel.template(source.X, centered=True)
-        return LowRankGram(source.kernel.features(source.X, template))
+        return LowRankGram(source.kernel.features(source.X, template), n_jobs=source.n_jobs)
 
     def __str__(self) -> str:
         return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from gpukpca import PCA, KernelPCA
+from gpukpca import PCA, KernelPCA, Nystrom
 
 
 def rows(n: int, d: int) -> np.ndarray:
@@ -65,3 +65,20 @@ def test_small_data_start_no_thread_and_take_few_calls(name: str, monkeypatch: p
             sys.setprofile(before)
     assert not started
     assert 0 < calls <= most
+
+
+def test_one_job_starts_no_thread_for_landmarks(monkeypatch: pytest.MonkeyPatch, sizes: Any) -> None:
+    """Nor do the products of the factor, with several threads for BLAS."""
+    sizes(MULTIPLICATIONS_A_THREAD=1)
+    model = KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(20), random_state=0)
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def record(thread: threading.Thread) -> None:
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", record)
+    with threadpool_limits(2, "blas"):
+        model.set_params(n_jobs=1).fit(rows(9000, 5))
+    assert not started

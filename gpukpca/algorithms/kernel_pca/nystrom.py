@@ -48,7 +48,8 @@ def nystrom_fit(
     mean = to_host(means).astype(np.float64)
     F = subtract_row(F, cast(means, F.dtype))  # in place where the library can: F is as large as memory allows
     cancelled = factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
-    eigen = LowRank().solve(LowRankGram(F, cancelled), p or max(1, factor.rank), rng)
+    gram = LowRankGram(F, cancelled, n_jobs=task.resources.n_jobs)
+    eigen = LowRank().solve(gram, p or max(1, factor.rank), rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(factor, mean, values)
     scale = inverse_roots(values)
