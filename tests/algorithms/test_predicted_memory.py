@@ -117,6 +117,7 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "ridge on landmarks": (4000, 50, "float64", {"preimage": RidgePreimage(n_landmarks=800)}),
     "landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200), "gamma": 0.05}),
     "even landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200, "uniform"), "gamma": 0.05}),
+    "many landmarks": (4000, 20, "float32", {"eigen_solver": Nystrom(1500, "uniform"), "gamma": 0.5}),
     "spread landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200, "kmeans++"), "gamma": 0.05}),
     "fifty by landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200), "gamma": 0.05, "n_components": 50}),
     "few blocks": (2000, 20, "float64", {"eigen_solver": BlockKrylov(max_blocks=4)}),

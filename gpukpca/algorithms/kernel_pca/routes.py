@@ -37,6 +37,8 @@ LARGEST_SMALL_PROBLEM = 2000
 WIDE_STRIPS = 3
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and the fit hold at once.
 LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 6
+# Arrays of k² that Fᵀ F takes, and those that every worker holds in addition: its sum, a product and half of a copy.
+SUM_SQUARES, WORKER_SQUARES = 0.5, 2.5
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
 
@@ -210,7 +212,9 @@ class LandmarkRoute(Route):
         # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
         growing = default_block(rank) * n * item + 2 * small
         vectors = LowRank().workspace_items(n, p, task.on_gpu) * item + _widened_bytes(task, LowRank(), task.p)
-        needed = held + max(growing, int(SMALL_PROBLEM_SQUARES * small), vectors + 2 * small)
+        shared = int((1 + SUM_SQUARES + workers * WORKER_SQUARES) * small)  # Fᵀ F, in panels that are widened
+        shared += 8 * rank * min(n, _panel_rows(task)) if item < 8 else 0
+        needed = held + max(growing, shared, int(SMALL_PROBLEM_SQUARES * small), vectors + small)
         dense, tiled = DenseStorage(n, workers), TiledStorage(n, workers, edge, 0, panel)
         return cls(
             task=task,
