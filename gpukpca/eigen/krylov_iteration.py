@@ -40,6 +40,8 @@ from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 FIRST_CHECK = 3
 PROBES = 2
 PASSES_WITH_START = 3
+# Passes that multiply the new directions of a wider block, and then their products, before the iteration may stop.
+PASSES_WHEN_WIDER = 2
 # Sums of products over the passes err by this many times the least rounding.
 SUMMED_PRODUCTS = 2.0
 # After so many verifications without progress the residual counts as rounding.
@@ -150,7 +152,6 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     is_last = state.n_passes >= task.limit
     outside = inner_products(remainder, remainder)
     block = None if is_last else _next_block(task, state, remainder, outside)
-    b = task.b
     if task.is_share and not is_last and (block is None or task.is_fixed or state.n_passes >= FIRST_CHECK):
         task, state = _recounted(task, state, is_closed=block is None)
         if task.b > len(outside):
@@ -166,8 +167,7 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     state, theta, S, estimate = _estimate(task, state, outside)
     task.check_forecast(before, state)
     may_stop = not task.is_fixed and state.Q.count >= task.p and state.n_passes >= state.probe_until
-    # A closed space may lack members of a cluster, until a pass with the new directions of a wider block.
-    has_converged = may_stop and task.b == b and (block is None or estimate <= _target(task, state, theta))
+    has_converged = may_stop and (block is None or estimate <= _target(task, state, theta))
     if task.is_share and has_converged and block is not None:
         values = np.ldexp(theta[: task.p], state.exponent or 0)
         if task.request.count(values) is None:
@@ -195,9 +195,11 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
     if p > b:  # with as many spare columns as before, and in steps: the first values are far too small
         spare = rounded_up(p + task.b - task.p, blocking.GEMM_COLUMNS)
         b = max(b, min(spare, MOST_WIDENED * b, task.op.shape[0] - state.Q.count))
+    # Exact eigenpairs may lack members of a cluster, until passes with the new directions of a wider block.
+    probe_until = max(state.probe_until, state.n_passes + PASSES_WHEN_WIDER if b > task.b else 0)
     task = task.sized(p, b)
     Q, W = (basis.with_room(task.max_columns) for basis in (state.Q, state.W))
-    return task, replace(state, p=p, b=b, Q=Q, W=W)
+    return task, replace(state, p=p, b=b, Q=Q, W=W, probe_until=probe_until)
 
 
 def _wider_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Array | None:
