@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator, 
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.elementwise import add
 from gpukpca.backend.finite import not_finite, overflow
 from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
@@ -30,7 +28,7 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, worker_count
+from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, sum_over, worker_count
 from gpukpca.backend.partitioned_rows import PartitionedRows, gathered
 from gpukpca.backend.rows import gather_rows, scale_for_squares, subtract_row, take_rows
 from gpukpca.eigen.elimination import Elimination, eliminated
@@ -185,24 +183,20 @@ class PartialCholeskyBuilder:
         return certificate <= self.tol * self._largest_eigenvalue()
 
     def _largest_eigenvalue(self) -> float:
-        """Return that of H F Fᵀ H, from the small matrix Fᵀ H F; each worker sums its share of the panels."""
-        F, xp, panels = self.F.array, namespace_of(self.op.like), self._panels()
+        """Return that of H F Fᵀ H, from the small matrix Fᵀ H F."""
+        F, xp = self.F.array, namespace_of(self.op.like)
         if isinstance(F, PartitionedRows):
             F = subtract_row(F, column_sums(F) / self.n)
             return float(np.linalg.eigvalsh(inner_products(F, F))[-1])
         means = cast(column_sums(F) / self.n, self.wide)[None, :]
-        workers = min(self.workers, len(panels))
 
         def square(bounds: tuple[int, int]) -> Array:
             block = cast(F[slice(*bounds), :], self.wide) - means
             return xp.matrix_transpose(block) @ block
 
-        def share(worker: int) -> Array:
-            return reduce(add, map(square, panels[worker::workers]))
-
         with single_threaded_blas():
-            shares = map_in_order(share, list(range(workers)), workers)
-            return float(np.linalg.eigvalsh(sum(to_host(part).astype(np.float64) for part in shares))[-1])
+            gram = to_host(sum_over(square, self._panels(), self.workers)).astype(np.float64)
+            return float(np.linalg.eigvalsh(gram)[-1])
 
     # -- one round -------------------------------------------------------------------------------------------------
 
