@@ -21,11 +21,14 @@ from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 
 MAX_PASSES = 300
-# The solver iterates for one of so many pairs at most; where the dense solver may take over, for less.
-FEWEST_SHARE, DENSE_SHARE = 5, 12
+# The solver iterates for one of so many pairs at most.
+FEWEST_SHARE = 5
+# The dense solver is faster for more than one pair of so many: on one core LAPACK's partial solution then takes from a
+# sixth of the time to nearly as long (fast decay, n = 4000).
+DENSE_SHARE = 12
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
 MAX_BLOCKS = 10
-# Columns beyond p of such a block, and of one on a GPU.
+# Columns beyond p for which a basis is sized, and those of a block on a GPU.
 EXTRA_COLUMNS = 8
 # Blocks of a basis that must be small, and of one whose blocks are wide.
 FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6

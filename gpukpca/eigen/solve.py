@@ -12,7 +12,7 @@ from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import MatrixOperator, PassReport, SymmetricOperator, complete_operator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.random import generator
-from gpukpca.eigen.block_krylov import BlockKrylov
+from gpukpca.eigen.block_krylov import DENSE_SHARE, FEWEST_SHARE, BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.request import PairRequest
@@ -24,10 +24,6 @@ from gpukpca.exceptions import InvalidParameterError
 DENSE_UP_TO_CPU = 400
 # The same for cuSOLVER: estimated; not yet measured on a card.
 DENSE_UP_TO_GPU = 1000
-# The same holds for more than one component in so many rows: on one core LAPACK's partial solution then takes from a
-# sixth of the time to nearly as long (fast decay, n = 4000). Not measured on GPUs.
-DENSE_SHARE_CPU = 12
-DENSE_SHARE_GPU = 5
 
 REPORT = one_of(NONE, CALLABLE)
 
@@ -58,8 +54,8 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
 
 
 def are_many(n: int, p: int, on_gpu: bool) -> bool:
-    """Return whether p of n components are so many that the dense solver is faster for any n."""
-    return (DENSE_SHARE_GPU if on_gpu else DENSE_SHARE_CPU) * p > n
+    """Return whether p of n components are so many that the dense solver is faster for any n; estimated on GPUs."""
+    return (FEWEST_SHARE if on_gpu else DENSE_SHARE) * p > n
 
 
 @on_its_device
