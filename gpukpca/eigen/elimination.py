@@ -48,11 +48,11 @@ class Elimination:
         rows, L = scale * rows, scale * L
         cuts, b = np.cumsum(widths[:-1], dtype=np.int64), len(L)
         known = [from_host(-few.T, like, dtype) for few in np.split(rows, cuts, axis=1)] if widths else []
-        blocks = [slice(*bounds) for bounds in row_slices(b, blocking.ELIMINATION_BLOCK)]
-        inverses = [from_host(triangular_inverse(L[block, block]), like, dtype) for block in blocks]
-        steps = [from_host(-L[block, : block.start].T, like, dtype) for block in blocks]
-        diagonal = [from_host(-L[block, block], like, dtype) for block in blocks]
-        return cls(scale, known, list(zip(blocks, steps, diagonal, inverses, strict=True)))
+        steps = []
+        for block in (slice(*bounds) for bounds in row_slices(b, blocking.ELIMINATION_BLOCK)):
+            parts = -L[block, : block.start].T, -L[block, block], triangular_inverse(L[block, block])
+            steps.append((block, *(from_host(part, like, dtype) for part in parts)))
+        return cls(scale, known, steps)
 
     def rows(self, K: Array, parts: Sequence[Array], out: Array | None = None) -> Array:
         """Return the new columns for rows of K (m, b) and of the parts of F, in `out` (m, b) where it is given."""
