@@ -90,17 +90,22 @@ def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
     of_missing = f"{_name(estimator)} does not accept missing values; impute or drop them first."
     check_finite(X, FINITE, missing=missing, of_missing=of_missing)
     # Widths and feature names come after finiteness, as in scikit-learn.
-    if not (is_array and _has_width(estimator, int(X.shape[1]), reset)):
+    if is_array and reset:
+        _set_width(estimator, int(X.shape[1]))
+    if not (is_array and _has_width(estimator, int(X.shape[1]))):
         validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
     return X
 
 
-def _has_width(estimator: Any, width: int, reset: bool) -> bool:
-    """Return whether rows without names have the width of fit, which `reset` sets; names of an earlier fit go then."""
+def _set_width(estimator: Any, width: int) -> None:
+    """Set the width of fit to that of rows without names; names of an earlier fit go."""
+    vars(estimator).pop("feature_names_in_", None)
+    vars(estimator)["n_features_in_"] = width
+
+
+def _has_width(estimator: Any, width: int) -> bool:
+    """Return whether rows without names have the width of fit."""
     fitted = vars(estimator)
-    if reset:
-        fitted.pop("feature_names_in_", None)
-        fitted["n_features_in_"] = width
     return "feature_names_in_" not in fitted and fitted.get("n_features_in_") == width
 
 
