@@ -7,7 +7,6 @@ axes still span their space: an SVD of Z V for these axes V restores the digits,
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,8 +136,7 @@ def _top_pairs(
     """Return the leading eigenpairs; `most` of them, or all, where the last are within the rounding of the matrix."""
     n, request, is_dense = op.shape[0], rank.pairs(Z.total), solver.forms_matrix
     up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
-    alone = is_dense and n <= up_to
-    with single_threaded_blas() if alone else nullcontext():
+    with single_threaded_blas(is_dense and n <= up_to):
         eigen = top_eigh(op, request, solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)
     most = n if most is None else most
     values = _host(eigen.eigenvalues)

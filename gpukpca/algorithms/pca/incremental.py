@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -336,7 +336,7 @@ def warn_of_equal_rows(state: IncrementalState) -> None:
 
 def few_threads(d: int, most: int) -> AbstractContextManager[None]:
     """Return a context with one BLAS thread for up to `most` features: more would only wait for each other."""
-    return single_threaded_blas() if d <= most else nullcontext()
+    return single_threaded_blas(d <= most)
 
 
 def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
