@@ -34,7 +34,7 @@ def one_row(model: Any) -> Callable[[], Any]:
     return lambda: model.transform(X[:1])
 
 
-# About a quarter more than were counted. Another version of scikit-learn or NumPy may call more of its own functions.
+# About a quarter more than were counted. Another version of scikit-learn or NumPy may call more functions.
 CALLS = {
     "PCA of 150 x 4": (pca(150, 4), 1050),
     "PCA of 1797 x 64": (pca(1797, 64), 1500),
