@@ -54,6 +54,8 @@ class SymmetricOperator(Protocol):
         Reported residuals include it.
     known_means : array, shape (n,), or None
         Column means that the first product computes and later ones use. A checkpoint stores and restores them.
+    trace : float or None
+        The sum of the eigenvalues, where the operator knows it better or sooner than its diagonal.
     workers : int
         Threads that work on a factor of the matrix; 0: as many as BLAS may use.
     has_remote_columns : bool
@@ -68,6 +70,7 @@ class SymmetricOperator(Protocol):
     noise_scale: float = 0.0
     rounding: float = 0.0
     known_means: Array | None = None
+    trace: float | None = None
     workers: int = 0
     has_remote_columns: bool = False
     name: str = "the kernel matrix"

@@ -26,6 +26,11 @@ class ScatterOperator(SymmetricOperator):
         self.dtype = rows.dtype
         self.like = rows.like
 
+    @property
+    def trace(self) -> float:  # type: ignore[override]
+        """Return the sum of the squares of all entries of Z."""
+        return self.rows.total
+
     def __matmul__(self, V: Array) -> Array:
         return self.rows.gram_times(self.project(V)) if self.of_samples else self.rows.scatter_times(V)
 

@@ -172,7 +172,7 @@ class BlockKrylov(Solver):
         report: PassReport | None = None,
         checkpointer: Checkpointer | None = None,
     ) -> EigenResult:
-        return self.solve_request(op, PairRequest(p), rng, report, checkpointer)
+        return self.solve_request(op, PairRequest.of_count(p), rng, report, checkpointer)
 
     def solve_request(
         self,

@@ -80,7 +80,7 @@ class Dense(Solver):
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
-        return self.solve_request(op, PairRequest(p), rng, report)
+        return self.solve_request(op, PairRequest.of_count(p), rng, report)
 
     def solve_request(
         self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator, report: PassReport | None = None
@@ -89,9 +89,9 @@ class Dense(Solver):
             return self._on_device(op, request, rng)
         # On small matrices one BLAS thread is as fast, and the digits then do not depend on other threads.
         with single_threaded_blas(op.shape[0] <= blocking.EIGH_ONE_THREAD_UP_TO):
-            return self._result(op, *_pairs_on_host(op.to_dense(), request))
+            return self._result(op, request, *_pairs_on_host(op, op.to_dense(), request))
 
-    def _result(self, op: SymmetricOperator, values: np.ndarray, vectors: Array) -> EigenResult:
+    def _result(self, op: SymmetricOperator, request: PairRequest, values: np.ndarray, vectors: Array) -> EigenResult:
         """Return the result of all eigenvalues (host, descending) and the vectors (n, p) of the largest ones."""
         p, n = int(vectors.shape[1]), len(values)
         U = namespace_of(vectors).asarray(vectors, copy=True)  # every product would copy a slice
@@ -108,7 +108,7 @@ class Dense(Solver):
             n_products=p,
             solver="dense",
             smallest_seen=float(values[-1]),
-            spectrum=values[::-1] if self.full_spectrum or p == n else None,
+            spectrum=values[::-1] if self.full_spectrum or p == n or request.is_share else None,
         )
 
     def _on_device(self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator) -> EigenResult:
@@ -141,7 +141,7 @@ class Dense(Solver):
         _check_values(values, trace, epsilon(op.like))
         values = np.ldexp(values[::-1], exponent)
         descending = namespace_of(vectors).flip(vectors, axis=1)
-        result = self._result(op, values, descending[:, : request.count(values) or request.most])
+        result = self._result(op, request, values, descending[:, : _count(op, request, values)])
         _check_vectors(result)
         return result
 
@@ -150,15 +150,18 @@ class Dense(Solver):
         n = op.shape[0]
         if HOST_SQUARES * n * n * item_size(op.dtype) > host_free_bytes():
             raise np.linalg.LinAlgError("the host has not enough memory for it")
-        values, vectors = _pairs_on_host(to_host(op.to_dense()), request)
-        return replace(self._result(op, values, from_host(vectors, op.like)), solver="dense (on the host)")
+        values, vectors = _pairs_on_host(op, to_host(op.to_dense()), request)
+        return replace(self._result(op, request, values, from_host(vectors, op.like)), solver="dense (on the host)")
 
 
-def _pairs_on_host(A: Array, request: PairRequest) -> tuple[np.ndarray, Array]:
-    """Return all eigenvalues (host, descending) and the vectors of a request, by LAPACK; A may be overwritten."""
+def _pairs_on_host(op: SymmetricOperator, A: Array, request: PairRequest) -> tuple[np.ndarray, Array]:
+    """Return all eigenvalues (host, descending) and the vectors of a request, by LAPACK.
+
+    A is the matrix of the operator, and may be overwritten.
+    """
     A, exponent = scaled_to_unit(A)
     try:
-        values, vectors = largest_eigenpairs(A, lambda values: _scaled_count(request, values, exponent))
+        values, vectors = largest_eigenpairs(A, lambda values: _count(op, request, np.ldexp(values, exponent)))
     except np.linalg.LinAlgError as error:
         raise ConvergenceError(f"the dense eigensolver failed, as it does on NaN and infinity: {error}") from error
     if not np.all(np.isfinite(values)):
@@ -166,9 +169,9 @@ def _pairs_on_host(A: Array, request: PairRequest) -> tuple[np.ndarray, Array]:
     return np.ldexp(values, exponent), vectors
 
 
-def _scaled_count(request: PairRequest, values: np.ndarray, exponent: int) -> int:
-    """Return the number of pairs for all eigenvalues, divided by 2**exponent."""
-    return request.count(np.ldexp(values, exponent)) or request.most
+def _count(op: SymmetricOperator, request: PairRequest, values: np.ndarray) -> int:
+    """Return the number of pairs, given all eigenvalues, descending."""
+    return request.count_of(op, values) or request.most
 
 
 def _check_values(values: np.ndarray, trace: float, eps: float) -> None:

@@ -126,7 +126,7 @@ def step(task: KrylovTask, state: KrylovState) -> KrylovState:
 def result(task: KrylovTask, state: KrylovState) -> EigenResult:
     """Return the eigenpairs of an iteration that is done."""
     exponent, values = state.exponent or 0, np.diag(state.T)
-    p = task.request.count(np.ldexp(values, exponent)) or state.p
+    p = task.request.count_of(task.op, np.ldexp(values, exponent)) or state.p
     U, W = orthonormalized(state.Q.array[:, :p], state.W.array[:, :p])
     return make_result(
         task.op,
@@ -170,8 +170,8 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     has_converged = may_stop and (block is None or estimate <= _target(task, state, theta))
     if task.is_share and has_converged and block is not None:
         values = np.ldexp(theta[: task.p], state.exponent or 0)
-        if task.request.count(values) is None:
-            more = max(task.p + 1, task.request.forecast(values, _noise(task, state)))
+        if task.request.count_of(task.op, values) is None:
+            more = max(task.p + 1, task.request.forecast(task.op, values, _noise(task, state)))
             state, has_converged = replace(state, p=task.request.checked(more)), False
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
@@ -185,9 +185,9 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
     With `is_closed` they are eigenvalues, but members of a cluster wider than the block may be missing.
     """
     theta, noise = state.ritz_values(), _noise(task, state)
-    if (count := task.request.count(theta)) is None:
+    if (count := task.request.count_of(task.op, theta)) is None:
         # Of Ritz values that are not enough, half a block of the leading ones is near eigenvalues.
-        forecast = task.request.forecast(theta[: max(1, task.b // 2)], noise)
+        forecast = task.request.forecast(task.op, theta[: max(1, task.b // 2)], noise)
         count = max(task.p, int(np.sum(theta > noise)) + 1 if is_closed else forecast)
     # The first Ritz values are too small for a forecast.
     p = min(count, task.request.most) if state.n_passes < FIRST_CHECK and not is_closed else task.request.checked(count)
@@ -301,7 +301,7 @@ def _restart(task: KrylovTask, state: KrylovState) -> KrylovState:
 def _end_of_basis(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the end with the best of the basis when no pass is left: products of Ritz vectors by linearity."""
     if task.is_share:  # the last pass may have added pairs
-        p = max(task.p, task.request.count(state.ritz_values()) or 0)
+        p = max(task.p, task.request.count_of(task.op, state.ritz_values()) or 0)
         task, state = replace(task, p=p), replace(state, p=p)
     state, theta, S = _ritz(task, state)
     keep = min(task.p + 1, state.Q.count)

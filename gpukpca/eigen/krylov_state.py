@@ -169,7 +169,7 @@ class KrylovState:
         return (
             not task.is_share
             or self.phase is Phase.EXTEND
-            or task.request.count(self.ritz_values()[: self.p]) is not None
+            or task.request.count_of(task.op, self.ritz_values()[: self.p]) is not None
         )
 
     def ritz_values(self) -> np.ndarray:

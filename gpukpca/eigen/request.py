@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpukpca._typing import SymmetricOperator
+from gpukpca.eigen.residuals import total_of
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+
+# Pairs that a computation begins with where a share of the trace decides.
+FIRST_GUESS = 16
 
 
 class HandOver(ConvergenceError):
@@ -16,36 +21,50 @@ class HandOver(ConvergenceError):
 
 @dataclass(frozen=True)
 class PairRequest:
-    """The leading eigenpairs to compute: so many, or the fewest whose eigenvalues sum to more than an amount.
+    """The leading eigenpairs to compute: so many, or the fewest that hold more than a share of the trace.
 
-    A share of the variance is an amount of the trace, which is known without the spectrum.
+    The trace is known without the spectrum. Of an indefinite operator, whose negative eigenvalues reduce it, a complete
+    spectrum gives the share of the positive ones.
 
     Attributes
     ----------
     most : int
         The number of pairs, or its upper bound.
-    amount : float
-        In the units of the operator. Infinite where the number is fixed.
     first : int
         The number of pairs that an iteration begins with.
+    share : float or None
+        Of the trace; None where the number is fixed.
+
+    See Also
+    --------
+    of_count, of_share : the two kinds of request.
     """
 
     most: int
-    amount: float = math.inf
-    first: int = 0
+    first: int
+    share: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.first <= self.most or math.isnan(self.amount):
+        if not 0 <= self.first <= self.most or (self.share is not None and math.isnan(self.share)):
             raise InvalidParameterError(
-                f"PairRequest: first={self.first!r} and amount={self.amount!r} are not allowed; give a number of pairs "
+                f"PairRequest: first={self.first!r} and share={self.share!r} are not allowed; give a number of pairs "
                 f"from 1 to most={self.most!r}, and a number."
             )
-        object.__setattr__(self, "first", self.first if self.is_share else self.most)
+
+    @classmethod
+    def of_count(cls, p: int) -> PairRequest:
+        """Return the request for p pairs."""
+        return cls(p, p)
+
+    @classmethod
+    def of_share(cls, share: float, most: int, first: int = FIRST_GUESS) -> PairRequest:
+        """Return the request for the fewest pairs, `most` at most, that hold more than a share of the trace."""
+        return cls(most, min(first, most), share)
 
     @property
     def is_share(self) -> bool:
         """Return whether the eigenvalues decide the number."""
-        return self.amount < math.inf
+        return self.share is not None
 
     def up_to(self, most: int) -> PairRequest:
         """Return the request with a smaller upper bound."""
@@ -57,22 +76,31 @@ class PairRequest:
             raise HandOver(f"more than {self.most} pairs are needed")
         return p
 
-    def forecast(self, values: np.ndarray, noise: float) -> int:
+    def forecast(self, op: SymmetricOperator, values: np.ndarray, noise: float) -> int:
         """Return about how many pairs are needed at least, given some leading eigenvalues that are not enough.
 
         Those up to `noise` are rounding.
         """
+        amount = self._amount(total_of(op, values))
         values = values[values > noise]
-        missing, last = self.amount - float(np.sum(values)), float(np.min(values, initial=math.inf))
+        missing, last = amount - float(np.sum(values)), float(np.min(values, initial=math.inf))
         rest = missing / last if last < math.inf else math.inf
         return len(values) + math.ceil(min(rest, self.most + 1))
 
-    def count(self, values: np.ndarray) -> int | None:
+    def count_of(self, op: SymmetricOperator, values: np.ndarray) -> int | None:
+        """Return the number of pairs, given leading eigenvalues of an operator, descending; None as in `count`."""
+        return self.count(values, total_of(op, values) if self.is_share else math.nan)
+
+    def count(self, values: np.ndarray, total: float) -> int | None:
         """Return the number of pairs, given leading eigenvalues, descending; None where these are not enough.
 
-        Without any variance it is 1.
+        `total` is the sum of all eigenvalues. Without any variance the number is 1.
         """
         if not self.is_share:
             return self.most if len(values) >= self.most else None
-        reached = np.flatnonzero((np.cumsum(values[: self.most]) > self.amount) | (self.amount <= 0.0))
+        amount = self._amount(total)
+        reached = np.flatnonzero((np.cumsum(values[: self.most]) > amount) | (amount <= 0.0))
         return int(reached[0]) + 1 if reached.size else None
+
+    def _amount(self, total: float) -> float:
+        return math.inf if self.share is None else self.share * total

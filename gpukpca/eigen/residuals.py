@@ -38,6 +38,24 @@ def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
     return max(largest, op.noise_scale)
 
 
+def total_of(op: SymmetricOperator, values: np.ndarray) -> float:
+    """Return the trace of an operator with these leading eigenvalues.
+
+    Where they are all, and show that the operator is indefinite, return the sum of the positive ones.
+    """
+    if len(values) == op.shape[0] and float(np.min(values)) < -spectral_rounding(op, values):
+        return float(np.sum(np.maximum(values, 0.0)))
+    if op.trace is not None:
+        return op.trace
+    return float(namespace_of(op.like).sum(cast(op.diagonal(), accumulation_dtype(op.like))))
+
+
+def spectral_rounding(op: SymmetricOperator, values: np.ndarray) -> float:
+    """Return the modulus up to which a negative eigenvalue may be rounding, given eigenvalues."""
+    eps = epsilon(op.like)
+    return max(NULL_FACTOR * operator_size(op, values), op.shape[0] * float(np.max(values, initial=0.0))) * eps
+
+
 def entry_rounding(op: SymmetricOperator, largest: float) -> float:
     """Return the residual that the rounding of the operator's entries may cause.
 

@@ -76,7 +76,7 @@ def top_eigh(
         Usually a `CenteredGram`, or a user-defined object with `shape`, `dtype`, `like`, ``@`` and `to_dense`. Symmetry
         is trusted, not checked.
     p : int or PairRequest
-        Number of eigenpairs, ``1 <= p <= n``, or the fewest that hold an amount of the trace.
+        Number of eigenpairs, ``1 <= p <= n``, or the fewest that hold a share of the trace.
     solver : "auto", "dense", "randomized", "arpack" or a solver object
         "randomized" and "arpack" both mean `BlockKrylov`.
     rng : numpy.random.Generator, int or None
@@ -116,7 +116,7 @@ def top_eigh(
     most = p.most if isinstance(p, PairRequest) else p
     if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 1 <= most <= n:
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
-    request = p if isinstance(p, PairRequest) else PairRequest(int(p))
+    request = p if isinstance(p, PairRequest) else PairRequest.of_count(int(p))
     REPORT.check_argument("report", report)
     if checkpointer is not None and not isinstance(checkpointer, Checkpointer):
         raise InvalidParameterError(

@@ -27,7 +27,7 @@ class Solver(ABC):
     forms_matrix : bool
         Whether the whole matrix is formed.
     grows_with_p : bool
-        Whether fewer eigenpairs cost less; p then grows step by step up to a share of the variance.
+        Whether fewer eigenpairs cost less; a share of the trace then takes only the pairs that it needs.
     is_default : bool
         Whether a plan may add a start and change the size of the blocks.
     passes : int or None
@@ -50,7 +50,8 @@ class Solver(ABC):
     ) -> EigenResult:
         """Return the eigenpairs of a request; by default `most` pairs are computed, and the others are left out."""
         eigen = self.solve(op, request.most, rng, report)
-        return eigen.truncated(request.count(to_host(eigen.eigenvalues).astype(np.float64)) or request.most)
+        values = to_host(eigen.eigenvalues).astype(np.float64)
+        return eigen.truncated(request.count_of(op, values) or request.most)
 
     @property
     def given(self) -> Any:

@@ -107,7 +107,7 @@ class CenteredGram(SymmetricOperator):
     base : SymmetricOperator
     column_means : array, shape (n,), in the widest floating type
         m = K 1 / n; costs one pass if no product has been made yet.
-    total_variance : float
+    trace : float
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
     noise_scale : float
         |1ᵀK1|/n: the size of the numbers that cancel; rounding noise is u times this.
@@ -206,7 +206,7 @@ class CenteredGram(SymmetricOperator):
         return float(namespace_of(self.like).sum(self.column_means))
 
     @cached_property
-    def total_variance(self) -> float:
+    def trace(self) -> float:  # type: ignore[override]
         diagonal = cast(self.base.diagonal(), accumulation_dtype(self.like))
         return float(namespace_of(self.like).sum(diagonal)) - self._grand_sum
 

@@ -110,7 +110,7 @@ class SharedDecomposition:
     projection: AffineProjection
     scores: Array
     Z_new: Array
-    facts: Any  # shape, dtype, total_variance and noise_scale of the centered matrix
+    facts: Any  # shape, dtype, like, trace and noise_scale of the centered matrix
 
 
 def score_fold(fold: CVFold, groups: list[list[Candidate]], report: Report) -> dict[int, CandidateScore]:
@@ -278,9 +278,7 @@ def _decompose(
     Z_new = namespace_of(K_new).matrix_transpose(K_new) @ projection.projection - projection.offset[None, :]
     check_finite(Z_new, "The kernel overflows on the held-out rows.", "The array of scores")
     synchronize(Z_new)
-    facts = SimpleNamespace(
-        shape=op.shape, dtype=op.dtype, total_variance=op.total_variance, noise_scale=op.noise_scale
-    )
+    facts = SimpleNamespace(shape=op.shape, dtype=op.dtype, like=op.like, trace=op.trace, noise_scale=op.noise_scale)
     return SharedDecomposition(kernel, n_jobs, eigen, projection, scores, Z_new, facts)
 
 

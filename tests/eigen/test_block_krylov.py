@@ -260,7 +260,7 @@ def iterate(op, launches_early, forecast=None):
     """Run the iteration as on a device. Return the result and the states; `forecast` overrides every `is_far`."""
     eps, op = tolerances.eps(str(op.host.dtype)), complete_operator(op)
     limits = {"max_columns": 180, "limit": 300, "tol": 1e-8 if eps < 1e-10 else 1e-5, "is_fixed": False}
-    limits["request"] = PairRequest(P)
+    limits["request"] = PairRequest.of_count(P)
     task = KrylovTask(op, np.random.default_rng(0), p=P, b=18, launches_early=launches_early, **limits)
     states = [first_state(task, None)]
     while not states[-1].is_done:
@@ -332,7 +332,7 @@ def test_a_check_uses_nothing_of_the_device(fake_cuda):
     """The device would answer only after the product that it has to do."""
     op = Watched(TiledGram(RBF(0.5), fake_cuda.asarray(points(300))))
     limits = {"max_columns": 60, "limit": 300, "tol": 1e-8, "is_fixed": False}
-    limits["request"] = PairRequest(3)
+    limits["request"] = PairRequest.of_count(3)
     task, launched = KrylovTask(op, np.random.default_rng(0), p=3, b=8, launches_early=True, **limits), 0
     state = first_state(task, None)
     while not state.is_done:

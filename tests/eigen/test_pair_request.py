@@ -43,7 +43,7 @@ def test_a_share_of_the_trace_is_that_of_the_spectrum(xp: Namespace, of: str, na
     A = oracle.with_spectrum(values, 3)
     solver = SOLVERS[name](tolerances.ITERATIVE_TOL * tolerances.eps("float64"))
     for share in (0.05, 0.5, 0.93):
-        request = PairRequest(N, share * float(np.sum(values)), first=16)
+        request = PairRequest.of_share(share, N)
         p = counted(values, share)
         eigen = top_eigh(Operator(A, xp), request, solver, rng=0)
         U = xp.host(eigen.eigenvectors)
@@ -57,7 +57,7 @@ def test_a_share_of_the_trace_is_that_of_the_spectrum(xp: Namespace, of: str, na
 def test_a_share_takes_as_many_passes_as_its_number_of_pairs() -> None:
     A = oracle.with_spectrum(SPECTRA["fast"], 3)
     share, number = Operator(A), Operator(A)
-    found = top_eigh(share, PairRequest(N, 0.95 * float(np.trace(A)), first=16), BlockKrylov(), rng=0)
+    found = top_eigh(share, PairRequest.of_share(0.95, N), BlockKrylov(), rng=0)
     p = found.eigenvalues.shape[0]
     assert p < 16
     assert top_eigh(number, p, BlockKrylov(block_size=20), rng=0).n_passes == found.n_passes == share.passes
@@ -67,7 +67,7 @@ def test_a_share_takes_as_many_passes_as_its_number_of_pairs() -> None:
 def test_a_block_widens_with_the_number_of_pairs() -> None:
     values = np.append(np.linspace(2.0, 1.0, 40), np.zeros(N - 40))
     A = oracle.with_spectrum(values, 5)
-    found = top_eigh(Operator(A), PairRequest(N, 0.99 * float(np.sum(values)), first=4), BlockKrylov(), rng=0)
+    found = top_eigh(Operator(A), PairRequest.of_share(0.99, N, first=4), BlockKrylov(), rng=0)
     assert found.eigenvalues.shape[0] == counted(values, 0.99)
     assert found.converged.all()
     assert found.n_passes <= 9
@@ -90,7 +90,7 @@ def test_two_clusters_wider_than_a_block_are_complete(share: float) -> None:
     """The Krylov space of a block closes with as many members of each cluster as the block has columns."""
     values = np.repeat([1.0, 0.9, 0.0], [14, 20, N - 34])
     op = Operator(oracle.with_spectrum(values, 3))
-    found = top_eigh(op, PairRequest(N // 5, share * float(np.sum(values)), first=4), BlockKrylov(), rng=0)
+    found = top_eigh(op, PairRequest.of_share(share, N // 5, first=4), BlockKrylov(), rng=0)
     assert found.converged.all()
     np.testing.assert_allclose(found.eigenvalues, values[: counted(values, share)], atol=1e-12)
 
@@ -98,14 +98,14 @@ def test_two_clusters_wider_than_a_block_are_complete(share: float) -> None:
 def test_a_share_beyond_the_bound_of_its_request_is_an_error() -> None:
     op = Operator(oracle.with_spectrum(SPECTRA["flat"], 3))
     with pytest.raises(HandOver, match="more than 20 pairs are needed"):
-        top_eigh(op, PairRequest(20, 0.5 * float(np.sum(SPECTRA["flat"])), first=8), BlockKrylov(), rng=0)
+        top_eigh(op, PairRequest.of_share(0.5, 20, first=8), BlockKrylov(), rng=0)
 
 
 @pytest.mark.parametrize("passes", [3, 5, 9])
 def test_fixed_passes_reach_a_share(passes: int) -> None:
     values = 0.9 ** np.arange(N)
     op = Operator(oracle.with_spectrum(values, 3))
-    found = top_eigh(op, PairRequest(N, 0.95 * float(np.sum(values)), first=8), BlockKrylov(passes=passes), rng=0)
+    found = top_eigh(op, PairRequest.of_share(0.95, N, first=8), BlockKrylov(passes=passes), rng=0)
     assert op.passes == found.n_passes == passes
     assert float(np.sum(found.eigenvalues)) > 0.95 * float(np.sum(values))
     assert found.eigenvalues.shape[0] >= counted(values, 0.95)
@@ -130,7 +130,7 @@ def test_the_end_of_another_request_is_a_start(requests: tuple[float, ...], pass
     op, last = Operator(oracle.with_spectrum(values, 3)), LastState()
     for size in requests:
         p = counted(values, size) if size < 1 else int(size)
-        request = PairRequest(N, size * float(np.sum(values)), first=12) if size < 1 else PairRequest(p)
+        request = PairRequest.of_share(size, N, first=12) if size < 1 else PairRequest.of_count(p)
         found = top_eigh(op, request, BlockKrylov(passes=passes), rng=0, checkpointer=last)
         np.testing.assert_allclose(found.eigenvalues, values[:p], atol=1e-12)
     before = op.passes
@@ -139,8 +139,8 @@ def test_the_end_of_another_request_is_a_start(requests: tuple[float, ...], pass
 
 
 def test_requests_are_checked() -> None:
-    for wrong in ({"most": 3, "amount": float("nan"), "first": 1}, {"most": 3, "amount": 1.0, "first": 4}):
+    for wrong in ({"most": 3, "share": float("nan"), "first": 1}, {"most": 3, "share": 1.0, "first": 4}):
         with pytest.raises(InvalidParameterError, match="PairRequest"):
             PairRequest(**wrong)
-    assert PairRequest(5, 0.0, first=2).count(np.zeros(3)) == 1
-    assert PairRequest(5).count(np.ones(3)) is None
+    assert PairRequest.of_share(0.5, 5).count(np.zeros(3), 0.0) == 1
+    assert PairRequest.of_count(5).count(np.ones(3), 3.0) is None

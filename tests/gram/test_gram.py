@@ -152,7 +152,7 @@ def test_sparse_rows_make_the_same_products():
 # -- the operator protocol ---------------------------------------------------------------------------------------------
 
 
-def test_column_means_and_total_variance_are_exact_before_and_after_a_product():
+def test_column_means_and_trace_are_exact_before_and_after_a_product():
     X = rows(300, 5)
     K = gram_matrix(RBF(0.2), X)
     Kc = oracle.centered(K)
@@ -161,7 +161,7 @@ def test_column_means_and_total_variance_are_exact_before_and_after_a_product():
         if use:
             _ = op @ rows(300, 3, seed=1)
         assert worst(op.column_means, K.mean(axis=0)) <= 1e-15
-        assert abs(op.total_variance - np.trace(Kc)) <= 1e-12
+        assert abs(op.trace - np.trace(Kc)) <= 1e-12
 
 
 def test_the_means_ride_in_the_first_product():
@@ -174,7 +174,7 @@ def test_the_means_ride_in_the_first_product():
 
     op = CenteredGram(Counted(RBF(0.2), rows(50)))
     _ = op @ rows(50, 3, seed=1)
-    _ = op.column_means, op.total_variance, op.noise_scale
+    _ = op.column_means, op.trace, op.noise_scale
     assert op.base.products == 1
 
 

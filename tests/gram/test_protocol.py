@@ -90,7 +90,7 @@ def test_every_storage_and_every_view_of_it(xp, dtype, n, kernel, storage, view)
     check_protocol(xp, op, of_matrix(K), bound)
     if view == "centered":
         assert np.max(np.abs(xp.host(op.column_means) - K.mean(axis=0))) <= bound
-        assert abs(op.total_variance - np.trace(oracle.centered(K))) <= bound * n
+        assert abs(op.trace - np.trace(oracle.centered(K))) <= bound * n
         assert abs(op.noise_scale - abs(K.sum()) / n) <= bound * n
 
 

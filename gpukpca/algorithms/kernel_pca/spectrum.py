@@ -103,7 +103,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
         _refuse_negative(values, largest, smallest, rounding, dtype)
     values = np.maximum(values, 0.0)
     indefinite = psd is not True and smallest < -rounding
-    total = op.total_variance
+    total = op.trace
     if abs(total) <= n * EPS[dtype] * op.noise_scale and largest == 0.0:
         total = 0.0
     if not indefinite:
@@ -161,7 +161,7 @@ def warn_of_lost_components(
     if not is_unresolved(eigenvalues, eigen, op):
         return
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
-    if op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant()):
+    if op.trace > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant()):
         warn_user(
             f"{dtype} cannot resolve these components: centering cancels numbers of size {op.noise_scale:.3g}, and "
             f"eigenvalues below {eigen.null_threshold:.3g} are lost in their rounding. "

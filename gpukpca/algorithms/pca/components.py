@@ -115,8 +115,7 @@ def _of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
 
 def _count(rank: RankRequest, squares: np.ndarray) -> int:
     """Return the number of components of a complete spectrum that are requested."""
-    request = rank.pairs(float(np.sum(squares)))
-    return request.count(squares) or request.most
+    return rank.pairs.count(squares, float(np.sum(squares))) or rank.pairs.most
 
 
 def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
@@ -134,7 +133,7 @@ def _top_pairs(
     most: int | None = None,
 ) -> EigenResult:
     """Return the leading eigenpairs; `most` of them, or all, where the last are within the rounding of the matrix."""
-    n, request, is_dense = op.shape[0], rank.pairs(Z.total), solver.forms_matrix
+    n, request, is_dense = op.shape[0], rank.pairs, solver.forms_matrix
     up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
     with single_threaded_blas(is_dense and n <= up_to):
         eigen = top_eigh(op, request, solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)

@@ -11,13 +11,12 @@ from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, wo
 from gpukpca._typing import HasShape
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.eigen import PairRequest
+from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.exceptions import InvalidParameterError
 
 SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack", "tsqr"]
 
 ITERATIVE = ("randomized", "arpack")
-# Components that a plan begins with where a share of the variance decides.
-FIRST_GUESS = 16
 # Shares that differ by so much are equal to rounding.
 TIE = 1e-13
 COUNT_OR_SHARE = one_of(NONE, integer(at_least=0), SHARE, word("mle"))
@@ -85,14 +84,14 @@ class RankRequest:
         """Return the request with a smaller upper bound."""
         return replace(self, most=min(self.most, most))
 
-    def pairs(self, total: float) -> PairRequest:
-        """Return the request for eigenpairs of a matrix with this trace; at least one, also for no components."""
+    @property
+    def pairs(self) -> PairRequest:
+        """Return the request for eigenpairs; at least one, also for no components."""
         most = max(1, self.most)
         if self.share is None:
-            return PairRequest(most)
+            return PairRequest.of_count(most)
         # One pair more where rounding would decide.
-        share = min(self.share * (1.0 + TIE), (1.0 + self.share) / 2.0)
-        return PairRequest(most, share * total, first=self.first)
+        return PairRequest.of_share(min(self.share * (1.0 + TIE), (1.0 + self.share) / 2.0), most, self.first)
 
     @classmethod
     def of(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:
