@@ -23,6 +23,8 @@ from gpukpca.backend.rows import half_range, power_of_two_scale, scale_for_squar
 SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
 # Σ(x - shift)² may exceed Σ(x - mean)² by this factor before the sums are computed again about the new mean.
 MOST_CANCELLED = 20.0
+# Advice where an entry is NaN.
+OF_MISSING = "PCA does not accept missing values; impute or drop them first."
 # Deviations from the mean of a column below this share of its last digit are those of a constant.
 CONSTANT = 1e-2
 
@@ -31,7 +33,8 @@ class CenteredMatrix(Protocol):
     """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
 
     The rows may be dense, sparse, streamed, or on a cluster. A subclass sets `shape`, `dtype`, `like`, `wide` and
-    `shift`, and defines `times`, `adjoint`, `materialized` and the four sweeps, which give mean, unit and squares.
+    `shift`, and defines `times`, `adjoint`, `materialized`, `check_entries` and the four sweeps, which give mean, unit
+    and squares.
     """
 
     shape: tuple[int, int]  # (n, d)
@@ -56,6 +59,9 @@ class CenteredMatrix(Protocol):
 
     def bounds(self) -> tuple[Array, Array]:
         """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
+
+    def check_entries(self) -> None:
+        """Raise ValueError where an entry of X is NaN or infinite."""
 
     def times(self, V: Array) -> Array:
         """Return Z V for V (d, b), shape (n, b)."""
@@ -102,13 +108,17 @@ class CenteredMatrix(Protocol):
     def _settle(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]]) -> Any:
         """Sweep until shift and unit suit the data, set the mean and the squares, and return the product of the sweep.
 
-        `sweep` returns a product, the sums (d,) and the host sums of squares (d,) of the shifted, weighted columns.
+        `sweep` returns a product, the sums (d,) and the host sums of squares (d,) of the shifted, weighted columns. The
+        sum of a column with NaN or infinity is not finite, so finite sums save a pass that looks for them.
         """
         n = self.shape[0]
         for may_shift, may_scale in ((True, True), (True, False), (False, False)):
             product, sums, raw = sweep()
             rest = sums / n
-            squares = np.maximum(raw - n * to_host(rest).astype(np.float64) ** 2, 0.0)
+            host = to_host(rest).astype(np.float64)
+            if not np.all(np.isfinite(host)):  # or the sums of huge numbers overflow
+                self.check_entries()
+            squares = np.maximum(raw - n * host**2, 0.0)
             if may_scale and self._rescaled_to_unit(squares):
                 continue
             rest = rest * (1.0 / self.unit)

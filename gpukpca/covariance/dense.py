@@ -12,12 +12,13 @@ from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch, add, difference, multiply
+from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import assemble_rows, even_slices, map_in_order, map_tiles, worker_count
 from gpukpca.backend.rows import feature_bounds
-from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampling_step
+from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample, sampling_step
 
 # Rows of a panel of which a d x d product is formed, in units of d, and columns of one of an n x n product.
 SQUARES = 3
@@ -46,6 +47,9 @@ class DenseCenteredMatrix(CenteredMatrix):
         self.wide = accumulation_dtype(X)
         self.n_jobs = n_jobs
         self.shift = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
+
+    def check_entries(self) -> None:
+        check_finite(self.X, FINITE, of_missing=OF_MISSING)
 
     def moments(self) -> Array:
         return self._summed(self._moments, 0) if self.by_rows else self._joined(self._moments, 0)

@@ -6,10 +6,11 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
+from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds, less_full_columns
-from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -38,9 +39,13 @@ class SparseCenteredMatrix(CenteredMatrix):
         self.by_rows = by_rows
         self.dtype = X.dtype
         self.like = np.empty(0, X.dtype)
+        self.source = X
         X = cast(X, np.float64)
         self.deviations, self.shift = less_full_columns(X, np.asarray(X.sum(axis=0)).reshape(-1) / self.shape[0])
         self.X = self.deviations
+
+    def check_entries(self) -> None:
+        check_finite(self.source, FINITE, of_missing=OF_MISSING)
 
     def _weigh(self, weights: np.ndarray) -> None:
         super()._weigh(weights)

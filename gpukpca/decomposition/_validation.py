@@ -48,6 +48,14 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
         return _checked(estimator, X, reset=True, missing=missing)
 
 
+def unread_data(estimator: Any, X: Any) -> Array:
+    """Return X of `fit` as `training_data` does, for a fit that finds NaN and infinity in its own first pass."""
+    with device_context(X), overflow_allowed():
+        given, X = X, _as_rows(estimator, X)
+        _check_width(estimator, given, X, reset=True)
+        return X
+
+
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:
     """Return X of `transform`, checked, with the width of fit, where it came from. `missing` as in fit.
 
@@ -75,26 +83,38 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
         )
 
 
-def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
-    given = X
-    _refuse_dask(estimator, X)
-    if is_array := is_foreign(X):
-        X = _foreign(estimator, X)
-        given = Shape(X.shape)  # hides the array, so that scikit-learn has nothing to convert
-    elif not (is_array := _is_rows(X)):
-        _refuse_device_sparse(X)
-        X = _with_nan(X) if missing else X
-        _refuse_what_is_not_numbers(estimator, X)
-        _warn_of_lost_digits(X)
-        X = _host(estimator, X)
+def _checked(estimator: Any, given: Any, reset: bool, missing: bool) -> Array:
+    X = _as_rows(estimator, given, missing)
     of_missing = f"{_name(estimator)} does not accept missing values; impute or drop them first."
     check_finite(X, FINITE, missing=missing, of_missing=of_missing)
     # Widths and feature names come after finiteness, as in scikit-learn.
-    if is_array and reset:
-        _set_width(estimator, int(X.shape[1]))
-    if not (is_array and _has_width(estimator, int(X.shape[1]))):
-        validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
+    _check_width(estimator, given, X, reset)
     return X
+
+
+def _as_rows(estimator: Any, X: Any, missing: bool = False) -> Array:
+    """Return X as a floating-point array (n, d) or CSR matrix; its entries are not looked at."""
+    _refuse_dask(estimator, X)
+    if is_foreign(X):
+        return _foreign(estimator, X)
+    if _is_rows(X):
+        return X
+    _refuse_device_sparse(X)
+    X = _with_nan(X) if missing else X
+    _refuse_what_is_not_numbers(estimator, X)
+    _warn_of_lost_digits(X)
+    return _host(estimator, X)
+
+
+def _check_width(estimator: Any, given: Any, X: Array, reset: bool) -> None:
+    """Check width and feature names of data `given`, whose rows are X, against those of fit, which `reset` sets."""
+    is_array, width = is_foreign(given) or given is X, int(X.shape[1])
+    if is_array and reset:
+        _set_width(estimator, width)
+    if not (is_array and _has_width(estimator, width)):
+        # A shape hides an array of another library, so that scikit-learn has nothing to convert.
+        shown = Shape(X.shape) if is_foreign(given) else given if hasattr(given, "shape") else X
+        validate_data(estimator, shown, reset=reset, skip_check_array=True)
 
 
 def _set_width(estimator: Any, width: int) -> None:

@@ -49,7 +49,7 @@ from gpukpca.decomposition._parameters import (
     check_parameters,
 )
 from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
-from gpukpca.decomposition._validation import checked_scores, new_data, training_data
+from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed import is_dask_array
 from gpukpca.interop import PCAPeer
 from gpukpca.persistence.save_load import Saved
@@ -292,7 +292,7 @@ class PCA(
         """Return the checked data of a fit, and where it is computed."""
         if (rows := cluster_rows(self, given)) is not None:
             return rows, local_placement(rows)
-        data = training_data(self, compute_dask(self, given))
+        data = unread_data(self, compute_dask(self, given))
         return data, at_full_precision(placement_for(self.device, data), data)
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:

@@ -151,3 +151,30 @@ def test_standardizing_leaves_columns_that_are_constant_but_for_rounding(dtype, 
     assert model.scale_[3] == 1.0
     np.testing.assert_allclose(np.delete(model.scale_, 3), np.std(np.delete(X, 3, axis=1), axis=0, ddof=1), rtol=1e-5)
     np.testing.assert_allclose(model.components_[:, 3], 0.0, atol=1e-3)
+
+
+ENTRIES = {"NaN": np.nan, "infinity": np.inf, "minus infinity": -np.inf}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("shape", [TALL, WIDE], ids=["tall", "wide"])
+def test_the_first_pass_finds_the_entry_that_is_not_finite(dtype, entry, shape):
+    for row, column in ((0, 0), (7, 5), (shape[0] - 1, shape[1] - 1)):
+        X = rows(shape, dtype)
+        X[row, column] = ENTRIES[entry]
+        kind = "NaN" if entry == "NaN" else "infinity"
+        found = rf"X contains {kind}.*: 1 value\(s\), the first in row {row}, column {column}\."
+        for solver in SOLVERS:
+            with pytest.raises(ValueError, match=found):
+                PCA(4, svd_solver=solver, scale=row > 0, random_state=0).fit(X)
+        for solver in SPARSE_SOLVERS:
+            with pytest.raises(ValueError, match=found):
+                PCA(4, svd_solver=solver, random_state=0).fit(scipy.sparse.csr_array(X))
+
+
+def test_finite_rows_whose_sums_overflow_are_not_called_infinite():
+    huge = rows(TALL, "float32") * np.float32(2.0**123)
+    for solver in SOLVERS:
+        with pytest.raises(InvalidParameterError, match="deviate from their mean"):
+            PCA(4, svd_solver=solver, random_state=0).fit(huge)

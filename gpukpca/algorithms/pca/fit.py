@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasShape
-from gpukpca.algorithms.inputs import check_type, checked_listener, training_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener
 from gpukpca.algorithms.pca.components import Components, SolverTools, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan
@@ -23,6 +23,7 @@ from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, epsilon, from_host, is_sparse, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import generator
+from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
@@ -114,7 +115,8 @@ def fit_pca(
     progress = checked_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
     with device_context(X), overflow_allowed():
-        X = training_rows(X, "PCA")
+        X = as_rows(X)
+        check_not_empty(X, "PCA", "X")
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
             COUNT_OR_SHARE.check_argument("n_components", n_components)
@@ -135,7 +137,10 @@ def fit_rows(
     open_checkpoint: OpenCheckpoint | None = None,
     with_scores: bool = False,
 ) -> PCAFit:
-    """Return the fit of checked rows (n, d) of an array, a CSR matrix or a cluster; see `fit_pca`."""
+    """Return the fit of rows (n, d) of an array, a CSR matrix or a cluster; see `fit_pca`.
+
+    The first pass over the rows finds NaN and infinity.
+    """
     route = choose_route(PCATask(X, resources, rank, settings))
     plan, listener = route.plan(), timed(progress)
     if listener is not None:
