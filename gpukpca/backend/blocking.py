@@ -105,8 +105,9 @@ GEMM_COLUMNS = 4
 GPU_COLUMNS = 16
 # Columns of K that are held together.
 SMALLEST_PIVOT_BLOCK, LARGEST_PIVOT_BLOCK = 8, 128
-# Columns of F that one step of substitution computes: 32 to 96 take about the same time (300 columns, float32).
-ELIMINATION_BLOCK = 32
+# Columns of F that one step of substitution computes: 64 to 128 take about the same time (300 columns, float32), and
+# the inverse of a wider block is conditioned worse.
+ELIMINATION_BLOCK = 64
 # Entries of F that a panel of rows holds, and its fewest rows.
 PIVOT_PANEL_ENTRIES = PerDevice(2**16, 2**26)
 FEWEST_PIVOT_ROWS = 512

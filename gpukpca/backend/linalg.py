@@ -396,7 +396,8 @@ def with_entries(C: Array, rows: Any, values: Array) -> Array:
     if writes_in_place(C):
         rows = np.asarray(rows, dtype=np.int64)
         there = np.flatnonzero((rows >= 0) & (rows < C.shape[0]))
-        C[indices(rows[there], C), indices(there, C)] = values[indices(there, C)]
+        if there.size:
+            C[indices(rows[there], C), indices(there, C)] = values[indices(there, C)]
         return C
     chosen = indices(rows, C)
     every = arange(C.shape[0], C, chosen.dtype)
