@@ -18,6 +18,9 @@ from gpukpca.backend import blocking
 
 # The letters of a precision in names of LAPACK, by those of NumPy.
 LETTERS = {"f": "s", "d": "d"}
+# The memory of an array, in a fifth of the time that NumPy takes for its address.
+_Memory = ctypes.c_char * 0
+INTEGERS = {integer: np.dtype(integer) for integer in (ctypes.c_int, ctypes.c_int64)}
 # Divide and conquer is faster for more than one vector in so many: measured for n from 400 to 2000, inverse iteration
 # in a cluster takes as long for a quarter of them.
 MANY = 4
@@ -38,26 +41,34 @@ def _routine(name: str) -> tuple[Callable[..., None], Any]:
 
 
 class _Call:
-    """A routine in the precision of an array; Python numbers and letters are passed by address."""
+    """A routine in the precision of an array; Python numbers and letters are passed by address.
+
+    Arrays are stored by rows and can be written to.
+    """
 
     def __init__(self, name: str, like: np.ndarray) -> None:
-        self._call, self.integer = _routine(LETTERS[like.dtype.char] + name)
-        self._real = ctypes.c_double if like.dtype == np.float64 else ctypes.c_float
+        self._call, self._integer = _routine(LETTERS[like.dtype.char] + name)
+        self._real = ctypes.c_double if like.dtype.char == "d" else ctypes.c_float
+
+    @property
+    def integers(self) -> np.dtype[Any]:
+        """Return the type of arrays of integers."""
+        return INTEGERS[self._integer]
 
     def __call__(self, *arguments: Any) -> int:
         """Call with these arguments and that of the report; return the report."""
-        info = self.integer(0)
+        info = self._integer(0)
         self._call(*map(self._address, arguments), ctypes.byref(info))
         return int(info.value)
 
     def _address(self, argument: Any) -> Any:
-        if isinstance(argument, np.ndarray):
-            return argument.ctypes.data
+        if isinstance(argument, int):
+            return ctypes.byref(self._integer(argument))
         if isinstance(argument, str):
             return argument.encode()
         if isinstance(argument, float):
             return ctypes.byref(self._real(argument))
-        return ctypes.byref(self.integer(argument) if isinstance(argument, int) else argument)
+        return _Memory.from_buffer(argument)
 
 
 def are_divided(n: int, p: int) -> bool:
@@ -110,9 +121,9 @@ def _rows_by_inverse_iteration(diagonal: np.ndarray, off_diagonal: np.ndarray, v
     diagonal, off_diagonal, values = (np.ldexp(part, -exponent) for part in (diagonal, off_diagonal, values))
     stein, rows = _Call("stein", diagonal), np.empty((count, n))
     # The whole matrix as one block: ?stein then orthogonalizes all vectors, also where the matrix is block diagonal.
-    block, ends, failed = (np.full(n, value, stein.integer) for value in (1, n, 0))
-    work, iwork = np.empty(5 * n), np.empty(n, stein.integer)
-    failure = stein(n, diagonal, off_diagonal, count, values, block, ends, rows, n, work, iwork, failed)
+    blocks, end = np.ones(count, stein.integers), np.array([n], stein.integers)
+    work, iwork, failed = np.empty(5 * n), np.empty(n, stein.integers), np.empty(count, stein.integers)
+    failure = stein(n, diagonal, off_diagonal, count, values, blocks, end, rows, n, work, iwork, failed)
     return None if failure or not np.all(np.isfinite(rows)) else rows
 
 
@@ -120,7 +131,7 @@ def _pairs_by_divide_and_conquer(diagonal: np.ndarray, off_diagonal: np.ndarray)
     """Return all eigenvalues, ascending, in float64, and vectors as rows."""
     n, stedc = len(diagonal), _Call("stedc", diagonal)
     values, off, rows = diagonal.copy(), off_diagonal.copy(), np.empty((n, n), diagonal.dtype)
-    work, iwork = np.empty(1 + 4 * n + n * n, diagonal.dtype), np.empty(3 + 5 * n, stedc.integer)
+    work, iwork = np.empty(1 + 4 * n + n * n, diagonal.dtype), np.empty(3 + 5 * n, stedc.integers)
     if stedc("I", n, values, off, rows, n, work, len(work), iwork, len(iwork)):
         raise np.linalg.LinAlgError("divide and conquer of a tridiagonal matrix did not converge")
     return values.astype(np.float64), rows
