@@ -20,6 +20,7 @@ from gpukpca.backend.namespace import (
     arange,
     cast,
     device_of,
+    dtype_name,
     from_host,
     indices,
     is_cupy,
@@ -37,6 +38,9 @@ from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import syevd
 
 Metric = Literal["sqeuclidean", "cityblock"]
+
+# Between these, the squares of all entries that count are ordinary numbers of the type.
+SAFE_NORMS = {"float32": (1e-9, 1e18), "float64": (1e-130, 1e150)}
 
 
 def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
@@ -123,6 +127,11 @@ def column_norms(V: Array) -> np.ndarray:
         return np.zeros(0)
     xp = namespace_of(V)
     wide = cast(V, accumulation_dtype(V))
+    with overflow_allowed():
+        norms = np.sqrt(to_host(column_sums(wide * wide)).astype(np.float64))
+    low, high = SAFE_NORMS[dtype_name(wide.dtype)]
+    if low < norms.min() and norms.max() < high:
+        return norms
     largest = to_host(down_columns(xp.abs(wide), xp.max)).astype(np.float64)
     units = np.ldexp(1.0, np.frexp(largest)[1] - 1)  # powers of two: the largest quotient is below 2
     scaled = wide / from_host(units, wide)[None, :]
@@ -404,6 +413,13 @@ def with_entries(C: Array, rows: Any, values: Array) -> Array:
     return namespace_of(C).where(every[:, None] == chosen[None, :], values[None, :], C)
 
 
+def entries_of_columns(C: Array, rows: Array) -> Array:
+    """Return the entries C[rows[j], j] of all columns, shape (b,), for an index array `rows` where C lives."""
+    if writes_in_place(C):  # these libraries take two index arrays, in a third of the time
+        return C[rows, arange(C.shape[1], C)]
+    return namespace_of(C).take_along_axis(C, rows[None, :], axis=0)[0, :]
+
+
 def pivot_order(A: np.ndarray, floor: float) -> np.ndarray:
     """Return the pivots of the Cholesky factor of a small host matrix, the largest residual first, while above `floor`.
 
@@ -426,12 +442,12 @@ def solve_triangular(L: np.ndarray, B: np.ndarray, transposed: bool = False) -> 
 
 
 def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
-    """Return U (n, k), the singular values on the host in float64, and Vᵀ (k, d), k = min(n, d); A may be overwritten.
+    """Return U (n, k), the singular values on the host in float64, and Vᵀ (k, d), k = min(n, d).
 
     NumPy arrays go to LAPACK's gesdd in their own precision. Raise LinAlgError where the library fails.
     """
     if is_numpy(A):
-        U, s, Vt = scipy.linalg.svd(A, full_matrices=False, overwrite_a=True, check_finite=False)
+        U, s, Vt = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
         return U, s.astype(np.float64), Vt
     U, s, Vt = namespace_of(A).linalg.svd(A, full_matrices=False)
     return U, to_host(s).astype(np.float64), Vt

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import column_norms, down_columns, inner_products, newton_factor
+from gpukpca.backend.linalg import column_norms, down_columns, entries_of_columns, inner_products, newton_factor
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -114,8 +114,7 @@ def signs(U: Array) -> Array:
     modulus = xp.abs(U)
     near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * down_columns(modulus, xp.max)[None, :]
     first = xp.argmax(xp.astype(near, xp.int8), axis=0)
-    chosen = xp.take_along_axis(U, first[None, :], axis=0)[0, :]
-    return 1.0 - 2.0 * xp.astype(chosen < 0, U.dtype)
+    return 1.0 - 2.0 * xp.astype(entries_of_columns(U, first) < 0, U.dtype)
 
 
 def estimated_residual(S: np.ndarray, outside: np.ndarray, p: int) -> float:

@@ -67,7 +67,7 @@ class LatentModel:
         W, noise = parameters.loadings, factor * parameters.noise
         if W.shape[1] == 0:
             return cls(W, np.zeros(0), noise, parameters.mean, scale)
-        U, values, _ = thin_svd(namespace_of(W).asarray(W, copy=True))
+        U, values, _ = thin_svd(W)
         return cls(U * signs(U)[None, :], factor * values**2 + noise, noise, parameters.mean, scale)
 
     @property

@@ -109,7 +109,7 @@ def _of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
     requested = _count(rank, squares)
     V = xp.asarray(xp.matrix_transpose(Vt[:requested, :]), copy=True)
     scores = U[:, :requested] * from_host(s[:requested], U)[None, :]
-    norms = residuals(V, Z.scatter_times(V), squares[:requested])
+    norms = residuals(V, from_host(inner_products(matrix, matrix @ V), V, Z.wide), squares[:requested])
     return Components(V, squares[:requested], norms, spectrum=squares, scores=scores)
 
 
