@@ -49,7 +49,7 @@ class LowRank(Solver):
         TOLERANCE.check_argument("tol", self.tol)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        return 6 * n * (p + 1)
+        return 5 * n * (p + 1)
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
         return 2 * n * (p + 1)
