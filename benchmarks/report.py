@@ -1,7 +1,6 @@
 """Tables of records: ``python -m benchmarks.report [RECORD ...] [--pages]``.
 
-``--pages`` writes them between the marks of README.md and docs/benchmarks.md, and of docs/gpu.md where the records are
-of a card; and the picture of the growth.
+``--pages`` writes them between the marks of README.md and docs/benchmarks.md, and the picture of the growth.
 """
 
 from __future__ import annotations
@@ -116,13 +115,13 @@ def sections(records: list[Record], force: bool = False) -> dict[str, dict[str, 
     card, host = ([r for r in records if ("gpu" in r["machine"]) == on_card] for on_card in (True, False))
     pages: dict[str, dict[str, str]] = {}
     if card:
-        pages["docs/gpu.md"] = {"a card": card_section(card, force)}
+        pages["docs/benchmarks.md"] = {"a card": card_section(card, force)}
     if host:
         parts = {name: host_section(host, select) for name, select in PARTS.items()}
         growing = [(*found, record["ceilings"]) for record in host for found in families(record["entries"])]
         parts["growth"] = "\n\n".join(sweep_table(*found) for found in growing)
         machine = "\n\n".join(dict.fromkeys(f"{where_and_when(record['machine'])}." for record in host))
-        pages["docs/benchmarks.md"] = {"machine": machine} | parts
+        pages["docs/benchmarks.md"] = pages.get("docs/benchmarks.md", {}) | {"machine": machine} | parts
         pages["README.md"] = {"machine": machine, "summary": summary_table(host)}
     if not pages:
         sys.exit("--pages: there is no record.")

@@ -428,7 +428,7 @@ def test_record_and_report_are_complete(
 @pytest.fixture
 def pages(tmp_path: Path) -> Path:
     """Make a folder with a page whose part of a card is empty; return the page."""
-    page = tmp_path / "docs" / "gpu.md"
+    page = tmp_path / "docs" / "benchmarks.md"
     page.parent.mkdir()
     page.write_text("before\n{}\nNot yet measured.\n{}\nafter\n".format(*report.marks("a card")))
     return page
@@ -469,7 +469,7 @@ def test_figures_of_the_imitation_are_kept_out_of_the_page(
 
 
 def test_the_page_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
-    text, marks = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8"), report.marks("a card")
+    text, marks = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"), report.marks("a card")
     assert [text.count(mark) for mark in marks] == [1, 1]
     outside = text.partition(marks[0])[0] + text.partition(marks[1])[2]
     assert "not yet measured" not in outside.lower()
