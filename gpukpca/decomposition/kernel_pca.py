@@ -145,8 +145,8 @@ class KernelPCA(
     total_variance_ : float
         The same trace / (n - 1).
     residual_norms_ : array (p,)
-        ``||Kc u - λ u||₂`` from products with K, plus c eps (λ₁ + |1ᵀK1| / n^1.5) for the rounding of its entries. A
-        true eigenvalue lies within this distance of each one. c is 1; for distance kernels it is 1 + the root mean
+        ``||Kc u - λ u||₂`` from products with K, plus ``c eps (λ₁ + |1ᵀK1| / n^1.5)`` for the rounding of its entries.
+        A true eigenvalue lies within this distance of each one. c is 1; for distance kernels it is 1 + the root mean
         square of gamma ‖x - mean‖² (`Kernel.rounding`). With Nyström a bound.
     converged_ : bool
         True where all residuals are at most tol λ₁, with tol raised to what rounding allows (PrecisionWarning).
@@ -166,7 +166,7 @@ class KernelPCA(
         With Nyström the landmarks, and `projection_` has as many rows. For a nearly flat kernel (a small gamma) one row
         more than the rank: the base point, which saves digits.
     certificate_ : float
-        Only with Nyström: every true eigenvalue lies between `eigenvalues_` and `eigenvalues_` + certificate_.
+        Only with Nyström: every true eigenvalue lies between `eigenvalues_` and ``eigenvalues_ + certificate_``.
     total_variance_interval_ : (float, float)
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int
@@ -203,7 +203,7 @@ class KernelPCA(
     Memory: see `plan_`. Two fits with the same seed on the same machine and thread count agree to the last bit.
 
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in
-    docs/sklearn.md.
+    docs/reference/deviations.md.
     """
 
     _result_type = KernelPCAFit

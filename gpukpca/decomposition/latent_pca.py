@@ -358,7 +358,7 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
     feature_names_in_ : array of str
     n_iter_ : int
         Steps of EM; 1 for the closed form.
-    log_likelihoods_ : array (n_iter_ + 1,)
+    log_likelihoods_ : array, shape (`n_iter_` + 1,)
         Only with EM: of all observed entries before every step and at the end; it never decreases.
     converged_ : bool
     solver_, device_ : str
@@ -437,7 +437,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
         prior shortens W.
     loadings_, noise_variance_, total_variance_, mean_, n_samples_, n_iter_, converged_, solver_, device_, fallbacks_
         As in `ProbabilisticPCA`.
-    log_likelihoods_ : array (n_iter_ + 1,)
+    log_likelihoods_ : array, shape (`n_iter_` + 1,)
         Only with "em": logarithms of likelihood times prior, up to a constant; they never decrease.
     n_features_in_, feature_names_in_
 

@@ -92,10 +92,10 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     n_iter_ : int
         Of the best start.
     converged_ : bool
-    log_likelihoods_ : array (n_iter_ + 1,)
+    log_likelihoods_ : array, shape (`n_iter_` + 1,)
         Only of a mixture: the mean log-likelihood of a row, start included. Never falls. It starts again, and is
         shorter, after a cluster was moved or dropped.
-    errors_ : array (n_iter_ + 1,)
+    errors_ : array, shape (`n_iter_` + 1,)
         Only with "hard": mean squared distance of a row from its plane. Never rises; else as `log_likelihoods_`.
     bic_ : dict
         {(k, p): BIC} of all pairs that were tried.

@@ -89,11 +89,9 @@ def top_eigh(
     Returns
     -------
     EigenResult
-        eigenvalues : array, shape (p,), descending by value (not by modulus), in the units of k(x, x); divide by
-            n - 1 for variances.
-        eigenvectors : array, shape (n, p), orthonormal columns, sign fixed.
-        residual_norms : array, shape (p,), ``||op u - lambda u||_2``; each eigenvalue lies within its residual of a
-            true one.
+        Its `eigenvalues` (p,) descend by value (not by modulus), in the units of k(x, x); divide by n - 1 for
+        variances. Its `eigenvectors` (n, p) have orthonormal columns and fixed signs. Its `residual_norms` (p,) are
+        ``||op u - lambda u||_2``; each eigenvalue lies within its residual of a true one.
 
     Raises
     ------

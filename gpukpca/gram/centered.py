@@ -110,7 +110,7 @@ class CenteredGram(SymmetricOperator):
     trace : float
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
     noise_scale : float
-        |1ᵀK1|/n: the size of the numbers that cancel; rounding noise is u times this.
+        ``|1ᵀK1|/n``: the size of the numbers that cancel; rounding noise is u times this.
     rounding : float
         That of the entries of `base`, at least 1.
     known_means : array, shape (n,), or None

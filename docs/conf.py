@@ -1,0 +1,114 @@
+"""Settings of the documentation, built by ``bash ci/docs.sh``. No step needs a network."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+# What the extensions import to document it.
+os.environ.setdefault("MPLBACKEND", "agg")
+
+from gpukpca import __version__
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+project, author, copyright = "gpukpca", "the gpukpca developers", "2026, the gpukpca developers"
+version = release = __version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.doctest",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_click",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery", "inventories"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+nitpicky = True
+default_role = "code"
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
+myst_heading_anchors = 3
+html_theme = "pydata_sphinx_theme"
+html_title = f"gpukpca {version}"
+html_static_path = []
+html_copy_source = html_show_sourcelink = False
+html_theme_options = {
+    "navbar_align": "left",
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "show_prev_next": False,
+    "search_bar_text": "Search",
+}
+templates_path = ["templates"]
+
+# -- reference ---------------------------------------------------------------------------------------------------------
+
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+trim_doctest_flags = True
+doctest_global_setup = "import numpy as np\nnp.set_printoptions(precision=4, suppress=True)"
+
+
+def skip_member(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """Leave out what an estimator inherits from scikit-learn: its documentation describes that."""
+    home = getattr(obj, "__module__", None) or getattr(getattr(obj, "fget", None), "__module__", "")
+    return True if str(home).startswith("sklearn.") else None
+
+
+def setup(app: Any) -> None:
+    """Connect what this file adds to Sphinx."""
+    app.connect("autodoc-skip-member", skip_member)
+
+
+# -- gallery -----------------------------------------------------------------------------------------------------------
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"plot_",
+    "abort_on_example_error": True,
+    "doc_module": ("gpukpca",),
+    "backreferences_dir": "reference/backreferences",
+    "reference_url": {"gpukpca": None},
+    "copyfile_regex": "",
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 5,
+}
+
+# -- names of other projects -------------------------------------------------------------------------------------------
+
+
+def inventory(name: str) -> str:
+    """Compile the names listed in inventories/NAME.txt into an inventory of Sphinx; return its path."""
+    target = HERE / "_build" / "inventories" / f"{name}.inv"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    head = f"# Sphinx inventory version 2\n# Project: {name}\n# Version: \n# The rest is compressed by zlib.\n"
+    lines = (HERE / "inventories" / f"{name}.txt").read_bytes()
+    target.write_bytes(head.encode() + zlib.compress(lines))
+    return str(target)
+
+
+SITES = {
+    "python": "https://docs.python.org/3",
+    "numpy": "https://numpy.org/doc/stable",
+    "scipy": "https://docs.scipy.org/doc/scipy",
+    "sklearn": "https://scikit-learn.org/stable",
+    "matplotlib": "https://matplotlib.org/stable",
+}
+intersphinx_mapping = {name: (site, inventory(name)) for name, site in SITES.items()}
