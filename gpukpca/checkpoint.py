@@ -118,11 +118,6 @@ def difference(found: Mapping[str, Any], expected: Fingerprint) -> str:
 class FolderCheckpointer:
     """The checkpointer of one fit, used in a ``with`` statement; implements `eigen.Checkpointer`.
 
-    Attributes
-    ----------
-    components : int or None
-        The components of the state that is resumed.
-
     Raises
     ------
     CheckpointError
@@ -148,7 +143,6 @@ class FolderCheckpointer:
         self._is_due = self._has_warned = self._has_stopped = False
         self._headers: dict[Path, Header] = {}  # of the files as this fit read or wrote them
         self._number, self._stored = self._newest()
-        self.components = None if self._stored is None else self._stored.p
         if self._stored is not None:
             process.checkpoint_folders.add(self._folder)
         for draft in self._folder.glob(".state-*.partial"):  # left by a kill where files need names
@@ -162,6 +156,7 @@ class FolderCheckpointer:
         """
         state, self._stored = self._stored, None
         if state is not None:
+            state.restore_means(task.op)
             if KERNEL_VALUES in self._fingerprint and not _has_products_of(state, task):
                 another = f"{self._folder} is the checkpoint of another fit"
                 changed = f"kernel={self._fingerprint['kernel']} has other values now"

@@ -42,6 +42,14 @@ def warn_of_tolerance(eigen: EigenResult, noise_scale: float = 0.0) -> None:
     )
 
 
+def warn_of_share(kept: int, reached: float, share: float) -> None:
+    """Warn of components that hold less than a share of the variance, as those of too few passes may."""
+    warn_user(
+        f"the {kept} components hold {reached:.3g} of the variance, less than n_components={share}. Allow more passes.",
+        ConvergenceWarning,
+    )
+
+
 def warn_of_convergence(eigen: EigenResult, advice: str, *, may_fail: bool = False) -> None:
     """Warn of residuals above the tolerance; raise where nothing was found, unless the fit `may_fail`."""
     if bool(np.all(eigen.converged)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
+from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
@@ -14,6 +15,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.distributed import ClusterRows
+from gpukpca.exceptions import MemoryBudgetError
 
 # Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
 # products that return, and sums in float64.
@@ -29,6 +31,21 @@ class HasPrediction(Protocol):
 
 
 Route = TypeVar("Route", bound=HasPrediction)
+
+
+def note_on_share(most: int, beyond: str, route: HasPrediction | None) -> str:
+    """Return the note of a plan on a share of the variance of more than `most` components, which a route computes."""
+    if route is None:
+        return f"at most {most} components fit into memory"
+    return f"a share of more than {most} components is left to {beyond}, with {format_bytes(route.predicted_bytes)}"
+
+
+def share_beyond_memory(share: float | None, reason: str) -> MemoryBudgetError:
+    """Return the error for a share of the variance that takes too many components."""
+    return MemoryBudgetError(
+        f"n_components={share} needs many components: {reason}, and a block that grows does not fit into the memory. "
+        "Give their number, for which less memory is enough, or a larger memory_limit."
+    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.planning import make_plan
+from gpukpca.algorithms.kernel_pca.planning import choose_route
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorageName, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
@@ -360,7 +360,8 @@ class KernelPCA(
                 place = placement_for(self.device, X_given)
             resources = Resources.at(place, self.memory_limit, self.n_jobs)
             has_checkpoint = self.checkpoint is not None
-            return make_plan(FitTask.of(X_given, *self._resolved(X_given), resources, has_checkpoint=has_checkpoint))
+            task = FitTask.of(X_given, *self._resolved(X_given), resources, has_checkpoint=has_checkpoint)
+            return choose_route(task).plan()
 
     def _resolved(self, X: Any) -> tuple[Kernel, KernelPCASettings]:
         """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""

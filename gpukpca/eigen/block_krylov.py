@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,6 +29,8 @@ FEWEST_SHARE = 5
 DENSE_SHARE = 12
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
 MAX_BLOCKS = 10
+# Copies of a basis that grows, at most.
+WIDENING = 2
 # Columns beyond p for which a basis is sized, and those of a block on a GPU.
 EXTRA_COLUMNS = 8
 # Blocks of a basis that must be small, and of one whose blocks are wide.
@@ -62,9 +65,9 @@ class BlockKrylov(Solver):
         Blocks kept in the basis before it is compressed to its best Ritz vectors (default 10).
     or_dense : bool
         Whether the dense solver takes over where it is forecast to be faster. It needs memory for the matrix.
-    start : array, shape (n, k), optional
-        Directions to start from. Random ones fill at least a quarter of the block, and there are at least three passes,
-        so that components outside the start are found.
+    start : array, shape (n, k), or a function that returns it, optional
+        Directions to start from; an iteration that resumes calls no function. Random ones fill at least a quarter of
+        the block, and there are at least three passes, so that components outside the start are found.
 
     Notes
     -----
@@ -85,7 +88,7 @@ class BlockKrylov(Solver):
     max_passes: int | None = None
     passes: int | None = None
     max_blocks: int | None = None
-    start: Array | None = field(default=None, repr=False)
+    start: Array | Callable[[], Array] | None = field(default=None, repr=False)
     or_dense: bool = False
 
     def __post_init__(self) -> None:
@@ -144,7 +147,7 @@ class BlockKrylov(Solver):
     def direct_work(self, n: int, p: int) -> float:
         return Dense(tol=self.tol).direct_work(n, p)
 
-    def with_start(self, start: Array) -> BlockKrylov:
+    def with_start(self, start: Callable[[], Array]) -> BlockKrylov:
         return replace(self, start=start)
 
     def with_block(self, columns: int) -> BlockKrylov:

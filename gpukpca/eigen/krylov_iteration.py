@@ -9,6 +9,7 @@ eigen = result(task, state)
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs, smallest_eigenvalue
-from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of
+from gpukpca.backend.namespace import cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
 from gpukpca.eigen.krylov_state import TINY, Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
@@ -58,8 +59,9 @@ MOST_WIDENED = 2
 # -- from the first state to the result --------------------------------------------------------------------------------
 
 
-def first_state(task: KrylovTask, start: Array | None) -> KrylovState:
-    """Return the state before the first pass; `start`, shape (n, k), holds directions to start from."""
+def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> KrylovState:
+    """Return the state before the first pass; `start`, shape (n, k), holds or returns directions to start from."""
+    start = start() if callable(start) else start
     empty = ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like)
     return KrylovState(
         p=task.p,
@@ -89,11 +91,10 @@ def resumed_state(task: KrylovTask, checkpointer: Checkpointer) -> KrylovState |
     if state.T.shape[0] == 0 or tuple(state.Q.array.shape) != (n, state.T.shape[0]):
         raise InvalidParameterError(f"the checkpointer gave a state that is none of an operator of shape ({n}, {n}).")
     restore_generator(task.rng, state.generator)
+    state.restore_means(task.op)
     if not state.continues(task):
         return first_state(task, state.ritz_vectors(task.b))
     task = task.sized(state.p, state.b)
-    if state.means is not None:
-        task.op.known_means = from_host(state.means, like, accumulation_dtype(like))
     block = None if state.block is None else _on_device(state.block, like)
     columns = state.Q.count + (0 if block is None else int(block.shape[1]))
     room = 0 if state.is_done else max(task.max_columns, columns)
@@ -139,7 +140,7 @@ def result(task: KrylovTask, state: KrylovState) -> EigenResult:
         n_products=state.n_products,
         smallest_seen=float(np.ldexp(state.smallest, exponent)),
         has_fixed_passes=task.is_fixed,
-        solver=f"block Krylov (block of {task.b}, {pluralize(state.restarts, 'restart')})",
+        solver=f"block Krylov (block of {state.b}, {pluralize(state.restarts, 'restart')})",
     )
 
 

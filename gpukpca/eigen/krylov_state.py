@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.linalg import leading_ritz_pairs
-from gpukpca.backend.namespace import epsilon
+from gpukpca.backend.namespace import accumulation_dtype, epsilon, from_host
 from gpukpca.backend.random import format_generator
 from gpukpca.eigen.request import HandOver, PairRequest
 
@@ -171,6 +171,11 @@ class KrylovState:
             or self.phase is Phase.EXTEND
             or task.request.count_of(task.op, self.ritz_values()[: self.p]) is not None
         )
+
+    def restore_means(self, op: SymmetricOperator) -> None:
+        """Give the operator its column means, so that neither its trace nor a product computes them."""
+        if self.means is not None:
+            op.known_means = from_host(self.means, op.like, accumulation_dtype(op.like))
 
     def ritz_values(self) -> np.ndarray:
         """Return the Ritz values, descending, in the units of the operator."""

@@ -55,7 +55,12 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
 
 def are_many(n: int, p: int, on_gpu: bool) -> bool:
     """Return whether p of n components are so many that the dense solver is faster for any n; estimated on GPUs."""
-    return (FEWEST_SHARE if on_gpu else DENSE_SHARE) * p > n
+    return p > most_by_passes(n, on_gpu)
+
+
+def most_by_passes(n: int, on_gpu: bool) -> int:
+    """Return the most of n components that are few enough for passes over the matrix."""
+    return n // (FEWEST_SHARE if on_gpu else DENSE_SHARE)
 
 
 @on_its_device

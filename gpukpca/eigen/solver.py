@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -95,8 +96,12 @@ class Solver(ABC):
         """Return the work of a direct solution, 1 for all eigenpairs of the matrix; None where it is unknown."""
         return None
 
-    def with_start(self, start: Array) -> Solver:
-        """Return the solver that starts from given directions (n, k), where it takes a start."""
+    def most_pairs(self, n: int) -> int:
+        """Return the most of n eigenpairs that the solver computes by itself."""
+        return n
+
+    def with_start(self, start: Callable[[], Array]) -> Solver:
+        """Return the solver that starts from the directions (n, k) of a function, where it takes a start."""
         return self
 
     def with_full_spectrum(self) -> Solver:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.planning import make_plan
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.planning import choose_route
+from gpukpca.algorithms.kernel_pca.routes import Route
+from gpukpca.algorithms.kernel_pca.settings import TIE, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import (
     Spectrum,
     check_underflow,
@@ -33,7 +35,7 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import own_copy
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_report, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_tolerance
+from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import empty_like, namespace_of, overflow_allowed
@@ -41,7 +43,8 @@ from gpukpca.backend.partitioned_rows import map_row_blocks
 from gpukpca.backend.random import generator, random_subset
 from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
-from gpukpca.eigen.solver import complete_solver
+from gpukpca.eigen.request import HandOver
+from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.gram.product import compute_tile, prepared_matmat
@@ -180,14 +183,16 @@ def fit_rows(
     if requested is not None and requested > n:
         warn_user(f"n_components={requested} is more than the {n} sample(s); {n} components are computed.", RankWarning)
     task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, basis=basis)
-    plan, listener = make_plan(task), timed(progress)
+    route, listener = choose_route(task), timed(progress)
+    plan = route.plan()
     if listener is not None:
         listener(Progress("plan", str(plan)))
     source = KernelRows(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
         if plan.is_approximate:
             return nystrom_fit(task, plan, plan.storage.build(source), rng, listener)
-        return _exact_fit(task, plan, source, rng, listener, open_checkpoint).with_axes()  # K is released by now
+        # K is released before the axes are computed.
+        return _exact_fit(task, route, plan, source, rng, listener, open_checkpoint).with_axes()
     except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
         check_underflow(task.basis, kernel)  # K then seems indefinite, or its products overflow
         raise
@@ -195,6 +200,7 @@ def fit_rows(
 
 def _exact_fit(
     task: FitTask,
+    route: Route,
     plan: Plan,
     source: KernelRows,
     rng: np.random.Generator,
@@ -203,10 +209,27 @@ def _exact_fit(
 ) -> KernelPCAFit:
     """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
     settings = task.settings
+    gram = route.storage.build(source)
+    op = CenteredGram(gram)
+    solve = partial(top_eigh, rng=rng, report=pass_report(listener))
+    eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
-        gram = plan.storage.build(source)
-        op = CenteredGram(gram)
-        plan, eigen, spectrum = _eigenpairs(task, plan, op, gram.rows, rng, listener, checkpointer)
+        try:
+            eigen = solve(op, route.request, _with_start(route, op, gram.rows, rng), checkpointer=checkpointer)
+        except HandOver as reason:
+            beyond = route.handed_over(str(reason))
+    if eigen is None:
+        if beyond.storage != route.storage:
+            del op, gram  # two do not fit into memory
+            gram = beyond.storage.build(source)
+            op = CenteredGram(gram)
+        route, plan, eigen = beyond, beyond.plan(), solve(op, beyond.request, beyond.solver)
+    check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
+    spectrum = checked_spectrum(eigen, op, task.kernel.positive_definite, settings.share or None)
+    if settings.is_share:
+        eigen, spectrum = _of_share(eigen, spectrum, settings.share, route.most)
+        p = len(spectrum.eigenvalues)
+        plan = replace(plan, n_components=p, predicted_bytes=route.bytes_for(p))
     check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
     warn_of_passes(eigen)
     warn_of_fallbacks(eigen)
@@ -228,48 +251,25 @@ def _exact_fit(
     )
 
 
-def _eigenpairs(
-    task: FitTask,
-    first: Plan,
-    op: CenteredGram,
-    rows: PreparedRows | None,
-    rng: np.random.Generator,
-    listener: Listener | None,
-    checkpointer: Any,
-) -> tuple[Plan, EigenResult, Spectrum]:
-    """Return the eigenpairs of the centered kernel matrix, checked, and the plan for as many.
+def _with_start(route: Route, op: CenteredGram, rows: PreparedRows | None, rng: np.random.Generator) -> Solver:
+    """Return the solver of a route, with the start that its plan states."""
+    solver, task, size = complete_solver(route.solver), route.task, route.start_landmarks
+    if not size or rows is None:
+        return solver
+    # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
+    columns = min(solver.width(task.n, route.n_components, on_gpu=is_on_gpu(op.like)), size // 2)
+    n_jobs = 1 if task.is_on_cluster else route.storage.workers  # Dask has a thread for every panel
+    return solver.with_start(lambda: components_of_sample(task.kernel, task.X, rows, size, columns, rng, n_jobs))
 
-    For a share of the variance p grows until the share is reached.
-    """
-    solver, fraction = complete_solver(first.solver), task.settings.share or None
-    grows, p, start = solver.grows_with_p, first.n_components, None
-    if fraction and not grows:  # the work of other solvers hardly depends on p: they compute all eigenpairs at once
-        p = first.storage.rank_bound
-    if checkpointer is not None and checkpointer.components is not None:
-        p = checkpointer.components if fraction else p
-    elif first.start_landmarks and rows is not None:
-        # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
-        columns = min(solver.width(task.n, p, on_gpu=is_on_gpu(op.like)), first.start_landmarks // 2)
-        n_jobs = 1 if task.is_on_cluster else first.storage.workers  # Dask has a thread for every panel
-        start = components_of_sample(task.kernel, task.X, rows, first.start_landmarks, columns, rng, n_jobs)
-    while True:
-        plan = replace(first, n_components=p)
-        if grows and p != first.n_components:  # the operator stays, whatever the solver needs
-            plan = replace(make_plan(replace(task, p=p)), storage=first.storage)
-        solver = complete_solver(plan.solver)
-        solver = solver if start is None else solver.with_start(start)
-        eigen = top_eigh(op, p, solver=solver, rng=rng, report=pass_report(listener), checkpointer=checkpointer)
-        check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
-        spectrum = checked_spectrum(eigen, op, task.kernel.positive_definite, fraction)
-        if fraction is None:
-            return plan, eigen, spectrum
-        enough = spectrum.components_for(fraction)
-        if enough is None and p < task.n and grows:
-            start, p = eigen.eigenvectors, 2 * p if 10 * p <= task.n else task.n
-            continue
-        # Without any variance: one component of eigenvalue zero.
-        keep = enough or max(1, int(np.sum(spectrum.eigenvalues > 0)))
-        return replace(plan, n_components=keep), eigen.truncated(keep), spectrum.truncated(keep)
+
+def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, most: int) -> tuple[EigenResult, Spectrum]:
+    """Return the components of a share that carry variance, one at least; warn where they are too few."""
+    computed = len(spectrum.eigenvalues)
+    keep = max(1, int(np.sum(spectrum.eigenvalues > 0)))
+    reached = float(np.sum(spectrum.ratios))
+    if computed == keep < most and 0.0 < reached < share * (1.0 - TIE):
+        warn_of_share(keep, reached, share)
+    return eigen.truncated(keep), spectrum.truncated(keep)
 
 
 def components_of_sample(

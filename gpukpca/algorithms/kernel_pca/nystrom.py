@@ -12,6 +12,7 @@ from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum, check_underflow, inverse_roots, warn_of_rank
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, rank_report
@@ -79,7 +80,7 @@ def nystrom_fit(
         total_interval=interval,
     )
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
-    keep = _certain_components(settings.share, spectrum) if settings.is_share else task.n_kept(spectrum)
+    keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
     fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
     _warn_of_certificate(fit, eigen, task)
     if keep == 0:
@@ -198,12 +199,13 @@ def _warn_of_certificate(fit: KernelPCAFit, eigen: EigenResult, task: FitTask) -
         )
 
 
-def _certain_components(fraction: float, spectrum: Spectrum) -> int:
+def _certain_components(settings: KernelPCASettings, spectrum: Spectrum) -> int:
     """Return how many components certainly hold a share of the variance; raise where not even all of them do."""
-    enough = spectrum.components_for(fraction)
+    values = spectrum.eigenvalues
+    enough = settings.pairs(1, len(values)).count(values, spectrum.total_variance)
     if enough is None:
         raise InvalidParameterError(
-            f"n_components={fraction}: the approximation is known to hold {float(np.sum(spectrum.ratios)):.4f} of the "
-            "variance. Allow a larger rank, Nystrom(rank=...), or use an exact solver."
+            f"n_components={settings.share}: the approximation is known to hold {float(np.sum(spectrum.ratios)):.4f} "
+            "of the variance. Allow a larger rank, Nystrom(rank=...), or use an exact solver."
         )
     return enough

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpukpca._formatting import format_bytes
-from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.routes import ClusterRoute, FactorRoute, LandmarkRoute, Route, StoredRoute
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.backend import blocking
@@ -32,12 +31,14 @@ SAMPLE_PAYS, SAMPLE_PAYS_IF_RECOMPUTED = 40, 4
 MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
 
 
-def make_plan(task: FitTask) -> Plan:
-    """Return the plan of the first route that fits into memory; else raise `MemoryBudgetError` with advice."""
+def choose_route(task: FitTask) -> Route:
+    """Return the first route that fits into memory; else raise `MemoryBudgetError` with advice."""
     route, fewest = task.first_that_fits(_routes(task))
     if route is None:
         raise MemoryBudgetError(_too_big(task, fewest))
-    return route.plan()
+    if not task.settings.is_share or not complete_solver(route.solver).grows_with_p:
+        return route
+    return route.with_beyond(task.first_that_fits(_routes(replace(task, p=task.n)))[0])
 
 
 def _routes(task: FitTask) -> Iterator[Route]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral
 from typing import Any, Self
 
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import NO_CHECKPOINT
-from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
+from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, note_on_share, share_beyond_memory
 from gpukpca.algorithms.work import COPIES, SPARSE_ENTRY_BYTES, STEPS, Work, estimate_seconds, krylov_work
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device
@@ -21,8 +22,10 @@ from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, is_sparse
 from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
-from gpukpca.eigen import BlockKrylov, LowRank, Nystrom
+from gpukpca.eigen import BlockKrylov, LowRank, Nystrom, PairRequest
+from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.partial_cholesky import default_block
+from gpukpca.eigen.solve import most_by_passes
 from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
@@ -45,7 +48,10 @@ COLUMNS_A_PIVOT = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class Route(ABC):
-    """A solver with a storage of K, for one task; the fields are those of `Plan`."""
+    """A solver with a storage of K, for one task; the other fields are those of `Plan`.
+
+    Where a share of the variance takes too many components for the solver, the route `beyond` takes over.
+    """
 
     task: FitTask
     solver: Any
@@ -56,6 +62,7 @@ class Route(ABC):
     start_landmarks: int = 0
     bytes_read: int = 0
     notes: tuple[str, ...] = ()
+    beyond: Route | None = None
 
     @abstractmethod
     def fit_work(self) -> Work | None:
@@ -70,6 +77,47 @@ class Route(ABC):
         if task.preimage is not None:
             work += task.preimage.fit_work(task.n, task.d, task.p, task.preimage_landmarks)
         return work + fit_work
+
+    @cached_property
+    def most(self) -> int:
+        """Return the most components of a share: as many as fit into memory, and are few for `beyond`."""
+        task, solver, bound = self.task, complete_solver(self.solver), self.storage.rank_bound
+        if not solver.grows_with_p:
+            return bound
+        few = solver.most_pairs(bound)
+        few = few if self.beyond is None else min(few, most_by_passes(bound, task.on_gpu))
+        spare = task.resources.allowed() - self.predicted_bytes
+        return max(self.n_components, min(few, self.n_components + spare // self._pair_bytes))
+
+    @cached_property
+    def _pair_bytes(self) -> int:
+        """Return the bytes of each component beyond the first guess, while a basis grows."""
+        task, solver = self.task, complete_solver(self.solver)
+        if not solver.grows_with_p:  # the bytes of all components are predicted
+            return 0
+        first, twice = (_iteration_bytes(replace(task, p=p), solver) for p in (task.p, 2 * task.p))
+        return max(1, (twice - first) // task.p) * WIDENING
+
+    @property
+    def request(self) -> PairRequest:
+        """Return the eigenpairs to compute."""
+        return self.task.settings.pairs(self.n_components, self.most)
+
+    def bytes_for(self, p: int) -> int:
+        """Return the peak of the allocations for p components."""
+        return self.predicted_bytes + max(0, p - self.n_components) * self._pair_bytes
+
+    def with_beyond(self, beyond: Route | None) -> Self:
+        """Return the route with another one for many components of a share, and a note on it."""
+        route = replace(self, beyond=beyond)
+        return replace(route, notes=(*self.notes, note_on_share(route.most, "all eigenvalues", beyond)))
+
+    def handed_over(self, reason: str) -> Route:
+        """Return the route beyond; raise `MemoryBudgetError` without one."""
+        if self.beyond is None:
+            raise share_beyond_memory(self.task.settings.share, reason)
+        note = f"{complete_solver(self.solver).name} came first"
+        return replace(self.beyond, solver_reason=reason, notes=(*self.beyond.notes, note))
 
     def with_recomputed_note(self) -> Self:
         """Return the route with a note on the tiles that do not fit into memory."""
@@ -327,6 +375,12 @@ def _solver_bytes(task: FitTask, solver: Solver) -> int:
     if task.has_checkpoint:
         items += solver.checkpoint_items(task.n, task.p, task.on_gpu)
     return items * task.item
+
+
+def _iteration_bytes(task: FitTask, solver: Solver) -> int:
+    """Return the bytes of a solver that grow with the components, with the sums of all workers."""
+    sums = task.workers * task.n * solver.width(task.n, task.p, task.on_gpu) * task.item
+    return _solver_bytes(task, solver) + _widened_bytes(task, solver, task.p) + sums
 
 
 def _slice_bytes(task: FitTask) -> int:

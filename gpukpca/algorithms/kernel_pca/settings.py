@@ -12,7 +12,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.work import Work
-from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest, choose_solver
 from gpukpca.eigen.solve import are_many
 from gpukpca.eigen.solver import MinimalSolver
 
@@ -20,6 +20,8 @@ EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
 EigenSolver = EigenSolverName | MinimalSolver | Nystrom
 GramStorageName = Literal["auto", "dense", "tiled"]
 
+# A share that is reached but for so much is reached.
+TIE = 1e-12
 EIGEN_SOLVERS = get_args(EigenSolverName)
 RULES = {
     "n_components": one_of(
@@ -110,6 +112,10 @@ class KernelPCASettings:
     def share(self) -> float:
         """Return the share of the variance; 0 where a number of components is given."""
         return float(self.n_components or 0.0) if self.is_share else 0.0
+
+    def pairs(self, p: int, most: int) -> PairRequest:
+        """Return the request for p eigenpairs; of a share for p at first, and for `most` at most."""
+        return PairRequest.of_share(self.share * (1.0 - TIE), most, p) if self.is_share else PairRequest.of_count(p)
 
     @property
     def is_nystrom(self) -> bool:

@@ -16,6 +16,7 @@ from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
 from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows
 from gpukpca.eigen import EigenResult
+from gpukpca.eigen.residuals import spectral_rounding, total_of
 from gpukpca.exceptions import (
     IndefiniteKernelError,
     IndefiniteKernelWarning,
@@ -75,12 +76,6 @@ class Spectrum:
         values = self.eigenvalues
         return int(np.sum(values > SMALL_POSITIVE[self.dtype] * float(np.max(values, initial=0.0))))
 
-    def components_for(self, fraction: float) -> int | None:
-        """Return the smallest p whose cumulative ratio reaches `fraction`; None where these are not enough."""
-        # A share that is reached but for rounding is reached.
-        reached = np.flatnonzero(np.cumsum(self.ratios) >= fraction * (1 - 1e-12))
-        return int(reached[0]) + 1 if reached.size else None
-
 
 def inverse_roots(values: np.ndarray) -> np.ndarray:
     """Return 1 / sqrt(value), 0 where the value is 0."""
@@ -97,10 +92,8 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
     values = to_host(eigen.eigenvalues).astype(np.float64)
     largest = float(np.max(values, initial=0.0))
     smallest = min(eigen.smallest_seen, float(np.min(values, initial=0.0)))
-    rounding = max(eigen.null_threshold, n * EPS[dtype] * largest)
-    if fraction is None or eigen.spectrum is None:
-        # A fraction of the positive part never reaches the negative end of a complete spectrum.
-        _refuse_negative(values, largest, smallest, rounding, dtype)
+    rounding = spectral_rounding(op, np.append(values, smallest))
+    _refuse_negative(values, largest, smallest, rounding, dtype)
     values = np.maximum(values, 0.0)
     indefinite = psd is not True and smallest < -rounding
     total = op.trace
@@ -110,7 +103,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
         # The trace carries the rounding of what was cancelled; it is at least the sum of the eigenvalues.
         return Spectrum(values, max(total, float(np.sum(values))), dtype)
     if eigen.spectrum is not None:
-        return Spectrum(values, float(np.sum(np.maximum(eigen.spectrum, 0.0))), dtype)
+        return Spectrum(values, total_of(op, eigen.spectrum), dtype)
     if fraction is not None:
         raise IndefiniteKernelError(
             f"n_components={fraction} needs the positive part of the variance, but the kernel matrix has negative "

@@ -16,15 +16,13 @@ from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.namespace import is_memory_map, is_sparse
 from gpukpca.backend.rows import total_range
 from gpukpca.distributed import ClusterRows
+from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_square
-
-# Components of the first plan where a share of the variance is requested.
-FIRST_GUESS = 16
 
 
 @documented

@@ -14,7 +14,7 @@ from gpukpca.algorithms.pca.components import Components, SolverTools
 from gpukpca.algorithms.pca.plan import PCAPlan, PCASolver
 from gpukpca.algorithms.pca.settings import ITERATIVE, PCASettings, RankRequest
 from gpukpca.algorithms.progress import NO_CHECKPOINT
-from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task
+from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task, note_on_share, share_beyond_memory
 from gpukpca.algorithms.work import COPIES, SPARSE_ENTRY_BYTES, STEPS, Work, estimate_seconds, krylov_work
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, hidden_memory
@@ -22,6 +22,7 @@ from gpukpca.backend.namespace import dtype_name, is_sparse
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import SQUARES
 from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.dense import FEW_PAIRS
 from gpukpca.eigen.request import HandOver
 from gpukpca.exceptions import MemoryBudgetError
@@ -36,8 +37,6 @@ FEW_OF_SPARSE = 1000
 PASSES_WORTH = 20
 # The tightest tolerance that block Krylov can reach, in eps: the tolerance for a stored matrix.
 TIGHT = 100.0
-# Copies of a basis that grows, at most.
-WIDENING = 2
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
 SVD_SQUARES, SVD_WORK = 8, 3.0
 
@@ -278,11 +277,8 @@ class RandomizedRoute(Route):
         """Return the route with a note on a share of the variance that needs many components."""
         if not self.task.rank.decides:
             return self
-        note = f"at most {self.most} components fit into memory"
-        if self.beyond is not None:
-            needed = format_bytes(self.beyond.predicted_bytes)
-            note = f"a share of more than {self.most} components is left to {self.beyond.method}, with {needed}"
-        return replace(self, notes=(*self.notes, note))
+        method = "" if self.beyond is None else self.beyond.method
+        return replace(self, notes=(*self.notes, note_on_share(self.most, method, self.beyond)))
 
     @property
     def by_samples(self) -> bool:
@@ -318,10 +314,7 @@ class RandomizedRoute(Route):
             return super().solution(Z, rank, tools)
         except HandOver as reason:
             if self.beyond is None:
-                raise MemoryBudgetError(
-                    f"n_components={rank.share} needs many components: {reason}, and a block that grows does not fit "
-                    "into the memory. Give their number, for which less memory is enough, or a larger memory_limit."
-                ) from reason
+                raise share_beyond_memory(rank.share, str(reason)) from reason
             why = f"{self.method} came first: {reason}"  # the exception holds the basis
         beyond = replace(self.beyond, notes=(*self.beyond.notes, why))
         return beyond.solution(Z, rank, replace(tools, checkpointer=None))

@@ -13,10 +13,10 @@ from gpukpca.algorithms.magnitude import check_variance, variances_of_data
 from gpukpca.algorithms.pca.components import Components
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
-from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
+from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks, warn_of_share
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CenteredMatrix
-from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
+from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
 # Variances up to this share of the largest are rounding, and have no likelihood.
 NOTHING = 1e-15
@@ -161,11 +161,7 @@ def warn_of_components(found: Components, variances: Variances, rank: RankReques
         warn_of_convergence(eigen, ADVICE)
     reached = float(np.sum(variances.ratios))
     if eigen is not None and rank.share is not None and 0 < reached < rank.share - SHARE_NOISE * epsilon(found.vectors):
-        warn_user(
-            f"the {variances.kept} components hold {reached:.3g} of the variance, less than n_components={rank.share}. "
-            "Allow more passes.",
-            ConvergenceWarning,
-        )
+        warn_of_share(variances.kept, reached, rank.share)
     nonzero = int(np.sum(variances.singular_values > 0))
     if nonzero < variances.kept and (rank.given or nonzero == 0):
         warn_user(
