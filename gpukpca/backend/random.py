@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from gpukpca.exceptions import InvalidParameterError
 
 # The values of random_state.
 Seed = int | np.random.RandomState | np.random.Generator | None
+# Returns the generator of a fit, at every call the same one.
+Randomness = Callable[[], np.random.Generator]
 
 
 def generator(random_state: Any, name: str = "random_state") -> np.random.Generator:
@@ -27,6 +31,12 @@ def generator(random_state: Any, name: str = "random_state") -> np.random.Genera
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(int(random_state.randint(0, 2**31 - 1)))
     return np.random.default_rng(None if random_state is None else random_state)
+
+
+def randomness(random_state: Any, name: str = "random_state") -> Randomness:
+    """Return a function that makes the `generator` at its first call: a new seed takes 0.02 ms; check the value now."""
+    check_random_state(random_state, name)
+    return cache(lambda: generator(random_state, name))
 
 
 def check_random_state(random_state: Any, name: str = "random_state") -> None:

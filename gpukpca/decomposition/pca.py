@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -27,7 +28,7 @@ from gpukpca.backend.namespace import (
     move,
     overflow_allowed,
 )
-from gpukpca.backend.random import Seed, generator
+from gpukpca.backend.random import Seed, randomness
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import (
@@ -51,6 +52,7 @@ from gpukpca.decomposition._parameters import (
 from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed import is_dask_array
+from gpukpca.eigen import Checkpointer
 from gpukpca.interop import PCAPeer
 from gpukpca.persistence.save_load import Saved
 
@@ -268,17 +270,20 @@ class PCA(
         """Fit once; return the scores in the library of the data."""
         data, place = self._taken(X)
         with session.on(place, data) as resources:
-            rng, listener = generator(self.random_state), listener_of(self)
+            random, listener = randomness(self.random_state), listener_of(self)
+
+            def opened(plan: PCAPlan) -> AbstractContextManager[Checkpointer | None]:
+                fingerprint = partial(pca_fingerprint, self, data, plan, random())
+                return open_checkpoint(plan.solver, self.checkpoint, fingerprint, listener)
+
             fit = fit_rows(
                 data,
                 self._rank(data),
                 self._settings(),
                 resources,
-                rng,
+                random,
                 progress=listener,
-                open_checkpoint=lambda plan: open_checkpoint(
-                    plan.solver, self.checkpoint, partial(pca_fingerprint, self, data, plan, rng), listener
-                ),
+                open_checkpoint=None if self.checkpoint is None else opened,
                 with_scores=with_scores and not is_dask_array(X),
             )
             self._publish(fit, place, session.budget.failures)

@@ -61,6 +61,9 @@ class Dense(Solver):
         TOLERANCE.check_argument("tol", self.tol)
         FLAG.check_argument("full_spectrum", self.full_spectrum)
 
+    def draws(self, on_gpu: bool) -> bool:
+        return on_gpu  # where block Krylov may take over
+
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         if on_gpu:  # cuSOLVER's own, vectors, and their moduli and signs
             return 6 * n * n + 4 * n * p

@@ -64,6 +64,10 @@ class Solver(ABC):
         """Return the name in a plan."""
         return type(self.given).__name__
 
+    def draws(self, on_gpu: bool) -> bool:
+        """Return whether random numbers are drawn; the generator of others is never used."""
+        return True
+
     def iterates(self, n: int, p: int) -> bool:
         """Return whether `p` eigenpairs take several passes, between which a checkpoint is written."""
         return False

@@ -17,11 +17,12 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.plan import PCASolver
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.backend import blocking
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import single_threaded_blas
-from gpukpca.backend.random import random_directions
+from gpukpca.backend.random import Randomness, random_directions
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.eigen import Checkpointer, EigenResult, top_eigh
@@ -57,7 +58,7 @@ class Components:
 class SolverTools:
     """Random numbers, callback and checkpoints of an eigensolver."""
 
-    rng: np.random.Generator
+    random: Randomness
     report: PassReport | None = field_of("", "called after every pass", default=None)
     checkpointer: Checkpointer | None = field_of("", "of block Krylov", default=None)
 
@@ -74,7 +75,7 @@ def of_operator(
     Z.measure()
     eigen = _top_pairs(Z, ScatterOperator(Z, of_samples=by_samples), solver, rank, tools)
     if by_samples:
-        return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.rng)
+        return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.random)
     return _of_features(Z, eigen)
 
 
@@ -87,7 +88,7 @@ def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: Solv
     R = _remainders(eigen) * (1.0 / largest)
     squares = np.maximum(_host(namespace_of(R).sum(R * (G @ R), axis=0)), 0.0)
     del G
-    return _of_samples(Z, eigen, np.sqrt(squares) * largest, tools.rng)
+    return _of_samples(Z, eigen, np.sqrt(squares) * largest, tools.random)
 
 
 def of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
@@ -135,13 +136,14 @@ def _top_pairs(
     """Return the leading eigenpairs; `most` of them, or all, where the last are within the rounding of the matrix."""
     n, request, is_dense = op.shape[0], rank.pairs, solver.forms_matrix
     up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
+    rng = tools.random() if solver.draws(is_on_gpu(op.like)) else None
     with single_threaded_blas(is_dense and n <= up_to):
-        eigen = top_eigh(op, request, solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)
+        eigen = top_eigh(op, request, solver, rng=rng, report=tools.report, checkpointer=tools.checkpointer)
     most = n if most is None else most
     values = _host(eigen.eigenvalues)
     unresolved = bool(values[-1] <= UNRESOLVED * epsilon(Z.like) * max(float(values[0]), 0.0))
     # Only the data show which of the unresolved vectors belong to the small singular values.
-    return top_eigh(op, most, solver=solver, rng=tools.rng) if len(values) < most and is_dense and unresolved else eigen
+    return top_eigh(op, most, solver=solver, rng=rng) if len(values) < most and is_dense and unresolved else eigen
 
 
 def _remainders(eigen: EigenResult) -> Array:
@@ -152,7 +154,7 @@ def _remainders(eigen: EigenResult) -> Array:
 # -- from eigenvectors of the samples to components --------------------------------------------------------------------
 
 
-def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, rng: np.random.Generator) -> Components:
+def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, random: Randomness) -> Components:
     """Return v = Zᵀu / σ of the eigenvectors u of Z Zᵀ; `products` are the norms ‖Zᵀ(Z Zᵀu - σ²u)‖, shape (p,)."""
     squares = np.maximum(_host(eigen.eigenvalues), 0.0)
     roots = np.sqrt(squares)
@@ -165,7 +167,7 @@ def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, rng
     vectors = vectors / from_host(divisors, vectors)[None, :]
     lost = norms[clear:] <= epsilon(Z.like) * float(np.max(roots, initial=0.0))
     found = Components(
-        vectors=_orthonormal(vectors, clear, lost, rng),
+        vectors=_orthonormal(vectors, clear, lost, random),
         squares=squares,
         residual_norms=products * inverse,
         scores=cast(eigen.products * from_host(inverse, eigen.products)[None, :], Z.dtype),
@@ -174,7 +176,7 @@ def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, rng
     return _sharpened(Z, found)
 
 
-def _orthonormal(V: Array, clear: int, lost: np.ndarray, rng: np.random.Generator) -> Array:
+def _orthonormal(V: Array, clear: int, lost: np.ndarray, random: Randomness) -> Array:
     """Return orthonormal columns near the unit columns V (d, p), of which the first `clear` have digits.
 
     `lost`, shape (p - clear,), marks the others that are rounding; random ones replace them. A division by σ multiplies
@@ -187,9 +189,9 @@ def _orthonormal(V: Array, clear: int, lost: np.ndarray, rng: np.random.Generato
     if clear == count:
         return first
     if np.any(lost):
-        random = random_directions(rng, tuple(others.shape), V) * V.shape[0] ** -0.5
+        directions = random_directions(random(), tuple(others.shape), V) * V.shape[0] ** -0.5
         keep = from_host(np.where(lost, 0.0, 1.0), V)[None, :]
-        others = others * keep + random * (1.0 - keep)
+        others = others * keep + directions * (1.0 - keep)
     # Householder's vectors are orthogonal to the first ones even where the others are rounding.
     Q, _ = xp.linalg.qr(xp.concat([first, others], axis=1), mode="reduced")
     return xp.concat([first, Q[:, clear:]], axis=1)
@@ -242,14 +244,12 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
     spectrum = found.spectrum
     if spectrum is None and len(squares) >= min(Z.shape):
         spectrum = squares[: min(Z.shape)]
-    sign = signs(found.vectors)[None, :]
-    return replace(
-        found,
-        vectors=found.vectors * sign,
-        squares=squares,
-        spectrum=None if spectrum is None else np.where(spectrum <= floor, 0.0, spectrum),
-        scores=None if found.scores is None else found.scores * sign,
-    )
+    spectrum = None if spectrum is None else np.where(spectrum <= floor, 0.0, spectrum)
+    vectors, scores = found.vectors, found.scores
+    if found.eigen is None or vectors is not found.eigen.eigenvectors:  # whose signs the solver has fixed
+        sign = signs(vectors)[None, :]
+        vectors, scores = vectors * sign, None if scores is None else scores * sign
+    return replace(found, vectors=vectors, squares=squares, spectrum=spectrum, scores=scores)
 
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:

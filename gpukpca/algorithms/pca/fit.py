@@ -22,7 +22,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, epsilon, from_host, is_sparse, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.random import generator
+from gpukpca.backend.random import Randomness, randomness
 from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
@@ -122,7 +122,7 @@ def fit_pca(
             COUNT_OR_SHARE.check_argument("n_components", n_components)
             rank = RankRequest.of(n_components, settings.svd_solver, *X.shape)
             return fit_rows(
-                X, rank, settings, resources, generator(rng, "rng"), progress=progress, with_scores=with_scores
+                X, rank, settings, resources, randomness(rng, "rng"), progress=progress, with_scores=with_scores
             )
 
 
@@ -131,7 +131,7 @@ def fit_rows(
     rank: RankRequest,
     settings: PCASettings,
     resources: Resources,
-    rng: np.random.Generator,
+    random: Randomness,
     *,
     progress: Listener | None = None,
     open_checkpoint: OpenCheckpoint | None = None,
@@ -151,7 +151,7 @@ def fit_rows(
     if scale is not None:
         Z.rescale(scale)
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan) as checkpointer:
-        found, solved = route.solution(Z, rank, SolverTools(rng, pass_report(listener), checkpointer))
+        found, solved = route.solution(Z, rank, SolverTools(random, pass_report(listener), checkpointer))
     plan = plan if solved is route else solved.plan()
     found = without_noise(Z, found)
     variances = variances_of(found, Z, rank)
