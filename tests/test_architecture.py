@@ -34,7 +34,6 @@ LEVELS = {
     "algorithms": 6,
     "persistence": 7,
     "decomposition": 8,
-    "interop": 8,
     "__main__": 9,
     "cli": 9,
     "datasets": 9,
@@ -74,7 +73,7 @@ LATE_IMPORTS = {
 HOMES = {
     "cupy": {"cuda"},
     "cupyx": {"cuda"},
-    "sklearn": {"decomposition", "interop", "model_selection", "persistence", "plotting", "cli"},
+    "sklearn": {"decomposition", "model_selection", "persistence", "plotting", "cli"},
     "rich": {"cli"},
     "click": {"cli"},
     "polars": {"cli"},
@@ -218,8 +217,14 @@ def graph(late: bool) -> dict[str, set[str]]:
         for name, inside in imports(path):
             target = module_of(name)
             if target and target != module and (late or not inside) and (short(path), target) not in LATE_IMPORTS:
-                edges[module].add(target)
+                edges[module] |= {target} | (ancestors(target) - ancestors(module) - {module})
     return edges
+
+
+def ancestors(module: str) -> set[str]:
+    """The packages around a module, whose __init__ Python runs first: whichever module is imported first must do."""
+    parts = module.split(".")
+    return {".".join(parts[:length]) for length in range(1, len(parts))}
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at import", "at any time"])

@@ -34,6 +34,7 @@ from gpukpca.decomposition._dask import (
     local_placement,
     supports_dask,
 )
+from gpukpca.decomposition._interop import KernelPeer
 from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -52,7 +53,6 @@ from gpukpca.decomposition.preimage.methods import check_preimage_suits
 from gpukpca.distributed import ClusterRows, is_dask_array
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.interop import KernelPeer
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.user_defined import check_symmetry

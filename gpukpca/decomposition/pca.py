@@ -40,6 +40,7 @@ from gpukpca.decomposition._dask import (
 )
 from gpukpca.decomposition._fingerprint import pca_fingerprint
 from gpukpca.decomposition._gaussian import WithLikelihood
+from gpukpca.decomposition._interop import PCAPeer
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
     Client,
@@ -53,7 +54,6 @@ from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed import is_dask_array
 from gpukpca.eigen import Checkpointer
-from gpukpca.interop import PCAPeer
 from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's default; it means the default of the solver.
