@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.elementwise import Scratch
 from gpukpca.backend.lapack import cholesky_solution, leading_eigenpairs
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -152,12 +153,12 @@ def inner_products(A: Array, B: Array, workers: int = 1) -> np.ndarray:
     if n == 0:
         return np.zeros((A.shape[1], B.shape[1]))
 
-    def product(bounds: tuple[int, int]) -> Array:
-        left = widened_rows(A, *bounds, wide)
-        return transposed_product(left, left if B is A else widened_rows(B, *bounds, wide))
+    def product(start: int, stop: int, _: Scratch) -> Array:
+        left = widened_rows(A, start, stop, wide)
+        return transposed_product(left, left if B is A else widened_rows(B, start, stop, wide))
 
     if workers > 1:
-        return sum_over(product, row_slices(n, max(1, panel // workers)), workers)
+        return to_host(sum_over(product, row_slices(n, max(1, panel // workers)), workers, A)).astype(np.float64)
     bounds = ((start, min(start + panel, n)) for start in range(0, n, panel))
     products = (transposed_product(widened_rows(A, *b, wide), widened_rows(B, *b, wide)) for b in bounds)
     return to_host(reduce(operator.add, products)).astype(np.float64)

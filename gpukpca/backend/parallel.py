@@ -24,9 +24,17 @@ import scipy.linalg  # noqa: F401  (loads its BLAS before the controller searche
 from threadpoolctl import ThreadpoolController
 
 from gpukpca.backend import blocking
-from gpukpca.backend.elementwise import add, put
+from gpukpca.backend.elementwise import Scratch, add, put
 from gpukpca.backend.limits import blas_variables, cpu_quotas, task_cpus
-from gpukpca.backend.namespace import full, is_numpy, is_sparse, namespace_of, overflow_allowed, writable
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    full,
+    is_numpy,
+    is_sparse,
+    namespace_of,
+    overflow_allowed,
+    writable,
+)
 
 Result = TypeVar("Result")
 
@@ -233,14 +241,36 @@ def map_in_order(
     return [by_worker[i % workers][i // workers] for i in range(len(tiles))]
 
 
-def sum_over(work: Callable[[Any], Any], tiles: list[Any], workers: int) -> Any:
-    """Return the sum of ``work(tile)``, new arrays: each worker adds its own, then the shares are added."""
-    workers = min(workers, len(tiles))
+def fold(
+    part: Callable[..., Any],
+    merged: Callable[[Any, Any], Any],
+    first: Callable[[Any], Any],
+    panels: list[tuple[int, int]],
+    workers: int,
+    like: Any,
+) -> Any:
+    """Return ``merged(... merged(first(part 0), part 1) ...)`` over all panels; each worker starts a result.
 
-    def share(worker: int) -> Any:
-        return reduce(add, map(work, tiles[worker::workers]))
+    A part is ``part(start, stop, scratch)`` and may lie in the memory of `scratch`, arrays like `like`, but not its
+    ``first``. The results of the workers are merged in their order.
+    """
+    workers = min(workers, len(panels))
+    totals: list[Any] = [None] * workers
+    scratch = [Scratch(like) for _ in range(workers)]
 
-    return reduce(add, map_in_order(share, list(range(workers)), workers))
+    def work(number: int) -> None:
+        worker = number % workers
+        piece = part(*panels[number], scratch[worker])
+        totals[worker] = first(piece) if totals[worker] is None else merged(totals[worker], piece)
+
+    map_tiles(work, list(range(len(panels))), workers)
+    return reduce(merged, totals)
+
+
+def sum_over(part: Callable[..., Any], panels: list[tuple[int, int]], workers: int, like: Any) -> Any:
+    """Return the sum of ``part(start, stop, scratch)`` over all panels in the widest type; see `fold`."""
+    xp, wide = namespace_of(like), accumulation_dtype(like)
+    return fold(part, add, lambda piece: xp.astype(piece, wide), panels, workers, like)
 
 
 def assemble_rows(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_factors
-from gpukpca.backend.parallel import assemble_rows, even_slices, map_in_order, map_tiles, worker_count
+from gpukpca.backend.parallel import assemble_rows, even_slices, fold, map_in_order, map_tiles, sum_over, worker_count
 from gpukpca.backend.rows import feature_bounds
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample, sampling_step
 
@@ -137,13 +136,12 @@ class DenseCenteredMatrix(CenteredMatrix):
             return orthonormal_factors(add(self._shifted(start, stop, scratch, by_rows=True) @ W, -lost))[1]
 
         workers = self._workers(3 * W.shape[1])
-        R: np.ndarray = self._folded(
-            part,
-            lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"),
-            lambda R: R,
-            self._blocks(workers, by_rows=True),
-            workers,
-        )
+        blocks = self._blocks(workers, by_rows=True)
+
+        def merged(R: np.ndarray, S: np.ndarray) -> np.ndarray:
+            return np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r"))
+
+        R: np.ndarray = fold(part, merged, lambda R: R, blocks, workers, self.like)
         return R
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
@@ -155,12 +153,13 @@ class DenseCenteredMatrix(CenteredMatrix):
             columns, ones = xp.matrix_transpose(block), full((1, stop - start), 1.0, self.like)
             return row_products(columns, columns, scratch.place("product", (d, d))), (ones @ block)[0, :]
 
-        S, sums = self._folded(
+        S, sums = fold(
             part,
             lambda total, piece: (add(total[0], piece[0]), add(total[1], piece[1])),
             lambda piece: (xp.astype(piece[0], self.wide), cast(piece[1], self.wide)),
             self._panels(workers, by_rows=True),
             workers,
+            self.like,
         )
         return _symmetric(S), sums
 
@@ -178,10 +177,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             block = own if other is self else other._shifted(start, stop, by_rows=False)
             return row_products(own, block, scratch.place("product", shape))
 
-        def first(piece: Array) -> Array:
-            return namespace_of(piece).astype(piece, self.wide)
-
-        return self._folded(part, add, first, self._panels(workers, by_rows=False), workers)
+        return sum_over(part, self._panels(workers, by_rows=False), workers, self.like)
 
     def _gram_by_tiles(self) -> Array:
         """Return the products by upper tiles of one sum; all workers share it and a copy of each block of columns."""
@@ -262,24 +258,7 @@ class DenseCenteredMatrix(CenteredMatrix):
     def _summed(self, part: Callable[[int, int, Scratch], Array], columns: int) -> Array:
         """Return the sum of ``part(start, stop, scratch)``, a product with so many columns, over all blocks, wide."""
         workers = self._workers(columns)
-        return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(workers), workers)
-
-    def _folded(self, part: Any, merged: Any, first: Any, blocks: list[tuple[int, int]], workers: int) -> Any:
-        """Return ``merged(... merged(first(part 0), part 1) ...)`` over all blocks; each worker starts a result.
-
-        A part is ``part(start, stop, scratch)`` and may lie in the memory of `scratch`, but not its ``first``.
-        """
-        workers = min(workers, len(blocks))
-        totals: list[Any] = [None] * workers
-        scratch = [Scratch(self.like) for _ in range(workers)]
-
-        def work(k: int) -> None:
-            w = k % workers
-            piece = part(*blocks[k], scratch[w])
-            totals[w] = first(piece) if totals[w] is None else merged(totals[w], piece)
-
-        map_tiles(work, list(range(len(blocks))), workers)
-        return reduce(merged, totals)
+        return sum_over(part, self._blocks(workers), workers, self.like)
 
     def _joined(self, part: Callable[[int, int], Array], columns: int, axis: int = 1) -> Array:
         """Join ``part(start, stop)``, a product with so many columns, of all blocks."""

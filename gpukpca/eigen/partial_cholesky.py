@@ -15,6 +15,7 @@ from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator, 
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.elementwise import Scratch
 from gpukpca.backend.finite import not_finite, overflow
 from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
@@ -190,12 +191,12 @@ class PartialCholeskyBuilder:
             return float(np.linalg.eigvalsh(inner_products(F, F))[-1])
         means = cast(column_sums(F) / self.n, self.wide)[None, :]
 
-        def square(bounds: tuple[int, int]) -> Array:
-            block = cast(F[slice(*bounds), :], self.wide) - means
+        def square(start: int, stop: int, _: Scratch) -> Array:
+            block = cast(F[start:stop, :], self.wide) - means
             return xp.matrix_transpose(block) @ block
 
         with single_threaded_blas():
-            gram = to_host(sum_over(square, self._panels(), self.workers)).astype(np.float64)
+            gram = to_host(sum_over(square, self._panels(), self.workers, self.op.like)).astype(np.float64)
             return float(np.linalg.eigvalsh(gram)[-1])
 
     # -- one round -------------------------------------------------------------------------------------------------
