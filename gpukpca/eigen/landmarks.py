@@ -23,6 +23,7 @@ from gpukpca.eigen.partial_cholesky import (
     PivotedCholesky,
     columns_at,
     default_block,
+    pivot_panel,
 )
 from gpukpca.exceptions import InvalidParameterError
 
@@ -142,8 +143,7 @@ def landmark_cholesky(
     """
     op = complete_operator(op)
     chosen = checked_landmarks(landmarks, op.shape[0])
-    # Without a tolerance that may end it early, blocks as wide as allowed read F least often.
-    block = default_block(len(chosen)) if tol else blocking.LARGEST_PIVOT_BLOCK
+    block = _block_of_landmarks(len(chosen), tol)
     builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report)
     floor = float(np.min(builder.floors()[chosen]))
     order = chosen[pivot_order(_among(builder, chosen, block), floor)]
@@ -157,6 +157,11 @@ def landmark_cholesky(
         accepted, pivots = builder.accept(part, np.arange(len(part)), np.zeros(len(part)), K)
         builder.append(pivots, columns_at(columns, accepted))
     return builder.result()
+
+
+def _block_of_landmarks(count: int, tol: float) -> int:
+    """Return the landmarks of a round: without a tolerance that may end it early, wide blocks read F least often."""
+    return default_block(count) if tol else min(count, blocking.LARGEST_PIVOT_BLOCK)
 
 
 def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> np.ndarray:
@@ -309,6 +314,19 @@ class Nystrom:
     def rank_for(self, n: int, p: int) -> int:
         """Return the number of landmarks for `p` components of `n` rows."""
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
+
+    def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
+        """Return the most bytes that are held while F grows: columns of K, and every worker's panels.
+
+        Float32 columns take 28 bytes an entry of a panel where small pivots widen them.
+        """
+        block = _block_of_landmarks(rank, self.tol) if self.landmarks == "uniform" else default_block(rank)
+        entry, widened = (28, 8) if item < 8 else (16, 0)
+        few = 8 * (3 if widened else 1) * min(block, blocking.ELIMINATION_BLOCK)
+        first, last = (min(n, pivot_panel(n, columns, on_gpu)) for columns in (block, rank))
+        panels = workers * max(first * (entry * block + few), last * (entry * block + widened * rank + few))
+        columns = default_block(rank) * n * item
+        return 2 * columns + panels if self.landmarks == "kmeans++" else max(columns, panels)
 
     def factor(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: RankReport | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,18 +11,26 @@ from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.finite import overflow
-from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, times_small, triangular_inverse
+from gpukpca.backend.linalg import (
+    inner_products,
+    leading_ritz_pairs,
+    squares_by_accuracy,
+    times_small,
+    triangular_inverse,
+)
 from gpukpca.backend.namespace import epsilon, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import occupied, single_threaded_blas, worker_count
 from gpukpca.backend.random import random_directions
-from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized, rayleigh_ritz
+from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
 
 # Below this bound on the distance of a Gram matrix from I, Cholesky orthonormalizes to rounding.
 NEARLY = 0.5
+# Residuals up to this many eps of the largest eigenvalue are those of rounding.
+ACCURATE = 8.0
 
 
 @dataclass(frozen=True)
@@ -68,12 +77,19 @@ class LowRank(Solver):
         n, k = F.shape
         count = min(p + 1, n)
         workers = op.workers or worker_count(F, None, n * k**2)
-        theta, V = _small_eigenpairs(F, min(count, k), workers)
-        U = _orthonormal(self._spanning(op, F, theta, V, count, rng, workers))
-        W = op @ U
+        shared = occupied(workers, n * k * count)
+        U, C = self._spanning(op, F, count, rng, workers)
+        R = _orthonormalizing(U)
+        if R is None:
+            U = orthonormal_columns(U)
+            C, R = inner_products(F, U, shared), np.eye(count)
+        C = C @ R
+        # Rayleigh–Ritz: Uᵀ F Fᵀ U = Cᵀ C.
+        squares, S = np.linalg.eigh(C.T @ C)
+        values, S = squares[::-1], S[:, ::-1]
+        U, W = times_small(U, R @ S), times_small(F, C @ S, shared)
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
-        values, U, W = rayleigh_ritz(U, W)
         U, W = orthonormalized(U[:, :p], W[:, :p])
         return make_result(
             op,
@@ -89,31 +105,35 @@ class LowRank(Solver):
         )
 
     def _spanning(
-        self,
-        op: SymmetricOperator,
-        F: Array,
-        theta: np.ndarray,
-        V: np.ndarray,
-        count: int,
-        rng: np.random.Generator,
-        workers: int,
-    ) -> Array:
-        """Return F V with columns of length about 1, and random columns where the rank of F is exceeded."""
-        n = F.shape[0]
-        kept = theta > epsilon(op.like) ** 2 * max(float(theta[0]), 0.0) if len(theta) else np.zeros(0, dtype=bool)
-        U = times_small(F, V[:, kept] / np.sqrt(theta[kept]), occupied(workers, n * F.shape[1] * count))
-        missing = count - int(kept.sum())
-        if missing == 0:
-            return U
-        random = random_directions(rng, (n, missing), op.like)
-        return namespace_of(U).concat([U, op.project(random)], axis=1)
+        self, op: SymmetricOperator, F: Array, count: int, rng: np.random.Generator, workers: int
+    ) -> tuple[Array, np.ndarray]:
+        """Return U = F V with columns of length about 1, and FᵀU; random columns where the rank of F is exceeded.
+
+        V are eigenvectors of Fᵀ F. Where the residuals F (FᵀU - V θ^½) show that its float32 products were not accurate
+        enough, they are formed in the widest type.
+        """
+        n, k = F.shape
+        shared, squares = occupied(workers, n * k * count), squares_by_accuracy(F)
+        for square in squares:
+            theta, V = _small_eigenpairs(square(F, occupied(workers, n * k**2)), min(count, k))
+            largest = max(float(np.max(theta, initial=0.0)), 0.0)
+            kept = theta > epsilon(op.like) ** 2 * largest
+            roots = np.sqrt(theta[kept])
+            U = times_small(F, V[:, kept] / roots, shared)
+            missing = count - int(kept.sum())
+            if missing:
+                U = namespace_of(U).concat([U, op.project(random_directions(rng, (n, missing), op.like))], axis=1)
+            C = inner_products(F, U, shared)
+            wrong = np.linalg.norm(C[:, : len(roots)] - V[:, kept] * roots, axis=0)
+            if square is squares[-1] or np.max(wrong, initial=0.0) <= ACCURATE * epsilon(op.like) * math.sqrt(largest):
+                break
+        return U, C
 
 
-def _small_eigenpairs(F: Array, keep: int, workers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest eigenpairs of Fᵀ F on the host, descending."""
+def _small_eigenpairs(gram: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest eigenpairs of Fᵀ F, descending."""
     if keep == 0:
-        return np.zeros(0), np.zeros((F.shape[1], 0))
-    gram = inner_products(F, F, occupied(workers, F.shape[0] * F.shape[1] ** 2))
+        return np.zeros(0), np.zeros((len(gram), 0))
     if not np.all(np.isfinite(gram)):
         raise InvalidParameterError(
             "overflow: inner products of the features do not fit into the widest type. Scale the features of the data."
@@ -122,9 +142,9 @@ def _small_eigenpairs(F: Array, keep: int, workers: int) -> tuple[np.ndarray, np
         return leading_ritz_pairs(gram, keep)
 
 
-def _orthonormal(U: Array) -> Array:
-    """Return orthonormal columns with the span of U, whose columns are nearly so unless rounding dominates some."""
+def _orthonormalizing(U: Array) -> np.ndarray | None:
+    """Return R with U R orthonormal; None where rounding dominates some columns of U."""
     gram = inner_products(U, U)
-    if len(gram) * np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) < NEARLY:
-        return times_small(U, triangular_inverse(np.linalg.cholesky(gram)).T)
-    return orthonormal_columns(U)
+    if len(gram) * np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) >= NEARLY:
+        return None
+    return triangular_inverse(np.linalg.cholesky(gram)).T

@@ -315,9 +315,7 @@ class PartialCholeskyBuilder:
 
     def _panels(self, b: int = 0) -> list[tuple[int, int]]:
         """Return the panels of rows that stay in cache with the columns of F and `b` new ones."""
-        entries = blocking.PIVOT_PANEL_ENTRIES.on(is_on_gpu(self.op.like))
-        fitting = max(blocking.FEWEST_PIVOT_ROWS, entries // max(len(self.pivots) + b, 64))
-        return row_slices(self.n, min(fitting, max(blocking.FEWEST_PIVOT_ROWS, -(-self.n // 4))))
+        return row_slices(self.n, pivot_panel(self.n, len(self.pivots) + b, is_on_gpu(self.op.like)))
 
     def _check_definite(self, residual: float, whose: str) -> None:
         if residual < -INDEFINITE[dtype_name(self.op.dtype)] * self.size:
@@ -378,6 +376,12 @@ def sequential_pivots(
         accepted.append(j)
         lowest = min(lowest, float(np.min(diagonal)))
     return np.asarray(accepted, dtype=np.int64), np.tril(L[accepted, : len(accepted)]), lowest
+
+
+def pivot_panel(n: int, columns: int, on_gpu: bool) -> int:
+    """Return the rows of a panel of so many columns of F."""
+    fitting = max(blocking.FEWEST_PIVOT_ROWS, blocking.PIVOT_PANEL_ENTRIES.on(on_gpu) // max(columns, 64))
+    return min(fitting, max(blocking.FEWEST_PIVOT_ROWS, -(-n // 4)))
 
 
 def default_block(rank: int) -> int:

@@ -24,7 +24,6 @@ from gpukpca.backend.namespace import dtype_name, is_sparse
 from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, LowRank, Nystrom, PairRequest
 from gpukpca.eigen.block_krylov import WIDENING
-from gpukpca.eigen.partial_cholesky import default_block
 from gpukpca.eigen.solve import most_by_passes
 from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError
@@ -41,7 +40,8 @@ WIDE_STRIPS = 3
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and the fit hold at once.
 LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 6
 # Arrays of k² that Fᵀ F takes, and those that every worker holds in addition: its sum, a product and half of a copy.
-SUM_SQUARES, WORKER_SQUARES = 0.5, 2.5
+# In float32 a worker's product takes half.
+SUM_SQUARES, WORKER_SQUARES, NARROW_SQUARES = 0.5, 2.5, 1.5
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
 
@@ -258,10 +258,12 @@ class LandmarkRoute(Route):
         held += workers * edge * _slice_bytes(task) if panel else 0
         held += n * (rank * item + 8 * LANDMARK_VECTORS)
         # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
-        growing = default_block(rank) * n * item + 2 * small
+        growing = solver.growth_bytes(n, rank, item, workers, task.on_gpu) + 2 * small
         vectors = LowRank().workspace_items(n, p, task.on_gpu) * item + _widened_bytes(task, LowRank(), task.p)
-        shared = int((1 + SUM_SQUARES + workers * WORKER_SQUARES) * small)  # Fᵀ F, in panels that are widened
-        shared += 8 * rank * min(n, _panel_rows(task)) if item < 8 else 0
+        shared = int((1 + SUM_SQUARES + workers * WORKER_SQUARES) * small)  # Fᵀ F
+        if item < 8:  # in float32, or by one sum of panels that are widened
+            one = int((1 + SUM_SQUARES + WORKER_SQUARES) * small) + 8 * rank * min(n, _panel_rows(task))
+            shared = max(one, int((1 + SUM_SQUARES + workers * NARROW_SQUARES) * small))
         needed = held + max(growing, shared, int(SMALL_PROBLEM_SQUARES * small), vectors + small)
         dense, tiled = DenseStorage(n, workers), TiledStorage(n, workers, edge, 0, panel)
         return cls(
