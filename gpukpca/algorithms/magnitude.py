@@ -69,10 +69,10 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     that is no rounding of the largest one.
     """
     values = np.asarray(values, dtype=np.float64)
-    info, largest = np.finfo(dtype_name(dtype)), float(np.max(values, initial=0.0))
+    info, largest = np.finfo(dtype_name(dtype)), float(values.max(initial=0.0))
     found = values / scale / scale
     check_variance(largest, scale, dtype)
-    if np.any((found < info.tiny) & (values > np.finfo(np.float64).eps * largest)):
+    if ((found < info.tiny) & (values > np.finfo(np.float64).eps * largest)).any():
         warn_user(
             f"fitted variances are 0 or lost digits: {_reason(largest, scale, dtype, 'small')} Components, scores and "
             "shares of the variance are right.",

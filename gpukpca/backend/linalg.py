@@ -38,6 +38,12 @@ from gpukpca.cuda import distances as cuda_distances
 from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import syevd
 
+# The SVD of LAPACK and its workspace, by the letter of a type of NumPy.
+GESDD = {
+    "f": (scipy.linalg.lapack.sgesdd, scipy.linalg.lapack.sgesdd_lwork),
+    "d": (scipy.linalg.lapack.dgesdd, scipy.linalg.lapack.dgesdd_lwork),
+}
+
 Metric = Literal["sqeuclidean", "cityblock"]
 
 # Between these, the squares of all entries that count are ordinary numbers of the type.
@@ -452,7 +458,7 @@ def with_entries(C: Array, rows: Any, values: Array) -> Array:
 def entries_of_columns(C: Array, rows: Array) -> Array:
     """Return the entries C[rows[j], j] of all columns, shape (b,), for an index array `rows` where C lives."""
     if writes_in_place(C):  # these libraries take two index arrays, in a third of the time
-        return C[rows, arange(C.shape[1], C)]
+        return C[rows, namespace_of(C).arange(C.shape[1])]
     return namespace_of(C).take_along_axis(C, rows[None, :], axis=0)[0, :]
 
 
@@ -480,10 +486,18 @@ def solve_triangular(L: np.ndarray, B: np.ndarray, transposed: bool = False) -> 
 def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
     """Return U (n, k), the singular values on the host in float64, and Vᵀ (k, d), k = min(n, d).
 
-    NumPy arrays go to LAPACK's gesdd in their own precision. Raise LinAlgError where the library fails.
+    NumPy arrays go to LAPACK's gesdd in their own precision, without the checks of SciPy's `svd`, which take as long as
+    a small problem. Raise LinAlgError where the library fails.
     """
     if is_numpy(A):
-        U, s, Vt = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+        if A.size > np.iinfo(np.int32).max:
+            raise np.linalg.LinAlgError(f"the SVD of LAPACK takes fewer than 2**31 entries, not {A.size}")
+        gesdd, gesdd_lwork = GESDD[A.dtype.char]
+        size, _ = gesdd_lwork(*A.shape, full_matrices=False)
+        # In float32 the size may be rounded down.
+        U, s, Vt, failure = gesdd(A, full_matrices=False, lwork=int(size * (1.0 + 2.0**-20)))
+        if failure:
+            raise np.linalg.LinAlgError("the SVD did not converge")
         return U, s.astype(np.float64), Vt
     U, s, Vt = namespace_of(A).linalg.svd(A, full_matrices=False)
     return U, to_host(s).astype(np.float64), Vt

@@ -117,13 +117,13 @@ class CenteredMatrix(Protocol):
             product, sums, raw = sweep()
             rest = sums / n
             host = to_host(rest).astype(np.float64)
-            if not np.all(np.isfinite(host)):  # or the sums of huge numbers overflow
+            if not np.isfinite(host).all():  # or the sums of huge numbers overflow
                 self.check_entries()
             squares = np.maximum(raw - n * host**2, 0.0)
             if may_scale and self._rescaled_to_unit(squares):
                 continue
             rest = rest * (1.0 / self.unit)
-            cancelled = np.any((raw > MOST_CANCELLED * squares) & (squares > 0))
+            cancelled = ((raw > MOST_CANCELLED * squares) & (squares > 0)).any()
             if not (may_shift and cancelled):
                 break
             self.shift = cast(cast(self.shift, self.wide) + rest, self.dtype)
@@ -132,7 +132,7 @@ class CenteredMatrix(Protocol):
 
     def _rescaled_to_unit(self, squares: np.ndarray) -> bool:
         """Set the power of two that the deviations need; return whether they needed one."""
-        deviation = math.sqrt(float(np.max(squares, initial=0.0)) / self.shape[0])
+        deviation = math.sqrt(float(squares.max()) / self.shape[0])
         if 0.0 < deviation < math.inf and scale_for_squares(deviation, self.dtype) == 1.0:
             return False
         self.unit = power_of_two_scale(half_range(*self.bounds()), self.dtype)
@@ -155,7 +155,7 @@ class CenteredMatrix(Protocol):
     def total(self) -> float:
         """Return the sum of the squares of all entries of Z."""
         self.measure()
-        return float(np.sum(self.squares))
+        return float(self.squares.sum())
 
     @property
     def is_constant(self) -> bool:
@@ -163,7 +163,7 @@ class CenteredMatrix(Protocol):
         rounding = CONSTANT * epsilon(self.like) ** 2
         mean = to_host(self.weighted(self.mean)).astype(np.float64)
         with np.errstate(over="ignore"):
-            return bool(np.all(self.squares <= rounding * self.shape[0] * mean**2))
+            return bool((self.squares <= rounding * self.shape[0] * mean**2).all())
 
     def weighted(self, v: Array) -> Array:
         """Return a wide vector (d,) in the units of Z."""

@@ -34,7 +34,7 @@ def default_tolerance(dtype: object) -> float:
 
 def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
     """Return max(|lambda|, noise scale): rounding errors are u times this."""
-    largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
+    largest = float(np.abs(eigenvalues).max(initial=0.0))
     return max(largest, op.noise_scale)
 
 
@@ -154,11 +154,11 @@ def make_result(
     """
     threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest_seen))
     eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
-    largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
+    largest = float(np.abs(eigenvalues).max(initial=0.0))
     rounding = entry_rounding(op, largest)
     norms = residuals(U, W, eigenvalues) + rounding
     xp = namespace_of(U)
-    if not np.all(np.abs(eigenvalues) <= float(xp.finfo(U.dtype).max)) or not np.all(np.isfinite(norms)):
+    if not (largest <= float(xp.finfo(U.dtype).max) and np.isfinite(norms).all()):
         raise InvalidParameterError(
             f"overflow: the eigenvalues, up to {np.max(np.abs(eigenvalues)):.3g}, or products with the matrix do not "
             f"fit into {dtype_name(U.dtype)}. Divide the matrix by a constant, or pass float64."
@@ -166,7 +166,7 @@ def make_result(
     sign = signs(U)[None, :]
     norms = to_host(from_host(norms, U)).astype(np.float64)  # as published
     used, allowed = tolerance, threshold + 2.0 * rounding  # the residual that rounding lets every pair reach
-    if largest > 0 and np.any(norms > tolerance * largest):
+    if largest > 0 and (norms > tolerance * largest).any():
         used = max(tolerance, allowed / largest)
     if next_eigenvalue is not None and abs(next_eigenvalue) <= threshold:
         next_eigenvalue = 0.0

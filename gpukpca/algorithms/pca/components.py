@@ -237,7 +237,7 @@ def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
 
 def without_noise(Z: CenteredMatrix, found: Components) -> Components:
     """Set rounding noise to 0 and fix the signs; the spectrum is complete where all components are known."""
-    if not np.all(np.isfinite(found.squares)) or not np.all(np.isfinite(found.residual_norms)):
+    if not (np.isfinite(found.squares).all() and np.isfinite(found.residual_norms).all()):
         raise _overflow(Z.dtype)
     floor = _noise_floor(Z, found.squares)
     squares = np.where(found.squares <= floor, 0.0, found.squares)

@@ -216,7 +216,7 @@ def _fit_of(
         mean=cast(Z.mean, Z.dtype),
         scale=None if scale is None else from_host(scale, V),
         residual_norms=from_host(variances.residual_norms, V),
-        converged=eigen is None or bool(np.all(eigen.converged[:p])),
+        converged=eigen is None or bool(eigen.converged[:p].all()),
         n_samples=plan.n_samples,
         device=plan.device,
         plan=plan,

@@ -114,8 +114,8 @@ def variances_of(found: Components, Z: CenteredMatrix, rank: RankRequest) -> Var
     """
     n, most = Z.shape[0], min(Z.shape)
     degrees = max(n - 1, 1)
-    nothing = not np.any(found.squares > 0)
-    total = 0.0 if nothing else max(Z.total, float(np.sum(found.squares))) / degrees
+    nothing = not (found.squares > 0).any()
+    total = 0.0 if nothing else max(Z.total, float(found.squares.sum())) / degrees
     kept = _kept(found, total * degrees, n, rank)
     values = found.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
@@ -146,8 +146,8 @@ def _noise(found: Components, total: float, kept: int, most: int, degrees: int) 
     if kept >= most:
         return 0.0
     if found.spectrum is not None:
-        return float(np.sum(found.spectrum[kept:])) / (len(found.spectrum) - kept) / degrees
-    left = total - float(np.sum(found.squares[:kept])) / degrees
+        return float(found.spectrum[kept:].sum()) / (len(found.spectrum) - kept) / degrees
+    left = total - float(found.squares[:kept].sum()) / degrees
     return left / (most - kept) if left > REMAINDER * total else 0.0
 
 
@@ -155,14 +155,14 @@ def warn_of_components(found: Components, variances: Variances, rank: RankReques
     """Warn of residuals above the tolerance, a share not reached, and a device that failed."""
     if (eigen := found.eigen) is not None:
         warn_of_fallbacks(eigen)
-    if eigen is not None and not np.all(eigen.converged):
+    if eigen is not None and not eigen.converged.all():
         values, norms = (from_host(part, found.vectors) for part in (found.squares, found.residual_norms))
         eigen = replace(eigen, eigenvalues=values, eigenvectors=found.vectors, residual_norms=norms)
         warn_of_convergence(eigen, ADVICE)
-    reached = float(np.sum(variances.ratios))
+    reached = float(variances.ratios.sum())
     if eigen is not None and rank.share is not None and 0 < reached < rank.share - SHARE_NOISE * epsilon(found.vectors):
         warn_of_share(variances.kept, reached, rank.share)
-    nonzero = int(np.sum(variances.singular_values > 0))
+    nonzero = int((variances.singular_values > 0).sum())
     if nonzero < variances.kept and (rank.given or nonzero == 0):
         warn_user(
             f"only {nonzero} of the {variances.kept} components carry variance. The others have variance 0.",
@@ -178,7 +178,7 @@ def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
     """
     V, xp = fit.components, namespace_of(fit.components)
     deviations = np.sqrt(to_host(fit.explained_variance).astype(np.float64))
-    if not np.any(deviations > 0.0):
+    if not (deviations > 0.0).any():
         return
     eps, mean = epsilon(V), xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
     size = float(xp.max(mean))
