@@ -87,6 +87,7 @@ sphinx_gallery_conf = {
     "copyfile_regex": "",
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "show_signature": False,
     "min_reported_time": 5,
 }

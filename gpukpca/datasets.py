@@ -1,4 +1,4 @@
-"""Simulated data: genotypes on a map, clusters on which the first direction of PCA misleads, a spiral."""
+"""A published table, and simulated data: genotypes on a map, clusters that mislead PCA, a spiral."""
 
 from __future__ import annotations
 
@@ -10,6 +10,74 @@ import numpy as np
 WAVES = 256
 # Least mean frequency of the rarer allele of a locus over the map.
 RAREST = 0.1
+# Grams a person eats or drinks in a week.
+COUNTRIES = ("England", "Wales", "Scotland", "Northern Ireland")
+FOODS = {
+    "cheese": (105, 103, 103, 66),
+    "carcass meat": (245, 227, 242, 267),
+    "other meat": (685, 803, 750, 586),
+    "fish": (147, 160, 122, 93),
+    "fats and oils": (193, 235, 184, 209),
+    "sugars": (156, 175, 147, 139),
+    "fresh potatoes": (720, 874, 566, 1033),
+    "fresh vegetables": (253, 265, 171, 143),
+    "other vegetables": (488, 570, 418, 355),
+    "processed potatoes": (198, 203, 220, 187),
+    "processed vegetables": (360, 365, 337, 334),
+    "fresh fruit": (1102, 1137, 957, 674),
+    "cereals": (1472, 1582, 1462, 1494),
+    "beverages": (57, 73, 53, 47),
+    "soft drinks": (1374, 1256, 1572, 1506),
+    "alcoholic drinks": (375, 475, 458, 135),
+    "confectionery": (54, 64, 62, 41),
+}
+
+
+@dataclass(frozen=True)
+class Foods:
+    """Food consumption of countries.
+
+    Attributes
+    ----------
+    X : array, shape (n_countries, n_foods)
+        Grams a person eats or drinks in a week.
+    countries : tuple of str
+        Names of the rows.
+    foods : tuple of str
+        Names of the columns.
+    """
+
+    X: np.ndarray
+    countries: tuple[str, ...]
+    foods: tuple[str, ...]
+
+
+def uk_foods() -> Foods:
+    """Return the weekly consumption of 17 foods in the four countries of the United Kingdom in 1997.
+
+    The table is a common first example of PCA: 4 samples, 17 features. Northern Ireland lies apart from the others on
+    the first component.
+
+    Returns
+    -------
+    Foods
+
+    Notes
+    -----
+    Survey of the Department for Environment, Food and Rural Affairs (DEFRA), table as printed by Richardson,
+    "Principal Component Analysis" (2009). The table lists foods as rows; here they are columns.
+
+    Examples
+    --------
+    >>> from gpukpca import PCA
+    >>> from gpukpca.datasets import uk_foods
+    >>> table = uk_foods()
+    >>> table.X.shape
+    (4, 17)
+    >>> PCA(3).fit(table.X).explained_variance_ratio_.round(5)
+    array([0.67444, 0.29052, 0.03503])
+    """
+    return Foods(np.array(list(FOODS.values()), dtype=np.float64).T.copy(), COUNTRIES, tuple(FOODS))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
-"""Simulated data: what they promise, and that PCA finds or misses it."""
+"""Bundled data: what they promise, and that PCA finds or misses it."""
 
 from __future__ import annotations
+
+import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.spatial import procrustes
 
 from gpukpca import PCA, KernelPCA
-from gpukpca.datasets import isolation_by_distance, misleading_clusters, noisy_spiral
+from gpukpca.datasets import isolation_by_distance, misleading_clusters, noisy_spiral, uk_foods
 
 
 def separation(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -124,3 +127,12 @@ def test_a_spiral_is_one_piece_that_no_line_fits():
     for arguments, fragment in (({"turns": 0.0}, "turns=0.0"), ({"noise": -1.0}, "noise=-1.0")):
         with pytest.raises(ValueError, match=fragment):
             noisy_spiral(10, **arguments)
+
+
+def test_the_foods_are_those_of_the_published_table(real_data: Path):
+    with (real_data / "foods" / "UK_foods.csv").open(encoding="utf-8", newline="") as file:
+        _, *rows = csv.reader(file)
+    table = uk_foods()
+    np.testing.assert_array_equal(table.X.T, np.array([row[1:] for row in rows], dtype=np.float64))
+    published = [row[0].strip().lower().replace("_", " ").replace("veg", "vegetables") for row in rows]
+    assert published == list(table.foods)

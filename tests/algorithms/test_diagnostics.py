@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -12,6 +10,7 @@ from sklearn.decomposition import PCA, IncrementalPCA
 from sklearn.exceptions import NotFittedError
 
 import gpukpca
+from gpukpca.datasets import uk_foods
 from gpukpca.decomposition import (
     contributions,
     eckart_young,
@@ -306,9 +305,8 @@ def test_iris_is_nearly_a_plane():
     assert contributions(model)[:2].sum() == pytest.approx(0.97769, abs=5e-6)
 
 
-def test_the_plane_of_foods_leaves_little_of_northern_ireland(real_data):
-    with (real_data / "foods" / "UK_foods.csv").open(encoding="utf-8") as file:
-        X = np.array([row[1:] for row in list(csv.reader(file))[1:]], dtype=np.float64).T
+def test_the_plane_of_foods_leaves_little_of_northern_ireland():
+    X = uk_foods().X
     model = PCA().fit(X)
     np.testing.assert_allclose(contributions(model), [0.67444, 0.29052, 0.03503, 0.0], atol=5e-6)
     assert plane_cosines(model, X, 0, 1)[3] > 0.99  # the odd one out among four countries

@@ -324,10 +324,10 @@ def test_more_than_the_free_memory_is_refused_with_both_numbers(monkeypatch: pyt
             read_input(name)
 
 
-def test_bundled_sets_have_labels_and_a_file_of_the_name_is_preferred():
+def test_bundled_sets_have_labels_or_names_and_a_file_of_the_name_is_preferred():
     for name in BUNDLED:
         read = read_input(name)
-        assert len(read.labels) == len(read.X)
+        assert len(read.sample_names if read.labels is None else read.labels) == len(read.X)
     assert read_input("genotypes").X.shape[1] == 2000
     Path("iris").mkdir()
     assert read_input("iris").X.shape == (150, 4)

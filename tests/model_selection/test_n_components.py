@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 
 import numpy as np
@@ -13,6 +12,7 @@ from sklearn.decomposition._pca import _assess_dimension
 
 import gpukpca
 from gpukpca import KernelPCA
+from gpukpca.datasets import uk_foods
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection import RULES, SOURCES, RankSelection, RuleResult, compare_rules, n_components_for
 from tests.conftest import Namespace
@@ -329,10 +329,8 @@ def test_bad_data_are_refused(rng):
 # -- known answers -----------------------------------------------------------------------------------------------------
 
 
-def test_foods_have_the_shares_that_everybody_prints(real_data):
-    with (real_data / "foods" / "UK_foods.csv").open(encoding="utf-8") as file:  # four countries by seventeen foods
-        X = np.array([row[1:] for row in list(csv.reader(file))[1:]], dtype=np.float64).T
-    report = n_components_for(X, "variance", 0.9, return_report=True)
+def test_foods_have_the_shares_that_everybody_prints():
+    report = n_components_for(uk_foods().X, "variance", 0.9, return_report=True)
     np.testing.assert_allclose(np.diff(report.values, prepend=0), [0.67444, 0.29052, 0.03503], atol=5e-6)
     assert report.n_components == 2
 

@@ -83,6 +83,20 @@ def test_local_axes_have_a_fifth_of_the_error(script: dict[str, Any]) -> None:
         assert np.mean(np.sum((model.denoise(X) - X) ** 2, axis=1)) < error / 5
 
 
+@pytest.mark.parametrize("script", ["foods"], indirect=True)
+def test_northern_ireland_lies_apart(script: dict[str, Any]) -> None:
+    table, model = script["table"], script["model"]
+    np.testing.assert_allclose(model.explained_variance_ratio_, [0.67444, 0.29052, 0.03503], atol=5e-6)
+    first = dict(zip(table.countries, script["scores"][:, 0], strict=True))
+    apart = first.pop("Northern Ireland")
+    others = list(first.values())
+    assert min(abs(apart - other) for other in others) > 2 * (max(others) - min(others))
+    weight = dict(zip(table.foods, np.sign(apart) * script["component"], strict=True))
+    assert max(weight, key=weight.get) == "fresh potatoes"
+    assert sorted(weight, key=weight.get)[:2] == ["fresh fruit", "alcoholic drinks"]
+    assert {text.get_text() for text in script["figures"][0].axes[0].texts} >= set(table.countries)
+
+
 @pytest.mark.parametrize("script", ["digits"], indirect=True)
 def test_images_of_digits(script: dict[str, Any]) -> None:
     titles = [ax.get_title() for ax in script["figure"].axes]
@@ -100,5 +114,5 @@ def test_kernel_pca_removes_more_noise_than_linear_methods(script: dict[str, Any
 
 
 def test_every_script_has_a_test() -> None:
-    tested = {"clusters", "contours", "denoising", "digits", "genotypes", "local_axes"}
+    tested = {"clusters", "contours", "denoising", "digits", "foods", "genotypes", "local_axes"}
     assert {path.stem.removeprefix("plot_") for path in GALLERY.glob("plot_*.py")} == tested

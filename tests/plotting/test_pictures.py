@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 
@@ -13,40 +12,11 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, KernelPCA
-from gpukpca.plotting import ImageRowsDisplay, plot_fit, plot_images
+from gpukpca.plotting import ImageRowsDisplay, plot_images
 from gpukpca.plotting.display import new_figure
 from tests.plotting.keep import keep
 
 pytest.importorskip("matplotlib")
-
-
-@pytest.fixture
-def foods(real_data: Path) -> tuple[np.ndarray, list[str], list[str]]:
-    """Countries x foods, and the names of both."""
-    with (real_data / "foods" / "UK_foods.csv").open(newline="") as file:
-        header, *rows = csv.reader(file)
-    return np.array([row[1:] for row in rows], dtype=np.float64).T, header[1:], [row[0].strip() for row in rows]
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize("p", [1, 2])
-def test_northern_ireland_lies_apart(foods: tuple[np.ndarray, list[str], list[str]], p: int):
-    X, countries, names = foods
-    assert X[countries.index("N.Ireland"), names.index("Soft_drinks")] == 1506
-    model = PCA(p)
-    scores = model.fit_transform(X)
-    np.testing.assert_allclose(model.explained_variance_ratio_, [0.67444, 0.29052][:p], atol=5e-6)
-    figure = plot_fit(model, scores, names=countries, title="17 foods in 4 countries, PCA")
-    if p == 1:
-        figure.draw_without_rendering()
-        written = [tick.get_text() for tick in figure.axes[1].get_yticklabels()]
-    else:
-        written = [text.get_text() for text in figure.axes[1].texts if text.get_text()]
-    assert set(written) == set(countries)
-    first = dict(zip(countries, scores[:, 0], strict=True))
-    others = [first[name] for name in countries if name != "N.Ireland"]
-    assert min(abs(first["N.Ireland"] - other) for other in others) > 2 * (max(others) - min(others))
-    keep(figure, f"foods_{p}")
 
 
 @pytest.mark.real_data

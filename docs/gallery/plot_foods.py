@@ -1,0 +1,39 @@
+"""
+Seventeen foods in four countries
+=================================
+
+What a person eats and drinks in a week in the four countries of the United Kingdom: 4 samples and 17 features, a common
+first example of PCA. All features are in grams, so they are not standardized.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from gpukpca import PCA
+from gpukpca.datasets import uk_foods
+from gpukpca.plotting import ScoresDisplay
+
+table = uk_foods()
+model = PCA(3)
+scores = model.fit_transform(table.X)
+print(model.explained_variance_ratio_.round(5))
+
+# %%
+# Four points span three dimensions, so three components hold the full variance. The first plane holds 96 % of it. On the
+# first component, Northern Ireland lies apart from the others. The bars show why: each is the weight of a food in the
+# first component, ordered by weight.
+
+component = model.components_[0]
+order = np.argsort(component)
+
+_, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.2), width_ratios=(3, 2), layout="constrained")
+ScoresDisplay(scores, ratios=model.explained_variance_ratio_, names=table.countries).plot(left)
+right.barh([table.foods[i] for i in order], component[order], color="#0072b2")
+right.set_xlabel("weight in component 1")
+right.tick_params(labelsize=8)
+right.spines[["top", "right"]].set_visible(False)
+
+# %%
+# A score is the product of the centered row with the component, so the sign of both is a convention. The country and the
+# foods that lie on the same side of zero belong together: Northern Ireland eats more fresh potatoes, and less fresh fruit
+# and fewer alcoholic drinks.
