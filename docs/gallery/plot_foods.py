@@ -19,9 +19,9 @@ scores = model.fit_transform(table.X)
 print(model.explained_variance_ratio_.round(5))
 
 # %%
-# Four points span three dimensions, so three components hold the full variance. The first plane holds 96 % of it. On the
-# first component, Northern Ireland lies apart from the others. The bars show why: each is the weight of a food in the
-# first component, ordered by weight.
+# Four points span three dimensions, so three components hold the full variance. The first plane holds 96 % of it. On
+# the first component, Northern Ireland lies apart from the others. The bars show why: each is the weight of a food in
+# the first component, ordered by weight.
 
 component = model.components_[0]
 order = np.argsort(component)
@@ -34,6 +34,6 @@ right.tick_params(labelsize=8)
 right.spines[["top", "right"]].set_visible(False)
 
 # %%
-# A score is the product of the centered row with the component, so the sign of both is a convention. The country and the
-# foods that lie on the same side of zero belong together: Northern Ireland eats more fresh potatoes, and less fresh fruit
-# and fewer alcoholic drinks.
+# A score is the product of the centered row with the component, so the sign of both is a convention. The country and
+# the foods that lie on the same side of zero belong together: Northern Ireland eats more fresh potatoes, and less fresh
+# fruit and fewer alcoholic drinks.
