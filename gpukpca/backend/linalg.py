@@ -85,11 +85,14 @@ def differences_dtype(a: Array, b: Array) -> Any:
     return namespace_of(a, b).result_type(a, b) if is_cupy(a) else accumulation_dtype(a)
 
 
-def column_sums(V: Array) -> Array:
+def column_sums(V: Array, workers: int = 1) -> Array:
     """Return the sums of the columns of V, shape (b,), accumulated in the widest floating type."""
     if isinstance(V, PartitionedRows):
         return sum(V.over_panels(column_sums))
     xp, wide = namespace_of(V), accumulation_dtype(V)
+    if workers > 1:
+        panels = row_slices(V.shape[0], cached_rows(V.shape[1]))
+        return sum_over(lambda a, b, _: xp.sum(V[a:b, :], axis=0, dtype=wide), panels, workers, V)
     with overflow_allowed():
         return down_columns(V, partial(xp.sum, dtype=wide))
 

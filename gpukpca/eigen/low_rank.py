@@ -14,15 +14,16 @@ from gpukpca.backend.finite import overflow
 from gpukpca.backend.linalg import (
     inner_products,
     leading_ritz_pairs,
+    newton_factor,
     squares_by_accuracy,
     times_small,
     triangular_inverse,
 )
-from gpukpca.backend.namespace import epsilon, namespace_of
+from gpukpca.backend.namespace import epsilon, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import occupied, single_threaded_blas, worker_count
 from gpukpca.backend.random import random_directions
-from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized
+from gpukpca.eigen.residuals import default_tolerance, make_result, signs
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
@@ -66,11 +67,15 @@ class LowRank(Solver):
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
+        return self.pairs(op, p, rng)[0]
+
+    def pairs(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> tuple[EigenResult, np.ndarray]:
+        """Return the result, and FᵀU of its vectors U on the host, shape (k, p): ``op @ U`` is F times it."""
         few = op.shape[0] <= blocking.LOW_RANK_ONE_THREAD_UP_TO and not is_on_gpu(op.like)
         with single_threaded_blas(few):
-            return self._solve(op, p, rng)
+            return self._pairs(op, p, rng)
 
-    def _solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
+    def _pairs(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> tuple[EigenResult, np.ndarray]:
         F = op.factor()
         if F is None:
             raise InvalidParameterError("LowRank needs an operator that is known by a factor, such as LowRankGram(F).")
@@ -86,12 +91,15 @@ class LowRank(Solver):
         C = C @ R
         # Rayleigh–Ritz: Uᵀ F Fᵀ U = Cᵀ C.
         squares, S = np.linalg.eigh(C.T @ C)
-        values, S = squares[::-1], S[:, ::-1]
-        U, W = times_small(U, R @ S), times_small(F, C @ S, shared)
+        values, S = squares[::-1], S[:, ::-1][:, :p]
+        U = times_small(U, R @ S)
+        N = newton_factor(inner_products(U, U))  # the products of the last step in the type of U are rounded
+        U, C = times_small(U, N), C @ S @ N
+        W = times_small(F, C, shared)
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
-        U, W = orthonormalized(U[:, :p], W[:, :p])
-        return make_result(
+        sign = signs(U)
+        result = make_result(
             op,
             values[:p],
             U,
@@ -102,7 +110,9 @@ class LowRank(Solver):
             n_products=count,
             solver=f"low rank ({k} columns)",
             smallest_seen=0.0,
+            sign=sign,
         )
+        return result, C * to_host(sign).astype(np.float64)
 
     def _spanning(
         self, op: SymmetricOperator, F: Array, count: int, rng: np.random.Generator, workers: int

@@ -146,9 +146,10 @@ def make_result(
     tolerance: float,
     next_eigenvalue: float | None,
     smallest_seen: float,
+    sign: Array | None = None,
     **run: Any,
 ) -> EigenResult:
-    """Return the result of eigenvalues (host, descending), vectors U and W = op @ U.
+    """Return the result of eigenvalues (host, descending), vectors U and W = op @ U; `sign` is ``signs(U)`` if known.
 
     `run` are other fields of the result as they are: `n_passes`, `n_products`, `solver`, and optional ones.
     """
@@ -163,7 +164,7 @@ def make_result(
             f"overflow: the eigenvalues, up to {np.max(np.abs(eigenvalues)):.3g}, or products with the matrix do not "
             f"fit into {dtype_name(U.dtype)}. Divide the matrix by a constant, or pass float64."
         )
-    sign = signs(U)[None, :]
+    sign = (signs(U) if sign is None else sign)[None, :]
     norms = to_host(from_host(norms, U)).astype(np.float64)  # as published
     used, allowed = tolerance, threshold + 2.0 * rounding  # the residual that rounding lets every pair reach
     if largest > 0 and (norms > tolerance * largest).any():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca.backend.linalg import inner_products, times_small
-from gpukpca.eigen import Nystrom, pivoted_cholesky, top_eigh
+from gpukpca.backend.linalg import column_sums, inner_products, squares_by_accuracy, times_small
+from gpukpca.eigen import LowRank, Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, kernel_columns
 from gpukpca.gram.product import compute_tile, panel_rows
@@ -62,7 +62,40 @@ def test_workers_share_the_panels_of_a_product(dtype):
     assert np.array_equal(squares, squares.T)
     assert worst(squares, wide.T @ wide) <= 1e-9
     assert worst(inner_products(F, F[:, :2], 3), wide.T @ wide[:, :2]) <= 1e-9
+    assert worst(column_sums(F, 3), wide.sum(axis=0)) <= 1e-9
     assert worst(times_small(F, S, 3), wide @ S) <= 100 * tolerances.eps(dtype)
+
+
+@pytest.mark.parametrize("n", [1, 511, 512, 1025])
+def test_every_square_of_a_block_is_within_its_accuracy(dtype, n):
+    """The first is as exact as its type; the last is exact in the widest one."""
+    F = rows(n, 7, dtype) + 1
+    exact = F.astype(np.float64).T @ F.astype(np.float64)
+    found = [square(F, 2) for square in squares_by_accuracy(F)]
+    assert len(found) == (1 if dtype == "float64" else 2)
+    assert worst(found[0], exact) <= tolerances.product(dtype, 512) * np.max(exact)
+    assert worst(found[-1], exact) <= tolerances.product("float64", n) * np.max(exact)
+
+
+def test_a_square_that_float32_rounds_is_formed_again():
+    """One row holds most of the sum, so that its products hide those of the others."""
+    F = rows(600, 4, "float32")
+    F[0, 0] = 3e3
+    exact = np.linalg.eigvalsh(F.astype(np.float64).T @ F.astype(np.float64))[::-1]
+    result = LowRank().solve(LowRankGram(F), 3, np.random.default_rng(0))
+    assert result.eigenvalues[2] == pytest.approx(exact[2], rel=1e-3)
+    U, W = (np.asarray(block, dtype=np.float64) for block in (result.eigenvectors, result.products))
+    residuals = np.linalg.norm(F.astype(np.float64) @ (F.T.astype(np.float64) @ U) - U * result.eigenvalues, axis=0)
+    assert np.all(residuals <= tolerances.residual("float32") * exact[0])
+    assert worst(W, F.astype(np.float64) @ (F.T.astype(np.float64) @ U)) <= tolerances.residual("float32") * exact[0]
+
+
+def test_the_products_with_the_factor_belong_to_the_pairs(xp, dtype):
+    F = rows(90, 6, dtype)
+    result, C = LowRank().pairs(LowRankGram(xp.array(F)), 4, np.random.default_rng(0))
+    U = xp.host(result.eigenvectors).astype(np.float64)
+    assert worst(C, F.astype(np.float64).T @ U) <= tolerances.product(dtype, 90)
+    assert worst(xp.host(result.products), F.astype(np.float64) @ C) <= tolerances.product(dtype, 90) * 10
 
 
 # -- seen from an anchor -----------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum, check_underflow, inverse_roots, warn_of_rank
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, rank_report
-from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
+from gpukpca.backend import blocking
+from gpukpca.backend.linalg import column_sums, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.partitioned_rows import gathered
@@ -45,17 +46,18 @@ def nystrom_fit(
     started = time.perf_counter()
     shifted = BasePointGram(op, _central_row(op, rng)) if rows is not None and rows.shifted else None
     factor = solver.factor(shifted or op, p or 1, rng, rank_report(listener))
-    F, means = factor.F, column_sums(factor.F) / n
+    F = factor.F
+    workers = worker_count(F, task.resources.n_jobs, n * factor.rank * blocking.ENTRY_PASS)
+    means = column_sums(F, workers) / n
     mean = to_host(means).astype(np.float64)
     F = subtract_row(F, cast(means, F.dtype))  # in place where the library can: F is as large as memory allows
     cancelled = factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
     gram = LowRankGram(F, cancelled, n_jobs=task.resources.n_jobs)
-    eigen = LowRank().solve(gram, p or max(1, factor.rank), rng)
+    eigen, axes = LowRank().pairs(gram, p or max(1, factor.rank), rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(factor, mean, values)
     scale = inverse_roots(values)
-    workers = worker_count(F, task.resources.n_jobs, n * factor.rank * len(values))
-    host = _host_map(factor, mean, inner_products(F, eigen.eigenvectors, workers) * scale[None, :])
+    host = _host_map(factor, mean, axes * scale[None, :])
     if shifted is not None:
         host = _without_base_point(host, shifted)
     eigen = _certified(eigen, factor, solver.tol)
