@@ -55,6 +55,17 @@ def test_python_snippets_run_in_order(page: Path, fewer_digits: None) -> None:
         assert np.mean((namespace["restored"] - namespace["X"][500:510]) ** 2) < 0.25 * namespace["X"].var()
 
 
+def test_every_line_of_the_lecture_topics_has_a_check() -> None:
+    page = ROOT / "docs" / "reference" / "lecture_topics.md"
+    _, *sections, without_call = re.split(r"^## .*\n", page.read_text(encoding="utf-8"), flags=re.M)
+    assert len(sections) >= 10 and "```python" not in without_call
+    for section in sections:
+        topics = re.findall(r"^\| ([^|]+?) \|", section, flags=re.M)[1:]
+        _, *parts = re.split(r"^# (.*)\n", section, flags=re.M)
+        assert parts[::2] == topics
+        assert all(re.search(r"^assert ", check, flags=re.M) for check in parts[1::2]), parts[::2]
+
+
 def test_command_lines_run(fewer_digits: None) -> None:
     from gpukpca.cli.app import gpukpca
 
