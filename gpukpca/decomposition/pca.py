@@ -28,7 +28,7 @@ from gpukpca.backend.namespace import (
     move,
     overflow_allowed,
 )
-from gpukpca.backend.random import Seed, randomness
+from gpukpca.backend.random import Randomness, Seed
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import (
@@ -270,10 +270,10 @@ class PCA(
         """Fit once; return the scores in the library of the data."""
         data, place = self._taken(X)
         with session.on(place, data) as resources:
-            random, listener = randomness(self.random_state), listener_of(self)
+            random, listener = Randomness(self.random_state), listener_of(self)
 
             def opened(plan: PCAPlan) -> AbstractContextManager[Checkpointer | None]:
-                fingerprint = partial(pca_fingerprint, self, data, plan, random())
+                fingerprint = partial(pca_fingerprint, self, data, plan, random.generator)
                 return open_checkpoint(plan.solver, self.checkpoint, fingerprint, listener)
 
             fit = fit_rows(

@@ -12,7 +12,7 @@ from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
 from gpukpca.backend.lapack import are_divided
-from gpukpca.backend.linalg import all_eigenpairs, column_sums, inner_products, largest_eigenpairs
+from gpukpca.backend.linalg import all_eigenpairs, column_sums, inner_products, largest_eigenpairs, largest_modulus
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.request import PairRequest
@@ -209,8 +209,7 @@ def scaled_to_unit(A: Array) -> tuple[Array, int]:
 
     LAPACK rescales, cuSOLVER fails on huge entries. A power of two costs no digit.
     """
-    xp = namespace_of(A)
-    largest = max(abs(float(xp.max(A))), abs(float(xp.min(A))))
+    largest = largest_modulus(A)
     exponent = int(np.frexp(largest)[1]) if np.isfinite(largest) and largest > 0 else 0
     if -8 <= exponent <= 16:  # ordinary numbers: spare the pass
         return A, 0

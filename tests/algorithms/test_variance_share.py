@@ -13,7 +13,7 @@ from gpukpca.algorithms.pca.components import SolverTools
 from gpukpca.algorithms.pca.routes import CovarianceRoute, DualRoute, PCATask, RandomizedRoute
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.random import randomness
+from gpukpca.backend.random import Randomness
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError
 from tests.conftest import Namespace
@@ -70,7 +70,7 @@ def test_many_components_of_a_share_are_left_to_a_stored_matrix(n: int) -> None:
     X = np.random.default_rng(0).standard_normal((n, 150))
     task = PCATask(X, Resources.for_data(X), RankRequest.of(0.9, "auto", *X.shape), PCASettings())
     matrix = CovarianceRoute if n >= 150 else DualRoute
-    Z, tools = DenseCenteredMatrix(X, n >= 150), SolverTools(randomness(0))
+    Z, tools = DenseCenteredMatrix(X, n >= 150), SolverTools(Randomness(0))
     beyond = matrix(task, "many")
     found, route = RandomizedRoute(task, "few", beyond=beyond).solution(Z, task.rank, tools)
     plan = route.plan()

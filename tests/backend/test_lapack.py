@@ -11,7 +11,7 @@ import pytest
 import scipy.linalg
 
 from gpukpca.backend.lapack import cholesky_solution, leading_eigenpairs
-from gpukpca.backend.linalg import largest_eigenpairs
+from gpukpca.backend.linalg import column_norms, largest_eigenpairs, thin_svd
 from gpukpca.backend.parallel import single_threaded_blas
 from tests import tolerances
 
@@ -107,6 +107,33 @@ def test_any_layout_will_do_and_arrays_that_may_not_be_written_to_are_not():
 def test_an_indefinite_matrix_is_refused():
     with pytest.raises(np.linalg.LinAlgError, match="leading minor of order 2 is not positive definite"):
         cholesky_solution(np.diag([1.0, -1.0, 1.0]), np.ones((3, 1)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (3, 7), (40, 40), (90, 5)])
+def test_singular_vectors_are_those_of_scipy_and_the_matrix_stays(shape: tuple[int, int], dtype: str):
+    A = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    for given in (A.copy(order="C"), A.copy(order="F")):
+        U, s, Vt = thin_svd(given)
+        theirs = scipy.linalg.svdvals(A)
+        np.testing.assert_array_equal(given, A)
+        np.testing.assert_allclose(s, theirs, rtol=0, atol=50 * tolerances.eps(dtype) * theirs[0])
+        np.testing.assert_allclose((U * s) @ Vt, A, rtol=0, atol=200 * tolerances.eps(dtype) * theirs[0])
+        np.testing.assert_allclose(U.T @ U, np.eye(min(shape)), rtol=0, atol=200 * tolerances.eps(dtype))
+
+
+def test_a_matrix_beyond_the_integers_of_lapack_is_an_error():
+    with pytest.raises(np.linalg.LinAlgError, match="2147483648"):
+        thin_svd(np.broadcast_to(np.zeros(1), (2**16, 2**15)))
+
+
+def test_norms_of_columns_neither_overflow_nor_vanish(xp):
+    V = np.random.default_rng(0).standard_normal((20, 3))
+    for size in (1.0, 0.0, 1e-300, 1e-160, 1e-120, 1e160, 1e300):
+        norms = column_norms(xp.array(V * [1.0, size, 1.0]))
+        np.testing.assert_allclose(norms, np.linalg.norm(V, axis=0) * [1.0, size, 1.0], rtol=1e-14)
+    narrow = (V * [1e-30, 1.0, 1e30]).astype(np.float32)
+    np.testing.assert_allclose(column_norms(xp.array(narrow)), np.linalg.norm(narrow.astype(float), axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import worker_count
-from gpukpca.backend.random import generator
+from gpukpca.backend.random import Randomness, generator
 from gpukpca.backend.rows import dense_rows, feature_means
 from gpukpca.exceptions import (
     ConvergenceWarning,
@@ -261,7 +261,7 @@ def fit_spectrum(
         X = X if scale == 1.0 else X * scale
     # With n_components=None a low rank gives no warning.
     rank = RankRequest.of(None if n_components is None else p, "auto", n, d)
-    pca = fit_rows(X, rank, PCASettings(warns_of_rounding=False), resources, lambda: rng, progress=progress)
+    pca = fit_rows(X, rank, PCASettings(warns_of_rounding=False), resources, Randomness(rng), progress=progress)
     degrees = max(n - 1, 1) / n
     values = (to_host(pca.singular_values).astype(np.float64) / np.sqrt(n)) ** 2
     spectrum, total = values[:p], max(pca.total_variance * degrees, float(np.sum(values)))

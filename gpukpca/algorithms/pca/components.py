@@ -136,7 +136,7 @@ def _top_pairs(
     """Return the leading eigenpairs; `most` of them, or all, where the last are within the rounding of the matrix."""
     n, request, is_dense = op.shape[0], rank.pairs, solver.forms_matrix
     up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
-    rng = tools.random() if solver.draws(is_on_gpu(op.like)) else None
+    rng = tools.random.generator if solver.draws(is_on_gpu(op.like)) else None
     with single_threaded_blas(is_dense and n <= up_to):
         eigen = top_eigh(op, request, solver, rng=rng, report=tools.report, checkpointer=tools.checkpointer)
     most = n if most is None else most
@@ -189,7 +189,7 @@ def _orthonormal(V: Array, clear: int, lost: np.ndarray, random: Randomness) -> 
     if clear == count:
         return first
     if np.any(lost):
-        directions = random_directions(random(), tuple(others.shape), V) * V.shape[0] ** -0.5
+        directions = random_directions(random.generator, tuple(others.shape), V) * V.shape[0] ** -0.5
         keep = from_host(np.where(lost, 0.0, 1.0), V)[None, :]
         others = others * keep + directions * (1.0 - keep)
     # Householder's vectors are orthogonal to the first ones even where the others are rounding.

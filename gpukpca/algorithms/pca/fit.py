@@ -22,7 +22,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, epsilon, from_host, is_sparse, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.random import Randomness, randomness
+from gpukpca.backend.random import Randomness
 from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
@@ -122,7 +122,7 @@ def fit_pca(
             COUNT_OR_SHARE.check_argument("n_components", n_components)
             rank = RankRequest.of(n_components, settings.svd_solver, *X.shape)
             return fit_rows(
-                X, rank, settings, resources, randomness(rng, "rng"), progress=progress, with_scores=with_scores
+                X, rank, settings, resources, Randomness(rng, "rng"), progress=progress, with_scores=with_scores
             )
 
 

@@ -37,6 +37,8 @@ FEW_OF_SPARSE = 1000
 PASSES_WORTH = 20
 # The tightest tolerance that block Krylov can reach, in eps: the tolerance for a stored matrix.
 TIGHT = 100.0
+# The solvers of a stored matrix.
+DENSE, KRYLOV = Dense(), BlockKrylov(tol=TIGHT * 2.3e-16, or_dense=True)
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
 SVD_SQUARES, SVD_WORK = 8, 3.0
 
@@ -198,11 +200,9 @@ class MatrixRoute(Route):
 
     @cached_property
     def solver(self) -> PCASolver:
-        task, size, krylov = self.task, self.size, BlockKrylov(tol=TIGHT * 2.3e-16, or_dense=True)
-        is_many = not krylov.iterates(size, task.first) or task.rank.minka
-        if is_many or krylov.patience(size, task.first, task.on_gpu) < PASSES_WORTH:
-            return Dense()
-        return krylov
+        task, size = self.task, self.size
+        pays = KRYLOV.iterates(size, task.first) and KRYLOV.patience(size, task.first, task.on_gpu) >= PASSES_WORTH
+        return KRYLOV if pays and not task.rank.minka else DENSE
 
     def matrix_bytes(self, p: int, workers: int) -> int:
         task, solver, size = self.task, self.solver, self.size
@@ -211,7 +211,7 @@ class MatrixRoute(Route):
         matrix = square * 8 * (1 + private) + square * task.item * (max(2, private) if private else 0)
         solution = 0
         if not isinstance(solver, BlockKrylov) or solver.or_dense:
-            solution = 3 * square + Dense().workspace_items(size, p, task.on_gpu)
+            solution = 3 * square + DENSE.workspace_items(size, p, task.on_gpu)
         if isinstance(solver, BlockKrylov):
             copies, pairs = (WIDENING, solver.most_pairs(size)) if task.rank.decides else (1, p)
             basis = copies * solver.workspace_items(size, min(p, pairs), task.on_gpu)
@@ -295,7 +295,7 @@ class RandomizedRoute(Route):
         sums = workers * few * (p + 10) * 8
         if self.solver.iterates(few, p):
             return self.solver.workspace_items(few, p, task.on_gpu) * task.item + sums
-        return (2 * few * few + Dense().workspace_items(few, p, task.on_gpu)) * 8 + sums
+        return (2 * few * few + DENSE.workspace_items(few, p, task.on_gpu)) * 8 + sums
 
     def fit_work(self) -> Work:
         task, few, p, solver = self.task, self.task.few, self.task.first, self.solver
