@@ -147,6 +147,52 @@ def test_small_pivots_in_float32() -> None:
     assert peak <= model.plan_.predicted_bytes <= 1.3 * peak
 
 
+# Data of so many rows and columns, with standard deviations that fall by this factor from column to column.
+PCA_FITS: dict[str, tuple[tuple[int, int], float, dict[str, Any]]] = {
+    "few rows": ((150, 4), 0.8, {"n_components": 2}),
+    "tall": ((20_000, 50), 0.95, {"n_components": 3}),
+    "tall, standardized": ((20_000, 50), 0.95, {"n_components": 3, "scale": True}),
+    "tall, tiny variances": ((20_000, 50), 0.75, {"n_components": 40, "svd_solver": "covariance_eigh"}),
+    "tall, all": ((6000, 50), 0.95, {}),
+    "tall, iterated": ((6000, 200), 0.9, {"n_components": 3, "svd_solver": "randomized"}),
+    "square": ((700, 500), 0.99, {"n_components": 3}),
+    "wide": ((100, 5000), 0.999, {"n_components": 3}),
+    "wide, tiny variances": ((60, 5000), 0.99, {"n_components": 50, "svd_solver": "dual"}),
+    "wide, iterated": ((200, 5000), 0.99, {"n_components": 3, "svd_solver": "randomized"}),
+    "rotation": ((800, 100), 0.99, {"n_components": 3, "svd_solver": "full"}),
+    "a share that widens": ((500, 400), 0.97, {"n_components": 0.9, "svd_solver": "auto"}),
+}
+
+
+@pytest.mark.parametrize("with_scores", [False, True], ids=["fit", "fit_transform"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("case", PCA_FITS)
+def test_pca_allocates_no_more_than_predicted_and_not_much_less(case: str, dtype: str, with_scores: bool) -> None:
+    shape, factor, parameters = PCA_FITS[case]
+    X = (rows(*shape) * factor ** np.arange(shape[1])).astype(dtype)
+    for n_jobs in (1, 2):
+        model = PCA(**parameters, n_jobs=n_jobs, random_state=0)
+        fit = model.fit_transform if with_scores else model.fit
+        fit(X)
+        with traced() as peak:
+            fit(X)
+            allocated = peak()
+        predicted = model.plan_.predicted_bytes
+        assert allocated <= predicted <= 4 * allocated + 10 * 2**20, f"{predicted} predicted, {allocated} allocated"
+
+
+def test_the_plan_of_a_share_states_the_bytes_of_the_components_it_took() -> None:
+    X = rows(2100, 2010, "float32") * np.exp(-np.arange(2010, dtype="float32") / 30)
+    model = PCA(0.9, n_jobs=1, random_state=0)
+    plan = model.plan(X)
+    with traced() as peak:
+        model.fit(X)
+        allocated = peak()
+    assert plan.method == model.plan_.method == "randomized"
+    assert plan.predicted_bytes < allocated <= model.plan_.predicted_bytes
+    assert "components take up to" in str(plan)
+
+
 @pytest.fixture
 def mapped(tmp_path: Path) -> np.ndarray:
     np.save(tmp_path / "X.npy", rows(2000, 300))

@@ -141,7 +141,7 @@ def fit_rows(
 
     The first pass over the rows finds NaN and infinity.
     """
-    route = choose_route(PCATask(X, resources, rank, settings))
+    route = choose_route(PCATask(X, resources, rank, settings, with_scores))
     plan, listener = route.plan(), timed(progress)
     if listener is not None:
         listener(Progress("plan", str(plan)))

@@ -18,7 +18,7 @@ from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task, note_on_share, shar
 from gpukpca.algorithms.work import COPIES, SPARSE_ENTRY_BYTES, STEPS, Work, estimate_seconds, krylov_work
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, hidden_memory
-from gpukpca.backend.namespace import dtype_name, is_sparse
+from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import SQUARES
 from gpukpca.eigen import BlockKrylov, Dense
@@ -39,6 +39,8 @@ PASSES_WORTH = 20
 TIGHT = 100.0
 # The solvers of a stored matrix.
 DENSE, KRYLOV = Dense(), BlockKrylov(tol=TIGHT * 2.3e-16, or_dense=True)
+# Bytes of the objects of a fit that are no arrays of the data.
+OBJECT_BYTES = 2**16
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
 SVD_SQUARES, SVD_WORK = 8, 3.0
 
@@ -49,6 +51,7 @@ class PCATask(Task):
 
     rank: RankRequest
     settings: PCASettings
+    with_scores: bool = False
 
     @property
     def p(self) -> int:
@@ -103,8 +106,8 @@ class Route(ABC):
         """Return the solver of the eigenproblem; None for the SVD."""
 
     @abstractmethod
-    def matrix_bytes(self, p: int, workers: int) -> int:
-        """Return the bytes of matrices, of the solver of p pairs, and of the sums of so many workers."""
+    def peak_bytes(self, p: int, workers: int, blocks: int, results: int) -> int:
+        """Return the peak of matrices, the solver of p pairs, sums of the workers, bytes of blocks and of results."""
 
     @abstractmethod
     def fit_work(self) -> Work:
@@ -131,22 +134,42 @@ class Route(ABC):
     def bytes_for(self, p: int) -> int:
         """Return the bytes of p components: matrices, the solver, blocks of all workers, components, scores."""
         task, n, d = self.task, self.task.n, self.task.d
-        workers, scores, blocks = task.workers, n * p, task.workers * 3 * self._block_bytes()
+        workers, blocks, has_scores = task.workers, self._block_bytes(p), self.by_samples or task.with_scores
         if task.is_on_cluster:
             # Rows and sums stay with their workers. This process holds one of the sums, and blocks in transit.
             workers, blocks = 0, BLOCKS_IN_TRANSIT * 8 * (n if self.by_samples else d) * (p + 10)
-            scores = n * p if self.by_samples or task.X.local is not None else 0
-        results = (4 * d * p + 2 * scores) * max(task.item, self.least_item)
+            has_scores = self.by_samples or task.X.local is not None
+        widest = max(task.item, self.least_item)
+        # Components of samples are products of the rows, summed in the widest type and corrected for the mean.
+        results = d * p * (4 * task.item + 3 * 8 if self.by_samples else 4 * widest) + 2 * n * p * widest * has_scores
         copy = n * d * task.item if task.place.moved else 0
         copy += 3 * task.stored * 12 if is_sparse(task.X) else 0
-        return copy + self.matrix_bytes(p, workers) + blocks + results
+        return copy + self.peak_bytes(p, workers, blocks, results) + OBJECT_BYTES
 
-    def _block_bytes(self) -> int:
-        """Return the bytes of a block of rows or columns."""
+    @cached_property
+    def reuses_memory(self) -> bool:
+        """Return whether blocks and matrices are computed in memory that exists: those of NumPy in this process."""
+        return is_numpy(self.task.place.work) and not is_sparse(self.task.X) and not self.task.is_on_cluster
+
+    @property
+    def block_length(self) -> int:
+        """Return the rows or columns of a block of one worker."""
         task = self.task
         length, other = (task.n, task.d) if self.by_rows else (task.d, task.n)
         fewest = blocking.FEWEST_SCATTER_ROWS if self.by_rows else blocking.FEWEST_SCATTER_COLUMNS
-        return min(length, max(fewest, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(other, 1))) * other * 8
+        fitting = max(fewest, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(other, 1))
+        return min(-(-length // task.workers), fitting)
+
+    def _block_bytes(self, p: int) -> int:
+        """Return the bytes of the blocks of rows or columns of all workers, and of their products with p columns."""
+        task, length, other = self.task, self.block_length, self.task.d if self.by_rows else self.task.n
+        of_scores = length * (other + p) * task.item if task.with_scores else 0
+        of_moments = 3 * 8 if not self.reuses_memory else task.item + (8 if task.item < 8 else 0)
+        # A product with the components is factored in the widest type.
+        of_product = task.item * (other + p) + (0 if self.by_samples else 4 * 8 * p)
+        of_line = max(other * of_moments, of_product)
+        longest = min(length, blocking.LONGEST_SCATTER_PANEL.on(task.on_gpu))
+        return task.workers * max(longest * of_line, of_scores)
 
     def matrix_work(self) -> Work:
         """Return the work of a matrix of products and of its eigenproblem."""
@@ -204,27 +227,47 @@ class MatrixRoute(Route):
         pays = KRYLOV.iterates(size, task.first) and KRYLOV.patience(size, task.first, task.on_gpu) >= PASSES_WORTH
         return KRYLOV if pays and not task.rank.minka else DENSE
 
-    def matrix_bytes(self, p: int, workers: int) -> int:
+    def peak_bytes(self, p: int, workers: int, blocks: int, results: int) -> int:
         task, solver, size = self.task, self.solver, self.size
-        square, p = size * size, min(p, size)
-        private = workers if size <= blocking.PRIVATE_SCATTER_UP_TO or not self.by_samples else 0
-        matrix = square * 8 * (1 + private) + square * task.item * (max(2, private) if private else 0)
+        square, p, squares = size * size, min(p, size), 1 if self.reuses_memory else 3
         solution = 0
         if not isinstance(solver, BlockKrylov) or solver.or_dense:
-            solution = 3 * square + DENSE.workspace_items(size, p, task.on_gpu)
+            solution = squares * square + DENSE.workspace_items(size, p, task.on_gpu)
         if isinstance(solver, BlockKrylov):
             copies, pairs = (WIDENING, solver.most_pairs(size)) if task.rank.decides else (1, p)
             basis = copies * solver.workspace_items(size, min(p, pairs), task.on_gpu)
             solution = max(solution, square + basis)
-        return max(matrix, 8 * solution)
+        # One after another: the matrix, its eigenpairs, and what follows from these and their products.
+        products = self._products_bytes(workers) + (0 if task.is_on_cluster else self._panel_bytes())
+        return max(products, 8 * solution, 16 * size * p + results + blocks)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether all workers add to one matrix, else each to its own."""
+        return self.by_samples and self.size > blocking.PRIVATE_SCATTER_UP_TO
+
+    def _products_bytes(self, workers: int) -> int:
+        """Return the bytes of the matrix and of the sums of so many workers."""
+        square, item = self.size**2, self.task.item
+        if self.is_shared:
+            return square * 8
+        if self.reuses_memory:
+            return workers * square * (8 + item)
+        return square * (8 * (1 + workers) + item * max(2, workers))
+
+    def _panel_bytes(self) -> int:
+        """Return the bytes of the panels of all workers whose products are formed."""
+        task, length = self.task, self.task.d if self.by_samples else self.task.n
+        if self.is_shared:  # one block of columns, and a tile for each worker
+            edge = blocking.SCATTER_TILE_EDGE
+            items = min(length, 2 * edge) * self.size + task.workers * edge**2
+            return items * (task.item if self.reuses_memory else 3 * 8)
+        longest = min(-(-length // task.workers), max(SQUARES * self.size, self.block_length))
+        panel = min(longest, blocking.LONGEST_SCATTER_PANEL.cpu) * self.size
+        return task.workers * panel * (task.item if self.reuses_memory else 3 * 8)
 
     def fit_work(self) -> Work:
         return self.matrix_work()
-
-    def _panel_bytes(self) -> int:
-        """Return the bytes of a panel whose square product is formed."""
-        length = self.task.d if self.by_samples else self.task.n
-        return min(length, SQUARES * self.size, blocking.LONGEST_SCATTER_PANEL.cpu) * self.size * 8
 
 
 class CovarianceRoute(MatrixRoute):
@@ -235,9 +278,6 @@ class CovarianceRoute(MatrixRoute):
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
         return components.of_scatter(Z, self.solver, rank, tools)
 
-    def _block_bytes(self) -> int:
-        return max(super()._block_bytes(), self._panel_bytes())
-
 
 class DualRoute(MatrixRoute):
     """The eigenproblem of the Gram matrix of the samples."""
@@ -247,17 +287,13 @@ class DualRoute(MatrixRoute):
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
         return components.of_gram(Z, self.solver, rank, tools)
 
-    def _block_bytes(self) -> int:
-        if self.size <= blocking.PRIVATE_SCATTER_UP_TO:
-            return max(super()._block_bytes(), self._panel_bytes())
-        return super()._block_bytes() + blocking.SCATTER_TILE_EDGE**2 * 8
-
 
 @dataclass(frozen=True)
 class RandomizedRoute(Route):
     """Block Krylov iteration on the smaller side; for a share of the variance, `beyond` takes over many components."""
 
     beyond: Route | None = None
+    computed: int = 0  # components that a share of the variance took
     method = "randomized"
 
     @property
@@ -265,20 +301,41 @@ class RandomizedRoute(Route):
         return self.task.first
 
     @cached_property
+    def first_bytes(self) -> int:
+        """Return the peak of the bytes where the first guess of the number of components is enough."""
+        return self.bytes_for(self.task.first)
+
+    @cached_property
+    def pair_bytes(self) -> int:
+        """Return the bytes of one component more, while the basis is copied."""
+        first = self.task.first
+        return max(1, (self.bytes_for(2 * first) - self.first_bytes) // first) * WIDENING
+
+    @cached_property
     def most(self) -> int:
         """Return the most components of a share: as many as fit into memory, and are few for `beyond`."""
         task, first = self.task, self.task.first
-        a_pair = max(1, (self.bytes_for(2 * first) - self.predicted_bytes) // first) * WIDENING
-        spare = task.resources.allowed() - self.predicted_bytes
+        spare = task.resources.allowed() - self.first_bytes
         few = replace(self.solver, or_dense=self.beyond is not None).most_pairs(task.few)
-        return max(first, min(few, first + spare // a_pair))
+        return max(first, min(few, first + spare // self.pair_bytes))
+
+    @cached_property
+    def predicted_bytes(self) -> int:
+        return self.bytes_up_to(self.computed)
+
+    def bytes_up_to(self, count: int) -> int:
+        """Return the peak of the bytes where a block grows to so many components."""
+        return self.first_bytes + max(0, count - self.task.first) * self.pair_bytes
 
     def with_note_on_share(self) -> RandomizedRoute:
         """Return the route with a note on a share of the variance that needs many components."""
         if not self.task.rank.decides:
             return self
         method = "" if self.beyond is None else self.beyond.method
-        return replace(self, notes=(*self.notes, note_on_share(self.most, method, self.beyond)))
+        notes = [note_on_share(self.most, method, self.beyond)]
+        if self.most > self.task.first:
+            notes.append(f"{self.most} components take up to {format_bytes(self.bytes_up_to(self.most))}")
+        return replace(self, notes=(*self.notes, *notes))
 
     @property
     def by_samples(self) -> bool:
@@ -290,9 +347,9 @@ class RandomizedRoute(Route):
         width = None if settings.oversampling is None else self.task.first + settings.oversampling
         return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width)
 
-    def matrix_bytes(self, p: int, workers: int) -> int:
+    def peak_bytes(self, p: int, workers: int, blocks: int, results: int) -> int:
         task, few = self.task, self.task.few
-        sums = workers * few * (p + 10) * 8
+        sums = workers * few * (p + 10) * 8 + blocks + results
         if self.solver.iterates(few, p):
             return self.solver.workspace_items(few, p, task.on_gpu) * task.item + sums
         return (2 * few * few + DENSE.workspace_items(few, p, task.on_gpu)) * 8 + sums
@@ -311,7 +368,9 @@ class RandomizedRoute(Route):
 
     def solution(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> tuple[Components, Route]:
         try:
-            return super().solution(Z, rank, tools)
+            found, _ = super().solution(Z, rank, tools)
+            count = len(found.squares)
+            return found, replace(self, computed=count) if rank.decides and count > self.task.first else self
         except HandOver as reason:
             if self.beyond is None:
                 raise share_beyond_memory(rank.share, str(reason)) from reason
@@ -325,11 +384,11 @@ class SVDRoute(Route):
 
     method, solver = "full", None
 
-    def matrix_bytes(self, p: int, workers: int) -> int:
+    def peak_bytes(self, p: int, workers: int, blocks: int, results: int) -> int:
         task, svd = self.task, SVD_SQUARES * self.task.few**2
         if task.is_on_cluster:  # this process holds the triangular factor alone
-            return (3 * task.few * task.d + svd) * 8
-        return (2 * task.n * task.d + (task.n + task.d) * task.few + svd) * task.item
+            return (3 * task.few * task.d + svd) * 8 + blocks + results
+        return (2 * task.n * task.d + (task.n + task.d) * task.few + svd) * task.item + blocks + results
 
     def fit_work(self) -> Work:
         return Work(eigenproblems=SVD_WORK * self.task.few**2 * max(self.task.n, self.task.d))
