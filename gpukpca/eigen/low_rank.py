@@ -46,9 +46,10 @@ class LowRank(Solver):
 
     Notes
     -----
-    Work: n k² operations for Fᵀ F in the widest type (half of them where workers share it), k³ for its eigenproblem on
-    the host, and 6 n k p for the vectors and one step of Rayleigh–Ritz, which restores the digits of small eigenvalues
-    that the square of F lost.
+    Work: n k² operations for Fᵀ F, k³ for its eigenproblem on the host, and 6 n k p for the vectors and one step of
+    Rayleigh–Ritz, which restores the digits of small eigenvalues that the square of F lost. On NumPy the products of
+    float32 columns are formed in float32 and summed in float64; they are formed again in float64 where the residuals
+    of the pairs, from Fᵀ U in float64, exceed 8 eps.
     Memory: a few blocks of p columns, and k² on the host.
     """
 
