@@ -19,12 +19,15 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from benchmarks.places import Cupy, Host, on_host, seconds_each
+from gpukpca.backend.parallel import single_threaded_blas
 
 Rows = dict[str, dict[str, Any]]
 
 # Features of the tile shapes; the library's rows have two more columns, for the norms.
 TILE_COLUMNS = tuple(sorted(d + more for d in (16, 100, 784) for more in (0, 2)))
-HOST_NAMES = ("copy", "tile copy", "exp float32", "exp float64", "sgemm", "dgemm")
+# Features of narrow data, at which no product of BLAS reaches the rate of large ones, and rows of a panel.
+NARROW, PANEL_ROWS = 100, 4096
+HOST_NAMES = ("copy", "tile copy", "exp float32", "exp float64", "sgemm", "dgemm", f"scatter {NARROW}")
 NAMES = (
     *HOST_NAMES,
     *(f"tile {d}" for d in TILE_COLUMNS),
@@ -66,7 +69,7 @@ def measured(place: Host, sizes: Sizes) -> Rows:
     A failure is reported on the standard error, and the others are measured: a record may lack some.
     """
     found: Rows = {}
-    for measure in (_elementwise, _products, *[_tiles] * place.on_device):
+    for measure in (_elementwise, _products, _scatter, *[_tiles] * place.on_device):
         try:
             found |= measure(place, sizes)
         except Exception as error:
@@ -132,6 +135,27 @@ def _products(place: Host, sizes: Sizes) -> Rows:
                 raise RuntimeError(f"a float32 product has a relative error of {wrong:.1e}: is TF32 on?")
             found[name]["relative_error"] = float(wrong)
     return found
+
+
+def _scatter(place: Host, sizes: Sizes) -> Rows:
+    """Measure products of panels of narrow rows with their transposes, read from memory, on all cores at once.
+
+    Operations are those of the symmetric half. BLAS multiplies the whole in blocks of its own at this width.
+    """
+    rows = max(1, sizes.copy // (4 * NARROW * place.cores))
+    sources = [filled(place, rows * NARROW).reshape(rows, NARROW) for _ in range(place.cores)]
+    xp = array_namespace(sources[0])
+
+    def products(source: Any, out: Any) -> None:
+        for start in range(0, rows, PANEL_ROWS):
+            panel = source[start : start + PANEL_ROWS, :]
+            xp.matmul(panel.T, panel, out=out)
+
+    runs = [partial(products, source, xp.empty((NARROW, NARROW), dtype=source.dtype)) for source in sources]
+    with single_threaded_blas():
+        seconds = seconds_each(lambda: place.at_once(runs), place, runs=sizes.runs)
+    what = f"XᵀX of {place.cores} × {rows} rows of {NARROW} float32, by panels of {PANEL_ROWS}"
+    return {f"scatter {NARROW}": row(what, NARROW**2 * rows * place.cores, "TFLOP/s", seconds)}
 
 
 def _tiles(place: Host, sizes: Sizes) -> Rows:

@@ -9,10 +9,11 @@ b columns, every tile of the upper triangle used twice:
 - 3 n²/2 items of tiles: written by the product, read by two products;
 - of a stored tile only its two products: 2 n² b operations, n²/2 items of memory and n²/2 of the tile.
 
-PCA with the smaller side s and the larger side m: s² m operations for the symmetric half of the scatter matrix, X read
-once, and the eigenproblem of s. Their seconds are added: calls follow one another. (A kernel that fuses them could be
-faster.) Real calls have shapes at which a machine is slower, so the sum of the calls as measured is reported beside the
-floor on a card.
+PCA with the smaller side s and the larger side m: s² m operations for the symmetric half of the scatter matrix, X
+read once, and the eigenproblem of s. Narrow float32 rows are multiplied at the rate measured for products of their
+width, which includes that X is read: BLAS reaches half of the rate of large products there. Their seconds are added:
+calls follow one another. (A kernel that fuses them could be faster.) Real calls have shapes at which a machine is
+slower, so the sum of the calls as measured is reported beside the floor on a card.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def pca_seconds(ceilings: Ceilings, entry: dict[str, Any]) -> float:
         return roofline(ceilings, dtype, 4.0 * items * p, items)
     eigen = roofline(ceilings, "float64", 2.0 * side**2 * p if iterates else TRIDIAGONAL * side**3)
     back = 2.0 * items * p if entry["d"] > entry["n"] else 0.0  # from vectors of samples to components
+    if dtype == "float32" and not back and f"scatter {side}" in ceilings:
+        return items * side / rate(ceilings, f"scatter {side}") + eigen
     return roofline(ceilings, dtype, float(side) ** 2 * longer + back, items) + eigen
 
 

@@ -123,6 +123,16 @@ def test_floors_count_operations_and_bytes(changes: dict[str, Any], nanoseconds:
     assert floor == (None if nanoseconds is None else pytest.approx(1e-9 * nanoseconds))
 
 
+def test_narrow_rows_are_multiplied_at_the_rate_of_their_width() -> None:
+    entry = entry_of(Case("case", (), "gaussian", 10, 5), "gpukpca", 1.0)
+    entry |= {"task": "axes", "facts": {"solver": "covariance_eigh: dense"}}
+    rates = UNIT | {"scatter 5": {"value": 5e-4, "unit": "TFLOP/s"}}
+    assert floors.floor_seconds(rates, entry) == pytest.approx(1e-9 * (2 * 250 + 500 / 3))
+    assert floors.floor_seconds(rates, entry | {"dtype": "float64"}) == floors.floor_seconds(
+        UNIT, entry | {"dtype": "float64"}
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "seconds", "text"),
     [
