@@ -204,7 +204,7 @@ def _warn_of_certificate(fit: KernelPCAFit, eigen: EigenResult, task: FitTask) -
 def _certain_components(settings: KernelPCASettings, spectrum: Spectrum) -> int:
     """Return how many components certainly hold a share of the variance; raise where not even all of them do."""
     values = spectrum.eigenvalues
-    enough = settings.pairs(1, len(values)).count(values, spectrum.total_variance)
+    enough = settings.request_of_share(1, len(values)).count(values, spectrum.total_variance)
     if enough is None:
         raise InvalidParameterError(
             f"n_components={settings.share}: the approximation is known to hold {float(np.sum(spectrum.ratios)):.4f} "

@@ -101,7 +101,8 @@ class Route(ABC):
     @property
     def request(self) -> PairRequest:
         """Return the eigenpairs to compute."""
-        return self.task.settings.pairs(self.n_components, self.most)
+        settings, p = self.task.settings, self.n_components
+        return settings.request_of_share(p, self.most) if settings.is_share else PairRequest.of_count(p)
 
     def bytes_for(self, p: int) -> int:
         """Return the peak of the allocations for p components."""

@@ -113,9 +113,9 @@ class KernelPCASettings:
         """Return the share of the variance; 0 where a number of components is given."""
         return float(self.n_components or 0.0) if self.is_share else 0.0
 
-    def pairs(self, p: int, most: int) -> PairRequest:
-        """Return the request for p eigenpairs; of a share for p at first, and for `most` at most."""
-        return PairRequest.of_share(self.share * (1.0 - TIE), most, p) if self.is_share else PairRequest.of_count(p)
+    def request_of_share(self, first: int, most: int) -> PairRequest:
+        """Return the request for the eigenpairs of a share of the variance: `first` at first, `most` at most."""
+        return PairRequest.of_share(self.share * (1.0 - TIE), most, first)
 
     @property
     def is_nystrom(self) -> bool:
