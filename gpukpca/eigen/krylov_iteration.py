@@ -29,7 +29,6 @@ from gpukpca.eigen.residuals import (
     estimated_residual,
     ldexp,
     make_result,
-    operator_size,
     orthonormalized,
     rayleigh_ritz,
     residuals,
@@ -99,8 +98,8 @@ def resumed_state(task: KrylovTask, checkpointer: Checkpointer) -> KrylovState |
     columns = state.Q.count + (0 if block is None else int(block.shape[1]))
     room = 0 if state.is_done else max(task.max_columns, columns)
     # One after the other: two copies of both bases would take more memory than any pass.
-    state = replace(state, limit=task.limit, tol=task.tol, block=block, Q=_in_store(state.Q, room, like))
-    return replace(state, W=_in_store(state.W, room, like))
+    state = state.updated(limit=task.limit, tol=task.tol, block=block, Q=_in_store(state.Q, room, like))
+    return state.updated(W=_in_store(state.W, room, like))
 
 
 def _in_store(host: ColumnBasis, room: int, like: Array) -> ColumnBasis:
@@ -161,7 +160,7 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     goes_on = block is not None and state.Q.count + block.shape[1] <= task.max_columns
     is_early = state.n_passes < FIRST_CHECK or state.Q.count < task.p or task.is_fixed
     if goes_on and (is_early or (state.is_far and not task.launches_early)):
-        return replace(state, block=block, residual=None, is_far=False)
+        return state.updated(block=block, residual=None, is_far=False)
     # While a device makes the next product, the host computes Ritz values.
     product = task.op @ block if goes_on and task.launches_early and state.is_far else None
     before = state
@@ -173,10 +172,10 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
         values = np.ldexp(theta[: task.p], state.exponent or 0)
         if task.request.count_of(task.op, values) is None:
             more = max(task.p + 1, task.request.forecast(task.op, values, _noise(task, state)))
-            state, has_converged = replace(state, p=task.request.checked(more)), False
+            state, has_converged = state.updated(p=task.request.checked(more)), False
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
-    return _continue(task, replace(state, product=product), block)
+    return _continue(task, state.updated(product=product), block)
 
 
 def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[KrylovTask, KrylovState]:
@@ -200,7 +199,7 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
     probe_until = max(state.probe_until, state.n_passes + PASSES_WHEN_WIDER if b > task.b else 0)
     task = task.sized(p, b)
     Q, W = (basis.with_room(task.max_columns) for basis in (state.Q, state.W))
-    return task, replace(state, p=p, b=b, Q=Q, W=W, probe_until=probe_until)
+    return task, state.updated(p=p, b=b, Q=Q, W=W, probe_until=probe_until)
 
 
 def _wider_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Array | None:
@@ -224,7 +223,7 @@ def _append_product(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, 
     T[k:, :k] = coefficients[:k].T
     T[k:, k:] = (coefficients[k:] + coefficients[k:].T) / 2.0
     smallest = min(state.smallest, float(np.min(np.diag(T))))
-    state = replace(state, Q=Q, W=products, T=T, smallest=smallest, block=None)
+    state = state.updated(Q=Q, W=products, T=T, smallest=smallest, block=None)
     return state, W - Q.combine(coefficients)
 
 
@@ -238,8 +237,7 @@ def _multiply(task: KrylovTask, state: KrylovState, V: Array) -> tuple[KrylovSta
     if exponent is None:
         largest = float(xp.max(xp.abs(W)))
         exponent = int(np.frexp(largest)[1]) if largest > 0 else 0
-    state = replace(
-        state,
+    state = state.updated(
         n_passes=state.n_passes + 1,
         n_products=state.n_products + int(V.shape[1]),
         exponent=exponent,
@@ -260,8 +258,7 @@ def _estimate(
     estimate = estimated_residual(S, outside, task.p)
     distance = math.log(max(estimate, TINY)) - math.log(max(_target(task, state, theta), TINY))
     drop = (state.distance - distance) / (state.n_passes - state.last_check)
-    state = replace(
-        state,
+    state = state.updated(
         residual=_relative(estimate, theta, task),
         distance=distance,
         last_check=state.n_passes,
@@ -278,8 +275,8 @@ def _stop(task: KrylovTask, state: KrylovState, theta: np.ndarray, S: np.ndarray
         U, W = state.Q.combine(S), state.W.combine(S)
         if _worst(U, W, theta, task) <= target:
             smallest = min(state.smallest, smallest_eigenvalue(state.T))
-            return _done(replace(state, smallest=smallest), theta, U, W)
-    return replace(state, phase=Phase.VERIFY)
+            return _done(state.updated(smallest=smallest), theta, U, W)
+    return state.updated(phase=Phase.VERIFY)
 
 
 def _continue(task: KrylovTask, state: KrylovState, block: Array | None) -> KrylovState:
@@ -288,7 +285,7 @@ def _continue(task: KrylovTask, state: KrylovState, block: Array | None) -> Kryl
         return _end_of_basis(task, state)
     if state.Q.count + block.shape[1] > task.max_columns:
         state = _restart(task, state)
-    return replace(state, phase=Phase.EXTEND, block=block)
+    return state.updated(phase=Phase.EXTEND, block=block)
 
 
 def _restart(task: KrylovTask, state: KrylovState) -> KrylovState:
@@ -296,14 +293,14 @@ def _restart(task: KrylovTask, state: KrylovState) -> KrylovState:
     state, theta, S = _ritz(task, state)
     keep = min(task.p + task.b, state.Q.count - task.b)
     Q, W = (basis.replace_all(basis.combine(S[:, :keep])) for basis in (state.Q, state.W))
-    return replace(state, Q=Q, W=W, T=np.diag(theta[:keep]), restarts=state.restarts + 1)
+    return state.updated(Q=Q, W=W, T=np.diag(theta[:keep]), restarts=state.restarts + 1)
 
 
 def _end_of_basis(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the end with the best of the basis when no pass is left: products of Ritz vectors by linearity."""
     if task.is_share:  # the last pass may have added pairs
         p = max(task.p, task.request.count_of(task.op, state.ritz_values()) or 0)
-        task, state = replace(task, p=p), replace(state, p=p)
+        task, state = replace(task, p=p), state.updated(p=p)
     state, theta, S = _ritz(task, state)
     keep = min(task.p + 1, state.Q.count)
     return _done(state, theta[:keep], state.Q.combine(S[:, :keep]), state.W.combine(S[:, :keep]))
@@ -312,13 +309,13 @@ def _end_of_basis(task: KrylovTask, state: KrylovState) -> KrylovState:
 def _done(state: KrylovState, values: np.ndarray, U: Array, W: Array) -> KrylovState:
     """Return the end of an iteration: Ritz values, vectors and their products."""
     Q, products = ColumnBasis((U,)), ColumnBasis((W,))
-    return replace(state, phase=Phase.DONE, Q=Q, W=products, T=np.diag(values), block=None, product=None)
+    return state.updated(phase=Phase.DONE, Q=Q, W=products, T=np.diag(values), block=None, product=None)
 
 
 def _ritz(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, np.ndarray, np.ndarray]:
     """Return the state with its smallest Ritz value, and as many Ritz pairs as a restart keeps."""
     theta, S, smallest = ritz_pairs(state.T, min(state.T.shape[0], task.p + task.b))
-    return replace(state, smallest=min(state.smallest, smallest)), theta, S
+    return state.updated(smallest=min(state.smallest, smallest)), theta, S
 
 
 # -- a pass that verifies ----------------------------------------------------------------------------------------------
@@ -341,14 +338,14 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     worst, target = _worst(U, W, values, task), _target(task, state, values)
     stagnant = state.stagnant + 1 if worst > 0.5 * state.best_residual else 0
     best = min(worst, state.best_residual)
-    state = replace(state, residual=_relative(worst, values, task), stagnant=stagnant, best_residual=best)
+    state = state.updated(residual=_relative(worst, values, task), stagnant=stagnant, best_residual=best)
     if worst <= target or stagnant == MOST_STAGNANT:
         if _is_complete(task, state, values, target):
             return _done(state, values, U, W)
         state = _probe(state, values[:p])
     remainder = W - U * from_host(values, U)[None, :]
     Q, products = state.Q.replace_all(U), state.W.replace_all(W)
-    state = replace(state, Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)
+    state = state.updated(Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)
     if state.n_passes < state.probe_until:
         fresh = random_directions(task.rng, (n, b), task.op.like)
         remainder = namespace_of(U).concat([remainder, _size(task, state) * fresh], axis=1)
@@ -365,8 +362,7 @@ def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray, targe
 def _probe(state: KrylovState, values: np.ndarray) -> KrylovState:
     """Return the state that continues from random directions, for as many passes as before the first probe."""
     passes_before_probe = state.passes_before_probe or state.n_passes
-    return replace(
-        state,
+    return state.updated(
         probed_values=values,
         passes_before_probe=passes_before_probe,
         probe_until=state.n_passes + passes_before_probe,
@@ -442,9 +438,7 @@ def _size(task: KrylovTask, state: KrylovState) -> float:
 
     What centering cancels errs entry by entry with random signs, which costs a factor of sqrt(n) less.
     """
-    noise = float(np.ldexp(operator_size(task.op, np.zeros(0)), -(state.exponent or 0))) / float(
-        task.op.shape[0] ** 0.5
-    )
+    noise = float(np.ldexp(task.op.noise_scale, -(state.exponent or 0))) / float(task.op.shape[0] ** 0.5)
     return max(noise, -state.smallest, float(np.max(np.abs(np.diag(state.T)), initial=0.0)))
 
 

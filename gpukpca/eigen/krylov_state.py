@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -155,6 +156,12 @@ class KrylovState:
     def is_intact(self) -> bool:
         """Return whether no later pass has overwritten the basis or its products."""
         return self.Q.is_intact and self.W.is_intact
+
+    def updated(self, **fields: Any) -> KrylovState:
+        """Return the state with other values of some fields, in a tenth of the time of `dataclasses.replace`."""
+        state = copy(self)
+        vars(state).update(fields)
+        return state
 
     def continues(self, task: KrylovTask) -> bool:
         """Return whether a task continues the state; else it only starts with its Ritz vectors.
