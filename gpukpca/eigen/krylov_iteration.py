@@ -189,6 +189,8 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
         # Of Ritz values that are not enough, half a block of the leading ones is near eigenvalues.
         forecast = task.request.forecast(task.op, theta[: max(1, task.b // 2)], noise)
         count = max(task.p, int(np.sum(theta > noise)) + 1 if is_closed else forecast)
+        if state.n_passes > FIRST_CHECK and task.request.is_exceeded_by(task.op, theta):
+            count = task.request.most + 1
     # The first Ritz values are too small for a forecast.
     p = min(count, task.request.most) if state.n_passes < FIRST_CHECK and not is_closed else task.request.checked(count)
     b = task.b

@@ -101,6 +101,15 @@ def test_a_share_beyond_the_bound_of_its_request_is_an_error() -> None:
         top_eigh(op, PairRequest.of_share(0.5, 20, first=8), BlockKrylov(), rng=0)
 
 
+def test_an_iteration_ends_once_its_values_show_that_many_pairs_are_needed() -> None:
+    values = SPECTRA["slow"]
+    op, most = Operator(oracle.with_spectrum(values, 3)), 20
+    assert counted(values, 0.9) > most
+    with pytest.raises(HandOver, match="more than 20 pairs are needed"):
+        top_eigh(op, PairRequest.of_share(0.9, most, first=8), BlockKrylov(), rng=0)
+    assert op.passes <= 7
+
+
 @pytest.mark.parametrize("passes", [3, 5, 9])
 def test_fixed_passes_reach_a_share(passes: int) -> None:
     values = 0.9 ** np.arange(N)
