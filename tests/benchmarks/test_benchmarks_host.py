@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
-from benchmarks import ceilings, contestant, floors, report
+from benchmarks import ceilings, contestant, floors, plan_tables, report
 from benchmarks.cases import CASES, GROWTH, Case
 from benchmarks.datasets import REAL, load
 from benchmarks.peers import PEERS, taking_part
@@ -202,3 +202,8 @@ def test_the_summary_has_the_fastest_peer() -> None:
     row = report.summary_table([record]).splitlines()[-1]
     assert row == "| kernel PCA, MNIST 10 000 × 784, float32, rbf, p = 10 | 2 s | TorchDR | 2 | 3 | 1e-07, 1e-07 |"
     assert report.summary_table([record | {"entries": [entry_of(case, "gpukpca", 2.0)]}]) == ""
+
+
+def test_the_tables_of_the_plan_are_those_of_the_page() -> None:
+    text = (ROOT / plan_tables.PAGE).read_text(encoding="utf-8")
+    assert plan_tables.page_with_tables(text) == text, "run python -m benchmarks.plan_tables"
