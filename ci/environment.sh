@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts beside it.
 # find_python: sets `python` to PYTHON or python3; status 2 with a sentence where there is no such program.
 find_python() {
@@ -10,7 +11,8 @@ find_python() {
 
 # environment NAME REQUIREMENT…: makes a virtual environment once and activates it. What follows NAME goes to pip.
 environment() {
-    local folder=".venv-$1"
+    local folder=".venv-$1" programs=bin
+    [ "${OS:-}" != Windows_NT ] || programs=Scripts
     shift
     find_python || return
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
@@ -23,11 +25,11 @@ environment() {
         rm -rf "$folder"
         "$python" -m venv "$folder" || return
         # Modules are compiled when they are first imported: most never are.
-        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@" || return
+        "$folder/$programs/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@" || return
         touch "$stamp"
     fi
     # Where Python may not store what it compiled, every process that the tests start compiles NumPy and its like again.
     unset PYTHONDONTWRITEBYTECODE
-    # shellcheck disable=SC1091
-    . "$folder/bin/activate"
+    # shellcheck disable=SC1090
+    . "$folder/$programs/activate"
 }

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Builds the sdist, and from it the wheel, into dist/, and checks both. The unpacked sdist runs tests and the linter.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/environment.sh
+environment package build check-wheel-contents twine "validate-pyproject[all]"
+validate-pyproject pyproject.toml
+rm -rf dist
+python -m build --outdir dist .
+twine check --strict dist/*
+check-wheel-contents dist/*.whl
+
+folder="$(mktemp -d)"
+trap 'rm -rf "$folder"' EXIT
+tar -xzf dist/*.tar.gz -C "$folder" --strip-components=1
+if [ -d .git ] || [ -f .git ]; then
+    git ls-files | while read -r file; do
+        [ -e "$folder/$file" ] || { echo "The sdist lacks $file." >&2 && exit 1; }
+    done
+fi
+environment dev --editable ".[dev]"
+cd "$folder"
+ruff check .
+# From here `gpukpca` is the one in the folder.
+PYTHONPATH="$folder" python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_public_api.py
