@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "gpukpca" / "README.md"]
+OTHERS = [ROOT / f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY", "gpukpca/README")]
 
 
 def blocks(page: Path, language: str) -> list[str]:
