@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Runs the suite with the lowest versions that pyproject.toml states, of the dependencies and of every extra that the
+# tests use; ci/test.sh takes the newest ones. Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/environment.sh
+environment minimum uv
+uv pip install --quiet --resolution lowest-direct --editable ".[test,memory]"
+uv pip list --quiet | grep -iE "^(numpy|scipy|scikit-learn|dask|matplotlib|polars) "
+exec python -m pytest --numprocesses 2 --dist worksteal "$@"
