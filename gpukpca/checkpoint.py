@@ -56,6 +56,11 @@ class Checkpoint:
     Raises
     ------
     InvalidParameterError
+        The folder is no path, or the interval is no number >= 0.
+
+    See Also
+    --------
+    gpukpca.KernelPCA : Takes it as the parameter `checkpoint`; so does `gpukpca.PCA`.
 
     Examples
     --------

@@ -92,6 +92,17 @@ class Genotypes:
         East and north.
     missing : array of bool, shape (n_individuals, n_loci)
         True where a genotype was imputed.
+
+    See Also
+    --------
+    isolation_by_distance : Simulate them.
+
+    Examples
+    --------
+    >>> from gpukpca.datasets import isolation_by_distance
+    >>> data = isolation_by_distance(20, 50, rng=0)
+    >>> data.X.shape, data.positions.shape, data.missing.dtype
+    ((20, 50), (20, 2), dtype('bool'))
     """
 
     X: np.ndarray
@@ -146,9 +157,21 @@ def isolation_by_distance(
     ValueError
         Counts below 1, lengths that are not positive, a share outside [0, 1).
 
+    See Also
+    --------
+    Genotypes : The result.
+
     Notes
     -----
     Random features of a Gaussian kernel: Rahimi & Recht (2007). Principal components as maps: Novembre et al. (2008).
+
+    Examples
+    --------
+    >>> from gpukpca import PCA
+    >>> from gpukpca.datasets import isolation_by_distance
+    >>> data = isolation_by_distance(n_individuals=100, n_loci=500, rng=0)
+    >>> PCA(n_components=2).fit_transform(data.X).shape
+    (100, 2)
     """
     _check_positive(n_individuals=n_individuals, n_loci=n_loci, width=width, length_scale=length_scale)
     if not 0.0 <= missing < 1.0:
@@ -198,6 +221,20 @@ def misleading_clusters(
     X : array, shape (n_samples, 2)
     labels : array, shape (n_samples,)
         "A", "B", ... in the order of the clusters.
+
+    See Also
+    --------
+    noisy_spiral : Data that no plane describes.
+
+    Examples
+    --------
+    The first component of PCA runs along the clusters: their means differ by less than its standard deviation.
+    >>> from gpukpca import PCA
+    >>> from gpukpca.datasets import misleading_clusters
+    >>> X, labels = misleading_clusters(n_samples=100, rng=0)
+    >>> scores = PCA(n_components=1).fit_transform(X)
+    >>> bool(abs(scores[labels == "A"].mean() - scores[labels == "B"].mean()) < scores.std())
+    True
     """
     _check_positive(n_samples=n_samples, n_clusters=n_clusters, elongation=elongation, separation=separation)
     rng = np.random.default_rng(rng)
@@ -231,6 +268,19 @@ def noisy_spiral(
     X : array, shape (n_samples, 2)
     along : array, shape (n_samples,)
         Share of the length, from 0 at the inner end to 1 at the outer end.
+
+    See Also
+    --------
+    misleading_clusters : Clusters that PCA does not separate.
+
+    Examples
+    --------
+    >>> from gpukpca.datasets import noisy_spiral
+    >>> X, along = noisy_spiral(n_samples=100, rng=0)
+    >>> X.shape, along.shape
+    ((100, 2), (100,))
+    >>> bool(0.0 <= along.min() and along.max() <= 1.0)
+    True
     """
     _check_positive(n_samples=n_samples, turns=turns)
     if not 0.0 <= noise < np.inf:

@@ -19,7 +19,22 @@ from gpukpca.backend.parallel import TileReport
 @documented
 @dataclass(frozen=True)
 class Progress:
-    """One event of a fit, passed to ``KernelPCA(verbose=callable)``."""
+    """One event of a fit, passed to ``KernelPCA(verbose=callable)``.
+
+    See Also
+    --------
+    gpukpca.KernelPCA : Sends events to the callable `verbose`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA
+    >>> events = []
+    >>> model = KernelPCA(5, kernel="rbf", eigen_solver="randomized", random_state=0, verbose=events.append)
+    >>> model = model.fit(np.random.default_rng(0).standard_normal((200, 4)))
+    >>> events[0].stage, "pass" in {event.stage for event in events}
+    ('plan', True)
+    """
 
     stage: str = field_of(
         "",

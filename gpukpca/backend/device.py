@@ -107,6 +107,10 @@ def synchronize(x: Array) -> None:
     -------
     None
 
+    See Also
+    --------
+    to_host : Copy an array to the host, which waits too.
+
     Examples
     --------
     >>> import numpy as np
@@ -129,6 +133,10 @@ def devices() -> tuple[str, ...]:
     -------
     tuple of str
         For example ("cpu", "cuda:0"). `gpukpca info` gives the reason for a missing device.
+
+    See Also
+    --------
+    to_device : Copy an array to one of them.
 
     Notes
     -----
@@ -165,6 +173,11 @@ def to_device(X: Any, device: str) -> Array:
         "cuda" or "cuda:N", and that device does not work. The message gives the reason.
     InvalidParameterError
         No such name, or X is no array.
+
+    See Also
+    --------
+    to_host : The way back.
+    devices : The names that `device` takes here.
 
     Notes
     -----

@@ -82,6 +82,10 @@ def namespace_of(*arrays: Any) -> Any:
     InvalidParameterError
         An argument is no array.
 
+    See Also
+    --------
+    to_host : The array as a NumPy array.
+
     Examples
     --------
     >>> import numpy as np
@@ -193,6 +197,10 @@ def to_host(x: Any) -> np.ndarray:
     -------
     numpy.ndarray
         The memory of `x` where it is on the host, else a copy. Sparse matrices become dense.
+
+    See Also
+    --------
+    to_device : Copy an array to a device.
 
     Examples
     --------

@@ -65,6 +65,18 @@ def contributions(model: Any) -> np.ndarray:
     ------
     NotFittedError, InvalidParameterError
         Not a fitted PCA.
+
+    See Also
+    --------
+    squared_cosines : How well components represent points.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.decomposition import contributions
+    >>> contributions(PCA(2).fit(load_iris().data)).round(3)
+    array([0.925, 0.053])
     """
     values = spectrum_of(model)
     total = total_variance_of(model)
@@ -115,9 +127,22 @@ def eckart_young(model: Any, K: int) -> tuple[float, float]:
     ValueError
         The model does not keep the whole spectrum.
 
+    See Also
+    --------
+    reconstruction_error : The distance of given points from the subspace.
+
     Notes
     -----
     Eckart & Young, Psychometrika 1 (1936) 211.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.decomposition import eckart_young
+    >>> model = PCA().fit(load_iris().data)
+    >>> [round(float(error), 4) for error in eckart_young(model, 2)]
+    [0.0067, 0.102]
     """
     values = spectrum_of(model)
     K = _count(K, len(values), "K")
@@ -166,6 +191,21 @@ def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Arra
     Raises
     ------
     NotFittedError, ValueError
+
+    See Also
+    --------
+    plane_cosines : The same for a plane of two components.
+    contributions : The share of a point in the variance of a component.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.decomposition import squared_cosines
+    >>> X = load_iris().data
+    >>> squared_cosines(PCA(2).fit(X), X[:2], residual=True).round(3)
+    array([[0.986, 0.014, 0.   ],
+           [0.989, 0.004, 0.007]])
     """
     return _by_rows(model, X, lambda rows: _cosines(model, rows, residual), "squared_cosines")
 
@@ -188,6 +228,19 @@ def plane_cosines(model: Any, X: ArrayLike, i: int, j: int) -> Array:
     Raises
     ------
     NotFittedError, ValueError
+
+    See Also
+    --------
+    squared_cosines : The two terms of the sum.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.decomposition import plane_cosines
+    >>> X = load_iris().data
+    >>> plane_cosines(PCA(2).fit(X), X[:3], 0, 1).round(3)
+    array([1.   , 0.993, 1.   ])
     """
     p = len(spectrum_of(model))
     i, j = _count(i, p - 1, "i"), _count(j, p - 1, "j")
@@ -250,6 +303,20 @@ def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) ->
     Raises
     ------
     NotFittedError, ValueError
+
+    See Also
+    --------
+    reconstruction_error : The squared distances from these points.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.decomposition import reconstruction
+    >>> X = load_iris().data
+    >>> model = PCA(2).fit(X)
+    >>> X[0], reconstruction(model, X[:1]).round(2)
+    (array([5.1, 3.5, 1.4, 0.2]), array([[5.08, 3.52, 1.4 , 0.21]]))
     """
     K = _count(n_components, len(spectrum_of(model)), "n_components")
 
@@ -283,6 +350,21 @@ def reconstruction_error(model: Any, X: ArrayLike, n_components: int | None = No
     Raises
     ------
     NotFittedError, ValueError
+
+    See Also
+    --------
+    reconstruction : The projections.
+    eckart_young : The error from the eigenvalues.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.decomposition import reconstruction_error
+    >>> X = load_iris().data
+    >>> model = PCA(3).fit(X)
+    >>> [round(float(reconstruction_error(model, X, k)), 3) for k in range(4)]
+    [4.542, 0.342, 0.101, 0.024]
     """
     K = _count(n_components, len(spectrum_of(model)), "n_components")
 
@@ -327,9 +409,23 @@ def inertia(X: ArrayLike, about: Any = None) -> float:
     InvalidParameterError, ValueError
         Shapes that do not fit, axes that are not orthonormal, NaN.
 
+    See Also
+    --------
+    reconstruction_error : The inertia about the subspace of a fit, over n.
+
     Notes
     -----
     Cost O(n d q), in float64 where the device has it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.decomposition import inertia
+    >>> X = np.array([[0.0, 0.0], [2.0, 0.0], [4.0, 3.0]])
+    >>> inertia(X)
+    14.0
+    >>> inertia(X, about=np.array([2.0, 0.0]))  # 3 ‖a - mean‖² more
+    17.0
     """
     rows = as_rows(X)
     check_finite(rows, "Inertia takes no missing values.")
@@ -395,6 +491,19 @@ class IntrinsicDimension:
     per_sample : host array of int, shape (n,)
         Significant eigenvalues of the neighborhood of every sample; 0 where all its neighbors are equal.
     median : float
+
+    See Also
+    --------
+    intrinsic_dimension : Returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.decomposition import intrinsic_dimension
+    >>> t = np.linspace(0.0, 1.0, 100)
+    >>> dimension = intrinsic_dimension(np.stack([t, t**2], axis=1))
+    >>> dimension.median, dimension.per_sample.shape
+    (1.0, (100,))
     """
 
     per_sample: np.ndarray
@@ -421,9 +530,22 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
     ------
     InvalidParameterError, ValueError
 
+    See Also
+    --------
+    gpukpca.model_selection.n_components_for : The number of components of one PCA of all samples.
+
     Notes
     -----
     Cost: the neighbors, and O(n k² d) for k neighbors. Fukunaga & Olsen, IEEE Trans. Computers C-20 (1971) 176.
+
+    Examples
+    --------
+    A sheet that is rolled up in three dimensions has two.
+    >>> from sklearn.datasets import make_swiss_roll
+    >>> from gpukpca.decomposition import intrinsic_dimension
+    >>> X, _ = make_swiss_roll(1000, random_state=0)
+    >>> intrinsic_dimension(X, n_neighbors=10, threshold=0.1).median
+    2.0
     """
     from sklearn.neighbors import NearestNeighbors  # a slow import that only this function needs
 

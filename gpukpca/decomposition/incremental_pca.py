@@ -124,6 +124,12 @@ class IncrementalPCA(
     PrecisionWarning
         The variances of tiny data underflow in their dtype; all other results are right.
 
+    See Also
+    --------
+    PCA : PCA of data in memory or on a cluster.
+    gpukpca.algorithms.fit_pca_batches : The exact fit as a function.
+    gpukpca.algorithms.update_pca : One batch as a function.
+
     Notes
     -----
     Cost of a batch of b rows: O(b d min(b, d)), memory O((b + p) d). Exact: O(n d²), memory O(d²) and one batch, for
@@ -133,6 +139,18 @@ class IncrementalPCA(
     Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125; Chan, Golub & LeVeque, The American Statistician 37
     (1983) 242 (moments by batches). Unlike scikit-learn's, `get_covariance` is the same with and without whitening, and
     one row alone has variance 0, not NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from gpukpca import PCA, IncrementalPCA
+    >>> X = load_digits().data
+    >>> IncrementalPCA(n_components=5, batch_size=200).fit(X).n_samples_seen_
+    1797
+    >>> exact = IncrementalPCA(n_components=5, exact=True).fit([X[:1000], X[1000:]])
+    >>> bool(np.allclose(exact.components_, PCA(n_components=5).fit(X).components_))
+    True
     """
 
     _result: Any = None  # an IncrementalFit after the first batch
@@ -230,6 +248,17 @@ class IncrementalPCA(
         -------
         IncrementalPCA
             The estimator itself.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from gpukpca import IncrementalPCA
+        >>> X = load_digits().data
+        >>> model = IncrementalPCA(n_components=3)
+        >>> for start in range(0, 1500, 500):
+        ...     model = model.partial_fit(X[start : start + 500])
+        >>> model.n_samples_seen_
+        1500
         """
         with fit_session(self, X):
             if is_sparse(X):

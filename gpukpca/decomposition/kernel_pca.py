@@ -197,6 +197,12 @@ class KernelPCA(
     ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning,
     CheckpointWarning
 
+    See Also
+    --------
+    KernelPCACV : Search of kernel parameters.
+    Nystrom : Approximation from a few columns of K.
+    gpukpca.algorithms.fit_kernel_pca : The same fit as a function.
+
     Notes
     -----
     Cost: O(n² d) for K once if it fits in memory, else in every pass; O(n² p) a pass; O(n³) for the dense solver.
@@ -204,6 +210,15 @@ class KernelPCA(
 
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in
     docs/reference/deviations.md.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from gpukpca import KernelPCA
+    >>> X, y = make_circles(200, factor=0.3, noise=0.05, random_state=0)
+    >>> z = KernelPCA(n_components=1, kernel="rbf", gamma=2.0).fit_transform(X)[:, 0]
+    >>> bool(z[y == 1].min() > z[y == 0].max())  # one component separates the circles
+    True
     """
 
     _result_type = KernelPCAFit

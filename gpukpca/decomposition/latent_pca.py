@@ -378,6 +378,12 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
         n_components=None, and EM takes fewer components than possible.
     ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
 
+    See Also
+    --------
+    BayesianPCA : Also determines the number of components.
+    LocalPCA : Mixture of these models.
+    gpukpca.algorithms.fit_probabilistic_pca : The same fit as a function.
+
     Notes
     -----
     Cost: closed form as `PCA`. An EM step O(n d p) for complete rows and O(n (d p² + p³)) for rows with missing
@@ -390,6 +396,19 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
 
     Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611; Roweis, NIPS 10 (1998) 626 (EM for PCA); Liu, Rubin & Wu,
     Biometrika 85 (1998) 755 (parameter expansion); Ilin & Raiko, J. Mach. Learn. Res. 11 (2010) 1957 (missing values).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import ProbabilisticPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 2)) @ rng.standard_normal((2, 5)) + 0.1 * rng.standard_normal((100, 5))
+    >>> X[3, 1] = np.nan
+    >>> model = ProbabilisticPCA(n_components=2, random_state=0).fit(X)
+    >>> model.solver_, bool(0.005 < model.noise_variance_ < 0.02)
+    ('em', True)
+    >>> bool(np.isnan(model.impute(X)).any())
+    False
     """
 
     _result_type = LatentFit
@@ -456,6 +475,12 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
         n_components=None, and EM takes fewer candidates than possible.
     ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
 
+    See Also
+    --------
+    ProbabilisticPCA : The model with a given number of components.
+    gpukpca.model_selection.compare_rules : Other rules for the number of components.
+    gpukpca.algorithms.fit_bayesian_pca : The same fit as a function.
+
     Notes
     -----
     A direction in which complete data have the variance λ (over n) stays only if (λ + σ²)² >= 4 (1 + r/n) λ σ², where r
@@ -467,6 +492,18 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
 
     Bishop, Bayesian PCA, NIPS 11 (1998) 382. The span: Minka, Automatic choice of dimensionality for PCA, NIPS 13
     (2000) 598, whose program drops eigenvalues of 0 and lets the noise be their share of all d - K directions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import BayesianPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 8)) + 0.1 * rng.standard_normal((200, 8))
+    >>> model = BayesianPCA().fit(X)
+    >>> model.n_components_
+    2
+    >>> int(np.isinf(model.precisions_).sum())  # pruned candidates
+    5
     """
 
     _result_type = LatentFit

@@ -119,6 +119,12 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         more rows than its plane has dimensions, also after it was moved to the worst explained row once.
     PrecisionWarning, DeviceFallbackWarning
 
+    See Also
+    --------
+    ProbabilisticPCA : The model of one cluster.
+    gpukpca.plotting.LocalDisplay : Draw clusters and their axes.
+    gpukpca.algorithms.fit_local_pca : The same fit as a function.
+
     Notes
     -----
     Cost of an iteration: O(n d k p) for the assignment, O(n d²) for the covariances, where a row counts once for every
@@ -133,6 +139,20 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
     Tipping & Bishop, Neural Computation 11 (1999) 443 (mixture); Kambhatla & Leen, Neural Computation 9 (1997) 1493
     (hard); Arthur & Vassilvitskii, Proc. SODA (2007) 1027 (k-means++).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import PCA, LocalPCA
+    >>> from gpukpca.datasets import noisy_spiral
+    >>> X, _ = noisy_spiral(300, rng=0)
+    >>> model = LocalPCA(n_clusters=6, n_components=1, random_state=0).fit(X)
+    >>> model.components_.shape
+    (6, 1, 2)
+    >>> local_error = np.mean((X - model.denoise(X)) ** 2)
+    >>> plane = PCA(n_components=1).fit(X)
+    >>> bool(local_error < 0.1 * np.mean((X - plane.inverse_transform(plane.transform(X))) ** 2))
+    True
     """
 
     _result: MixtureFit

@@ -150,6 +150,13 @@ class PCA(
     -----
     ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning, CheckpointWarning
 
+    See Also
+    --------
+    IncrementalPCA : PCA of batches.
+    KernelPCA : PCA in the feature space of a kernel.
+    ProbabilisticPCA : The Gaussian model, with missing values.
+    gpukpca.algorithms.fit_pca : The same fit as a function.
+
     Notes
     -----
     Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
@@ -162,6 +169,21 @@ class PCA(
     every variance.
 
     Jolliffe, Principal Component Analysis (2002). Musco & Musco, arXiv 1504.05477 (block Krylov).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> X = load_iris().data
+    >>> model = PCA(n_components=2).fit(X)
+    >>> model.explained_variance_ratio_.round(3)
+    array([0.925, 0.053])
+    >>> model.transform(X[:3]).round(2)
+    array([[-2.68,  0.32],
+           [-2.71, -0.18],
+           [-2.89, -0.14]])
+    >>> PCA(n_components=0.99).fit(X).n_components_
+    3
     """
 
     _result: PCAFit

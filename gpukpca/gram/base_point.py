@@ -33,10 +33,28 @@ class BasePointGram(SymmetricOperator):
     shape, dtype, like, name, workers, rounding
         Those of the base; see `gpukpca._typing.SymmetricOperator`.
 
+    See Also
+    --------
+    CenteredGram : The centered matrix, which is the same for both operators.
+
     Notes
     -----
     One column of the base, n items, is computed once and kept. Everything else costs as much as in the base.
     Schoenberg, Trans. Amer. Math. Soc. 44 (1938).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import BasePointGram, CenteredGram, DenseGram
+    >>> K = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 0.0], [2.0, 0.0, 5.0]])
+    >>> op = BasePointGram(DenseGram(K), anchor=1)
+    >>> op.to_dense()
+    array([[5., 0., 4.],
+           [0., 0., 0.],
+           [4., 0., 8.]])
+    >>> H = CenteredGram(op).to_dense(), CenteredGram(DenseGram(K)).to_dense()
+    >>> bool(np.allclose(*H))
+    True
     """
 
     def __init__(self, base: SymmetricOperator, anchor: int = 0) -> None:

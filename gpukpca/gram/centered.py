@@ -50,9 +50,23 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
     InvalidParameterError
         K is not square, or holds NaN or infinity.
 
+    See Also
+    --------
+    CenteredGram : The same for an operator, without the matrix.
+
     Notes
     -----
     Means are accumulated in float64. Cost O(n²); no second matrix with `overwrite` on NumPy and CuPy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import double_center
+    >>> x = np.array([[1.0], [2.0], [6.0]])
+    >>> double_center(x @ x.T)
+    array([[ 4.,  2., -6.],
+           [ 2.,  1., -3.],
+           [-6., -3.,  9.]])
     """
     if is_sparse(K):
         raise InvalidParameterError("double centering fills a sparse matrix; pass K.toarray().")
@@ -98,10 +112,6 @@ class CenteredGram(SymmetricOperator):
     base : SymmetricOperator
         The uncentered operator.
 
-    See Also
-    --------
-    of_kernel : the operator of a kernel and data, with more digits for offset data and flat kernels.
-
     Attributes
     ----------
     base : SymmetricOperator
@@ -115,6 +125,22 @@ class CenteredGram(SymmetricOperator):
         That of the entries of `base`, at least 1.
     known_means : array, shape (n,), or None
         The column means after the first product; may be set to those of another operator on the same data.
+
+    See Also
+    --------
+    CenteredGram.of_kernel : The operator of a kernel and data, with more digits for offset data and flat kernels.
+    gpukpca.eigen.top_eigh : The largest eigenpairs of an operator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import CenteredGram, TiledGram
+    >>> from gpukpca.kernels import RBF
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> op = CenteredGram(TiledGram(RBF(gamma=0.1), X))
+    >>> V = op @ np.ones((100, 1))  # a constant vector is in the null space
+    >>> bool(np.abs(V).max() < 1e-10)
+    True
     """
 
     def __init__(self, base: SymmetricOperator) -> None:

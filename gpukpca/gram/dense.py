@@ -28,6 +28,22 @@ class DenseGram(SymmetricOperator):
         See `gpukpca._typing.SymmetricOperator`.
     rows : PreparedRows, optional
         The prepared rows that K was evaluated from.
+
+    See Also
+    --------
+    TiledGram : The operator of a kernel and data, without the square matrix.
+    gram_matrix : The matrix of a kernel and data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import DenseGram
+    >>> op = DenseGram(np.array([[2.0, 1.0], [1.0, 3.0]]))
+    >>> op @ np.array([[1.0], [0.0]])
+    array([[2.],
+           [1.]])
+    >>> op.diagonal()
+    array([2., 3.])
     """
 
     def __init__(

@@ -30,10 +30,27 @@ class LowRankGram(SymmetricOperator):
         See `gpukpca._typing.SymmetricOperator`.
     F : array, shape (n, k)
 
+    See Also
+    --------
+    gpukpca.eigen.LowRank : The solver that uses the factor.
+    gpukpca.eigen.pivoted_cholesky : Compute a factor of a semidefinite operator.
+
     Notes
     -----
     A product with b columns costs 4 n k b operations, without another array of the size of F. ``Fᵀ V`` is summed in the
     widest floating type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import LowRankGram
+    >>> op = LowRankGram(np.array([[1.0], [2.0], [0.0]]))
+    >>> op.shape
+    (3, 3)
+    >>> op @ np.ones((3, 1))
+    array([[3.],
+           [6.],
+           [0.]])
     """
 
     def __init__(self, F: Array, noise_scale: float = 0.0, *, n_jobs: int | None = None) -> None:

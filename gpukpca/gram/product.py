@@ -79,10 +79,26 @@ def kernel_matmat(
     DeviceMismatchError
         X, Y and V live in different places.
 
+    See Also
+    --------
+    TiledGram : The operator of K(X, X), which evaluates half of it.
+    gram_matrix : The matrix K(X, Y) itself.
+
     Notes
     -----
     Cost: m n kernel values and 2 m n b operations. Memory: O((m + n) b), one tile a thread, and n (d + 2) items for the
     prepared Y. Each thread computes whole panels of rows of the result.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import gram_matrix, kernel_matmat
+    >>> from gpukpca.kernels import RBF
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y, V = rng.standard_normal((40, 3)), rng.standard_normal((50, 3)), rng.standard_normal((50, 2))
+    >>> product = kernel_matmat(RBF(gamma=0.5), X, Y, V)
+    >>> bool(np.allclose(product, gram_matrix(RBF(gamma=0.5), X, Y) @ V))
+    True
     """
     TILE_EDGE.check_argument("tile_edge", tile_edge)
     N_JOBS.check_argument("n_jobs", n_jobs)
@@ -157,10 +173,25 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
     InvalidParameterError, DeviceMismatchError
         As `kernel_matmat`.
 
+    See Also
+    --------
+    kernel_matmat : Products with K without storing it.
+    double_center : Center the matrix.
+
     Notes
     -----
     Cost O(n m d), half of that for the symmetric case; memory n m items. Data-dependent parameters such as
     ``gamma="scale"`` are taken from X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import gram_matrix
+    >>> from gpukpca.kernels import RBF
+    >>> gram_matrix(RBF(gamma=0.5), np.array([[0.0], [1.0], [2.0]])).round(3)
+    array([[1.   , 0.607, 0.135],
+           [0.607, 1.   , 0.607],
+           [0.135, 0.607, 1.   ]])
     """
     N_JOBS.check_argument("n_jobs", n_jobs)
     X = as_rows(X)
@@ -289,10 +320,25 @@ def kernel_columns(
     array, shape (n, m)
         The entries k(x, x) are exact.
 
+    See Also
+    --------
+    gram_matrix : All columns.
+
     Notes
     -----
     Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory: the result, m rows, and the
     scratch of one panel a thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import kernel_columns
+    >>> from gpukpca.kernels import RBF
+    >>> kernel, X = RBF(gamma=0.5), np.array([[0.0], [1.0], [2.0]])
+    >>> kernel_columns(kernel, kernel.prepare(X), [0, 2], X, tile_edge=64, workers=1).round(3)
+    array([[1.   , 0.135],
+           [0.607, 0.607],
+           [0.135, 1.   ]])
     """
     panel, count = column_panel(kernel, rows, chosen, like), len(chosen)
     panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, count, tile_edge, workers))

@@ -65,10 +65,28 @@ class TiledGram(SymmetricOperator):
         The prepared rows of X.
     tile_edge, tiles, cached_tiles, workers : int
 
+    See Also
+    --------
+    kernel_matmat : The product of K(X, Y) with a block.
+    DenseGram : The stored matrix.
+
     Notes
     -----
     A product costs n²/2 kernel values (for the tiles not cached) and 2 n² b operations. Memory: n (d + 2) items for
     the rows, the cached tiles, and for each thread one tile and one (n, b) block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import TiledGram, gram_matrix
+    >>> from gpukpca.kernels import RBF
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> op = TiledGram(RBF(gamma=0.5), X, tile_edge=128, cached_tiles=2)
+    >>> op.tiles, op.cached_tiles
+    (6, 2)
+    >>> V = np.ones((300, 2))
+    >>> bool(np.allclose(op @ V, gram_matrix(RBF(gamma=0.5), X) @ V))
+    True
     """
 
     def __init__(

@@ -187,11 +187,26 @@ class _OfTwo(_OfValues):
 
 
 class Sum(_OfTwo):
-    """k1(x, y) + k2(x, y); written ``k1 + k2``, which balances sums of more than 25 terms.
+    """Sum of kernels k1(x, y) + k2(x, y); written ``k1 + k2``, which balances sums of more than 25 terms.
 
     Parameters
     ----------
     k1, k2 : Kernel
+
+    See Also
+    --------
+    Product, Scale, Power, Exp : The other operations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import RBF, Linear
+    >>> k = RBF(gamma=1.0) + Linear()
+    >>> k
+    Sum(k1=RBF(gamma=1.0), k2=Linear())
+    >>> k(np.array([[1.0], [2.0]])).round(3)
+    array([[2.   , 2.368],
+           [2.368, 5.   ]])
     """
 
     keeps_centering = True
@@ -208,11 +223,23 @@ class Sum(_OfTwo):
 
 
 class Product(_OfTwo):
-    """k1(x, y) · k2(x, y); written ``k1 * k2``, which balances products of more than 25 factors.
+    """Product of kernels k1(x, y) · k2(x, y); written ``k1 * k2``, which balances products of more than 25 factors.
 
     Parameters
     ----------
     k1, k2 : Kernel
+
+    See Also
+    --------
+    Sum, Scale, Power, Exp : The other operations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import RBF, Linear
+    >>> (RBF(gamma=1.0) * Linear())(np.array([[1.0], [2.0]])).round(3)
+    array([[1.   , 0.736],
+           [0.736, 4.   ]])
     """
 
     keeps_constants = True
@@ -232,12 +259,27 @@ class Product(_OfTwo):
 
 
 class Scale(_OfValues):
-    """factor · k(x, y); written ``factor * k``.
+    """Multiple of a kernel, factor · k(x, y); written ``factor * k``.
 
     Parameters
     ----------
     k : Kernel
     factor : float > 0
+
+    See Also
+    --------
+    Product : The product of two kernels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Linear
+    >>> k = 0.5 * Linear()
+    >>> k
+    Scale(k=Linear(), factor=0.5)
+    >>> k(np.array([[1.0], [2.0]]))
+    array([[0.5, 1. ],
+           [1. , 2. ]])
     """
 
     keeps_centering = True
@@ -268,12 +310,25 @@ class Scale(_OfValues):
 
 
 class Power(_OfValues):
-    """k(x, y)^exponent; written ``k ** exponent``.
+    """Power of a kernel, k(x, y)^exponent; written ``k ** exponent``.
 
     Parameters
     ----------
     k : Kernel
     exponent : int >= 0
+
+    See Also
+    --------
+    Polynomial : Powers of the inner product plus a constant.
+    Exp : The exponential of a kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Linear
+    >>> (Linear() ** 2)(np.array([[1.0], [2.0]]))
+    array([[ 1.,  4.],
+           [ 4., 16.]])
     """
 
     keeps_constants = True
@@ -300,11 +355,26 @@ class Power(_OfValues):
 
 
 class Exp(_OfValues):
-    """exp(k(x, y)); written ``gpukpca.kernels.exp(k)``.
+    """Exponential of a kernel, exp(k(x, y)); written ``gpukpca.kernels.exp(k)``.
 
     Parameters
     ----------
     k : Kernel
+
+    See Also
+    --------
+    gpukpca.kernels.exp : Return this kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import kernels
+    >>> k = kernels.exp(0.5 * kernels.Linear())
+    >>> k
+    Exp(k=Scale(k=Linear(), factor=0.5))
+    >>> k(np.array([[1.0], [2.0]])).round(3)
+    array([[1.649, 2.718],
+           [2.718, 7.389]])
     """
 
     keeps_constants = True
@@ -327,13 +397,27 @@ class Exp(_OfValues):
 
 
 class Modulated(_Combined):
-    """g(x) g(y) k(x, y); written ``gpukpca.kernels.modulate(k, g)``.
+    """Modulated kernel g(x) g(y) k(x, y); written ``gpukpca.kernels.modulate(k, g)``.
 
     Parameters
     ----------
     k : Kernel
     g : callable
         Takes the rows X, shape (n, d), and returns an array of shape (n,) of the same library.
+
+    See Also
+    --------
+    modulate : Return this kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Linear, Modulated
+    >>> def half(X):
+    ...     return np.full(len(X), 0.5)
+    >>> Modulated(Linear(), half)(np.array([[2.0], [4.0]]))
+    array([[1., 2.],
+           [2., 4.]])
     """
 
     rules = (("k", KERNEL), ("g", CALLABLE))
@@ -384,6 +468,21 @@ def exp(k: Kernel) -> Exp:
     Returns
     -------
     Exp
+
+    See Also
+    --------
+    Exp : The kernel that it returns.
+    modulate : Multiply by a function of each argument.
+
+    Examples
+    --------
+    The Gaussian kernel is an exponential of inner products, modulated by the norms of the rows.
+    >>> import numpy as np
+    >>> from gpukpca.kernels import RBF, Linear, exp, modulate
+    >>> X = np.array([[1.0, 0.0], [0.5, 2.0]])
+    >>> k = modulate(exp(2.0 * Linear()), lambda X: np.exp(-np.sum(X * X, axis=1)))
+    >>> bool(np.allclose(k(X), RBF(gamma=1.0)(X)))
+    True
     """
     return Exp(k)
 
@@ -400,5 +499,21 @@ def modulate(k: Kernel, g: Callable[[Array], Array]) -> Modulated:
     Returns
     -------
     Modulated
+
+    See Also
+    --------
+    Modulated : The kernel that it returns.
+    exp : The exponential of a kernel.
+
+    Examples
+    --------
+    A kernel divided by the roots of its diagonal has k(x, x) = 1.
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Polynomial, modulate
+    >>> k = Polynomial(degree=2, gamma=1.0, coef0=1.0)
+    >>> unit = modulate(k, lambda X: k.diagonal(X) ** -0.5)
+    >>> unit(np.array([[1.0], [2.0]])).round(3)
+    array([[1. , 0.9],
+           [0.9, 1. ]])
     """
     return Modulated(k, g)

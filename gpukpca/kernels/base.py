@@ -53,12 +53,39 @@ class Kernel:
     rules : tuple of (str, Rule)
         Names and allowed values of parameters other than gamma.
 
+    See Also
+    --------
+    gpukpca.KernelPCA : Kernel PCA with a kernel object or the name of one.
+    gpukpca.gram.gram_matrix : K of a kernel, by tiles and with threads.
+
     Notes
     -----
     A subclass defines `prepare_rows`, `tile` and `tile_diagonal`, and stores its constructor's arguments under their
     own names. When rows were prepared with ``centered=True``, blocks may omit terms that depend on one argument alone.
     Double centering removes them, and omitting them early keeps the digits that otherwise cancel (features are
     centered; a flat kernel becomes k - 1).
+
+    Examples
+    --------
+    A kernel is a class with `tile` and `tile_diagonal`. Rows are prepared as they are unless `prepare_rows` is defined.
+    >>> import numpy as np
+    >>> from gpukpca.kernels import RBF, Kernel, Linear
+    >>> class Affine(Kernel):
+    ...     positive_definite = True
+    ...     def tile(self, a, b, out=None):
+    ...         return a.data @ b.data.T + 1.0
+    ...     def tile_diagonal(self, a):
+    ...         return (a.data**2).sum(axis=1) + 1.0
+    >>> X = np.array([[0.0, 1.0], [2.0, 0.0]])
+    >>> Affine()(X)
+    array([[2., 1.],
+           [1., 5.]])
+    >>> k = 2.0 * RBF(gamma=0.5) + Linear()
+    >>> k(X).round(3)
+    array([[3.   , 0.164],
+           [0.164, 6.   ]])
+    >>> k.get_params()["k1__k__gamma"]
+    0.5
     """
 
     positive_definite: bool | None = None

@@ -28,10 +28,22 @@ def is_psd(kernel: Kernel, X: Array) -> bool:
         False proves that the kernel is not positive semidefinite. True is necessary, not sufficient: another set of
         points may show a negative eigenvalue.
 
+    See Also
+    --------
+    Kernel : Its attribute `positive_definite` states what is known of every Gram matrix.
+
     Notes
     -----
     Cost O(n³), memory O(n²): meant for a few hundred points. The bound on rounding is -10 n eps times the largest
     eigenvalue, eps that of the dtype of X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import RBF, Sigmoid, is_psd
+    >>> X = np.array([[0.5], [1.0], [1.5]])
+    >>> is_psd(RBF(gamma=1.0), X), is_psd(Sigmoid(gamma=1.0, coef0=-1.0), X)
+    (True, False)
     """
     rows = as_rows(X)
     check_finite(rows, FINITE)

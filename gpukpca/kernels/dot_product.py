@@ -96,11 +96,23 @@ def _smallest(X: Any) -> float:
 
 
 class Linear(_DotKernel):
-    """k(x, y) = x·y: kernel PCA with it is PCA.
+    """Linear kernel k(x, y) = x·y: kernel PCA with it is PCA.
+
+    See Also
+    --------
+    gpukpca.PCA : PCA itself.
 
     Notes
     -----
     Before double centering the features are centered in float64, so an offset of the data costs no digits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Linear
+    >>> Linear()(np.array([[1.0, 2.0], [0.0, 3.0]]))
+    array([[5., 6.],
+           [6., 9.]])
     """
 
     positive_definite = True
@@ -128,7 +140,7 @@ class Linear(_DotKernel):
 
 
 class Polynomial(_DotKernel):
-    """k(x, y) = (gamma x·y + coef0)^degree.
+    """Polynomial kernel k(x, y) = (gamma x·y + coef0)^degree.
 
     Parameters
     ----------
@@ -137,6 +149,18 @@ class Polynomial(_DotKernel):
     gamma : float > 0, None, "scale" or "median"
         None is 1 / d.
     coef0 : float
+
+    See Also
+    --------
+    Linear : Degree 1 with coef0 = 0, up to the factor gamma.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Polynomial
+    >>> Polynomial(degree=2, gamma=1.0, coef0=1.0)(np.array([[1.0, 2.0], [0.0, 3.0]]))
+    array([[ 36.,  49.],
+           [ 49., 100.]])
     """
 
     rules = (("degree", NOT_NEGATIVE), ("coef0", FINITE), ("gamma", NOT_NEGATIVE))
@@ -203,13 +227,25 @@ class Polynomial(_DotKernel):
 
 
 class Sigmoid(_DotKernel):
-    """k(x, y) = tanh(gamma x·y + coef0). Not positive semidefinite in general.
+    """Sigmoid kernel k(x, y) = tanh(gamma x·y + coef0). Not positive semidefinite in general.
 
     Parameters
     ----------
     gamma : float >= 0, None, "scale" or "median"
         None is 1 / d.
     coef0 : float
+
+    See Also
+    --------
+    is_psd : Whether K of given rows has a negative eigenvalue.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Sigmoid, is_psd
+    >>> k = Sigmoid(gamma=1.0, coef0=-1.0)
+    >>> is_psd(k, np.array([[0.5], [1.0], [1.5]]))
+    False
     """
 
     exponentials = 2
@@ -227,12 +263,24 @@ class Sigmoid(_DotKernel):
 
 
 class Cosine(_DotKernel):
-    """k(x, y) = x·y / (‖x‖ ‖y‖), 0 where a row is zero.
+    """Cosine kernel k(x, y) = x·y / (‖x‖ ‖y‖), 0 where a row is zero.
 
     Warns
     -----
     RankWarning
         If a row is zero: its direction is not defined.
+
+    See Also
+    --------
+    Linear : The inner product of rows as they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Cosine
+    >>> Cosine()(np.array([[3.0, 4.0], [1.0, 0.0]])).round(3)
+    array([[1. , 0.6],
+           [0.6, 1. ]])
     """
 
     positive_definite = True

@@ -199,6 +199,24 @@ class RBF(_EuclideanKernel):
     ----------
     gamma : float >= 0, None, "scale" or "median"
         None is 1 / d. `RBF.from_sigma` takes the standard deviation instead: gamma = 1 / (2 sigma²).
+
+    See Also
+    --------
+    Laplacian : The same function of the Manhattan distance.
+    Matern, RationalQuadratic : Kernels with heavier tails or fewer derivatives.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import RBF
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0]])
+    >>> RBF(gamma=0.5)(X).round(3)
+    array([[1.   , 0.607],
+           [0.607, 1.   ]])
+    >>> RBF.from_sigma(2.0)
+    RBF(gamma=0.125)
+    >>> round(RBF("scale").resolve(X).gamma, 3)
+    2.667
     """
 
     can_be_flat = True
@@ -218,13 +236,25 @@ def _scaled(kernel: Kernel, factor: float) -> Kernel:
 
 
 class RationalQuadratic(_EuclideanKernel):
-    """k(x, y) = (1 + gamma ‖x - y‖² / alpha)^(-alpha); alpha to infinity gives `RBF`.
+    """Rational quadratic kernel k(x, y) = (1 + gamma ‖x - y‖² / alpha)^(-alpha); alpha to infinity gives `RBF`.
 
     Parameters
     ----------
     gamma : float >= 0, None, "scale" or "median"
         1 / (2 l²) with l the length scale of Rasmussen & Williams (2006), eq. 4.19. None is 1 / d.
     alpha : float > 0
+
+    See Also
+    --------
+    RBF : The limit of large alpha.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import RationalQuadratic
+    >>> RationalQuadratic(gamma=1.0, alpha=2.0)(np.array([[0.0], [2.0]])).round(3)
+    array([[1.   , 0.111],
+           [0.111, 1.   ]])
     """
 
     can_be_flat = True
@@ -256,9 +286,22 @@ class Matern(_EuclideanKernel):
     nu : float
         0.5, 1.5, 2.5 or ``inf``.
 
+    See Also
+    --------
+    RBF : The limit of large nu.
+    Laplacian : exp(-gamma ‖x - y‖₁).
+
     Notes
     -----
     nu = 1/2 has a kink at distance 0; tiles with near pairs are computed from differences, which is slower.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Matern
+    >>> Matern(gamma=0.5, nu=1.5)(np.array([[0.0], [1.0]])).round(3)
+    array([[1.   , 0.483],
+           [0.483, 1.   ]])
     """
 
     exponentials = 3

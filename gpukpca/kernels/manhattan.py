@@ -31,16 +31,29 @@ class CityBlockRows(DataRows):
 
 
 class Laplacian(Kernel):
-    """k(x, y) = exp(-gamma ‖x - y‖₁).
+    """Laplacian kernel k(x, y) = exp(-gamma ‖x - y‖₁).
 
     Parameters
     ----------
     gamma : float >= 0, None, "scale" or "median"
         None is 1 / d.
 
+    See Also
+    --------
+    RBF : The Gaussian of the Euclidean distance.
+    Matern : With nu = 1/2 the exponential of the Euclidean distance.
+
     Notes
     -----
     Without a matrix product a tile costs d subtractions an entry. Slices of CSR rows are converted to dense arrays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import Laplacian
+    >>> Laplacian(gamma=0.5)(np.array([[0.0, 0.0], [1.0, 1.0]])).round(3)
+    array([[1.   , 0.368],
+           [0.368, 1.   ]])
     """
 
     positive_definite = True

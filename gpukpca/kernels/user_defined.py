@@ -23,7 +23,25 @@ COMPARED_ROWS = 6
 
 
 class Precomputed(Kernel):
-    """The kernel matrix itself is the data: X is K (n, n) in fit and K(X_new, X) (m, n) in transform."""
+    """Precomputed kernel: the matrix itself is the data, X is K (n, n) in fit and K(X_new, X) (m, n) in transform.
+
+    See Also
+    --------
+    gpukpca.gram.DenseGram : A stored symmetric matrix as an operator.
+
+    Examples
+    --------
+    Minus half of squared distances is a kernel for kernel PCA: the scores are those of classical scaling.
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA
+    >>> from gpukpca.kernels import Precomputed
+    >>> D = np.array([[0.0, 3.0, 7.0], [3.0, 0.0, 4.0], [7.0, 4.0, 0.0]])
+    >>> scores = KernelPCA(1, kernel=Precomputed()).fit_transform(-0.5 * D**2)
+    >>> abs(scores - scores.T).round(6)
+    array([[0., 3., 7.],
+           [3., 0., 4.],
+           [7., 4., 0.]])
+    """
 
     stored_only = True
 
@@ -38,13 +56,28 @@ class Precomputed(Kernel):
 
 
 class PairwiseCallable(Kernel):
-    """A plain function of two rows, as in scikit-learn: called once for every pair, so K is stored.
+    """Kernel of a plain function of two rows, as in scikit-learn: called once for every pair, so K is stored.
 
     Parameters
     ----------
     function : callable
         ``function(x, y, **parameters)`` with two arrays of shape (d,) returns a number.
     parameters : dict, optional
+
+    See Also
+    --------
+    BlockCallable : A function of two blocks of rows, with fewer calls.
+    Kernel : The base class, for blocks on any array library.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.kernels import PairwiseCallable
+    >>> def overlap(x, y, power=1):
+    ...     return float(np.minimum(x, y).sum() ** power)
+    >>> PairwiseCallable(overlap, {"power": 2})(np.array([[1.0, 2.0], [3.0, 0.0]]))
+    array([[9., 1.],
+           [1., 9.]])
     """
 
     stored_only = True
@@ -92,12 +125,27 @@ class PairwiseCallable(Kernel):
 
 
 class BlockCallable(Kernel):
-    """A function of two blocks of rows: ``function(A, B)`` of shape (a, b), such as scikit-learn's process kernels.
+    """Kernel of a function of two blocks of rows: ``function(A, B)`` of shape (a, b).
 
     Parameters
     ----------
     function : callable
         Maps two NumPy arrays of rows to their block; must be symmetric and deterministic.
+
+    See Also
+    --------
+    PairwiseCallable : A function of two rows.
+    Kernel : The base class, for blocks on any array library.
+
+    Examples
+    --------
+    Kernels of scikit-learn's Gaussian processes are such functions.
+    >>> import numpy as np
+    >>> from gpukpca.kernels import BlockCallable
+    >>> from sklearn.gaussian_process.kernels import DotProduct
+    >>> BlockCallable(DotProduct(sigma_0=1.0))(np.array([[1.0], [2.0]]))
+    array([[2., 3.],
+           [3., 5.]])
     """
 
     densifies = True

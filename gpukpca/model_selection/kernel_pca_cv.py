@@ -114,6 +114,11 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         The last component of a candidate and the next one have equal eigenvalues, so that rounding decides on the
         score.
 
+    See Also
+    --------
+    gpukpca.KernelPCA : The estimator that is searched.
+    gpukpca.plotting.SearchDisplay : Draw the errors of a search.
+
     Notes
     -----
     Memory: 8 n (n + m) bytes for n training and m held-out rows, and about 5 n² items a thread. Where `memory_limit` is
@@ -124,6 +129,19 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
     kernel PCA is nearly linear. To choose for denoising, compare denoised noisy rows with clean ones.
 
     Alam & Fukumizu, J. Computer Science 10 (2014) 1139.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from gpukpca import KernelPCACV
+    >>> X = load_digits().data[:120] / 16.0
+    >>> search = KernelPCACV(gammas=[0.001, 0.1], n_components=[4, 16], cv=3, random_state=0).fit(X)
+    >>> search.best_params_
+    {'gamma': 0.001, 'n_components': 16}
+    >>> len(search.cv_results_["params"])
+    4
+    >>> search.transform(X).shape
+    (120, 16)
     """
 
     def __init__(

@@ -47,6 +47,20 @@ class RankSelection:
         One number a component.
     thresholds : host array of shape (q,), or None
         The number that each of them was compared with.
+
+    See Also
+    --------
+    n_components_for : Returns it with ``return_report=True``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca.model_selection import n_components_for
+    >>> choice = n_components_for(load_iris().data, "variance", 0.95, return_report=True)
+    >>> choice.n_components
+    2
+    >>> choice.values.round(3)
+    array([0.925, 0.978, 0.995, 1.   ])
     """
 
     rule: str
@@ -69,6 +83,18 @@ class RuleResult:
     source : str
     note : str
         The setting; or why the rule cannot be applied.
+
+    See Also
+    --------
+    compare_rules : Returns one for each rule.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca.model_selection import compare_rules
+    >>> first = compare_rules(load_iris().data)[0]
+    >>> first.rule, first.n_components
+    ('variance', 2)
     """
 
     rule: str
@@ -213,10 +239,25 @@ def n_components_for(
     ValueError
         Data with NaN or infinity.
 
+    See Also
+    --------
+    compare_rules : The choices of the rules, next to each other.
+
     Notes
     -----
     Cost: of data O(n d min(n, d)) for the spectrum; for "parallel" n_draws times that; for "mle" O(d²) more, for
     "bayesian" of data a `PCA`, and O(d) a step.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.model_selection import n_components_for
+    >>> X = load_iris().data
+    >>> n_components_for(X, "variance", 0.99)
+    3
+    >>> n_components_for(PCA().fit(X), "broken_stick")
+    1
     """
     if rule == "variance" and value is None:
         value = USUAL_SHARE
@@ -255,6 +296,23 @@ def compare_rules(
     ------
     InvalidParameterError, ValueError
         Settings out of range, data with NaN or infinity.
+
+    See Also
+    --------
+    n_components_for : One rule, with its settings.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca.model_selection import compare_rules
+    >>> for line in compare_rules(load_iris().data):
+    ...     print(line.rule, line.n_components)
+    variance 2
+    error 2
+    mle 3
+    bayesian 3
+    parallel 1
+    broken_stick 1
     """
     A_SHARE.check_argument("share", share)
     SHARE.check_argument("quantile", quantile)

@@ -145,6 +145,10 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
     OSError
         The file cannot be written; nothing has changed then.
 
+    See Also
+    --------
+    load : Read the file.
+
     Examples
     --------
     >>> import os, tempfile
@@ -272,11 +276,28 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     InvalidParameterError, DeviceUnavailableError
         About `device`.
 
+    See Also
+    --------
+    save : Write the file.
+
     Notes
     -----
     Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and no more
     memory is taken than the file has bytes, and what the checks need (p² items, and the basis prepared for the
     kernel and the pre-image). Cost: one reading of the file and its SHA-256 digest, and n p² operations.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import gpukpca
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> X = np.random.default_rng(0).standard_normal((50, 4))
+    >>> model = gpukpca.KernelPCA(2, kernel="rbf").fit(X)
+    >>> model.save(path)
+    >>> again = gpukpca.load(path)
+    >>> bool((again.transform(X) == model.transform(X)).all())
+    True
     """
     return load_with_notes(path, device)[0]
 
@@ -291,7 +312,26 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
 
     Returns
     -------
-    (estimator, dict)
+    estimator : object
+        That of `load`.
+    notes : dict
+        The notes that were saved.
+
+    See Also
+    --------
+    load : The estimator alone.
+    save : Takes the notes.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import gpukpca
+    >>> from gpukpca.persistence import load_with_notes
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> gpukpca.save(gpukpca.PCA(1).fit(np.eye(4)), path, notes={"data": "unit vectors", "rows": 4})
+    >>> load_with_notes(path)[1]
+    {'data': 'unit vectors', 'rows': 4}
     """
     from gpukpca import decomposition  # noqa: F401  # the estimators register
 

@@ -34,6 +34,20 @@ class ContoursDisplay(Display):
         Samples.
     labels : array, shape (n,), optional
         Their colors.
+
+    See Also
+    --------
+    gpukpca.plotting.ScoresDisplay : Scores of samples in the plane of two components.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from gpukpca import KernelPCA
+    >>> from gpukpca.plotting import ContoursDisplay
+    >>> X, labels = make_circles(60, factor=0.4, random_state=0)
+    >>> model = KernelPCA(2, kernel="rbf", gamma=2.0).fit(X)
+    >>> ContoursDisplay.from_estimator(model, X, labels=labels).ax_.shape
+    (2,)
     """
 
     def __init__(

@@ -32,6 +32,20 @@ def plot_fit(
     Returns
     -------
     matplotlib Figure
+
+    See Also
+    --------
+    ScoresDisplay, SpectrumDisplay : The two pictures.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.plotting import plot_fit
+    >>> X, kinds = load_iris(return_X_y=True)
+    >>> model = PCA(4).fit(X)
+    >>> len(plot_fit(model, model.transform(X), labels=kinds).axes)
+    2
     """
     figure = new_figure(10.0, 4.4, title)
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.35))
@@ -72,6 +86,20 @@ def plot_images(
     ------
     ValueError
         A shape that is not that of the features.
+
+    See Also
+    --------
+    ComponentImagesDisplay, ImageRowsDisplay, ScoresDisplay : The parts.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from gpukpca import PCA
+    >>> from gpukpca.plotting import plot_images
+    >>> X = load_digits().data[:200]
+    >>> figure = plot_images(PCA(16).fit(X), X, image_shape=(8, 8), counts=[1, 4, 16])
+    >>> len(figure.axes) > 3
+    True
     """
     check_image_shape(image_shape, X.shape[1])
     figure = new_figure(10.0, 8.6, title)

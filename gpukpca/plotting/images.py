@@ -34,6 +34,19 @@ class ComponentImagesDisplay(Display):
     ------
     ValueError
         A shape that is not that of the features.
+
+    See Also
+    --------
+    gpukpca.plotting.ImageRowsDisplay : Images in rows, such as reconstructions.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from gpukpca import PCA
+    >>> from gpukpca.plotting import ComponentImagesDisplay
+    >>> model = PCA(5).fit(load_digits().data)
+    >>> ComponentImagesDisplay.from_estimator(model, image_shape=(8, 8)).ax_.shape
+    (6,)
     """
 
     def __init__(self, mean: Vector, components: ArrayLike, ratios: Vector, image_shape: tuple[int, int]) -> None:
@@ -92,6 +105,21 @@ class ImageRowsDisplay(Display):
     ------
     ValueError
         No rows, rows of different shapes, a shape that is not that of the features, or no row named `grays`.
+
+    See Also
+    --------
+    gpukpca.plotting.ComponentImagesDisplay : The components as images.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from gpukpca import PCA
+    >>> from gpukpca.plotting import ImageRowsDisplay
+    >>> X = load_digits().data
+    >>> model = PCA(8).fit(X)
+    >>> rows = {"original": X[:5], "8 components": model.inverse_transform(model.transform(X[:5]))}
+    >>> ImageRowsDisplay(rows, image_shape=(8, 8)).plot().ax_.shape
+    (2, 5)
     """
 
     def __init__(

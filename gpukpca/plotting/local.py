@@ -35,6 +35,21 @@ class LocalDisplay(Display):
     ------
     ValueError
         Labels that are not one a row.
+
+    See Also
+    --------
+    gpukpca.LocalPCA : The estimator.
+
+    Examples
+    --------
+    >>> from gpukpca import LocalPCA
+    >>> from gpukpca.datasets import noisy_spiral
+    >>> from gpukpca.plotting import LocalDisplay
+    >>> X, _ = noisy_spiral(200, rng=0)
+    >>> model = LocalPCA(n_clusters=4, random_state=0).fit(X)
+    >>> display = LocalDisplay.from_estimator(model, X)
+    >>> display.ax_.get_xlabel(), display.ax_.get_title().startswith("error")
+    ('feature 1', True)
     """
 
     def __init__(self, estimator: LocalPCA, X: ArrayLike, *, labels: Vector | None = None) -> None:

@@ -35,6 +35,10 @@ class ScoresDisplay(Display):
     ValueError
         Scores that are no matrix, or labels or names of another length.
 
+    See Also
+    --------
+    gpukpca.plotting.plot_fit : Spectrum and scores side by side.
+
     Notes
     -----
     More than 20 000 points are drawn as an image of their density, in the mean color of the points of a cell.

@@ -26,6 +26,19 @@ class SpectrumDisplay(Display):
     ----------
     ratios : array, shape (p,)
         Shares of the variance, between 0 and 1.
+
+    See Also
+    --------
+    gpukpca.plotting.plot_fit : Spectrum and scores side by side.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.plotting import SpectrumDisplay
+    >>> display = SpectrumDisplay.from_estimator(PCA().fit(load_iris().data))
+    >>> display.ratios.round(3)
+    array([0.925, 0.053, 0.017, 0.005])
     """
 
     def __init__(self, ratios: Vector) -> None:

@@ -16,7 +16,21 @@ from gpukpca.gram.storage import Storage
 @documented
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it."""
+    """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it.
+
+    See Also
+    --------
+    gpukpca.KernelPCA.plan : Returns it without a fit.
+    gpukpca.PCAPlan : The plan of PCA.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA
+    >>> plan = KernelPCA(10, kernel="rbf").plan(np.zeros((2000, 20)))
+    >>> plan.solver.name, plan.predicted_bytes <= plan.available_bytes
+    ('block Krylov', True)
+    """
 
     n_samples: int
     n_features: int

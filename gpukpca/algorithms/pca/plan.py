@@ -22,7 +22,21 @@ DESCRIPTIONS = {
 @documented
 @dataclass(frozen=True)
 class PCAPlan:
-    """Method, solver and predicted memory of a fit of `PCA`; ``print(plan)`` states them."""
+    """Method, solver and predicted memory of a fit of `PCA`; ``print(plan)`` states them.
+
+    See Also
+    --------
+    gpukpca.PCA.plan : Returns it without a fit.
+    gpukpca.Plan : The plan of kernel PCA.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import PCA
+    >>> plan = PCA(10).plan(np.zeros((2000, 600)))
+    >>> plan.method, plan.predicted_bytes <= plan.available_bytes
+    ('covariance_eigh', True)
+    """
 
     n_samples: int
     n_features: int

@@ -50,6 +50,11 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
         chosen by randomly pivoted Cholesky. "auto" is None up to 10 000 rows where the matrix fits into memory, else
         2000, but at most n/5.
 
+    See Also
+    --------
+    FixedPointPreimage : Iteration for radial kernels.
+    DistanceConstraintPreimage : From the distances to neighbors.
+
     Notes
     -----
     Fit costs n³/3 + n² d operations, with r landmarks n r (r + d); a point costs n (r) values of the kernel and d
@@ -59,6 +64,16 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
     ``centered=False`` and ``n_landmarks=None``. Together with ``preimage="ridge"`` or an object these options hold.
 
     Bakır, Weston & Schölkopf, NIPS 16 (2004).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA
+    >>> from gpukpca.decomposition import RidgePreimage
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> model = KernelPCA(10, kernel="rbf", preimage=RidgePreimage(alpha=0.1)).fit(X)
+    >>> model.inverse_transform(model.transform(X[:5])).shape
+    (5, 3)
     """
 
     def __init__(
@@ -128,12 +143,28 @@ class FixedPointPreimage(PreimageOptions, BaseEstimator):
         A point has converged when its next step is at most `tol` times the root mean square distance of the data from
         their mean. At least 20 eps.
 
+    See Also
+    --------
+    RidgePreimage : Regression, for every kernel.
+    DistanceConstraintPreimage : From the distances to neighbors.
+    PreimageInfo : Iterations and convergence of every point.
+
     Notes
     -----
     For "rbf", "rational_quadratic", "matern" with nu > 1/2, and sums, products, multiples, powers and exponentials of
     them. An iteration costs m kernel values and about 4 m d operations a point, for m training points or landmarks.
 
     Mika, Schölkopf, Smola, Müller, Scholz & Rätsch, NIPS 11 (1999).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA
+    >>> from gpukpca.decomposition import FixedPointPreimage
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> model = KernelPCA(10, kernel="rbf", preimage=FixedPointPreimage(max_iter=500)).fit(X)
+    >>> model.denoise(X[:5]).shape
+    (5, 3)
     """
 
     def __init__(self, max_iter: int = 200, tol: float = 1e-5) -> None:
@@ -162,6 +193,11 @@ class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
         Number of training points nearest in feature space; the pre-image lies in their span. All points where there
         are fewer.
 
+    See Also
+    --------
+    RidgePreimage : Regression, for every kernel.
+    FixedPointPreimage : Iteration for radial kernels.
+
     Notes
     -----
     For "rbf", "rational_quadratic", "matern" and "poly", whose values have a closed form for the distance or the inner
@@ -173,6 +209,16 @@ class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
     nearly in fewer dimensions than they span (smooth curves without noise) would send noisy points far away.
 
     Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA
+    >>> from gpukpca.decomposition import DistanceConstraintPreimage
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> model = KernelPCA(10, kernel="rbf", preimage=DistanceConstraintPreimage(n_neighbors=8)).fit(X)
+    >>> model.denoise(X[:5]).shape
+    (5, 3)
     """
 
     def __init__(self, n_neighbors: int = 10) -> None:
