@@ -45,6 +45,10 @@ Report = Callable[[str, str, int], None]
 class Checkpoint:
     """The folder of the checkpoints of one fit, and how often they are written.
 
+    A fit of the same data resumes from the state of block Krylov there: with the same settings to the same last bit on
+    a CPU with as many threads, otherwise to the tolerance. Solutions without passes leave the folder alone. A folder is
+    for one fit, not for a search.
+
     Parameters
     ----------
     folder : str or path
@@ -77,7 +81,16 @@ class Checkpoint:
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
-        """Return a checkpoint from a folder or from itself."""
+        """Return a checkpoint from a folder or from itself.
+
+        Parameters
+        ----------
+        given : str, path or Checkpoint
+
+        Returns
+        -------
+        Checkpoint
+        """
         return given if isinstance(given, cls) else cls(given)  # type: ignore[arg-type]
 
     @property

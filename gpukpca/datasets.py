@@ -229,6 +229,7 @@ def misleading_clusters(
     Examples
     --------
     The first component of PCA runs along the clusters: their means differ by less than its standard deviation.
+
     >>> from gpukpca import PCA
     >>> from gpukpca.datasets import misleading_clusters
     >>> X, labels = misleading_clusters(n_samples=100, rng=0)

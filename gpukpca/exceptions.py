@@ -74,6 +74,22 @@ class ConvergenceError(RuntimeError):
     partial_result : gpukpca.eigen.EigenResult or None
         The eigenpairs so far with their residuals: of the centered kernel matrix, or of PCA's ZᵀZ with Z the centered
         data. None where there are none, as after an overflow.
+
+    See Also
+    --------
+    ConvergenceWarning : Some pairs have a residual above the tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import BlockKrylov, top_eigh
+    >>> from gpukpca.exceptions import ConvergenceError
+    >>> from gpukpca.gram import DenseGram
+    >>> try:
+    ...     top_eigh(DenseGram(np.full((500, 500), np.inf)), 2, BlockKrylov(), rng=0)
+    ... except ConvergenceError as error:
+    ...     print(error.partial_result)
+    None
     """
 
     def __init__(self, message: str = "", partial_result: Any = None) -> None:

@@ -6,6 +6,7 @@ Letters: n samples, d features, p components, m rows of the basis, r rows of a r
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -27,10 +28,11 @@ def field_of(shape: str, meaning: str, *rules: str, **options: Any) -> Any:
 
 
 def documented(cls: T) -> T:
-    """Append the section «Attributes» to the docstring of a dataclass, from its fields."""
+    """Add the section «Attributes» to the docstring of a dataclass, from its fields."""
     if cls.__doc__ is not None:  # None under python -OO
         lines = [line for field in dataclasses.fields(cls) for line in _lines_of(field)]
-        cls.__doc__ = "\n".join([cls.__doc__.rstrip(), "", "    Attributes", "    ----------", *lines, "    "])
+        text, mark, rest = inspect.cleandoc(cls.__doc__).partition("\n\nSee Also\n")
+        cls.__doc__ = "\n".join([text, "", "Attributes", "----------", *lines]) + mark + rest + "\n"
     return cls
 
 
@@ -39,7 +41,7 @@ def _lines_of(field: dataclasses.Field[Any]) -> list[str]:
     shape = ", ".join(field.metadata.get("shape", ()))
     kind = f"array, shape ({shape}{',' * (shape.count(',') == 0)})" if shape else str(field.type)
     meaning = field.metadata.get("meaning", "")
-    return [f"    {field.name} : {kind}", *([f"        {meaning}"] if meaning else [])]
+    return [f"{field.name} : {kind}", *([f"    {meaning}"] if meaning else [])]
 
 
 def attributes_of(result: Any, *without: str, home: Callable[[Array], Array] = lambda array: array) -> dict[str, Any]:

@@ -51,7 +51,23 @@ ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 @documented
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """The place, the memory and the threads of a fit; `Resources.for_data` makes them."""
+    """The place, the memory and the threads of a fit; `Resources.for_data` makes them.
+
+    See Also
+    --------
+    fit_kernel_pca, fit_pca : Take it as `resources`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import Resources, fit_pca
+    >>> X = np.random.default_rng(0).standard_normal((100, 5))
+    >>> resources = Resources.for_data(X, memory_limit="100MiB", n_jobs=1)
+    >>> resources.limit
+    104857600
+    >>> fit_pca(X, 2, resources=resources).plan.available_bytes <= resources.limit
+    True
+    """
 
     place: Placement = field_of("", "of the computation and of the data")
     limit: int | None = field_of("", "bytes that may be allocated; None: 85 % of what is free, read for large fits")

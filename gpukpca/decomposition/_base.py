@@ -30,7 +30,19 @@ VERSION = "_gpukpca_version"
 
 
 class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarning):
-    """Some eigenpairs have residuals above the tolerance; filters of scikit-learn's class apply too."""
+    """Warning of eigenpairs with residuals above the tolerance; filters of scikit-learn's class apply too.
+
+    See Also
+    --------
+    gpukpca.exceptions.ConvergenceWarning : The base class, without scikit-learn.
+
+    Examples
+    --------
+    >>> from gpukpca.decomposition import ConvergenceWarning
+    >>> from sklearn import exceptions
+    >>> issubclass(ConvergenceWarning, exceptions.ConvergenceWarning)
+    True
+    """
 
 
 exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)

@@ -112,5 +112,5 @@ class WithLikelihood(WithGaussianModel):
         return self._log_densities(X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Return the mean of `score_samples`."""
+        """Return the mean log-likelihood of a row; see `score_samples`."""
         return mean_of(self.score_samples(X))

@@ -541,6 +541,7 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
     Examples
     --------
     A sheet that is rolled up in three dimensions has two.
+
     >>> from sklearn.datasets import make_swiss_roll
     >>> from gpukpca.decomposition import intrinsic_dimension
     >>> X, _ = make_swiss_roll(1000, random_state=0)

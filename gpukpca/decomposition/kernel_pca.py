@@ -111,24 +111,21 @@ class KernelPCA(
     copy_X : bool
         Keep a copy of X for `transform`. With False the model keeps a reference: do not change X later. X is never
         written to.
+    n_jobs : int, optional
+        Threads for the tiles of K (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
         return to the host. "auto": "cuda" where a GPU works, else the CPU.
     client : None, "active" or distributed.Client
         Client whose workers compute the fit. None: a Dask array is fitted by the active client, or in this process
         where there is no client; data in memory stay in this process. Files and pickles do not keep it.
-    n_jobs : int, optional
-        Threads for the tiles of K (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     gram : "auto", "dense" or "tiled"
         How K is stored: the square matrix, or upper tiles of which as many as fit are cached. "auto" is "tiled"
         wherever K can be evaluated block by block.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     checkpoint : None, path or Checkpoint
-        A folder, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60). A fit of the same data
-        resumes from the state of block Krylov there: with the same settings to the same last bit on a CPU with as many
-        threads, otherwise to the tolerance. Solutions without passes leave it alone. A folder is for one fit, not for a
-        search.
+        A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
         1 prints the plan and a line a pass to the standard error. A callable receives `Progress` events.
 
@@ -199,8 +196,8 @@ class KernelPCA(
 
     See Also
     --------
-    KernelPCACV : Search of kernel parameters.
-    Nystrom : Approximation from a few columns of K.
+    gpukpca.model_selection.KernelPCACV : Search of kernel parameters.
+    gpukpca.eigen.Nystrom : Approximation from a few columns of K.
     gpukpca.algorithms.fit_kernel_pca : The same fit as a function.
 
     Notes
@@ -294,7 +291,7 @@ class KernelPCA(
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
-        """Fit and return the scores of X, (n, p): those of ``fit(X).transform(X)`` to rounding, without extra cost.
+        """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
         The scores of a Dask array are a Dask array with the same chunks, or with one chunk where their lengths are
         unknown and there is no client.

@@ -314,8 +314,8 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
     Parameters
     ----------
     n_components : None or int >= 1
-        p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, at least 1, and for EM at most 20, because
-        the memory and time of a step grow with its square.
+        Number p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, at least 1, and for EM at most 20,
+        because the memory and time of a step grow with its square.
     solver : "auto", "closed_form" or "em"
         "closed_form": the spectrum of `PCA`. "em": expectation maximization, which takes missing values and batches and
         never forms the d x d covariance. "auto": "em" where X is an iterable of batches or has missing values.
@@ -440,8 +440,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
         entries, by no more than this.
     max_iter : int >= 1
         Most steps on the rows.
-    batch_size, random_state, device, memory_limit, n_jobs, verbose
-        As in `ProbabilisticPCA`.
+    batch_size, random_state, device, memory_limit, n_jobs, verbose : as in `ProbabilisticPCA`
 
     Attributes
     ----------

@@ -45,9 +45,9 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     Parameters
     ----------
     n_clusters : int >= 1, sequence of int, or "bic"
-        k. With a sequence, or "bic" (1 … 8), the pair of k and p with the smallest BIC is fitted.
+        Number k. With a sequence, or "bic" (1 … 8), the pair of k and p with the smallest BIC is fitted.
     n_components : int >= 1, sequence of int, or "bic"
-        p < d, the dimension of every cluster's plane. "bic": 1 … min(d - 1, 10).
+        Dimension p < d of every cluster's plane. "bic": 1 … min(d - 1, 10).
     method : "mixture" or "hard"
         "mixture": maximum likelihood of a mixture of probabilistic PCAs by EM. "hard": every row belongs to the
         cluster with the nearest plane, and planes are PCAs of their rows, in turn; this minimizes the reconstruction
@@ -370,7 +370,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         return to_caller(self._numbers(X, "score_samples", LocalModel.values), X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Return the mean of `score_samples`: log-likelihood of a row, or with "hard" minus the mean squared error."""
+        """Return the mean log-likelihood of a row, or with "hard" minus the mean squared error; see `score_samples`."""
         return mean_of(self.score_samples(X))
 
     def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:

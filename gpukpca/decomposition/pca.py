@@ -105,13 +105,10 @@ class PCA(
         where there is no client; data in memory stay in this process. Files and pickles do not keep it.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
-    checkpoint : None, path or Checkpoint
-        A folder, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60). A fit of the same data
-        resumes from the state of block Krylov there: with the same settings to the same last bit on a CPU with as many
-        threads, otherwise to the tolerance. Solutions without passes leave it alone. A folder is for one fit, not for a
-        search.
     n_jobs : int, optional
         Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
+    checkpoint : None, path or Checkpoint
+        A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
         1 prints the plan and a line a pass to the standard error. A callable receives `Progress` events.
 
@@ -246,7 +243,7 @@ class PCA(
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
-        """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding.
+        """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
         The scores of a Dask array are a lazy Dask array with the same chunks.
         """

@@ -63,11 +63,16 @@ class BlockKrylov(Solver):
         The exact number of passes, for any residuals.
     max_blocks : int, optional
         Blocks kept in the basis before it is compressed to its best Ritz vectors (default 10).
-    or_dense : bool
-        Whether the dense solver takes over where it is forecast to be faster. It needs memory for the matrix.
     start : array, shape (n, k), or a function that returns it, optional
         Directions to start from; an iteration that resumes calls no function. Random ones fill at least a quarter of
         the block, and there are at least three passes, so that components outside the start are found.
+    or_dense : bool
+        Whether the dense solver takes over where it is forecast to be faster. It needs memory for the matrix.
+
+    See Also
+    --------
+    Dense : All eigenpairs by LAPACK.
+    top_eigh : Run a solver.
 
     Notes
     -----
@@ -79,6 +84,16 @@ class BlockKrylov(Solver):
 
     Musco & Musco, arXiv 1504.05477 (block Krylov for the top eigenvectors); Wu & Simon, SIAM J. Matrix Anal. Appl. 22
     (2000) (thick restart); Chen et al., arXiv 2508.06486 (the choice of the block size).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import BlockKrylov, top_eigh
+    >>> from gpukpca.gram import DenseGram
+    >>> op = DenseGram(np.diag(np.arange(1.0, 301.0)))
+    >>> result = top_eigh(op, 2, BlockKrylov(tol=1e-10), rng=0)
+    >>> result.eigenvalues.round(6), result.converged
+    (array([300., 299.]), array([ True,  True]))
     """
 
     name = "block Krylov"

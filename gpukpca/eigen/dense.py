@@ -41,6 +41,11 @@ class Dense(Solver):
     full_spectrum : bool
         Also return all eigenvalues (`EigenResult.spectrum`).
 
+    See Also
+    --------
+    BlockKrylov : A few of the largest eigenpairs, from products alone.
+    top_eigh : Run a solver.
+
     Notes
     -----
     On a device the answer is verified (order, trace, orthonormality, residuals). Where it is wrong, or the solver fails
@@ -50,6 +55,15 @@ class Dense(Solver):
     Work O(n³) for any p, most of it in the reduction to tridiagonal form, whose eigenvalues are all computed. Memory:
     the matrix and LAPACK's workspace, about 1.2 n² items for few pairs and 3 n² for many on a CPU, in addition to the
     operator's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import Dense, top_eigh
+    >>> from gpukpca.gram import DenseGram
+    >>> result = top_eigh(DenseGram(np.diag([3.0, 1.0, 2.0])), 1, Dense(full_spectrum=True))
+    >>> result.eigenvalues, result.spectrum
+    (array([3.]), array([1., 2., 3.]))
     """
 
     name = "dense"

@@ -117,6 +117,25 @@ class KrylovState:
         check cannot be the last one.
     product : array, shape (n, b), or None
         The product of the operator with `block`, where it was launched already.
+
+    See Also
+    --------
+    Checkpointer : Receives the states.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import BlockKrylov, top_eigh
+    >>> from gpukpca.gram import DenseGram
+    >>> class LastState:
+    ...     def resumed(self, task):
+    ...         return None
+    ...     def record(self, state):
+    ...         self.n_passes, self.p = state.n_passes, state.p
+    >>> states = LastState()
+    >>> result = top_eigh(DenseGram(np.diag(np.arange(1.0, 301.0))), 2, BlockKrylov(), rng=0, checkpointer=states)
+    >>> states.n_passes == result.n_passes, states.p
+    (True, 2)
     """
 
     p: int
@@ -199,7 +218,37 @@ class KrylovState:
 
 @runtime_checkable
 class Checkpointer(Protocol):
-    """A store of the states of iterations, in this run and in later ones."""
+    """A store of the states of iterations, in this run and in later ones.
+
+    See Also
+    --------
+    gpukpca.Checkpoint : The checkpoints of an estimator, in a folder.
+    KrylovState : What it receives.
+
+    Examples
+    --------
+    Stop an iteration after three passes, and resume it.
+
+    >>> import numpy as np
+    >>> from gpukpca.eigen import BlockKrylov, top_eigh
+    >>> from gpukpca.gram import DenseGram
+    >>> class InMemory:
+    ...     state = None
+    ...     def resumed(self, task):
+    ...         return self.state
+    ...     def record(self, state):
+    ...         if self.state is None and state.n_passes == 3:
+    ...             self.state = state
+    ...             raise KeyboardInterrupt
+    >>> op, store = DenseGram(np.diag(np.arange(1.0, 301.0))), InMemory()
+    >>> try:
+    ...     top_eigh(op, 2, BlockKrylov(), rng=0, checkpointer=store)
+    ... except KeyboardInterrupt:
+    ...     print("stopped after", store.state.n_passes, "passes")
+    stopped after 3 passes
+    >>> top_eigh(op, 2, BlockKrylov(), rng=0, checkpointer=store).eigenvalues.round(6)
+    array([300., 299.])
+    """
 
     def resumed(self, task: KrylovTask) -> KrylovState | None:
         """Return a state to resume from, with arrays on the host; None to begin."""

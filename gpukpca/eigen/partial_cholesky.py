@@ -82,6 +82,21 @@ class PivotedCholesky:
         Columns of K that were evaluated.
     stopped : "rank", "tolerance" or "exhausted"
         The reason: all columns allowed, the tolerance, or no residual above rounding.
+
+    See Also
+    --------
+    pivoted_cholesky, landmark_cholesky, spread_cholesky : Functions that return it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import pivoted_cholesky
+    >>> from gpukpca.gram import DenseGram
+    >>> factor = pivoted_cholesky(DenseGram(np.diag([4.0, 1.0, 0.0])), rank=3, rng=0)
+    >>> factor.rank, factor.stopped, factor.residual_trace
+    (2, 'exhausted', 0.0)
+    >>> sorted(factor.pivots.tolist())
+    [0, 1]
     """
 
     F: Array = field(repr=False)

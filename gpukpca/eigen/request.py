@@ -40,7 +40,18 @@ class PairRequest:
 
     See Also
     --------
-    of_count, of_share : the two kinds of request.
+    PairRequest.of_count : A number of pairs.
+    PairRequest.of_share : The fewest that hold a share.
+    top_eigh : Takes it as `p`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import PairRequest, top_eigh
+    >>> from gpukpca.gram import DenseGram
+    >>> op = DenseGram(np.diag([6.0, 3.0, 1.0]))
+    >>> top_eigh(op, PairRequest.of_share(0.8, most=3)).eigenvalues.round(6)
+    array([6., 3.])
     """
 
     most: int

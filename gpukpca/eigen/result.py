@@ -54,6 +54,21 @@ class EigenResult:
         The tolerance of the solver.
     has_fixed_passes : bool
         The solver made a fixed number of passes, for any residuals.
+
+    See Also
+    --------
+    top_eigh : Returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import top_eigh
+    >>> from gpukpca.gram import DenseGram
+    >>> result = top_eigh(DenseGram(np.diag([3.0, 1.0, 2.0])), 2)
+    >>> result.eigenvalues.round(6), result.eigenvectors.shape, result.solver
+    (array([3., 2.]), (3, 2), 'dense')
+    >>> bool(result.residual_norms.max() < 1e-12)
+    True
     """
 
     eigenvalues: Array

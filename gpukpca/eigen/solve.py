@@ -51,6 +51,18 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
     -------
     Dense or BlockKrylov
         Dense for n up to 400 (1000 on a GPU) or p > n/12 (n/5 on a GPU). It never picks an approximation.
+
+    See Also
+    --------
+    top_eigh : Uses it for "auto".
+
+    Examples
+    --------
+    >>> from gpukpca.eigen import choose_solver
+    >>> choose_solver(300, 5)
+    Dense(tol=0.0, full_spectrum=False)
+    >>> type(choose_solver(10_000, 5)).__name__
+    'BlockKrylov'
     """
     dense = n <= (DENSE_UP_TO_GPU if on_gpu else DENSE_UP_TO_CPU) or are_many(n, p, on_gpu)
     return Dense(tol=tol) if dense else BlockKrylov(tol=tol)
@@ -108,10 +120,26 @@ def top_eigh(
     ConvergenceError
         Products are not finite, the dense solver failed, or an iteration needs more pairs than a request allows.
 
+    See Also
+    --------
+    choose_solver : The solver of "auto".
+    gpukpca.gram.CenteredGram : The operator of kernel PCA.
+
     Notes
     -----
     Work is O(n^3) for `Dense`, and (number of passes) x (one product with a block) for `BlockKrylov`. Residuals above
     the tolerance are flagged in `EigenResult.converged`; estimators turn them into a warning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import top_eigh
+    >>> from gpukpca.gram import CenteredGram, TiledGram
+    >>> from gpukpca.kernels import RBF
+    >>> X = np.random.default_rng(0).standard_normal((500, 3))
+    >>> result = top_eigh(CenteredGram(TiledGram(RBF(gamma=0.1), X)), 3, rng=0)
+    >>> result.eigenvectors.shape, bool(result.converged.all())
+    ((500, 3), True)
     """
     known = SymmetricOperator in type(op).__mro__  # to look for its members takes 10 microseconds
     if not known and (not isinstance(op, MatrixOperator) or isinstance(op, type)):

@@ -33,6 +33,25 @@ class Solver(ABC):
         Whether a plan may add a start and change the size of the blocks.
     passes : int or None
         The number of passes where the user fixed it.
+
+    See Also
+    --------
+    Dense, BlockKrylov, LowRank : The solvers of the library.
+
+    Examples
+    --------
+    A solver of the caller, which reports and delegates.
+
+    >>> import numpy as np
+    >>> from gpukpca.eigen import Dense, Solver, top_eigh
+    >>> from gpukpca.gram import DenseGram
+    >>> class Verbose(Solver):
+    ...     def solve(self, op, p, rng, report=None):
+    ...         print(f"{p} pairs of an operator of shape {op.shape}")
+    ...         return Dense().solve(op, p, rng)
+    >>> top_eigh(DenseGram(np.diag([3.0, 1.0, 2.0])), 1, Verbose()).eigenvalues.round(6)
+    1 pairs of an operator of shape (3, 3)
+    array([3.])
     """
 
     forms_matrix = False

@@ -17,7 +17,7 @@ from gpukpca.gram.arguments import check_block, check_indices
 
 @operator_on_its_device
 class BasePointGram(SymmetricOperator):
-    """k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀) as an operator: inner products of features minus the feature of x₀.
+    """Operator of k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀): inner products of features minus the feature of x₀.
 
     Double centering gives the same matrix as for k itself. A k that is only conditionally positive semidefinite (the
     flat form k - 1, or -‖x - y‖/2) becomes positive semidefinite up to rounding.

@@ -166,7 +166,7 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
 
     Returns
     -------
-    K : array, shape (n, n) or (n, m), in the library, dtype and device of X
+    array, shape (n, n) or (n, m), in the library, dtype and device of X
 
     Raises
     ------

@@ -477,6 +477,7 @@ def exp(k: Kernel) -> Exp:
     Examples
     --------
     The Gaussian kernel is an exponential of inner products, modulated by the norms of the rows.
+
     >>> import numpy as np
     >>> from gpukpca.kernels import RBF, Linear, exp, modulate
     >>> X = np.array([[1.0, 0.0], [0.5, 2.0]])
@@ -508,6 +509,7 @@ def modulate(k: Kernel, g: Callable[[Array], Array]) -> Modulated:
     Examples
     --------
     A kernel divided by the roots of its diagonal has k(x, x) = 1.
+
     >>> import numpy as np
     >>> from gpukpca.kernels import Polynomial, modulate
     >>> k = Polynomial(degree=2, gamma=1.0, coef0=1.0)

@@ -68,6 +68,7 @@ class Kernel:
     Examples
     --------
     A kernel is a class with `tile` and `tile_diagonal`. Rows are prepared as they are unless `prepare_rows` is defined.
+
     >>> import numpy as np
     >>> from gpukpca.kernels import RBF, Kernel, Linear
     >>> class Affine(Kernel):

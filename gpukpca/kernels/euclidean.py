@@ -289,7 +289,7 @@ class Matern(_EuclideanKernel):
     See Also
     --------
     RBF : The limit of large nu.
-    Laplacian : exp(-gamma ‖x - y‖₁).
+    Laplacian : The exponential of the Manhattan distance.
 
     Notes
     -----

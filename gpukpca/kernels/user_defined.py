@@ -32,6 +32,7 @@ class Precomputed(Kernel):
     Examples
     --------
     Minus half of squared distances is a kernel for kernel PCA: the scores are those of classical scaling.
+
     >>> import numpy as np
     >>> from gpukpca import KernelPCA
     >>> from gpukpca.kernels import Precomputed
@@ -140,6 +141,7 @@ class BlockCallable(Kernel):
     Examples
     --------
     Kernels of scikit-learn's Gaussian processes are such functions.
+
     >>> import numpy as np
     >>> from gpukpca.kernels import BlockCallable
     >>> from sklearn.gaussian_process.kernels import DotProduct

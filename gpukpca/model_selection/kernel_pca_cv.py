@@ -72,8 +72,8 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         ``KFold(5, shuffle=True)``.
     refit : bool
         Fit the best candidate to all rows, for `best_estimator_`, `transform` and the other methods.
-    eigen_solver, random_state, device, memory_limit, n_jobs
-        As in `KernelPCA`. Threads are used for candidates; no process is started. With "auto" LAPACK solves stored
+    eigen_solver, random_state, device, memory_limit, n_jobs : as in `KernelPCA`
+        Threads are used for candidates; no process is started. With "auto" LAPACK solves stored
         matrices of a fold from one component in 32 rows.
     verbose : int or callable
         1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits.

@@ -285,8 +285,8 @@ def compare_rules(
         For "variance".
     error : float, optional
         For "error", the mean over samples; default (1 - share) of the total.
-    quantile, n_draws, random_state
-        For "parallel"; see `n_components_for`.
+    quantile, n_draws, random_state : as in `n_components_for`
+        For "parallel".
 
     Returns
     -------

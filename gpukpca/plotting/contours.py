@@ -107,7 +107,18 @@ class ContoursDisplay(Display):
         return cls((x, y), values, ratios, points, labels=labels).plot(axes)
 
     def plot(self, axes: Sequence[Any] | None = None) -> ContoursDisplay:
-        """Draw one panel a component into `axes`, or into a new figure, and return self."""
+        """Draw one panel a component.
+
+        Parameters
+        ----------
+        axes : sequence of matplotlib Axes, optional
+            Drawn into; a new figure without them. Surplus axes are hidden.
+
+        Returns
+        -------
+        ContoursDisplay
+            The display itself.
+        """
         x, y = self.grid
         p, new = len(self.values), axes is None
         if axes is None:

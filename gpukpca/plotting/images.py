@@ -62,12 +62,39 @@ class ComponentImagesDisplay(Display):
     def from_estimator(
         cls, estimator: Any, image_shape: tuple[int, int], *, n_images: int = 11, figure: Any = None
     ) -> ComponentImagesDisplay:
-        """Draw mean and at most `n_images` components of a fitted PCA into `figure`, or into a new one."""
+        """Draw the mean and the first components of a fitted PCA.
+
+        Parameters
+        ----------
+        estimator : fitted PCA
+            With `mean_`, `components_` and `explained_variance_ratio_`.
+        image_shape : (int, int)
+            Rows and columns of an image.
+        n_images : int
+            Most components.
+        figure : matplotlib Figure or SubFigure, optional
+            Drawn into; a new one without.
+
+        Returns
+        -------
+        ComponentImagesDisplay
+        """
         components = estimator.components_[:n_images]
         return cls(estimator.mean_, components, ratios_of(estimator), image_shape).plot(figure)
 
     def plot(self, figure: Any = None) -> ComponentImagesDisplay:
-        """Draw the images into a figure or subfigure, or into a new figure, and return self."""
+        """Draw the images.
+
+        Parameters
+        ----------
+        figure : matplotlib Figure or SubFigure, optional
+            Drawn into; a new one without.
+
+        Returns
+        -------
+        ComponentImagesDisplay
+            The display itself.
+        """
         figure = new_figure(5.6, 4.4) if figure is None else figure
         count = len(self.components) + 1
         rows = min(IMAGE_ROWS, count)
@@ -192,13 +219,19 @@ class ImageRowsDisplay(Display):
         return display.plot(figure, names=False)
 
     def plot(self, figure: Any = None, *, names: bool = True) -> ImageRowsDisplay:
-        """Draw the images into a figure or subfigure, or into a new figure, and return self.
+        """Draw the images.
 
         Parameters
         ----------
         figure : matplotlib Figure or SubFigure, optional
+            Drawn into; a new one without.
         names : bool
             Write the names of the rows on the left.
+
+        Returns
+        -------
+        ImageRowsDisplay
+            The display itself.
         """
         count = len(next(iter(self.rows.values())))
         if figure is None:

@@ -72,11 +72,37 @@ class LocalDisplay(Display):
     def from_estimator(
         cls, estimator: LocalPCA, X: ArrayLike, *, labels: Vector | None = None, ax: Any = None
     ) -> LocalDisplay:
-        """Draw a fitted LocalPCA on rows (n, d) into `ax`, or into a new figure; see the class."""
+        """Draw a fitted LocalPCA on rows.
+
+        Parameters
+        ----------
+        estimator : LocalPCA
+            Fitted.
+        X : array, shape (n, d), d >= 2
+        labels : array, shape (n,), optional
+            Colors in place of the predicted clusters.
+        ax : matplotlib Axes, optional
+            Drawn into; a new figure without one.
+
+        Returns
+        -------
+        LocalDisplay
+        """
         return cls(estimator, X, labels=labels).plot(ax)
 
     def plot(self, ax: Any = None) -> LocalDisplay:
-        """Draw clusters and axes into `ax`, or into a new figure, and return self."""
+        """Draw clusters and axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Drawn into; a new figure without one.
+
+        Returns
+        -------
+        LocalDisplay
+            The display itself.
+        """
         ax = self._axes(ax)
         tidy(ax)
         shown = np.array([f"cluster {k}" for k in self.clusters]) if self.labels is None else self.labels

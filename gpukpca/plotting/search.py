@@ -33,7 +33,7 @@ class SearchDisplay(Display):
 
     See Also
     --------
-    gpukpca.KernelPCACV : The search.
+    gpukpca.model_selection.KernelPCACV : The search.
 
     Examples
     --------
@@ -53,11 +53,34 @@ class SearchDisplay(Display):
 
     @classmethod
     def from_estimator(cls, search: Any, *, ax: Any = None) -> SearchDisplay:
-        """Draw a fitted KernelPCACV or GridSearchCV into `ax`, or into a new figure."""
+        """Draw the errors of a fitted search.
+
+        Parameters
+        ----------
+        search : KernelPCACV or GridSearchCV
+            Fitted.
+        ax : matplotlib Axes, optional
+            Drawn into; a new figure without one.
+
+        Returns
+        -------
+        SearchDisplay
+        """
         return cls(search.cv_results_, search.best_index_).plot(ax)
 
     def plot(self, ax: Any = None) -> SearchDisplay:
-        """Draw the errors into `ax`, or into a new figure, and return self."""
+        """Draw the errors.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Drawn into; a new figure without one.
+
+        Returns
+        -------
+        SearchDisplay
+            The display itself.
+        """
         ax = self._axes(ax)
         tidy(ax)
         params = self.results["params"]

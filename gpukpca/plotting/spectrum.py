@@ -46,11 +46,34 @@ class SpectrumDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> SpectrumDisplay:
-        """Draw `explained_variance_ratio_` of a fitted estimator into `ax`, or into a new figure."""
+        """Draw the shares of the variance of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted estimator, or pipeline that ends with one
+            With `explained_variance_ratio_`.
+        ax : matplotlib Axes, optional
+            Drawn into; a new figure without one.
+
+        Returns
+        -------
+        SpectrumDisplay
+        """
         return cls(ratios_of(estimator)).plot(ax)
 
     def plot(self, ax: Any = None) -> SpectrumDisplay:
-        """Draw the spectrum into `ax`, or into a new figure, and return self."""
+        """Draw the spectrum.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Drawn into; a new figure without one.
+
+        Returns
+        -------
+        SpectrumDisplay
+            The display itself.
+        """
         ax = self._axes(ax)
         percent = 100.0 * self.ratios
         p, largest, total = len(percent), float(np.max(percent)), float(np.sum(percent))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 
 from gpukpca import IncrementalPCA
 from gpukpca.algorithms import IncrementalFit, fit_pca_batches, update_pca
 from gpukpca.algorithms.fields import attributes_of
-from gpukpca.algorithms.pca import incremental, streaming
 from tests.datasets import same_bits
 
 
@@ -56,8 +53,3 @@ def test_update_names_what_is_wrong(rng):
         update_pca(state, np.full((3, 4), np.nan))
     with pytest.raises(ValueError, match="at least one batch"):
         fit_pca_batches([])
-
-
-@pytest.mark.parametrize("module", [incremental, streaming], ids=["incremental", "streaming"])
-def test_examples_run(module):
-    assert doctest.testmod(module).failed == 0

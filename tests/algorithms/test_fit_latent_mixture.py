@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -20,8 +18,6 @@ from gpukpca.algorithms import (
     fit_probabilistic_pca,
 )
 from gpukpca.algorithms.fields import attributes_of
-from gpukpca.algorithms.latent import fit as latent_fit
-from gpukpca.algorithms.mixture import fit as mixture_fit
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from tests.datasets import same_bits
 
@@ -72,11 +68,6 @@ def test_functions_have_the_bits_of_the_estimators(xp, rng, dtype, name, missing
         assert same_bits(fit.predict(rows), model.predict(rows), xp)
     assert fit == fit
     assert fit != function(rows, *arguments, settings=settings, rng=0)
-
-
-@pytest.mark.parametrize("module", [latent_fit, mixture_fit], ids=lambda module: module.__name__)
-def test_examples_run(module):
-    assert doctest.testmod(module).failed == 0
 
 
 def test_results_take_lists_and_no_rows():

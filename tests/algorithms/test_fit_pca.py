@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 
 from gpukpca import PCA
 from gpukpca.algorithms import PCASettings, Resources, fit_pca
 from gpukpca.algorithms.fields import attributes_of
-from gpukpca.algorithms.pca import fit as pca_fit
 from tests.datasets import same_bits
 
 SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized")
@@ -76,7 +73,3 @@ def test_fit_pca_keeps_to_its_resources(rng):
     X = rng.standard_normal((300, 200))
     with pytest.raises(MemoryError, match="allowed or free"):
         fit_pca(X, resources=Resources.for_data(X, memory_limit="10 kB"))
-
-
-def test_examples_run():
-    assert doctest.testmod(pca_fit).failed == 0

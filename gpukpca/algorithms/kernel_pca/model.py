@@ -30,6 +30,21 @@ class KernelPCAFit:
     """A fit of kernel PCA. The scores of a point x are k(x, basis) A - b, with basis, A and b in `map`.
 
     Arrays live where the fit computed.
+
+    See Also
+    --------
+    fit_kernel_pca : Returns it.
+    gpukpca.KernelPCA : The same fit as an estimator of scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_kernel_pca
+    >>> from gpukpca.kernels import RBF
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> fit = fit_kernel_pca(X, RBF(gamma=0.1), n_components=2)
+    >>> bool(np.allclose(fit.transform(X), fit.scores))
+    True
     """
 
     kernel: Kernel = field_of("", 'With numbers in place of rules such as gamma="scale".')

@@ -80,7 +80,22 @@ class PreimageOptions(Protocol):
 @documented
 @dataclass(frozen=True)
 class KernelPCASettings:
-    """The parameters of a fit, checked."""
+    """The parameters of a fit, checked.
+
+    See Also
+    --------
+    fit_kernel_pca : Takes it as `settings`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
+    >>> from gpukpca.kernels import RBF
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> fit = fit_kernel_pca(X, RBF(gamma=0.1), 2, settings=KernelPCASettings(eigen_solver="dense"))
+    >>> fit.plan.solver.name
+    'dense'
+    """
 
     n_components: int | float | None = field_of("", "a number, a share of the variance, or all", default=None)
     eigen_solver: EigenSolver = field_of("", "a name or a solver object; see `KernelPCA`", default="auto")

@@ -72,7 +72,7 @@ def fit_probabilistic_pca(
         Of any library of the Array API standard, or of SciPy. Not changed. The result lives where X lives, in float64
         where a batch is. Masked entries are missing.
     n_components : int, optional
-        p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, and at most 20 for EM.
+        Number p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, and at most 20 for EM.
     settings : LatentSettings
         Solver, degrees of freedom, and the end of EM.
     resources : Resources, optional
@@ -142,10 +142,10 @@ def fit_bayesian_pca(
 
     Parameters
     ----------
-    X, settings, resources, rng, progress
-        As in `fit_probabilistic_pca`.
+    X : as in `fit_probabilistic_pca`
     n_components : int, optional
         Candidates. None: min(n, d) - 1, and at most 20 for EM.
+    settings, resources, rng, progress : as in `fit_probabilistic_pca`
 
     Returns
     -------

@@ -182,7 +182,21 @@ class LatentModel:
 @documented
 @dataclass(frozen=True, eq=False)
 class LatentFit:
-    """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data."""
+    """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data.
+
+    See Also
+    --------
+    fit_probabilistic_pca, fit_bayesian_pca : Return it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_probabilistic_pca
+    >>> X = np.random.default_rng(0).standard_normal((100, 5))
+    >>> fit = fit_probabilistic_pca(X, n_components=2)
+    >>> fit.loadings.shape, fit.log_density(X).shape
+    ((5, 2), (100,))
+    """
 
     components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
     loadings: Array = field_of("d p", "W = V (Λ - σ²)^½")

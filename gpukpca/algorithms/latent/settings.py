@@ -20,7 +20,20 @@ N_COMPONENTS = one_of(NONE, COUNT)
 @documented
 @dataclass(frozen=True)
 class LatentSettings:
-    """Settings of `fit_probabilistic_pca` and `fit_bayesian_pca`, checked."""
+    """Settings of `fit_probabilistic_pca` and `fit_bayesian_pca`, checked.
+
+    See Also
+    --------
+    fit_probabilistic_pca, fit_bayesian_pca : Take it as `settings`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import LatentSettings, fit_probabilistic_pca
+    >>> X = np.random.default_rng(0).standard_normal((100, 5)) * [5.0, 3.0, 1.0, 1.0, 1.0]
+    >>> fit_probabilistic_pca(X, 2, settings=LatentSettings(solver="em"), rng=0).solver
+    'em'
+    """
 
     solver: Literal["auto", "direct", "em"] = field_of(
         "",

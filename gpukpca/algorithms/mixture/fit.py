@@ -36,9 +36,9 @@ def fit_local_pca(
         Of any library of the Array API standard; a memory map is read by panels. Not changed. The result lives where
         X lives.
     n_clusters : int, sequence of int, or "bic"
-        k. Of several, or of 1 to 8 with "bic", the pair of k and p with the smallest BIC is fitted.
+        Number k. Of several, or of 1 to 8 with "bic", the pair of k and p with the smallest BIC is fitted.
     n_components : int, sequence of int, or "bic"
-        p < d, the dimension of every plane. "bic": 1 to min(d - 1, 10).
+        Dimension p < d of every plane. "bic": 1 to min(d - 1, 10).
     settings : MixtureSettings
         Method, starts, and the end of the iteration.
     resources : Resources, optional

@@ -156,7 +156,21 @@ class LocalModel:
 @documented
 @dataclass(frozen=True, eq=False)
 class MixtureFit:
-    """Result of a local PCA, in the library of the data; clusters are in descending order of weight."""
+    """Result of a local PCA, in the library of the data; clusters are in descending order of weight.
+
+    See Also
+    --------
+    fit_local_pca : Returns it.
+
+    Examples
+    --------
+    >>> from gpukpca.algorithms import fit_local_pca
+    >>> from gpukpca.datasets import noisy_spiral
+    >>> X, _ = noisy_spiral(200, rng=0)
+    >>> fit = fit_local_pca(X, n_clusters=3, n_components=1, rng=0)
+    >>> fit.components.shape, bool((fit.predict(X) == fit.labels).all())
+    ((3, 1, 2), True)
+    """
 
     weights: Array = field_of("k", "shares of the rows", "nonnegative")
     means: Array = field_of("k d", "in the widest type")

@@ -25,7 +25,21 @@ RULES = {
 @documented
 @dataclass(frozen=True)
 class MixtureSettings:
-    """Settings of `fit_local_pca`, checked."""
+    """Settings of `fit_local_pca`, checked.
+
+    See Also
+    --------
+    fit_local_pca : Takes it as `settings`.
+
+    Examples
+    --------
+    >>> from gpukpca.algorithms import MixtureSettings, fit_local_pca
+    >>> from gpukpca.datasets import noisy_spiral
+    >>> X, _ = noisy_spiral(200, rng=0)
+    >>> fit = fit_local_pca(X, 3, settings=MixtureSettings(method="hard"), rng=0)
+    >>> fit.log_likelihoods is None, fit.errors is not None
+    (True, True)
+    """
 
     method: MixtureMethod = field_of(
         "", '"mixture" of probabilistic PCAs, or "hard": the nearest plane', default="mixture"

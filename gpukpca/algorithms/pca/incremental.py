@@ -95,7 +95,21 @@ class BatchProjection:
 @documented
 @dataclass(frozen=True, eq=False)
 class IncrementalState:
-    """Moments, axes and singular values of the rows so far, in the widest type: the input of the next update."""
+    """Moments, axes and singular values of the rows so far, in the widest type: the input of the next update.
+
+    See Also
+    --------
+    update_pca : Takes and returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import update_pca
+    >>> X = np.random.default_rng(0).standard_normal((300, 5))
+    >>> state = update_pca(update_pca(None, X[:100], n_components=2), X[100:], n_components=2)
+    >>> state.n_components, bool(np.allclose(state.mean, X.mean(axis=0)))
+    (2, True)
+    """
 
     moments: Moments = field_of("", "count, mean and sums of squares")
     axes: Array = field_of("p d", "unit rows, in descending order of singular value")
@@ -147,7 +161,22 @@ class IncrementalState:
 @documented
 @dataclass(frozen=True, eq=False)
 class IncrementalFit:
-    """Result of a PCA of batches, in the library of the data."""
+    """Result of a PCA of batches, in the library of the data.
+
+    See Also
+    --------
+    fit_pca_batches : Returns it.
+    update_pca : The state of which `IncrementalFit.of` makes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_pca_batches
+    >>> X = np.random.default_rng(0).standard_normal((300, 5))
+    >>> fit = fit_pca_batches([X[:100], X[100:]], n_components=2)
+    >>> fit.n_samples_seen, fit.transform(X[:4]).shape
+    (300, (4, 2))
+    """
 
     components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
     singular_values: Array = field_of("p", "norms of the columns of scores", "nonnegative")
@@ -252,7 +281,7 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
     X : array, shape (m, d)
         Of one library of the Array API standard for all batches; not written to.
     n_components : int, optional
-        p, the same for all batches, and at most m for the first one. None: min(m, d) of the first batch.
+        Number p, the same for all batches, and at most m for the first one. None: min(m, d) of the first batch.
 
     Returns
     -------

@@ -104,7 +104,22 @@ def scores_of_panel(panel: Array, projection: LinearProjection) -> np.ndarray:
 @documented
 @dataclass(frozen=True, eq=False)
 class PCAFit:
-    """Result of a principal component analysis, in the library and the dtype of the data."""
+    """Result of a principal component analysis, in the library and the dtype of the data.
+
+    See Also
+    --------
+    fit_pca : Returns it.
+    gpukpca.PCA : The same fit as an estimator of scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_pca
+    >>> X = np.random.default_rng(0).standard_normal((100, 5))
+    >>> fit = fit_pca(X, n_components=5)
+    >>> bool(np.allclose(fit.inverse_transform(fit.transform(X)), X))
+    True
+    """
 
     components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
     explained_variance: Array = field_of(

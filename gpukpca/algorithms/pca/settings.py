@@ -39,7 +39,20 @@ RULES = {
 @documented
 @dataclass(frozen=True)
 class PCASettings:
-    """Settings of `fit_pca`, checked."""
+    """Settings of `fit_pca`, checked.
+
+    See Also
+    --------
+    fit_pca : Takes it as `settings`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import PCASettings, fit_pca
+    >>> X = np.random.default_rng(0).standard_normal((100, 5))
+    >>> fit_pca(X, 2, settings=PCASettings(svd_solver="full")).plan.method
+    'full'
+    """
 
     svd_solver: SVDSolver = field_of(
         "", '"auto", "covariance_eigh", "dual", "full", "tsqr", "randomized" or "arpack"; see `PCA`', default="auto"

@@ -85,7 +85,7 @@ def fit_pca_batches(
         In memory; memory maps are read when they are used. Of one library of the Array API standard; not written to.
         The result is in float64 where one of them is.
     n_components : int, optional
-        p, at most min(n, d) of all n rows. None: min(n, d).
+        Number p, at most min(n, d) of all n rows. None: min(n, d).
     resources : Resources, optional
         Device and bytes that may be allocated; see `fit_pca`.
     progress : callable, optional

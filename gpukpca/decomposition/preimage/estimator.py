@@ -87,9 +87,15 @@ class WithPreimages:
     def set_params(self, **params: Any) -> Any:
         """Set parameters by name, those of a kernel object or pre-image object as in ``preimage__alpha=0.1``.
 
+        Parameters
+        ----------
+        **params : values by name
+            Those of a kernel object or pre-image object inside as in ``preimage__alpha=0.1``.
+
         Returns
         -------
-        The estimator itself.
+        KernelPCA
+            The estimator itself.
 
         Raises
         ------
@@ -253,7 +259,7 @@ class WithPreimages:
         n_components : int, optional
             Number of leading components that are used, 0 to p.
         diagonal : array, shape (m,), optional
-            k(x, x); required with kernel="precomputed", and refused with other kernels.
+            The values k(x, x); required with kernel="precomputed", and refused with other kernels.
 
         Returns
         -------
