@@ -319,8 +319,8 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
 
     See Also
     --------
-    load : The estimator alone.
-    save : Takes the notes.
+    gpukpca.load : The estimator alone.
+    gpukpca.save : Takes the notes.
 
     Examples
     --------
