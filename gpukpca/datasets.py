@@ -45,6 +45,17 @@ class Foods:
         Names of the rows.
     foods : tuple of str
         Names of the columns.
+
+    See Also
+    --------
+    uk_foods : Returns it.
+
+    Examples
+    --------
+    >>> from gpukpca.datasets import uk_foods
+    >>> table = uk_foods()
+    >>> table.X.shape
+    (4, 17)
     """
 
     X: np.ndarray
@@ -61,6 +72,10 @@ def uk_foods() -> Foods:
     Returns
     -------
     Foods
+
+    See Also
+    --------
+    isolation_by_distance : Simulated genotypes on a map.
 
     Notes
     -----
