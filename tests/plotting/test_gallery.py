@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,55 @@ def test_kernel_pca_removes_more_noise_than_linear_methods(script: dict[str, Any
     assert errors["kernel PCA, ridge"] < 0.9 * best
 
 
+@pytest.mark.parametrize("script", ["gamma"], indirect=True)
+def test_gamma_too_small_is_pca_and_too_large_a_warning(script: dict[str, Any]) -> None:
+    assert script["difference"] < 1e-3
+    small, _, _, large = script["kernel_matrices"].values()
+    assert small.min() > 0.998
+    assert large.mean() < 2 / len(large)
+    models, caught = script["models"], list(script["caught"].values())
+    assert separation(models[15.0].transform(script["X"])[:, 0], script["labels"]) > 0.99
+    assert [len(warnings) for warnings in caught] == [0, 0, 0, 1]
+    assert "K is nearly the identity" in str(caught[-1][0].message)
+
+
+@pytest.mark.parametrize("script", ["nystrom"], indirect=True)
+def test_errors_of_nystrom_lie_within_the_certificate(script: dict[str, Any]) -> None:
+    errors, certificates = script["errors"], script["certificates"]
+    assert np.all(errors > 0)
+    assert np.all(errors < certificates / 10)
+    assert np.all(np.diff(certificates) < 0)
+    memory, seconds = (
+        {name: np.array([getattr(plan, what) for plan in plans]) for name, plans in script["plans"].items()}
+        for what in ("predicted_bytes", "estimated_seconds")
+    )
+    fourfold = script["sizes"].index(50_000), script["sizes"].index(200_000)
+    assert memory["block Krylov"].max() <= 4 * 2**30
+    for growth, (name, times) in zip((14, 3), seconds.items(), strict=True):
+        assert growth < times[fourfold[1]] / times[fourfold[0]] < growth + 6, name
+
+
+@pytest.mark.parametrize("script", ["swiss_roll"], indirect=True)
+def test_only_distances_along_the_roll_unfold_it(script: dict[str, Any]) -> None:
+    agreement = script["agreement"]
+    assert max(agreement(plane) for plane in script["planes"].values()) < 0.5
+    assert agreement(script["unrolled"]) > 0.99
+    assert "negative eigenvalues" in str(script["caught"][0].message)
+
+
+@pytest.mark.parametrize("script", ["spectral_clustering"], indirect=True)
+def test_two_circles_are_two_clusters(script: dict[str, Any]) -> None:
+    X, eigen = script["X"], script["eigen"]
+    K = np.exp(-script["affinity"].gamma * np.sum((X[:, None] - X) ** 2, axis=2))
+    root = np.sqrt(K.sum(axis=1))
+    products = K @ (eigen.eigenvectors / root[:, None]) / root[:, None]
+    np.testing.assert_allclose(products, eigen.eigenvectors * eigen.eigenvalues, atol=1e-7)
+    assert eigen.eigenvalues[1] - eigen.eigenvalues[2] > 10 * (1 - eigen.eigenvalues[1])
+    assert separation(script["clusters"], script["labels"]) == 1.0
+    assert script["op"].cached_tiles == 0
+
+
 def test_every_script_has_a_test() -> None:
-    tested = {"clusters", "contours", "denoising", "digits", "foods", "genotypes", "local_axes"}
+    parametrized = re.findall(r'"script", \["(\w+)"\]', Path(__file__).read_text(encoding="utf-8"))
+    tested = set(parametrized)
     assert {path.stem.removeprefix("plot_") for path in GALLERY.glob("plot_*.py")} == tested

@@ -1,0 +1,73 @@
+"""
+Kernel PCA does not unfold: a Swiss roll
+========================================
+
+A Swiss roll is a rectangle that is rolled up in three dimensions. Kernel PCA with an RBF kernel does not unroll it for
+any gamma. Isomap does: it is kernel PCA with another kernel, made from the distances along the roll.
+"""
+
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.sparse.csgraph import shortest_path
+from scipy.spatial import procrustes
+from sklearn.datasets import make_swiss_roll
+from sklearn.neighbors import kneighbors_graph
+
+from gpukpca import KernelPCA
+from gpukpca.exceptions import IndefiniteKernelWarning
+
+X, angle = make_swiss_roll(1000, random_state=0)
+# The rectangle: arc length of the spiral with radius t at the angle t, and the height.
+rectangle = np.column_stack([(angle * np.hypot(1.0, angle) + np.arcsinh(angle)) / 2.0, X[:, 1]])
+
+
+def agreement(plane):
+    """Return the correlation of a plane (n, 2) with the rectangle after the best shift, rotation and scale."""
+    return np.sqrt(1.0 - procrustes(rectangle, plane)[2])
+
+
+# %%
+# **RBF kernels.** Gamma runs over five orders of magnitude, from a kernel matrix near a constant to one near the
+# identity. No plane agrees with the rectangle.
+
+gammas = 10.0 ** np.arange(-5, 1)
+planes = {gamma: KernelPCA(2, kernel="rbf", gamma=gamma).fit_transform(X) for gamma in gammas}
+for gamma, plane in planes.items():
+    print(f"gamma = {gamma:g}: correlation {agreement(plane):.2f}")
+
+# %%
+# Why? The kernel sees only distances in space, and exp(-γ ‖x - y‖²) is near 0 for all pairs that are farther apart than
+# a few times 1/√γ. A small gamma gives the plane of PCA, which keeps the roll. A large one keeps distances only between
+# neighbors, and makes all other pairs orthogonal, however far apart they are on the roll. The roll is then bent into
+# many dimensions with equal shares of the variance, and no plane holds it (Weinberger, Sha & Saul 2004).
+#
+# **Isomap** (Tenenbaum, de Silva & Langford 2000). Distances along the roll are shortest paths in the graph of the ten
+# nearest neighbors. The matrix -D²/2 of these distances is a precomputed kernel: centering turns it into the inner
+# products that classical scaling needs. It has small negative eigenvalues, because shortest paths on a graph are not
+# distances in a Euclidean space, and the fit warns of that.
+
+graph = kneighbors_graph(X, 10, mode="distance")
+D = shortest_path(graph, directed=False)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", IndefiniteKernelWarning)
+    unrolled = KernelPCA(2, kernel="precomputed").fit_transform(-(D**2) / 2.0)
+print(f"Isomap: correlation {agreement(unrolled):.2f}")
+print(caught[0].message)
+
+# %%
+# The color is the position along the spiral.
+
+figure = plt.figure(figsize=(10, 6.4), layout="constrained")
+roll = figure.add_subplot(2, 3, 1, projection="3d", elev=10, azim=-75, title="roll")
+roll.scatter(*X.T, c=angle, s=6)
+roll.set(xticks=[], yticks=[], zticks=[])
+shown = {"rectangle": rectangle}
+shown |= {
+    f"RBF, γ = {gamma:g}\ncorrelation {agreement(planes[gamma]):.2f}": planes[gamma] for gamma in gammas[[0, 3, 5]]
+}
+shown |= {f"Isomap\ncorrelation {agreement(unrolled):.2f}": unrolled}
+for place, (title, plane) in enumerate(shown.items(), 2):
+    ax = figure.add_subplot(2, 3, place, title=title, xticks=[], yticks=[])
+    ax.scatter(*plane.T, c=angle, s=6)
