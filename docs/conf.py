@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import zlib
 from pathlib import Path
@@ -10,6 +11,12 @@ from typing import Any
 
 # What the extensions import to document it.
 os.environ.setdefault("MPLBACKEND", "agg")
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
+from sphinx_gallery.scrapers import figure_rst
 
 from gpukpca import __version__
 
@@ -24,15 +31,16 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.doctest",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_parser",
     "sphinx_click",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "gallery", "inventories"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 nitpicky = True
+smartquotes = False
 default_role = "code"
 
 # -- pages -------------------------------------------------------------------------------------------------------------
@@ -41,9 +49,18 @@ myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 html_theme = "pydata_sphinx_theme"
 html_title = f"gpukpca {version}"
-html_static_path = []
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_favicon = "static/logo.svg"
 html_copy_source = html_show_sourcelink = False
+# Pages without siblings need no list of them.
+html_sidebars = {"index": [], "benchmarks": [], "release_notes": []}
+html_math_renderer = "mathml"
+toc_object_entries_show_parents = "hide"
+copybutton_exclude = ".linenos, .gp, .go"
 html_theme_options = {
+    "logo": {"text": html_title, "image_light": "static/logo.svg", "image_dark": "static/logo.svg"},
+    "header_links_before_dropdown": 6,
     "navbar_align": "left",
     "show_toc_level": 2,
     "navigation_with_keys": False,
@@ -51,6 +68,23 @@ html_theme_options = {
     "search_bar_text": "Search",
 }
 templates_path = ["templates"]
+
+
+def write_formula(translator: Any, node: nodes.math | nodes.math_block) -> None:
+    """Write a formula as MathML, which browsers draw without a script."""
+    try:
+        translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s in the formula %s", error, node.astext(), location=node)
+    raise nodes.SkipNode
+
+
+def link_gallery(app: object, page: str, source: list[str]) -> None:
+    """Point links to scripts of the gallery at their pages; in the repository they open the scripts."""
+    source[0] = re.sub(r"gallery/(plot_\w+)\.py\)", r"examples/\1.rst)", source[0])
+    source[0] = source[0].replace("gallery/GALLERY_HEADER.rst)", "examples/index.rst)")
+
+
 
 # -- reference ---------------------------------------------------------------------------------------------------------
 
@@ -86,11 +120,28 @@ def skip_member(app: object, what: str, name: str, obj: object, skip: bool, opti
 
 def setup(app: Any) -> None:
     """Connect what this file adds to Sphinx."""
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("source-read", link_gallery)
 
 
 # -- gallery -----------------------------------------------------------------------------------------------------------
 
+
+def last_picture(block: object, names: dict[str, Any], conf: dict[str, Any]) -> str:
+    """Save the picture of the value that a cell ends with: a Display draws without pyplot."""
+    values = names["example_globals"]
+    show = getattr(values.get("___"), "_repr_png_", None)
+    if show is None:
+        return ""
+    values["___"] = None  # the next cell may end with no value
+    path = Path(next(names["image_path_iterator"]))
+    path.write_bytes(show()[0])
+    return figure_rst([path], conf["src_dir"])
+
+
+# Functions in this file are no names by which a later build could find that they changed.
+suppress_warnings = ["config.cache"]
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "examples",
@@ -100,6 +151,8 @@ sphinx_gallery_conf = {
     "backreferences_dir": "reference/backreferences",
     "reference_url": {"gpukpca": None},
     "copyfile_regex": "",
+    "image_scrapers": ("matplotlib", last_picture),
+    "ignore_repr_types": r"matplotlib|gpukpca|NoneType",
     "download_all_examples": False,
     "show_memory": False,
     "write_computation_times": False,

@@ -1,7 +1,4 @@
-"""Every script of the gallery runs and shows what its text says.
-
-``GPUKPCA_PICTURES=folder`` keeps the pictures there.
-"""
+"""Every script of the gallery runs and shows what its text says."""
 
 from __future__ import annotations
 
@@ -13,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tests.plotting.keep import keep
 
 pytest.importorskip("matplotlib")
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
@@ -29,8 +24,8 @@ def script(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     names = runpy.run_path(str(GALLERY / f"plot_{request.param}.py"))
     names["figures"] = [plt.figure(number) for number in plt.get_fignums()]
     shown = names["figures"] or [names["figure"] if "figure" in names else names["display"].figure_]
-    for k, figure in enumerate(shown):
-        keep(figure, f"{request.param}_{k + 1}" if len(shown) > 1 else request.param, dpi=100)
+    for figure in shown:
+        figure.draw_without_rendering()
     yield names
     plt.close("all")
 
