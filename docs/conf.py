@@ -73,7 +73,9 @@ templates_path = ["templates"]
 def write_formula(translator: Any, node: nodes.math | nodes.math_block) -> None:
     """Write a formula as MathML, which browsers draw without a script."""
     try:
-        translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+        formula = tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
+        # docutils 0.22 keeps |x| at the height of x, but not ‖x‖.
+        translator.body.append(re.sub('class="math(open|close)">‖', 'stretchy="false">‖', formula))
     except MathError as error:
         logging.getLogger(__name__).warning("%s in the formula %s", error, node.astext(), location=node)
     raise nodes.SkipNode
@@ -83,7 +85,6 @@ def link_gallery(app: object, page: str, source: list[str]) -> None:
     """Point links to scripts of the gallery at their pages; in the repository they open the scripts."""
     source[0] = re.sub(r"gallery/(plot_\w+)\.py\)", r"examples/\1.rst)", source[0])
     source[0] = source[0].replace("gallery/GALLERY_HEADER.rst)", "examples/index.rst)")
-
 
 
 # -- reference ---------------------------------------------------------------------------------------------------------
