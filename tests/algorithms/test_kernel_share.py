@@ -70,6 +70,11 @@ def test_every_library_counts_as_many(xp: Namespace, settings: str) -> None:
     check_share(xp, ROWS, 0.6, SETTINGS[settings])
 
 
+def test_few_rows_are_not_cut_to_the_first_guess() -> None:
+    for n in (20, 40, 76, 79):
+        check_share(Host, DATA["slow"][:n], 0.9, SETTINGS["passes over K"])
+
+
 def test_a_share_takes_no_more_passes_than_its_number() -> None:
     X = np.random.default_rng(0).standard_normal((450, 4)) * [4.0, 2.0, 1.0, 0.5]
     share = KernelPCA(0.6, kernel="rbf", gamma=0.02, random_state=0).fit(X)

@@ -82,7 +82,7 @@ class Route(ABC):
     def most(self) -> int:
         """Return the most components of a share: as many as fit into memory, and are few for `beyond`."""
         task, solver, bound = self.task, complete_solver(self.solver), self.storage.rank_bound
-        if not solver.grows_with_p:
+        if not (solver.grows_with_p and solver.iterates(bound, self.n_components)):
             return bound
         few = solver.most_pairs(bound)
         few = few if self.beyond is None else min(few, most_by_passes(bound, task.on_gpu))
