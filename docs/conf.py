@@ -92,6 +92,8 @@ def link_gallery(app: object, page: str, source: list[str]) -> None:
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+# The members of a protocol are described once, on the page of its base class.
+autodoc_inherit_docstrings = False
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 trim_doctest_flags = True
@@ -101,7 +103,7 @@ trim_doctest_flags = True
 numpydoc_validation_checks = {"all", "ES01", "EX01", "PR07", "RT03", "SA01"}
 # Methods of kernels, operators, solvers and results: their one line names the arguments.
 numpydoc_validation_exclude = {
-    r"\.(algorithms|eigen|gram|kernels)\.\w+\.\w+$",
+    r"\.(_typing|algorithms|eigen|gram|kernels)\.\w+\.\w+$",
     r"Preimage\w*\.\w+$",
     r"\.Checkpointer$",  # a protocol, without a constructor
 }
@@ -113,10 +115,11 @@ numpydoc_validation_overrides = {
 }
 
 
-def skip_member(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
-    """Leave out what an estimator inherits from scikit-learn: its documentation describes that."""
-    home = getattr(obj, "__module__", None) or getattr(getattr(obj, "fget", None), "__module__", "")
-    return True if str(home).startswith("sklearn.") else None
+def skip_member(app: Any, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """Leave out what classes inherit from scikit-learn and from the protocol of operators: it is described there."""
+    home = str(getattr(obj, "__module__", None) or getattr(getattr(obj, "fget", None), "__module__", ""))
+    inherited = home == "gpukpca._typing" and app.env.docname != "reference/gram"
+    return True if inherited or home.startswith("sklearn.") else None
 
 
 def setup(app: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -37,11 +38,14 @@ def documented(cls: T) -> T:
 
 
 def _lines_of(field: dataclasses.Field[Any]) -> list[str]:
-    """Return the lines of the docstring about a field."""
+    """Return the lines of the docstring about a field: its type, and its meaning as a sentence."""
     shape = ", ".join(field.metadata.get("shape", ()))
-    kind = f"array, shape ({shape}{',' * (shape.count(',') == 0)})" if shape else str(field.type)
-    meaning = field.metadata.get("meaning", "")
-    return [f"{field.name} : {kind}", *([f"    {meaning}"] if meaning else [])]
+    array = f"array, shape ({shape}{',' * (shape.count(',') == 0)})"
+    kind = array if shape else str(field.type).replace(" | ", " or ")
+    meaning = field.metadata.get("meaning", "").removesuffix(".")
+    if re.match("[a-z]{2}", meaning):  # no symbol
+        meaning = meaning[0].upper() + meaning[1:]
+    return [f"{field.name} : {kind}", *([f"    {meaning}."] if meaning else [])]
 
 
 def attributes_of(result: Any, *without: str, home: Callable[[Array], Array] = lambda array: array) -> dict[str, Any]:

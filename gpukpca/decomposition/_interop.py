@@ -77,6 +77,16 @@ class KernelPeer:
         Cost: one pass over K, for the means of its columns. Scores are compared on at most 1000 training rows, fewer
         from 16 777 on, so that scikit-learn stores 2²⁴ kernel values. scikit-learn's formulas lose digits on data with
         a large offset, and with nearly flat kernels.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import KernelPCA
+        >>> X = np.random.default_rng(0).standard_normal((50, 3))
+        >>> model = KernelPCA(2, kernel="rbf", gamma=0.1).fit(X)
+        >>> peer = model.as_sklearn()
+        >>> type(peer).__module__, bool(np.allclose(peer.transform(X), model.transform(X)))
+        ('sklearn.decomposition._kernel_pca', True)
         """
         check_is_fitted(self)
         model: Any = self
@@ -132,6 +142,16 @@ class KernelPeer:
         -----
         Cost: one pass over K, for the residuals. The trace that `total_variance_` comes from is that of the whole
         matrix, negative eigenvalues included.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import KernelPCA
+        >>> from sklearn.decomposition import KernelPCA as Peer
+        >>> X = np.random.default_rng(0).standard_normal((50, 3))
+        >>> model = KernelPCA.from_sklearn(Peer(2, kernel="rbf", gamma=0.1).fit(X))
+        >>> bool(model.residual_norms_.max() < 1e-8)
+        True
         """
         _check_peer(peer, sklearn.decomposition.KernelPCA)
         model: Any = cls(**_shared_parameters(peer, cls))
@@ -341,6 +361,15 @@ class PCAPeer:
         -----
         scikit-learn projects data and mean separately, and loses digits where the mean is large. Scores are compared
         one standard deviation from the mean along at most 1000 components with variance.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import PCA
+        >>> X = np.random.default_rng(0).standard_normal((50, 3))
+        >>> model = PCA(2).fit(X)
+        >>> bool(np.allclose(model.as_sklearn().transform(X), model.transform(X)))
+        True
         """
         check_is_fitted(self)
         model: Any = self
@@ -373,6 +402,15 @@ class PCAPeer:
         NotFittedError
         InvalidParameterError
             Not a PCA of scikit-learn.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import PCA
+        >>> from sklearn.decomposition import PCA as Peer
+        >>> X = np.random.default_rng(0).standard_normal((50, 3))
+        >>> PCA.from_sklearn(Peer(2).fit(X)).transform(X).shape
+        (50, 2)
         """
         _check_peer(peer, sklearn.decomposition.PCA)
         model: Any = cls(**_shared_parameters(peer, cls))

@@ -252,6 +252,16 @@ class LatentVariableEstimator(
         Raises
         ------
         NotFittedError, ValueError
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import ProbabilisticPCA
+        >>> t = np.linspace(-1.0, 1.0, 50)
+        >>> X = np.stack([t, 2.0 * t, 3.0 * t], axis=1) + 0.01 * np.random.default_rng(0).standard_normal((50, 3))
+        >>> model = ProbabilisticPCA(1).fit(X)
+        >>> model.impute(np.array([[0.5, np.nan, 1.5]])).round(1)
+        array([[0.5, 1. , 1.5]])
         """
         return self._delivered(self._answer(X, "impute", impute), X)
 
@@ -275,6 +285,15 @@ class LatentVariableEstimator(
         Raises
         ------
         NotFittedError, InvalidParameterError
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import ProbabilisticPCA
+        >>> X = np.random.default_rng(0).standard_normal((200, 3)) * [3.0, 1.0, 1.0]
+        >>> drawn = ProbabilisticPCA(1).fit(X).sample(2000, random_state=0)
+        >>> bool(np.allclose(drawn.std(axis=0), X.std(axis=0), rtol=0.1))
+        True
         """
         check_is_fitted(self)
         COUNT.check_argument("n_samples", n_samples)

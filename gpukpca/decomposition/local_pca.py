@@ -251,6 +251,15 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         Notes
         -----
         Cost O(m d k p).
+
+        Examples
+        --------
+        >>> from gpukpca import LocalPCA
+        >>> from gpukpca.datasets import misleading_clusters
+        >>> X, kinds = misleading_clusters(200, rng=0)
+        >>> labels = LocalPCA(n_clusters=2, random_state=0).fit(X).predict(X)
+        >>> sorted({*zip(kinds.tolist(), labels.tolist(), strict=True)}) in ([("A", 0), ("B", 1)], [("A", 1), ("B", 0)])
+        True
         """
         return _labels_at(self._answer(X, "predict", LocalModel.labels), X)
 

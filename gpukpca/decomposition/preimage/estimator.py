@@ -186,6 +186,17 @@ class WithPreimages:
         Notes
         -----
         By panels of rows: apart from the result, memory does not grow with m.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.datasets import load_digits
+        >>> from gpukpca import KernelPCA
+        >>> X = load_digits().data[:400] / 16.0
+        >>> noisy = X + 0.3 * np.random.default_rng(0).standard_normal(X.shape)
+        >>> model = KernelPCA(20, kernel="rbf", gamma=0.02, preimage="ridge").fit(noisy)
+        >>> bool(np.mean((model.denoise(noisy) - X) ** 2) < 0.5 * np.mean((noisy - X) ** 2))
+        True
         """
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
@@ -274,6 +285,16 @@ class WithPreimages:
         Notes
         -----
         Cost as `transform`.
+
+        Examples
+        --------
+        A point far from the training rows has a larger distance than they have.
+        >>> import numpy as np
+        >>> from gpukpca import KernelPCA
+        >>> X = np.random.default_rng(0).standard_normal((200, 2))
+        >>> model = KernelPCA(5, kernel="rbf", gamma=0.5).fit(X)
+        >>> bool(model.feature_space_error(np.array([[4.0, 4.0]])) > model.feature_space_error(X).mean())
+        True
         """
         check_is_fitted(self)
         q = self._first(n_components, lowest=0)
