@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.machine import ROOT
 from benchmarks.report import table, with_section
 from gpukpca import PCAPlan, Plan
-from gpukpca._formatting import format_bytes, format_seconds
+from gpukpca._formatting import format_seconds
 from gpukpca.algorithms import KernelPCASettings, PCASettings, Resources
 from gpukpca.algorithms.kernel_pca import planning
 from gpukpca.algorithms.kernel_pca.task import FitTask
@@ -34,6 +34,7 @@ PCA_SHAPES = (
     *((1_000, 100_000), (100_000, 10_000)),
 )
 FEATURES = (10, 100, 1_000)
+UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def largest(suits: Callable[[int], bool]) -> str:
     while suits(10 * n):
         n *= 10
     tenth = n // 10
-    return f"{n + tenth * next(k for k in range(90) if not suits(n + tenth * (k + 1))):,}".replace(",", " ")
+    return count(n + tenth * next(k for k in range(90) if not suits(n + tenth * (k + 1))))
 
 
 # -- the tables --------------------------------------------------------------------------------------------------------
@@ -150,8 +151,8 @@ def linear_table() -> str:
 
 
 def count(number: int) -> str:
-    """Return a number with spaces between thousands."""
-    return f"{number:,}".replace(",", " ")
+    """Return a number with spaces between thousands, at which no line breaks."""
+    return f"{number:,}".replace(",", UNBROKEN)
 
 
 def cell(plan: Callable[[], Plan | PCAPlan]) -> str:
@@ -160,10 +161,10 @@ def cell(plan: Callable[[], Plan | PCAPlan]) -> str:
         made = plan()
     except MemoryBudgetError:
         return "does not fit"
-    seconds = rounded(made.estimated_seconds)
+    seconds, mebibytes = rounded(made.estimated_seconds), made.predicted_bytes / 2**20
     time = format_seconds(seconds) if seconds >= 1 else "under 1 s"
-    size = format_bytes(int(rounded(made.predicted_bytes / 2**20) * 2**20))
-    return f"{size.replace('.0 ', ' ')}, {time}"
+    size = f"{rounded(mebibytes):g} MiB" if mebibytes < 1000 else f"{rounded(mebibytes / 1024):g} GiB"
+    return f"{size}, {time}".replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ")
 
 
 def rounded(value: float) -> float:
