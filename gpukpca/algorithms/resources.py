@@ -87,7 +87,24 @@ class Resources:
     def for_data(
         cls, X: Any, *, device: str | None = None, memory_limit: int | str | None = None, n_jobs: int | None = None
     ) -> Resources:
-        """Return the resources of a fit of X; the arguments are those of the estimators."""
+        """Return the resources of a fit of X.
+
+        Parameters
+        ----------
+        X : array or CSR matrix, shape (n, d)
+        device, memory_limit, n_jobs : as in `gpukpca.KernelPCA`
+
+        Returns
+        -------
+        Resources
+
+        Raises
+        ------
+        InvalidParameterError
+            A parameter out of range.
+        DeviceUnavailableError
+            The device does not work.
+        """
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
         X = X if is_numpy(X) or is_foreign(X) or is_sparse(X) else as_rows(X, missing=True)
         place = at_full_precision(placement_for(device, X), X)

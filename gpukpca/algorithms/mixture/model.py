@@ -231,24 +231,90 @@ class MixtureFit:
         return describe_device(self.model.frame.shift)
 
     def predict(self, X_new: Array) -> Array:
-        """Return the cluster of every new row, shape (m,), in `index_dtype`."""
+        """Return the cluster of every new row.
+
+        Parameters
+        ----------
+        X_new : array, shape (m, d)
+
+        Returns
+        -------
+        array of int64, shape (m,); int32 where the library has no int64
+
+        Raises
+        ------
+        InvalidParameterError
+            X_new is not two-dimensional, or has another number of features.
+        ValueError
+            X_new holds NaN or infinity.
+        """
         with device_context(self.components), overflow_allowed():
             return self.model.labels(self._rows(X_new), None)
 
     def transform(self, X_new: Array) -> Array:
-        """Return the coordinates (m, p) of new rows (m, d) in the planes of their clusters."""
+        """Return the coordinates of new rows in the planes of their clusters.
+
+        Parameters
+        ----------
+        X_new : array, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, p), in the dtype of the fit
+
+        Raises
+        ------
+        InvalidParameterError
+            X_new is not two-dimensional, or has another number of features.
+        ValueError
+            X_new holds NaN or infinity.
+        """
         with device_context(self.components), overflow_allowed():
             return self.in_dtype(self.model.coordinates(self._rows(X_new), None))
 
     def inverse_transform(self, scores: Array, labels: Array) -> Array:
-        """Return the points (m, d) with coordinates (m, p) in the planes of the labeled clusters, shape (m,)."""
+        """Return the points with given coordinates in the planes of clusters.
+
+        Parameters
+        ----------
+        scores : array, shape (m, p)
+        labels : array of int, shape (m,)
+            The clusters.
+
+        Returns
+        -------
+        array, shape (m, d)
+
+        Raises
+        ------
+        InvalidParameterError
+            The scores are not two-dimensional, or have another number of columns.
+        ValueError
+            The scores hold NaN or infinity.
+        """
         with device_context(self.components), overflow_allowed():
             Z = new_scores(scores, self.n_components, self.components)
             which = self.model.check_labels(labels, int(Z.shape[0]), "n_clusters")
             return self.in_dtype(self.model.points(Z, which), "The coordinates are too large.")
 
     def log_density(self, X_new: Array) -> Array:
-        """Return the log-likelihood (m,) of new rows (m, d); with "hard" minus the squared distances."""
+        """Return the log-likelihood of new rows; with "hard" minus the squared distances.
+
+        Parameters
+        ----------
+        X_new : array, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m,)
+
+        Raises
+        ------
+        InvalidParameterError
+            X_new is not two-dimensional, or has another number of features.
+        ValueError
+            X_new holds NaN or infinity.
+        """
         with device_context(self.components), overflow_allowed():
             return self.in_dtype(self.model.values(self._rows(X_new), None))
 

@@ -155,7 +155,25 @@ class PCAFit:
         return GaussianModel(self.components, deviations**2, self.noise_variance, self.scale)
 
     def transform(self, X_new: Array, *, whiten: bool = False) -> Array:
-        """Return the scores (m, p) of new rows (m, d); with `whiten` in units of their standard deviations."""
+        """Return the scores of new rows.
+
+        Parameters
+        ----------
+        X_new : array or CSR matrix, shape (m, d)
+        whiten : bool
+            Divide them by their standard deviations.
+
+        Returns
+        -------
+        array, shape (m, p), in the dtype of the fit
+
+        Raises
+        ------
+        InvalidParameterError
+            X_new is not two-dimensional, or has another number of features.
+        ValueError
+            X_new holds NaN or infinity.
+        """
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
             scores = self.projection.transform(new_points(X_new, self.components))
@@ -163,7 +181,25 @@ class PCAFit:
             return self.projection.whitened(scores) if whiten else scores
 
     def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
-        """Return the points (m, d) of data space with given scores (m, p), whitened ones with `whiten`."""
+        """Return the points of data space with given scores.
+
+        Parameters
+        ----------
+        scores : array, shape (m, p)
+        whiten : bool
+            The scores are divided by their standard deviations.
+
+        Returns
+        -------
+        array, shape (m, d)
+
+        Raises
+        ------
+        InvalidParameterError
+            The scores are not two-dimensional, or have another number of columns.
+        ValueError
+            The scores hold NaN or infinity.
+        """
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
             scores = new_scores(scores, self.n_components, self.components)
@@ -174,7 +210,23 @@ class PCAFit:
             return points
 
     def log_density(self, X_new: Array) -> Array:
-        """Return the log-likelihood (m,) of new rows (m, d) under the Gaussian model."""
+        """Return the log-likelihood of new rows under the Gaussian model.
+
+        Parameters
+        ----------
+        X_new : array or CSR matrix, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m,)
+
+        Raises
+        ------
+        InvalidParameterError
+            X_new is not two-dimensional, or has another number of features.
+        ValueError
+            X_new holds NaN or infinity.
+        """
         with device_context(self.components), overflow_allowed():
             rows = new_points(X_new, self.components)
             return cast(self.projection.log_density(rows, self.gaussian), self.components.dtype)
