@@ -14,6 +14,13 @@ import pytest
 import sklearn.datasets
 from click.testing import CliRunner
 
+from gpukpca.algorithms.kernel_pca import planning
+from gpukpca.algorithms.kernel_pca.routes import LARGEST_SMALL_PROBLEM
+from gpukpca.backend import blocking
+from gpukpca.eigen import block_krylov, landmarks, solve
+from gpukpca.eigen.request import FIRST_GUESS
+from gpukpca.eigen.residuals import DEFAULT_TOLERANCE
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OTHERS = [ROOT / f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY", "gpukpca/README")]
@@ -65,6 +72,38 @@ def test_every_line_of_the_lecture_topics_has_a_check() -> None:
         _, *parts = re.split(r"^# (.*)\n", section, flags=re.M)
         assert parts[::2] == topics
         assert all(re.search(r"^assert ", check, flags=re.M) for check in parts[1::2]), parts[::2]
+
+
+def test_the_page_on_solvers_states_the_limits_of_the_code() -> None:
+    page = (ROOT / "docs" / "explanation" / "solvers.md").read_text(encoding="utf-8")
+    _, table, decisions, *rest = (" ".join(part.split()) for part in re.split(r"^## .*\n", page, flags=re.M))
+    p, pays = planning, planning.START_LANDMARKS
+    stated = {
+        table: [
+            f"at most n/{p.MONOMIALS_PAY} or {p.FEW_MONOMIALS} monomials",
+            f"n ≤ {solve.DENSE_UP_TO_CPU} (GPU: {solve.DENSE_UP_TO_GPU})",
+            f"more than n/{block_krylov.DENSE_SHARE} components (GPU: n/{block_krylov.FEWEST_SHARE})",
+            f"about {block_krylov.PASSES} passes",
+        ],
+        decisions: [
+            f"Up to {LARGEST_SMALL_PROBLEM} of them",
+            f"where p > n/{block_krylov.FEWEST_SHARE},",
+            f"With {100 * p.CHEAP_SHARE:.0f} % or fewer",
+            f"blocks then have p + {block_krylov.SPARE_COLUMNS} columns",
+            f"from n = {p.SAMPLE_PAYS_IF_RECOMPUTED * pays} the iteration starts from the components of {pays} random",
+            f"from n = {p.SAMPLE_PAYS * pays // 1000} 000.",
+            f"starts with {FIRST_GUESS} components",
+            f"more than n/{block_krylov.DENSE_SHARE} are forecast",
+        ],
+        " ".join(rest): [
+            f"basis of {block_krylov.MAX_BLOCKS} blocks",
+            f"p + {blocking.CPU_EXTRA_COLUMNS} rounded up to a multiple of {blocking.GEMM_COLUMNS} on a CPU",
+            f"at least {blocking.GPU_BLOCK_COLUMNS} on a GPU",
+            f"is {landmarks.LANDMARKS_A_COMPONENT} landmarks for each component, {landmarks.FEWEST_LANDMARKS} at least",
+            *(f"{tol:.0e}".replace("e-0", "e-") + f" in {dtype}" for dtype, tol in DEFAULT_TOLERANCE.items()),
+        ],
+    }
+    assert not [phrase for part, phrases in stated.items() for phrase in phrases if phrase not in part]
 
 
 def test_command_lines_run(fewer_digits: None) -> None:
