@@ -47,20 +47,8 @@ def command(*arguments: Any) -> Any:
     return CliRunner().invoke(gpukpca, [str(a) for a in arguments])
 
 
-def end_by(number: int, *arguments: str) -> tuple[int, str]:
-    """Return the exit code and the lines of a fit that gets a signal after its fifth pass."""
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    child = subprocess.Popen([sys.executable, "-c", PROCESS, *arguments], text=True, env={**os.environ, **one}, **pipes)
-    assert child.stdout is not None
-    assert child.stdout.readline() == "done\n"
-    child.send_signal(number)
-    _, errors = child.communicate(timeout=60)
-    return child.returncode, errors
-
-
-def scores() -> np.ndarray:
-    with np.load("s.npz") as archive:
+def scores(path: str = "s.npz") -> np.ndarray:
+    with np.load(path) as archive:
         return archive["scores"]
 
 
@@ -82,17 +70,41 @@ def unhandled(number: int) -> Iterator[list[int]]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_process_that_is_ended_leaves_a_checkpoint() -> None:
-    assert command(*FIT).exit_code == 0
-    reference = scores()
-    Path("s.npz").unlink()
-    ended, errors = end_by(signal.SIGTERM, *FIT, "--checkpoint", "c")
-    assert (ended, errors) == (143, "terminated; the checkpoint is in c: the same command resumes from it\n")
-    assert not Path("s.npz").exists()
-    result = command(*FIT, "--checkpoint", "c")
-    assert result.exit_code == 0
-    assert "resumed at pass 5 from" in result.stdout
-    np.testing.assert_array_equal(scores(), reference)
+def test_the_job_of_the_guide_requeues_itself_and_resumes() -> None:
+    """Its script runs as it is, on stand-ins for Slurm's programs and for `gpukpca`."""
+    guide = Path(__file__).parents[2] / "docs" / "how_to" / "batch_jobs.md"
+    script = re.search(r"^```sh\n(#!.*?)^```", guide.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert script is not None
+    Path("process.py").write_text(PROCESS)
+    Path("job.sh").write_text(script[1])
+    programs = {
+        "srun": 'echo $$ > step; exec "$@"',
+        "scontrol": 'echo "$@" > scontrol.txt',
+        "gpukpca": f'exec "{sys.executable}" process.py "$@"',
+    }
+    Path("bin").mkdir()
+    for name, text in programs.items():
+        Path("bin", name).write_text(f"#!/bin/sh\n{text}\n")
+        Path("bin", name).chmod(0o755)
+    np.save("X.npy", rows(500, 20))
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    environment = {**os.environ, **one, "PATH": f"{Path('bin').resolve()}{os.pathsep}{os.environ['PATH']}"}
+    environment |= {"SLURM_JOB_ID": "123", "SLURM_CPUS_PER_TASK": "1"}
+    job = partial(subprocess.Popen, ["sh", "job.sh"], text=True, env=environment, **pipes)
+    first = job()
+    assert first.stdout is not None
+    assert first.stdout.readline() == "done\n"
+    os.kill(int(Path("step").read_text()), signal.SIGTERM)
+    _, errors = first.communicate(timeout=60)
+    assert errors.splitlines()[-1] == "terminated; the checkpoint is in state: the same command resumes from it"
+    assert (first.returncode, Path("scontrol.txt").read_text()) == (143, "requeue 123\n")
+    assert not Path("scores.npz").exists()
+    again = job()
+    _, errors = again.communicate(timeout=60)
+    assert (again.returncode, "resumed at pass 5 from" in errors) == (0, True)
+    assert command("fit", "X.npy", "--gamma", "scale", "-n", 20, "--n-jobs", 1, "-o", "s.npz").exit_code == 0
+    np.testing.assert_array_equal(scores("scores.npz"), scores("s.npz"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
