@@ -23,7 +23,6 @@ def linear_errors(X: np.ndarray, clean: np.ndarray, noisy: np.ndarray) -> list[f
     return errors
 
 
-@pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.parametrize(
     ("noise", "gamma", "p", "best", "bound"),
