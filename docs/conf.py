@@ -74,8 +74,8 @@ def write_formula(translator: Any, node: nodes.math | nodes.math_block) -> None:
     """Write a formula as MathML, which browsers draw without a script."""
     try:
         formula = tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
-        # docutils 0.22 keeps |x| at the height of x, but not ‖x‖.
-        translator.body.append(re.sub('class="math(open|close)">‖', 'stretchy="false">‖', formula))
+        # docutils 0.22 sets this for |x|, but not for ‖x‖.
+        translator.body.append(re.sub("<mo[^>]*>‖", '<mo stretchy="false">‖', formula))
     except MathError as error:
         logging.getLogger(__name__).warning("%s in the formula %s", error, node.astext(), location=node)
     raise nodes.SkipNode
