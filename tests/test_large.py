@@ -67,7 +67,7 @@ def test_a_pass_over_more_entries_than_32_bits_count(large: Any) -> None:
     product = large.host(op @ large.array(V)).astype(np.float64)
     size = eigenvalues(N)[0]
     np.testing.assert_allclose(product, V * eigenvalues(N), rtol=0, atol=100 * eps("float32") * size * N**-0.5)
-    assert abs(op.total_variance - N * (1 - ive(0, 2 * GAMMA))) <= 1e-6 * N
+    assert abs(op.trace - N * (1 - ive(0, 2 * GAMMA))) <= 1e-6 * N
 
 
 def test_a_stored_matrix_of_more_entries_than_32_bits_count(on_device: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
-from gpukpca._typing import MatrixOperator, PassReport, SymmetricOperator, complete_operator
+from gpukpca._typing import MatrixOperator, PassReport, SymmetricOperator, ViewWithDefaults, complete_operator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.random import generator
 from gpukpca.eigen.block_krylov import DENSE_SHARE, FEWEST_SHARE, BlockKrylov
@@ -170,7 +170,8 @@ def top_eigh(
 
 def as_solver(solver: SolverName | MinimalSolver, n: int, p: int, *, on_gpu: bool) -> Solver:
     """Return the solver for a name or an object."""
-    if isinstance(solver, (Solver, MinimalSolver)) and not isinstance(solver, type):
+    # From Python 3.12 on, a protocol does not see the members that a view delegates.
+    if isinstance(solver, (Solver, MinimalSolver, ViewWithDefaults)) and not isinstance(solver, type):
         return complete_solver(solver)
     if solver == "auto":
         return choose_solver(n, p, on_gpu=on_gpu)
