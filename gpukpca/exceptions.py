@@ -2,6 +2,28 @@
 
 Only `sklearn.exceptions.NotFittedError` is not here. An error says what is wrong, the value received, what is allowed
 and what to do.
+
+Examples
+--------
+>>> import numpy as np
+>>> from gpukpca import KernelPCA
+>>> from gpukpca.exceptions import InvalidParameterError
+>>> try:
+...     KernelPCA(0).fit(np.eye(3))
+... except InvalidParameterError as error:
+...     print(error)  # doctest: +NORMALIZE_WHITESPACE
+n_components=0 is not allowed; give None (all), an integer >= 1, or a fraction of the variance strictly between 0
+and 1.
+
+A filter turns a warning into an error, or hides it.
+
+>>> import warnings
+>>> from gpukpca.exceptions import RankWarning
+>>> with warnings.catch_warnings():
+...     warnings.simplefilter("ignore", RankWarning)
+...     model = KernelPCA(9).fit(np.eye(3))
+>>> model.eigenvalues_.shape
+(3,)
 """
 
 import sys

@@ -140,7 +140,3 @@ def is_described(name: str, method: str) -> bool:
 
 def test_public_methods_are_documented_here_or_in_a_base():
     assert not [f"{name}.{method}" for name, method in METHODS if not is_described(name, method)]
-
-
-def test_every_module_says_what_it_is_for():
-    assert not [file for file in FILES if not ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))]
