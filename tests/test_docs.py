@@ -36,7 +36,7 @@ def command_lines(page: Path) -> list[str]:
     return [line for block in blocks(page, "bash") for line in block.splitlines() if line.startswith("gpukpca ")]
 
 
-WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+WITH_PYTHON = [page for page in PAGES[1:] if blocks(page, "python")]
 
 
 @pytest.fixture
@@ -64,6 +64,11 @@ def test_python_snippets_run_in_order(page: Path, fewer_digits: None) -> None:
     for snippet in blocks(page, "python"):
         checked = re.sub(r"^print\((.*)\)  # True\b.*$", r"assert \1", snippet, flags=re.M)
         exec(compile(checked, page.name, "exec"), namespace)
+
+
+@pytest.mark.parametrize("snippet", blocks(ROOT / "README.md", "python"))
+def test_each_snippet_of_the_readme_runs_alone(snippet: str, fewer_digits: None) -> None:
+    exec(compile(snippet, "README.md", "exec"), {})
 
 
 def test_every_line_of_the_lecture_topics_has_a_check() -> None:
