@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
+from importlib import import_module
+from inspect import get_annotations
 from pathlib import Path
 
 import pytest
@@ -334,6 +337,31 @@ def test_an_init_only_re_exports():
     late = ("cli/__init__.py", "__init__.py")
     inits = [path for path in FILES if path.name == "__init__.py" and short(path) not in late]
     assert not [short(path) for path in inits for node in tree(path).body if not isinstance(node, kinds)]
+
+
+DRAWING = (PACKAGE / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_drawing_shows_the_rooms_of_every_level():
+    shown = {}
+    for level, names in re.findall(r"^ L(\d)  (\w+(?: · \w+)*)", DRAWING, flags=re.M):
+        shown |= dict.fromkeys(names.split(" · "), int(level))
+    assert shown == {room: level for room, level in LEVELS.items() if room != "__main__"}
+
+
+def test_the_protocols_have_the_methods_of_the_table():
+    rows = re.findall(r"^\| `(\w+)` \| `([\w/]+)\.py` \| (.*) \|$", DRAWING, flags=re.M)
+    assert len(rows) >= 5
+    for name, file, members in rows:
+        protocol = getattr(import_module(f"gpukpca.{file.replace('/', '.')}"), name)
+        stated = set(re.findall(r"`(\w+)`", members))
+        assert stated <= {*dir(protocol), *get_annotations(protocol)}, name
+        assert getattr(protocol, "__abstractmethods__", set()) <= stated, name
+
+
+def test_files_that_the_page_names_exist():
+    files = re.findall(r"`([\w/]+\.py)`", DRAWING)
+    assert not [file for file in files if not (PACKAGE / file).exists() and not (PACKAGE.parent / file).exists()]
 
 
 def test_modules_are_not_called_utils():
