@@ -109,7 +109,7 @@ def synchronize(x: Array) -> None:
 
     See Also
     --------
-    to_host : Copy an array to the host, which waits too.
+    to_host : Copy an array to the host, which also waits.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def to_device(X: Any, device: str) -> Array:
 
     See Also
     --------
-    to_host : The way back.
+    to_host : Copy an array to the host.
     devices : The names that `device` takes here.
 
     Notes

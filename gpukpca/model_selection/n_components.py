@@ -241,7 +241,7 @@ def n_components_for(
 
     See Also
     --------
-    compare_rules : The choices of the rules, next to each other.
+    compare_rules : The choices of all rules in one table.
 
     Notes
     -----
