@@ -1,0 +1,77 @@
+"""The kernel, the storage and the solver of the pages on extending the library, against the oracle."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpukpca.eigen import top_eigh
+from gpukpca.gram import CenteredGram
+from gpukpca.kernels import RBF
+from tests import fake_cupy, oracle, tolerances
+from tests.datasets import data
+from tests.eigen.test_solvers import check
+from tests.operators import Operator, matrix
+from tests.test_docs import ROOT, blocks
+
+# page -> the class that it adds, and the most lines of it
+CLASSES = {"kernel": "Cauchy", "storage": "ToeplitzGram", "solver": "SubspaceIteration"}
+LINES = 15
+
+
+@cache
+def first_block(page: str) -> str:
+    return blocks(ROOT / "docs" / "development" / f"{page}.md", "python")[0]
+
+
+def class_of(page: str) -> Any:
+    namespace: dict[str, Any] = {}
+    exec(compile(first_block(page), page, "exec"), namespace)
+    return namespace[CLASSES[page]]
+
+
+@pytest.mark.parametrize("page", CLASSES)
+def test_the_protocol_asks_for_few_lines(page):
+    lines = first_block(page).splitlines()
+    (tree,) = (part for part in ast.parse(first_block(page)).body if isinstance(part, ast.ClassDef))
+    assert tree.name == CLASSES[page]
+    assert sum(bool(line.strip()) for line in lines[tree.lineno - 1 : tree.end_lineno]) <= LINES
+
+
+def test_the_kernel(xp, dtype):
+    X, Y = data(40, 3).astype(dtype), data(17, 3, 1).astype(dtype)
+    kernel, k = class_of("kernel")(gamma=0.3), oracle.rational_quadratic(0.3, 1.0)
+    bound = tolerances.kernel(dtype)
+    for K, expected in (
+        (kernel(xp.array(X), xp.array(Y)), oracle.gram(k, X, Y)),
+        (kernel(xp.array(X)), oracle.gram(k, X)),
+    ):
+        assert xp.owns(K)
+        assert np.max(np.abs(xp.host(K) - expected)) <= bound
+
+
+@pytest.mark.parametrize("n", [2, 101])
+def test_the_storage(xp, dtype, n):
+    if fake_cupy.is_installed():
+        pytest.skip("the imitation of CuPy has no Fourier transform")
+    X = np.linspace(0.0, 8.0, n, dtype=dtype)[:, None]
+    K, V = oracle.gram(oracle.rbf(0.5), X), data(n, 4, 1).astype(dtype)
+    op = class_of("storage")(RBF(0.5)(xp.array(X), xp.array(X[:1]))[:, 0])
+    values = xp.host(top_eigh(CenteredGram(op), 2, rng=0).eigenvalues)
+    bound = 4 * tolerances.kernel(dtype, n)
+    for answer, expected in ((op @ xp.array(V), K @ V), (op.diagonal(), np.diag(K)), (op.to_dense(), K)):
+        assert xp.owns(answer)
+        assert answer.dtype == op.dtype
+        assert np.max(np.abs(xp.host(answer) - expected)) <= bound
+    assert np.max(np.abs(values - oracle.eigenpairs(oracle.centered(K), 2)[0])) <= bound
+
+
+def test_the_solver(xp, dtype):
+    A = matrix("0.9^i", dtype, 120)
+    found = top_eigh(Operator(A, xp), 6, class_of("solver")(passes=200), rng=0)
+    assert xp.owns(found.eigenvectors)
+    check(A, found, dtype, "krylov", xp)
