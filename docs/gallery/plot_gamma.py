@@ -66,7 +66,7 @@ for gamma in gammas:
 # The squared distances set the scale: gamma times a typical squared distance should be near 1. ``gamma="median"`` takes
 # 1 / (2 m²), where m is the median distance, and ``gamma="scale"`` takes 1 / (d v), where v is the variance of all
 # entries of X. Both are a start: here the value that separates the moons is larger. A search over a grid compares
-# candidates, as :class:`~gpukpca.model_selection.KernelPCACV` does.
+# candidates, as :class:`~gpukpca.model_selection.KernelPCACV` does: see :doc:`/tutorials/choosing_a_kernel`.
 
 for rule in ("median", "scale"):
     print(f"{rule}: {KernelPCA(2, kernel='rbf', gamma=rule).fit(X).gamma_:.3f}")

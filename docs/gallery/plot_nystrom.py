@@ -22,7 +22,8 @@ models = [KernelPCA(10, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank), ra
 # For a positive semidefinite kernel, every eigenvalue of the centered kernel matrix lies between the eigenvalue of the
 # approximation and that eigenvalue plus the certificate. The certificate is the trace of what the landmarks do not
 # explain: one number that needs no exact eigenvalue and holds for all components. It sums what is missing over the full
-# spectrum, so the errors of the first eigenvalues are smaller.
+# spectrum, so the errors of the first eigenvalues are smaller. :doc:`/explanation/certificate` says what it bounds and
+# what not.
 
 errors = np.array([np.max(krylov.eigenvalues_ - model.eigenvalues_) for model in models])
 certificates = np.array([model.certificate_ for model in models])

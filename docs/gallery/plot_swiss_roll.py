@@ -46,7 +46,7 @@ for gamma, plane in planes.items():
 # **Isomap** (Tenenbaum, de Silva & Langford 2000). Distances along the roll are shortest paths in the graph of the ten
 # nearest neighbors. The matrix -D²/2 of these distances is a precomputed kernel: centering turns it into the inner
 # products that classical scaling needs. It has small negative eigenvalues, because shortest paths on a graph are not
-# distances in a Euclidean space, and the fit warns of that.
+# distances in a Euclidean space, and the fit warns of that. :doc:`/how_to/distances` projects new points as well.
 
 graph = kneighbors_graph(X, 10, mode="distance")
 D = shortest_path(graph, directed=False)
