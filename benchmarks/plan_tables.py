@@ -5,14 +5,16 @@ Plans follow from shapes, so no data of these sizes exist, and no figure depends
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
+from benchmarks.cases import CASES, GROWTH
 from benchmarks.machine import ROOT
-from benchmarks.report import table, with_section
+from benchmarks.report import RESULTS, table, with_section
 from gpukpca import PCAPlan, Plan
 from gpukpca._formatting import format_seconds
 from gpukpca.algorithms import KernelPCASettings, PCASettings, Resources
@@ -34,6 +36,9 @@ PCA_SHAPES = (
     *((1_000, 100_000), (100_000, 10_000)),
 )
 FEATURES = (10, 100, 1_000)
+# Contestants of the records whose fits the tables describe.
+CONTESTANTS = {"gpukpca": "kernel PCA, exact", "gpukpca, Nystrom": "kernel PCA, Nyström", "gpukpca PCA": "PCA"}
+CASES_BY_NAME = {case.name: case for case in (*CASES, *(case for cases in GROWTH.values() for case in cases))}
 UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
@@ -69,19 +74,19 @@ def template(d: int, dtype: str) -> object:
     return RBF(1.0 / d).template(rows, centered=True)
 
 
-def kernel_plan(n: int, d: int, dtype: str, solver: object = "auto") -> Plan:
+def kernel_plan(n: int, d: int, dtype: str, solver: object = "auto", p: int = COMPONENTS) -> Plan:
     """Return the plan of kernel PCA with a Gaussian kernel; raise `MemoryBudgetError` where nothing fits."""
     X = shaped(n, d, dtype)
-    settings = KernelPCASettings(COMPONENTS, eigen_solver=solver, copies_data=False)
-    task = KernelTask(X, resources_beside(X), RBF(1.0 / d), settings, X, template(d, dtype), COMPONENTS)
+    settings = KernelPCASettings(p, eigen_solver=solver, copies_data=False)
+    task = KernelTask(X, resources_beside(X), RBF(1.0 / d), settings, X, template(d, dtype), p)
     return planning.choose_route(task).plan()
 
 
-def linear_plan(n: int, d: int, dtype: str, solver: str = "auto") -> PCAPlan:
+def linear_plan(n: int, d: int, dtype: str, p: int = COMPONENTS) -> PCAPlan:
     """Return the plan of PCA."""
     X = shaped(n, d, dtype)
-    rank = RankRequest.of(COMPONENTS, solver, n, d)
-    return pca_routes.choose_route(LinearTask(X, resources_beside(X), rank, PCASettings(svd_solver=solver))).plan()
+    rank = RankRequest.of(p, "auto", n, d)
+    return pca_routes.choose_route(LinearTask(X, resources_beside(X), rank, PCASettings())).plan()
 
 
 def fits(plan: Callable[[], Plan]) -> bool:
@@ -150,6 +155,29 @@ def linear_table() -> str:
     return table("n | d | dtype | method | memory, time", rows)
 
 
+def record_table() -> str:
+    """Return the seconds of records of two cores over those that the plan estimates."""
+    ratios: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    for path in sorted(RESULTS.glob("two-cores-*.json")):
+        for entry in json.loads(path.read_text(encoding="utf-8"))["entries"]:
+            case = CASES_BY_NAME.get(entry["case"])
+            if case is None or entry["contestant"] not in ratios or entry["outcome"] != "ok" or case.kernel != "rbf":
+                continue
+            if case.task == "fit":
+                solver = Nystrom(case.rank) if "Nystrom" in entry["contestant"] else "auto"
+                plan: Plan | PCAPlan = kernel_plan(case.n, case.d, case.dtype, solver, case.p)
+            elif case.task == "axes":
+                plan = linear_plan(case.n, case.d, case.dtype, case.p)
+            else:
+                continue
+            ratios[entry["contestant"]].append(entry["median"] / plan.estimated_seconds)
+    rows = []
+    for name, found in ratios.items():
+        ends = dict.fromkeys(f"{rounded(value):g}" for value in (min(found), max(found)))
+        rows.append([CONTESTANTS[name], str(len(found)), " to ".join(ends)])
+    return table("fit | records | seconds measured / estimated", rows)
+
+
 def count(number: int) -> str:
     """Return a number with spaces between thousands, at which no line breaks."""
     return f"{number:,}".replace(",", UNBROKEN)
@@ -172,7 +200,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.1e}")
 
 
-TABLES = {"capacity": capacity_table, "kernel PCA": kernel_table, "PCA": linear_table}
+TABLES = {"records": record_table, "capacity": capacity_table, "kernel PCA": kernel_table, "PCA": linear_table}
 
 
 def page_with_tables(text: str) -> str:
