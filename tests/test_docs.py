@@ -16,12 +16,10 @@ import pytest
 import sklearn.datasets
 from click.testing import CliRunner
 
-from gpukpca.algorithms.kernel_pca import planning
-from gpukpca.algorithms.kernel_pca.routes import LARGEST_SMALL_PROBLEM
+from gpukpca.algorithms.kernel_pca import planning, routes
 from gpukpca.backend import blocking
-from gpukpca.eigen import block_krylov, landmarks, solve
-from gpukpca.eigen.request import FIRST_GUESS
-from gpukpca.eigen.residuals import DEFAULT_TOLERANCE
+from gpukpca.eigen import block_krylov, landmarks, partial_cholesky, request, residuals, solve
+from gpukpca.kernels import euclidean
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,6 +28,11 @@ OTHERS = [ROOT / f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "SECURIT
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def short(number: float) -> str:
+    """Return «5e5» of 500000."""
+    return re.sub(r"e([-+])0*", r"e\1", f"{number:.0e}").replace("+", "")
 
 
 def command_lines(page: Path) -> list[str]:
@@ -83,36 +86,42 @@ def test_every_line_of_the_lecture_topics_has_a_check() -> None:
         assert all(re.search(r"^assert ", check, flags=re.M) for check in parts[1::2]), parts[::2]
 
 
-def test_the_page_on_solvers_states_the_limits_of_the_code() -> None:
-    page = (ROOT / "docs" / "explanation" / "solvers.md").read_text(encoding="utf-8")
-    _, table, decisions, *rest = (" ".join(part.split()) for part in re.split(r"^## .*\n", page, flags=re.M))
-    p, pays = planning, planning.START_LANDMARKS
-    stated = {
-        table: [
-            f"at most n/{p.MONOMIALS_PAY} or {p.FEW_MONOMIALS} monomials",
-            f"n ≤ {solve.DENSE_UP_TO_CPU} (GPU: {solve.DENSE_UP_TO_GPU})",
-            f"more than n/{block_krylov.DENSE_SHARE} components (GPU: n/{block_krylov.FEWEST_SHARE})",
-            f"about {block_krylov.PASSES} passes",
-        ],
-        decisions: [
-            f"Up to {LARGEST_SMALL_PROBLEM} of them",
-            f"where p > n/{block_krylov.FEWEST_SHARE},",
-            f"With {100 * p.CHEAP_SHARE:.0f} % or fewer",
-            f"blocks then have p + {block_krylov.SPARE_COLUMNS} columns",
-            f"from n = {p.SAMPLE_PAYS_IF_RECOMPUTED * pays} the iteration starts from the components of {pays} random",
-            f"from n = {p.SAMPLE_PAYS * pays // 1000} 000.",
-            f"starts with {FIRST_GUESS} components",
-            f"more than n/{block_krylov.DENSE_SHARE} are forecast",
-        ],
-        " ".join(rest): [
-            f"basis of {block_krylov.MAX_BLOCKS} blocks",
-            f"p + {blocking.CPU_EXTRA_COLUMNS} rounded up to a multiple of {blocking.GEMM_COLUMNS} on a CPU",
-            f"at least {blocking.GPU_BLOCK_COLUMNS} on a GPU",
-            f"is {landmarks.LANDMARKS_A_COMPONENT} landmarks for each component, {landmarks.FEWEST_LANDMARKS} at least",
-            *(f"{tol:.0e}".replace("e-0", "e-") + f" in {dtype}" for dtype, tol in DEFAULT_TOLERANCE.items()),
-        ],
-    }
-    assert not [phrase for part, phrases in stated.items() for phrase in phrases if phrase not in part]
+SAMPLE = planning.START_LANDMARKS
+# Page of docs/explanation -> phrases in it that state constants of the code.
+LIMITS = {
+    "solvers": [
+        f"at most n/{planning.MONOMIALS_PAY} or {planning.FEW_MONOMIALS} monomials",
+        f"n ≤ {solve.DENSE_UP_TO_CPU} (GPU: {solve.DENSE_UP_TO_GPU})",
+        f"more than n/{block_krylov.DENSE_SHARE} components (GPU: n/{block_krylov.FEWEST_SHARE})",
+        f"about {block_krylov.PASSES} passes",
+        f"Up to {routes.LARGEST_SMALL_PROBLEM} of them",
+        f"where p > n/{block_krylov.FEWEST_SHARE},",
+        f"With {100 * planning.CHEAP_SHARE:.0f} % or fewer",
+        f"blocks then have p + {block_krylov.SPARE_COLUMNS} columns",
+        f"from n = {planning.SAMPLE_PAYS_IF_RECOMPUTED * SAMPLE} the iteration starts from the components of {SAMPLE}",
+        f"pays from n = {planning.SAMPLE_PAYS * SAMPLE // 1000} 000.",
+        f"starts with {request.FIRST_GUESS} components",
+        f"more than n/{block_krylov.DENSE_SHARE} are forecast",
+        f"basis of {block_krylov.MAX_BLOCKS} blocks",
+        f"p + {blocking.CPU_EXTRA_COLUMNS} rounded up to a multiple of {blocking.GEMM_COLUMNS} on a CPU",
+        f"at least {blocking.GPU_BLOCK_COLUMNS} on a GPU",
+        f"is {landmarks.LANDMARKS_A_COMPONENT} landmarks for each component, {landmarks.FEWEST_LANDMARKS} at least",
+        *(f"{short(tol)} in {dtype}" for dtype, tol in residuals.DEFAULT_TOLERANCE.items()),
+    ],
+    "certificate": [f"{short(share)} in {dtype}" for dtype, share in partial_cholesky.ROUNDING.items()],
+    "precision": [
+        f"| at most {euclidean.KAPPA_FLOAT32:.0f} |",
+        f"| up to {short(euclidean.KAPPA_FLOAT64)} |",
+        f"γ‖x − y‖² ≤ {euclidean.FLAT} for all pairs",
+        f"at most {residuals.NULL_FACTOR:.0f} eps times the larger of λ₁",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_explanation_states_the_limits_of_the_code(name: str) -> None:
+    page = " ".join((ROOT / "docs" / "explanation" / f"{name}.md").read_text(encoding="utf-8").split())
+    assert not [phrase for phrase in LIMITS[name] if phrase not in page]
 
 
 def test_command_lines_run(fewer_digits: None) -> None:
