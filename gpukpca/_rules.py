@@ -77,6 +77,10 @@ class Rule:
             raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {self.text}.")
 
 
+# Names of parameters with their rules.
+Rules = tuple[tuple[str, Rule], ...]
+
+
 @dataclass(frozen=True)
 class Checked:
     """The values that a function takes without raising `InvalidParameterError`."""

@@ -320,7 +320,7 @@ def _gaussian_fields(positions: np.ndarray, count: int, length_scale: float, rng
     """Return fields of variance 1 at positions (n, 2) as columns (n, count); all have the same waves."""
     frequencies = rng.standard_normal((2, WAVES)) / length_scale
     phases = rng.uniform(0.0, 2.0 * np.pi, WAVES)
-    waves = np.sqrt(2.0 / WAVES) * np.cos(positions @ frequencies + phases)
+    waves: np.ndarray = np.sqrt(2.0 / WAVES) * np.cos(positions @ frequencies + phases)
     return waves @ rng.standard_normal((WAVES, count))
 
 

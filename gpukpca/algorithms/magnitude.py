@@ -70,7 +70,7 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     """
     values = np.asarray(values, dtype=np.float64)
     info, largest = np.finfo(dtype_name(dtype)), float(values.max(initial=0.0))
-    found = values / scale / scale
+    found: np.ndarray = values / scale / scale
     check_variance(largest, scale, dtype)
     if ((found < info.tiny) & (values > np.finfo(np.float64).eps * largest)).any():
         warn_user(

@@ -102,7 +102,8 @@ class ETAListener:
     """
 
     def __init__(self, listener: Listener, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.listener, self.clock = listener, clock
+        self.listener = listener
+        self.clock = clock
         # The end, the number and the seconds of the last pass, and residuals by pass since the last jump upwards.
         self._ended, self._pass = clock(), -1
         self._seconds: float | None = None

@@ -169,8 +169,10 @@ class MemoryBudget:
 
     def __init__(self, memory_limit: Any, like: Any) -> None:
         self.failures: tuple[str, ...] = ()
-        self._memory_limit, self.like = memory_limit, like
-        self.share, self._allowed = SHARES[0], 0
+        self._memory_limit = memory_limit
+        self.like: Array = like
+        self.share: float = SHARES[0]
+        self._allowed = 0
 
     def limit(self, like: Array) -> int | None:
         """Return the bytes where `like` lives, None for what is free on the host; see `Resources.allowed`.

@@ -39,11 +39,12 @@ class Work:
 
     def seconds(self, in_a_second: Work, workers: int = 1) -> float:
         """Return the time of all kinds one after another, by workers with the rates `in_a_second`."""
-        return sum(
+        seconds: float = sum(
             count / rate / min(workers, SHARED_BY.get(kind, workers))
             for (kind, count), rate in zip(vars(self).items(), vars(in_a_second).values(), strict=True)
             if count
         )
+        return seconds
 
 
 # What one core does in a second, by the bytes of an item. Measured on one core of a server (AVX-512, OpenBLAS, BLAS at

@@ -21,7 +21,9 @@ class NumberOr(click.ParamType):
     """A number or one of some names; with `count`, a whole number from 1 on is a count."""
 
     def __init__(self, name: str, *names: str, count: bool = False) -> None:
-        self.name, self.names, self.count = name, names, count
+        self.name: str = name
+        self.names: tuple[str, ...] = names
+        self.count = count
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return an int where the text is one and a count is allowed, else a float, else the word."""

@@ -57,11 +57,11 @@ class ProgressBar:
             TextColumn("{task.fields[text]}"),
             TimeElapsedColumn(),
         )
-        self.bars = Progress(*columns, console=console, transient=True)
-        self.tiles = self.bars.add_task("kernel matrix", total=None, text="")
-        self.passes = self.bars.add_task("eigenvectors", total=None, text="")
-        self.first_residual = 0.0
-        self.resumed = ""
+        self.bars: Progress = Progress(*columns, console=console, transient=True)
+        self.tiles: TaskID = self.bars.add_task("kernel matrix", total=None, text="")
+        self.passes: TaskID = self.bars.add_task("eigenvectors", total=None, text="")
+        self.first_residual: float = 0.0
+        self.resumed: str = ""
         self._lock = threading.Lock()
         self._closed = hidden or not console.is_terminal
         self._timer = threading.Timer(delay, self._show)

@@ -39,13 +39,14 @@ class DenseCenteredMatrix(CenteredMatrix):
     """
 
     def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None, shift: Array = None) -> None:
-        self.X, self.by_rows = X, by_rows
-        self.shape = (int(X.shape[0]), int(X.shape[1]))
-        self.dtype = X.dtype
-        self.like = empty_like(X)
-        self.wide = accumulation_dtype(X)
+        self.X = X
+        self.by_rows = by_rows
+        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
+        self.dtype: Any = X.dtype
+        self.like: Array = empty_like(X)
+        self.wide: Any = accumulation_dtype(X)
         self.n_jobs = n_jobs
-        self.shift = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
+        self.shift: Array = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
 
     def check_entries(self) -> None:
         check_finite(self.X, FINITE, of_missing=OF_MISSING)

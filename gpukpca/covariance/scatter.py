@@ -20,11 +20,12 @@ class ScatterOperator(SymmetricOperator):
     """
 
     def __init__(self, rows: CenteredMatrix, of_samples: bool) -> None:
-        self.rows, self.of_samples = rows, of_samples
+        self.rows = rows
+        self.of_samples = of_samples
         size = rows.shape[0 if of_samples else 1]
-        self.shape = (size, size)
-        self.dtype = rows.dtype
-        self.like = rows.like
+        self.shape: tuple[int, int] = (size, size)
+        self.dtype: Any = rows.dtype
+        self.like: Array = rows.like
 
     @property
     def trace(self) -> float:  # type: ignore[override]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gpukpca._typing import Array
@@ -35,12 +37,14 @@ class SparseCenteredMatrix(CenteredMatrix):
     wide = np.float64
 
     def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None) -> None:
-        self.shape = (int(X.shape[0]), int(X.shape[1]))
+        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.by_rows = by_rows
-        self.dtype = X.dtype
-        self.like = np.empty(0, X.dtype)
+        self.dtype: Any = X.dtype
+        self.like: Array = np.empty(0, X.dtype)
         self.source = X
         X = cast(X, np.float64)
+        self.deviations: Array
+        self.shift: Array
         self.deviations, self.shift = less_full_columns(X, np.asarray(X.sum(axis=0)).reshape(-1) / self.shape[0])
         self.X = self.deviations
 

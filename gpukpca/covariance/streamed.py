@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +38,13 @@ class StreamedCenteredMatrix(CenteredMatrix):
 
     def __init__(self, batches: Iterable[Array], moments: Moments) -> None:
         self.batches = batches
-        self.shape = (moments.count, int(moments.mean.shape[0]))
-        self.dtype = self.wide = moments.mean.dtype
-        self.like = empty_like(moments.mean)
-        self.shift, self.rest = moments.mean, namespace_of(moments.mean).zeros_like(moments.mean)
-        self.squares = to_host(moments.squares).astype(np.float64)
+        self.shape: tuple[int, int] = (moments.count, int(moments.mean.shape[0]))
+        self.dtype: Any = moments.mean.dtype
+        self.wide: Any = self.dtype
+        self.like: Array = empty_like(moments.mean)
+        self.shift: Array = moments.mean
+        self.rest: Array = namespace_of(moments.mean).zeros_like(moments.mean)
+        self.squares: np.ndarray = to_host(moments.squares).astype(np.float64)
 
     def check_entries(self) -> None:
         """Pass: the moments were computed of batches that were checked."""

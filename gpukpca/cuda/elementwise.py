@@ -89,7 +89,7 @@ def apply(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) ->
 
 def _has_vectors(T: Any) -> bool:
     """Return whether the entries of T lie one after another, the first of them where a vector may begin."""
-    return T.size >= 4 and T.flags.c_contiguous and T.data.ptr % VECTOR_BYTES == 0
+    return bool(T.size >= 4 and T.flags.c_contiguous and T.data.ptr % VECTOR_BYTES == 0)
 
 
 @cache

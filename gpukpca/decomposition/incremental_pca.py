@@ -318,8 +318,9 @@ class IncrementalPCA(
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
         publish(self, fit, place.to_home, without=("state",), optional=CERTIFICATE)
-        self.n_components_, self.device_ = fit.n_components, fit.device
-        self.batch_size_ = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
+        self.n_components_: int = fit.n_components
+        self.device_: str = fit.device
+        self.batch_size_: int = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
         self._result = fit
 
     @property

@@ -395,28 +395,28 @@ class KernelPCA(
         """
         home, landmarks, preimage = place.to_home, fit.landmarks, fit.preimage
         if not place.moved or data is None:
-            self.X_fit_ = home(fit.map.basis)
+            self.X_fit_: Array = home(fit.map.basis)
         else:
             self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
-        self.eigenvalues_ = home(fit.eigenvalues)
-        self.eigenvectors_ = home(fit.eigenvectors)
-        self.explained_variance_ = home(fit.explained_variance)
-        self.explained_variance_ratio_ = home(fit.explained_variance_ratio)
-        self.total_variance_ = fit.total_variance
-        self.residual_norms_ = home(fit.residual_norms)
-        self.converged_ = bool(np.all(fit.converged))
-        self.gap_ = fit.gap
-        self.n_passes_ = fit.n_passes
-        self.n_products_ = fit.n_products
-        self.solver_seconds_ = fit.seconds
-        self.projection_ = home(fit.map.projection)
-        self.offset_ = home(fit.map.offset)
-        self.kernel_ = fit.kernel
-        self.gamma_ = kernel_gamma(fit.kernel, int(self.n_features_in_))
-        self.plan_ = fit.plan
-        self.solver_ = fit.solver
-        self.device_ = describe_device(place.work)
-        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
+        self.eigenvalues_: Array = home(fit.eigenvalues)
+        self.eigenvectors_: Array = home(fit.eigenvectors)
+        self.explained_variance_: Array = home(fit.explained_variance)
+        self.explained_variance_ratio_: Array = home(fit.explained_variance_ratio)
+        self.total_variance_: float = fit.total_variance
+        self.residual_norms_: Array = home(fit.residual_norms)
+        self.converged_: bool = bool(np.all(fit.converged))
+        self.gap_: float | None = fit.gap
+        self.n_passes_: int = fit.n_passes
+        self.n_products_: int = fit.n_products
+        self.solver_seconds_: float = fit.seconds
+        self.projection_: Array = home(fit.map.projection)
+        self.offset_: Array = home(fit.map.offset)
+        self.kernel_: Kernel = fit.kernel
+        self.gamma_: float = kernel_gamma(fit.kernel, int(self.n_features_in_))
+        self.plan_: Plan = fit.plan
+        self.solver_: str = fit.solver
+        self.device_: str = describe_device(place.work)
+        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
         self._result = replace(fit, eigenvectors=self.eigenvectors_, scores=None if preimage is None else fit.scores)
         optional = {

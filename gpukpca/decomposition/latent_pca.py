@@ -137,8 +137,9 @@ class LatentVariableEstimator(
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
         publish(self, fit, place.to_home, without=("model",), optional=("log_likelihoods", "precisions"))
-        self.n_components_, self.device_ = fit.n_components, fit.device
-        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
+        self.n_components_: int = fit.n_components
+        self.device_: str = fit.device
+        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit
 
     def _rows_of_a_batch(self, X: Any, d: int) -> int:

@@ -225,9 +225,11 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     def _publish(self, fit: MixtureFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
         publish(self, fit, place.to_home, without=("labels", "model"), optional=("log_likelihoods", "errors"))
-        self.labels_ = _labels_at(fit.labels, place.home)
-        self.n_clusters_, self.n_components_, self.device_ = fit.n_clusters, fit.n_components, fit.device
-        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
+        self.labels_: Array = _labels_at(fit.labels, place.home)
+        self.n_clusters_: int = fit.n_clusters
+        self.n_components_: int = fit.n_components
+        self.device_: str = fit.device
+        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit
 
     # -- rows and clusters -----------------------------------------------------------------------------------------

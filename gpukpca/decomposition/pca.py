@@ -322,8 +322,8 @@ class PCA(
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
         publish(self, fit, place.to_home, without=("projection", "scores"))
-        self.n_components_ = fit.n_components
-        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
+        self.n_components_: int = fit.n_components
+        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit if fit.scores is None else replace(fit, scores=None)
 
     # -- new points ------------------------------------------------------------------------------------------------

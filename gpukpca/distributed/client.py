@@ -71,13 +71,13 @@ class Cluster:
 
         _check_client(client)
         self.client = client
-        self.patience = float(parse_timedelta(dask.config.get("gpukpca.timeout", PATIENCE)))
+        self.patience: float = float(parse_timedelta(dask.config.get("gpukpca.timeout", PATIENCE)))
         self._idle_since: float | None = None
         self._waiting, self._reported = waiting, False
         self._direct = True
         if not self.workers_now():  # an adaptive cluster starts a worker for a task
             self.results([self.submit(int, name="first")], ["the first task"])
-        self.workers = self.workers_now()
+        self.workers: list[Worker] = self.workers_now()
         if not self.workers:
             raise self._lost("the first task")
         for address, version in self.run(version_reader()).items():

@@ -15,6 +15,7 @@ from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
 from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampling_step
 from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.rows import ClusterRows, group_count, on_host
 
 # Chains of panels for every thread, and sums that one task joins. A worker holds a sum for every chain.
@@ -67,10 +68,14 @@ class ClusterCenteredMatrix(CenteredMatrix):
     workers = 1
 
     def __init__(self, rows: ClusterRows, by_rows: bool) -> None:
-        self.source, self.cluster, self.by_rows = rows, rows.cluster, by_rows
-        self.shape, self.dtype, self.like = rows.shape, rows.dtype, rows.like[:, 0]
+        self.source = rows
+        self.cluster: Cluster = rows.cluster
+        self.by_rows = by_rows
+        self.shape: tuple[int, int] = rows.shape
+        self.dtype: Any = rows.dtype
+        self.like: Array = rows.like[:, 0]
         sample = rows.take(np.arange(0, rows.shape[0], sampling_step(*rows.shape)))
-        self.shift = cast(mean_of_sample(sample, np.float64), self.dtype)
+        self.shift: Array = cast(mean_of_sample(sample, np.float64), self.dtype)
 
     def check_entries(self) -> None:
         """Pass: rows on a cluster were checked as they came."""

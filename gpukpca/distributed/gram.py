@@ -16,7 +16,7 @@ from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.linalg import mirror_upper
 from gpukpca.backend.namespace import cast, item_size, to_host
 from gpukpca.backend.parallel import TileReport, worker_count
-from gpukpca.distributed.client import released
+from gpukpca.distributed.client import Cluster, released
 from gpukpca.distributed.pairs import (
     Group,
     TilePair,
@@ -86,18 +86,23 @@ class DaskGram(SymmetricOperator):
         report: TileReport | None = None,
         template: PreparedRows | None = None,
     ) -> None:
-        self.kernel = resolved_on(kernel, rows)
+        self.kernel: Kernel = resolved_on(kernel, rows)
         if self.kernel.stored_only:
             raise InvalidParameterError(
                 f"{type(kernel).__name__} cannot be evaluated tile by tile, so a cluster cannot share the work."
             )
-        n, self.name = rows.shape[0], f"the kernel {type(self.kernel).__name__}"
-        self.shape, self.dtype, self.like = (n, n), rows.dtype, rows.like[:, 0]
-        self.source, self.report, self._cached = rows, report, cached
-        self.template = template or self.kernel.template(rows)
-        self.rounding = self.kernel.rounding(self.template)
-        self.rows = _TakenRows(self.kernel, rows, self.template)
-        self.workers = worker_count(self.like)
+        n = rows.shape[0]
+        self.name: str = f"the kernel {type(self.kernel).__name__}"
+        self.shape: tuple[int, int] = (n, n)
+        self.dtype: Any = rows.dtype
+        self.like: Array = rows.like[:, 0]
+        self.source = rows
+        self.report = report
+        self._cached = cached
+        self.template: PreparedRows = template or self.kernel.template(rows)
+        self.rounding: float = self.kernel.rounding(self.template)
+        self.rows: _TakenRows = _TakenRows(self.kernel, rows, self.template)
+        self.workers: int = worker_count(self.like)
 
     @cached_property
     def pairs(self) -> TilePairs:
@@ -167,11 +172,12 @@ class TilePairs:
     """
 
     def __init__(self, kernel: Kernel, source: ClusterRows, template: PreparedRows, cached: float) -> None:
-        self.cluster, self._cached = source.cluster, cached
+        self.cluster: Cluster = source.cluster
+        self._cached = cached
         count = group_count(self.cluster.threads)
         rows = source.grouped(count, most=count + count // 2)
-        self.rows = rows.map_panels(Group, kernel, template, width=source.shape[1])
-        self.groups = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
+        self.rows: ClusterRows = rows.map_panels(Group, kernel, template, width=source.shape[1])
+        self.groups: list[tuple[int, int]] = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
         self._costs = [rows.sizes[i] * rows.sizes[j] / (2.0 if i == j else 1.0) for i, j in self.groups]
         self.homes: list[str] = [""] * len(self.groups)
         self._tiles: list[Any] = [None] * len(self.groups)

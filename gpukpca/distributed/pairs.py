@@ -31,8 +31,9 @@ class Group:
     """Prepared rows on a worker, with the bytes that they take."""
 
     def __init__(self, panel: Array, kernel: Kernel, template: PreparedRows) -> None:
-        self.rows, self.like = prepare_rows(kernel, panel, template)[0], empty_like(panel)
-        self.nbytes = self.rows.n_rows * (int(panel.shape[1]) * item_size(panel.dtype) + self.rows.row_bytes)
+        self.rows: PreparedRows = prepare_rows(kernel, panel, template)[0]
+        self.like: Array = empty_like(panel)
+        self.nbytes: int = self.rows.n_rows * (int(panel.shape[1]) * item_size(panel.dtype) + self.rows.row_bytes)
 
     def __sizeof__(self) -> int:
         return self.nbytes
@@ -43,8 +44,8 @@ class GroupRows(PreparedRows):
 
     def __init__(self, parts: Sequence[PreparedRows]) -> None:
         self.parts = parts
-        self.starts = np.cumsum([0, *(part.n_rows for part in parts)]).tolist()
-        self.n_rows = self.starts.pop()
+        self.starts: Any = np.cumsum([0, *(part.n_rows for part in parts)]).tolist()
+        self.n_rows: int = self.starts.pop()
 
     def slice(self, start: int, stop: int) -> PreparedRows:
         k = int(np.searchsorted(self.starts, start, side="right")) - 1
@@ -62,7 +63,8 @@ class TilePair:
 
     def __init__(self, shared: tuple[Kernel], *arguments: Any) -> None:
         *groups, share = arguments
-        self.arguments, self.like = (shared, *arguments), groups[0].like
+        self.arguments: tuple[Any, ...] = (shared, *arguments)
+        self.like: Array = groups[0].like
         rows = GroupRows([group.rows for group in groups])
         edge = tile_edge_for(max(part.n_rows for part in rows.parts), 1, is_on_gpu(self.like))
         slices = [
@@ -74,9 +76,9 @@ class TilePair:
         tiles = [(i, j) for j in columns for i in range(first) if len(groups) > 1 or i <= j]
         cached = int(share * len(tiles))
         heights = np.diff([start for start, _ in bounds] + [rows.n_rows])
-        self.nbytes = int(sum(heights[i] * heights[j] for i, j in tiles[:cached])) * item_size(self.like.dtype)
-        self.stops = np.cumsum([len(part) for part in slices])[:-1]
-        self.tiles = UpperTiles(shared[0], rows, self.like, bounds, tiles, cached, 1)
+        self.nbytes: int = int(sum(heights[i] * heights[j] for i, j in tiles[:cached])) * item_size(self.like.dtype)
+        self.stops: np.ndarray = np.cumsum([len(part) for part in slices])[:-1]
+        self.tiles: UpperTiles = UpperTiles(shared[0], rows, self.like, bounds, tiles, cached, 1)
 
     def times(self, *blocks: np.ndarray) -> list[np.ndarray]:
         """Return the part of K @ V in the rows of each group, on the host; `blocks` are V in the same rows."""

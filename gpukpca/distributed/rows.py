@@ -80,15 +80,19 @@ class ClusterRows(PartitionedRows):
         sources: Sequence[ClusterRows] = (),
         is_sent: bool = False,
     ) -> None:
-        self.cluster, self.sizes, self.chunks = cluster, list(sizes), list(sizes)
+        self.cluster = cluster
+        self.sizes: list[int] = list(sizes)
+        self.chunks: list[int] = list(sizes)
         stops = np.cumsum(sizes).tolist()
-        self.bounds = [(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
-        self.shape, self.like = (stops[-1], d), np.empty((0, d), dtype=dtype)
+        self.bounds: list[tuple[Any, Any]] = [(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
+        self.shape: tuple[int, int] = (stops[-1], d)
+        self.like: Array = np.empty((0, d), dtype=dtype)
         self.local: Array | None = None
-        self.on_gpu, self.lost_digits = False, ""
+        self.on_gpu: bool = False
+        self.lost_digits: str = ""
         self.nan: Entries = (0, 0, 0)
         self.infinity: Entries = (0, 0, 0)
-        self.panels = [submit(k) for k in range(len(self.sizes))]
+        self.panels: list[Any] = [submit(k) for k in range(len(self.sizes))]
         self.is_sent: bool = is_sent or any(source.is_sent for source in sources)
         # Else the panels of the sources would stay on the workers for as long as these rows do.
         self._submit, self._sources = (submit, sources) if self.is_sent else (self.panels.__getitem__, ())

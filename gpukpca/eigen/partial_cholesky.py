@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -136,25 +137,31 @@ class PartialCholeskyBuilder:
         self, op: SymmetricOperator, rank: int, block: int, tol: float = 0.0, report: RankReport | None = None
     ) -> None:
         LANDMARK_TOLERANCE.check_argument("tol", tol)
-        self.op = op = complete_operator(op)
-        self.tol, self.report = float(tol), report
-        self.n, self.rank = int(op.shape[0]), rank
-        self.block = min(block, blocking.LARGEST_PIVOT_BLOCK)
-        self.workers = op.workers or worker_count(op.like)
-        self.wide = accumulation_dtype(op.like)
+        op = complete_operator(op)
+        self.op = op
+        self.tol: float = float(tol)
+        self.report = report
+        self.n: int = int(op.shape[0])
+        self.rank = rank
+        self.block: int = min(block, blocking.LARGEST_PIVOT_BLOCK)
+        self.workers: int = op.workers or worker_count(op.like)
+        self.wide: Any = accumulation_dtype(op.like)
+        self.diagonal: np.ndarray
+        self.sizes: np.ndarray
         self.diagonal, self.sizes = checked_diagonal(op)
-        self.trace = float(np.sum(self.diagonal))
-        self.size = float(np.max(self.sizes, initial=0.0))
+        self.trace: float = float(np.sum(self.diagonal))
+        self.size: float = float(np.max(self.sizes, initial=0.0))
         entries = op.rounding * epsilon(op.like)
-        self.expected = max(ROUNDING[dtype_name(op.dtype)], entries) * self.sizes
-        self.residuals = self.diagonal.copy()
-        self.is_pivot = np.zeros(self.n, dtype=bool)
-        self.pivots = np.zeros(0, dtype=np.int64)
+        self.expected: np.ndarray = max(ROUNDING[dtype_name(op.dtype)], entries) * self.sizes
+        self.residuals: np.ndarray = self.diagonal.copy()
+        self.is_pivot: np.ndarray = np.zeros(self.n, dtype=bool)
+        self.pivots: np.ndarray = np.zeros(0, dtype=np.int64)
         self.L = np.zeros((rank, rank))
         self.F = ColumnBasis() if op.has_remote_columns else ColumnBasis.with_capacity(self.n, rank, op.like)
-        self.n_columns = self.next_check = 0
-        self.stopped = ""
-        self.noise = self._noise()
+        self.n_columns: int = 0
+        self.next_check: int = 0
+        self.stopped: str = ""
+        self.noise: float = self._noise()
         if self.size == 0.0 and self.n and np.any(to_host(gathered(self.columns(np.zeros(1, dtype=np.int64)))) != 0):
             raise indefinite(op, "its diagonal is 0, and K[:, 0] is not")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator, complete_operator
@@ -58,13 +59,18 @@ class BasePointGram(SymmetricOperator):
     """
 
     def __init__(self, base: SymmetricOperator, anchor: int = 0) -> None:
-        self.base, n = complete_operator(base), base.shape[0]
+        self.base: SymmetricOperator = complete_operator(base)
+        n = base.shape[0]
         if not is_integer(anchor) or not 0 <= anchor < n:
             raise InvalidParameterError(f"anchor={anchor!r} is not allowed; it must be an index from 0 to {n - 1}.")
-        self.anchor = int(anchor)
-        self.shape, self.dtype, self.like = base.shape, base.dtype, base.like
-        self.name, self.workers, self.rounding = self.base.name, self.base.workers, self.base.rounding
-        self.has_remote_columns = self.base.has_remote_columns
+        self.anchor: int = int(anchor)
+        self.shape: tuple[int, int] = base.shape
+        self.dtype: Any = base.dtype
+        self.like: Array = base.like
+        self.name: str = self.base.name
+        self.workers: int = self.base.workers
+        self.rounding: float = self.base.rounding
+        self.has_remote_columns: bool = self.base.has_remote_columns
 
     @cached_property
     def _column(self) -> Array:

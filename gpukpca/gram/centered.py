@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -144,10 +145,12 @@ class CenteredGram(SymmetricOperator):
     """
 
     def __init__(self, base: SymmetricOperator) -> None:
-        self.base = complete_operator(base)
-        self.shape, self.dtype, self.like = base.shape, base.dtype, base.like
-        self.rounding = max(1.0, self.base.rounding)
-        self.workers = self.base.workers
+        self.base: SymmetricOperator = complete_operator(base)
+        self.shape: tuple[int, int] = base.shape
+        self.dtype: Any = base.dtype
+        self.like: Array = base.like
+        self.rounding: float = max(1.0, self.base.rounding)
+        self.workers: int = self.base.workers
         self.known_means: Array | None = None
         # The ones of K 1, divided by a power of two so that the sums of a finite K are finite.
         self._one = 2.0 ** -max(self.shape[0] - 1, 0).bit_length()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import operator_on_its_device
@@ -53,11 +55,12 @@ class DenseGram(SymmetricOperator):
         if K.shape[0] != K.shape[1]:
             raise InvalidParameterError(f"a Gram matrix must be square; got shape {tuple(K.shape)}.")
         self.K = K
-        self.shape = (int(K.shape[0]), int(K.shape[0]))
-        self.dtype = K.dtype
-        self.like = empty_like(K)
+        self.shape: tuple[int, int] = (int(K.shape[0]), int(K.shape[0]))
+        self.dtype: Any = K.dtype
+        self.like: Array = empty_like(K)
         self.n_jobs = n_jobs
-        self.rounding, self.rows = rounding, rows
+        self.rounding: float = rounding
+        self.rows = rows
 
     def __matmul__(self, V: Array) -> Array:
         check_block(self, V)

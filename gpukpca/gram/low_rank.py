@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper, times_small
@@ -56,11 +58,11 @@ class LowRankGram(SymmetricOperator):
     def __init__(self, F: Array, noise_scale: float = 0.0, *, n_jobs: int | None = None) -> None:
         self.F = F = checked_matrix(F, "a factor")
         self.noise_scale = noise_scale
-        self.rows = None
-        self.shape = (int(F.shape[0]), int(F.shape[0]))
-        self.dtype = F.dtype
-        self.like = empty_like(place_of(F))
-        self.workers = worker_count(F, n_jobs, F.shape[0] * F.shape[1] ** 2)
+        self.rows: None = None
+        self.shape: tuple[int, int] = (int(F.shape[0]), int(F.shape[0]))
+        self.dtype: Any = F.dtype
+        self.like: Array = empty_like(place_of(F))
+        self.workers: int = worker_count(F, n_jobs, F.shape[0] * F.shape[1] ** 2)
 
     def __matmul__(self, V: Array) -> Array:
         """Return F (Fᵀ V), shape (n, b)."""

@@ -116,7 +116,8 @@ class TiledGram(SymmetricOperator):
         """Set all attributes from rows X (n, d); `shifted_gram` describes the arguments."""
         X = as_rows(X)
         check_not_empty(X, "a kernel matrix")
-        self.kernel, n = resolved_on(kernel, X), int(X.shape[0])
+        self.kernel: Kernel = resolved_on(kernel, X)
+        n = int(X.shape[0])
         if self.kernel.stored_only:
             raise InvalidParameterError(
                 f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
@@ -129,15 +130,19 @@ class TiledGram(SymmetricOperator):
         ):
             rule.check_argument(name, value)
         template = template or self.kernel.template(X, centered)
-        self.name, self.rounding = f"the kernel {type(kernel).__name__}", self.kernel.rounding(template)
-        self.shape, self.dtype, self.like = (n, n), X.dtype, empty_like(X)
-        self.workers = worker_count(self.like, n_jobs, n * n / 2 * (X.shape[1] + blocking.KERNEL_VALUE))
+        self.name: str = f"the kernel {type(kernel).__name__}"
+        self.rounding: float = self.kernel.rounding(template)
+        self.shape: tuple[int, int] = (n, n)
+        self.dtype: Any = X.dtype
+        self.like: Array = empty_like(X)
+        self.workers: int = worker_count(self.like, n_jobs, n * n / 2 * (X.shape[1] + blocking.KERNEL_VALUE))
         row_bytes = dense_row_bytes(self.kernel, X)
-        edge = self.tile_edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
-        self.tiles = upper_tiles(n, edge)
+        edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
+        self.tile_edge: int = edge
+        self.tiles: int = upper_tiles(n, edge)
         if cached_tiles is None:
             cached_tiles = tiles_within(int(SHARE_ALONE * free_bytes(self.like)), n, edge, item_size(self.dtype))
-        self.cached_tiles = min(int(cached_tiles), self.tiles)
+        self.cached_tiles: int = min(int(cached_tiles), self.tiles)
         self.rows: PreparedRows
         if panel:
             self.rows = StreamedRows(self.kernel, X, template, rows_at_once(n, edge, self.workers, panel))
@@ -252,7 +257,7 @@ class UpperTiles:
     report: TileReport | None = None
 
     def __post_init__(self) -> None:
-        self.widest = max((stop - start for start, stop in self.bounds), default=0)
+        self.widest: int = max((stop - start for start, stop in self.bounds), default=0)
         self._cache: dict[int, Array] = {}
         edges = [stop - start for start, stop in self.bounds]
         self._offsets = list(accumulate((edges[i] * edges[j] for i, j in self.tiles[: self.cached_tiles]), initial=0))

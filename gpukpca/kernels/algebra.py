@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._rules import CALLABLE, Rule
+from gpukpca._rules import CALLABLE, Rule, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
@@ -40,13 +40,14 @@ def _of_parts(name: str, fold: Callable[[Iterable[Any]], Any]) -> Any:
 class CombinedRows(PreparedRows):
     """The rows prepared for each part of a combined kernel, and factors g(x) of the rows."""
 
-    shifted = _of_parts("shifted", any)
-    wide = _of_parts("wide", any)
-    row_bytes = _of_parts("row_bytes", sum)
+    shifted: Any = _of_parts("shifted", any)
+    wide: Any = _of_parts("wide", any)
+    row_bytes: Any = _of_parts("row_bytes", sum)
 
     def __init__(self, parts: list[Any], factors: Array | None = None) -> None:
-        self.parts, self.factors = parts, factors
-        self.n_rows = parts[0].n_rows
+        self.parts = parts
+        self.factors = factors
+        self.n_rows: int = parts[0].n_rows
 
     def slice(self, start: int, stop: int) -> CombinedRows:
         factors = None if self.factors is None else self.factors[start:stop]
@@ -180,7 +181,7 @@ def _repeated(product: Callable[[Any, Any], Any], base: Any, exponent: int) -> A
 class _OfTwo(_OfValues):
     """A function of the values of two kernels."""
 
-    rules = (("k1", KERNEL), ("k2", KERNEL))
+    rules: Rules = (("k1", KERNEL), ("k2", KERNEL))
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         self.k1, self.k2 = k1, k2
@@ -284,11 +285,12 @@ class Scale(_OfValues):
 
     keeps_centering = True
 
-    rules = (("k", KERNEL), ("factor", POSITIVE))
+    rules: Rules = (("k", KERNEL), ("factor", POSITIVE))
 
     def __init__(self, k: Kernel, factor: float = 1.0) -> None:
         POSITIVE.check("Scale", "factor", factor)
-        self.k, self.factor = k, float(factor)
+        self.k = k
+        self.factor: float = float(factor)
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.multiply(tiles[0], self.factor)
@@ -296,7 +298,9 @@ class Scale(_OfValues):
     def offset(self, rows: CombinedRows) -> float:
         return float(self.factor) * self.offsets(rows)[0]
 
-    inverts_to = property(lambda self: self.k.inverts_to)
+    @property
+    def inverts_to(self) -> str | None:  # type: ignore[override]
+        return self.k.inverts_to
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         inner = self.k.slope(unit)
@@ -332,10 +336,11 @@ class Power(_OfValues):
     """
 
     keeps_constants = True
-    rules = (("k", KERNEL), ("exponent", EXPONENT))
+    rules: Rules = (("k", KERNEL), ("exponent", EXPONENT))
 
     def __init__(self, k: Kernel, exponent: int = 2) -> None:
-        self.k, self.exponent = k, exponent
+        self.k = k
+        self.exponent = exponent
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return _power(tiles[0], self.offsets(a)[0], int(self.exponent))
@@ -378,7 +383,7 @@ class Exp(_OfValues):
     """
 
     keeps_constants = True
-    rules = (("k", KERNEL),)
+    rules: Rules = (("k", KERNEL),)
 
     def __init__(self, k: Kernel) -> None:
         self.k = k
@@ -420,10 +425,11 @@ class Modulated(_Combined):
            [2., 4.]])
     """
 
-    rules = (("k", KERNEL), ("g", CALLABLE))
+    rules: Rules = (("k", KERNEL), ("g", CALLABLE))
 
     def __init__(self, k: Kernel, g: Callable[[Array], Array]) -> None:
-        self.k, self.g = k, g
+        self.k = k
+        self.g = g
 
     def row_factors(self, X: Array) -> Array:
         factors = self.g(X)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._rules import Rule, closest
+from gpukpca._rules import Rules, closest
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
@@ -96,7 +96,7 @@ class Kernel:
     exponentials = 1
     inverts_to: str | None = None
     depends_on_distance = False
-    rules: tuple[tuple[str, Rule], ...] = ()
+    rules: Rules = ()
     # The levels of nested kernels.
     _levels = 1
     # Whether rows prepared with ``centered=True`` omit a constant at most (`offset`), which kernels that contain this

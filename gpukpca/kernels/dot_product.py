@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gpukpca._rules import FINITE
+from gpukpca._rules import FINITE, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.namespace import accumulation_dtype, cast, is_sparse, item_size, namespace_of
@@ -43,7 +43,9 @@ class DotRows(DataRows):
 
     def __init__(self, data: Any, factor: float, mean: Array | None = None, copied: bool = False) -> None:
         super().__init__(data)
-        self.factor, self.mean, self.copied = factor, mean, copied
+        self.factor = factor
+        self.mean = mean
+        self.copied = copied
 
     def with_data(self, data: Any) -> Self:
         return type(self)(data, self.factor, self.mean, self.copied)
@@ -115,7 +117,7 @@ class Linear(_DotKernel):
            [6., 9.]])
     """
 
-    positive_definite = True
+    positive_definite: bool = True
     exponentials = 0
 
     def template(self, X: Array, centered: bool = False) -> DotRows:
@@ -163,11 +165,12 @@ class Polynomial(_DotKernel):
            [ 49., 100.]])
     """
 
-    rules = (("degree", NOT_NEGATIVE), ("coef0", FINITE), ("gamma", NOT_NEGATIVE))
+    rules: Rules = (("degree", NOT_NEGATIVE), ("coef0", FINITE), ("gamma", NOT_NEGATIVE))
 
     def __init__(self, degree: float = 3, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma
-        self.degree, self.coef0 = degree, coef0
+        self.degree = degree
+        self.coef0 = coef0
 
     @property
     def positive_definite(self) -> bool | None:  # type: ignore[override]
@@ -249,7 +252,7 @@ class Sigmoid(_DotKernel):
     """
 
     exponentials = 2
-    rules = (("coef0", FINITE), ("gamma", NOT_NEGATIVE))
+    rules: Rules = (("coef0", FINITE), ("gamma", NOT_NEGATIVE))
 
     def __init__(self, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma
@@ -283,7 +286,7 @@ class Cosine(_DotKernel):
            [0.6, 1. ]])
     """
 
-    positive_definite = True
+    positive_definite: bool = True
     exponentials = 0
 
     def template(self, X: Array, centered: bool = False) -> DotRows:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._rules import Rule
+from gpukpca._rules import Rule, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips, in_strips
@@ -72,7 +72,7 @@ class _EuclideanKernel(Kernel):
     inverts_to: str | None = "distances"
     depends_on_distance = True
     leaves_out_constants = True
-    rules: tuple[tuple[str, Rule], ...] = (("gamma", NOT_NEGATIVE),)
+    rules: Rules = (("gamma", NOT_NEGATIVE),)
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
@@ -259,10 +259,11 @@ class RationalQuadratic(_EuclideanKernel):
 
     can_be_flat = True
     exponentials = 4
-    rules = (*_EuclideanKernel.rules, ("alpha", POSITIVE))
+    rules: Rules = (*_EuclideanKernel.rules, ("alpha", POSITIVE))
 
     def __init__(self, gamma: Gamma = None, alpha: float = 1.0) -> None:
-        self.gamma, self.alpha = gamma, alpha
+        self.gamma = gamma
+        self.alpha = alpha
 
     def slope(self, unit: float = 1.0) -> Kernel:
         alpha = float(self.alpha)
@@ -305,14 +306,15 @@ class Matern(_EuclideanKernel):
     """
 
     exponentials = 3
-    rules = (*_EuclideanKernel.rules, ("nu", SMOOTHNESS))
+    rules: Rules = (*_EuclideanKernel.rules, ("nu", SMOOTHNESS))
 
     def __init__(self, gamma: Gamma = None, nu: float = 1.5) -> None:
-        self.gamma, self.nu = gamma, nu
+        self.gamma = gamma
+        self.nu = nu
 
-    smooth_at_zero = property(lambda self: self.nu != 0.5)
-    can_be_flat = property(lambda self: self.nu == math.inf)
-    steepness = property(lambda self: STEEPNESS.get(self.nu, 1.0))
+    smooth_at_zero: property = property(lambda self: self.nu != 0.5)
+    can_be_flat: property = property(lambda self: self.nu == math.inf)
+    steepness: property = property(lambda self: STEEPNESS.get(self.nu, 1.0))
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         if self.nu == math.inf:

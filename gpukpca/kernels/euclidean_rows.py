@@ -48,11 +48,12 @@ class EuclideanRows(DataRows):
 
     # The operand of the product with other rows; None where distances are differences.
     right: Any = None
-    shifted = property(lambda self: self.geometry.flat)
+    shifted: property = property(lambda self: self.geometry.flat)
 
     def __init__(self, data: Any, geometry: Geometry, dtype: Any) -> None:
         super().__init__(data)
-        self.geometry, self.dtype = geometry, dtype
+        self.geometry = geometry
+        self.dtype: Any = dtype
 
     def with_data(self, data: Any) -> Self:
         return type(self)(data, self.geometry, self.dtype)
@@ -141,7 +142,7 @@ class SparseProductRows(EuclideanRows):
 
     def __init__(self, data: Any, geometry: Geometry, dtype: Any, half_norms: Array | None = None) -> None:
         super().__init__(data, geometry, dtype)
-        self.half_norms = 0.5 * row_square_sums(data) if half_norms is None else half_norms
+        self.half_norms: Array = 0.5 * row_square_sums(data) if half_norms is None else half_norms
 
     def slice(self, start: int, stop: int) -> SparseProductRows:
         rows = take_rows(self.data, start, stop)

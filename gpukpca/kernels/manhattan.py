@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from gpukpca._rules import Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.elementwise import from_strips
@@ -20,7 +21,7 @@ class CityBlockRows(DataRows):
     """Rows as they are, with the flag of their training set."""
 
     wide = True
-    shifted = property(lambda self: self.flat)
+    shifted: property = property(lambda self: self.flat)
 
     def __init__(self, data: Array, flat: bool) -> None:
         super().__init__(data)
@@ -56,11 +57,11 @@ class Laplacian(Kernel):
            [0.368, 1.   ]])
     """
 
-    positive_definite = True
+    positive_definite: bool = True
     leaves_out_constants = True
     densifies = True
     depends_on_distance = True
-    rules = (("gamma", NOT_NEGATIVE),)
+    rules: Rules = (("gamma", NOT_NEGATIVE),)
 
     def __init__(self, gamma: Gamma = None) -> None:
         self.gamma: Any = gamma

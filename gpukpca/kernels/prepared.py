@@ -79,7 +79,7 @@ class DataRows(PreparedRows):
 
     def __init__(self, data: Any) -> None:
         self.data = data
-        self.n_rows = int(data.shape[0])
+        self.n_rows: int = int(data.shape[0])
 
     def with_data(self, data: Any) -> Self:
         """Return other rows that share everything else with these."""

@@ -16,8 +16,10 @@ class LazyRows(PreparedRows):
     """Rows that are prepared for a kernel, like a template, when a tile needs them."""
 
     def __init__(self, kernel: Kernel, n_rows: int, template: PreparedRows) -> None:
-        self.kernel, self.n_rows, self._template = kernel, n_rows, template
-        self.shifted = template.shifted
+        self.kernel = kernel
+        self.n_rows: int = n_rows
+        self._template = template
+        self.shifted: bool = template.shifted
 
     @property
     def template(self) -> PreparedRows:
@@ -31,8 +33,9 @@ class StreamedRows(LazyRows):
 
     def __init__(self, kernel: Kernel, X: Array, template: PreparedRows, keep: int) -> None:
         super().__init__(kernel, int(X.shape[0]), template)
-        self.X, self.keep = X, keep
-        self.rows_read = 0
+        self.X = X
+        self.keep = keep
+        self.rows_read: int = 0
         self._kept: OrderedDict[tuple[int, int], PreparedRows] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -84,7 +84,8 @@ class PairwiseCallable(Kernel):
     stored_only = True
 
     def __init__(self, function: Callable[..., float], parameters: dict[str, Any] | None = None) -> None:
-        self.function, self.parameters = function, parameters
+        self.function = function
+        self.parameters = parameters
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
         left, right = _read_only(a.data), _read_only(b.data)

@@ -28,11 +28,12 @@ class SquaredDistance(RBF):
     With `kink`, for kernels with a kink at distance 0, near pairs are computed by differences.
     """
 
-    positive_definite = False
+    positive_definite: bool = False
     can_be_flat = False
 
     def __init__(self, gamma: Any = None, kink: bool = False) -> None:
-        self.gamma, self.kink = gamma, kink
+        self.gamma = gamma
+        self.kink = kink
 
     @property
     def smooth_at_zero(self) -> bool:  # type: ignore[override]
@@ -52,7 +53,7 @@ class SquaredDistance(RBF):
 class CityBlockDistance(Laplacian):
     """-gamma ‖x - y‖₁."""
 
-    positive_definite = False
+    positive_definite: bool = False
     kink = False
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
@@ -74,7 +75,7 @@ class CityBlockDistance(Laplacian):
 class InnerProduct(Linear):
     """x·y."""
 
-    gamma = 1.0
+    gamma: float = 1.0
     kink = False
 
     def member(self, kernel: Any, part: Array, flat: bool, dtype: Any, out: Array | None) -> Array:

@@ -85,7 +85,8 @@ def _largest(values: Array) -> float:
 
 def _column_sums(weights: Array) -> np.ndarray:
     """Return the sums of the moduli in every column, in float64."""
-    return np.sum(np.abs(weights.astype(np.float64)), axis=0)
+    sums: np.ndarray = np.sum(np.abs(weights.astype(np.float64)), axis=0)
+    return sums
 
 
 def _check_preimage(fit: KernelPCAFit, scores: Array) -> None:

@@ -371,7 +371,8 @@ class Reader:
     """
 
     def __init__(self, arrays: Arrays, like: Array | None = None) -> None:
-        self.arrays, self.like = arrays, like
+        self.arrays = arrays
+        self.like: Any | None = like
         self.sizes: dict[str, int] = {}
         self._moved: dict[int, Array] = {}
 

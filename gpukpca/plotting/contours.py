@@ -53,7 +53,11 @@ class ContoursDisplay(Display):
     def __init__(
         self, grid: tuple[Any, Any], values: ArrayLike, ratios: Vector, X: ArrayLike, *, labels: Vector | None = None
     ) -> None:
-        self.grid, self.values, self.ratios, self.X, self.labels = grid, host(values), ratios, host(X), labels
+        self.grid = grid
+        self.values: np.ndarray = host(values)
+        self.ratios = ratios
+        self.X = host(X)
+        self.labels = labels
 
     @classmethod
     def from_estimator(
@@ -124,7 +128,8 @@ class ContoursDisplay(Display):
         if axes is None:
             height = float(np.clip((y[-1] - y[0]) / (x[-1] - x[0]), 0.3, 2.0))
             axes = new_figure(max(WIDTH * p, 4.0), 0.85 + WIDTH * height).subplots(1, p, squeeze=False)[0]
-        self.ax_, self.figure_ = axes, axes[0].figure.figure
+        self.ax_: Any = axes
+        self.figure_: Any = axes[0].figure.figure
         for ax in axes[p:]:
             ax.set_visible(False)
         classes = None

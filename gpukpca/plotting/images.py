@@ -50,12 +50,10 @@ class ComponentImagesDisplay(Display):
     """
 
     def __init__(self, mean: Vector, components: ArrayLike, ratios: Vector, image_shape: tuple[int, int]) -> None:
-        self.mean, self.components, self.ratios, self.image_shape = (
-            host(mean),
-            host(components),
-            host(ratios),
-            image_shape,
-        )
+        self.mean: np.ndarray = host(mean)
+        self.components: np.ndarray = host(components)
+        self.ratios: np.ndarray = host(ratios)
+        self.image_shape = image_shape
         check_image_shape(image_shape, len(self.mean))
 
     @classmethod
@@ -107,7 +105,8 @@ class ComponentImagesDisplay(Display):
             ax.set_title(f"{i + 1} ({100 * self.ratios[i]:.1f} %)", **SMALL)
         for ax in axes[count:]:
             ax.set_axis_off()
-        self.ax_, self.figure_ = axes, figure.figure
+        self.ax_: Any = axes
+        self.figure_: Any = figure.figure
         return self
 
 
@@ -158,8 +157,10 @@ class ImageRowsDisplay(Display):
         titles: Sequence[str] | None = None,
         grays: str | None = None,
     ) -> None:
-        self.rows = {name: host(row) for name, row in rows.items()}
-        self.image_shape, self.errors, self.titles = image_shape, errors or {}, titles
+        self.rows: dict[str, np.ndarray] = {name: host(row) for name, row in rows.items()}
+        self.image_shape = image_shape
+        self.errors: Mapping[str, float] | dict[str, float] = errors or {}
+        self.titles = titles
         shapes = {row.shape for row in self.rows.values()}
         if len(shapes) != 1 or len(next(iter(shapes))) != 2:
             raise ValueError(f"rows must be arrays of one shape (m, d); got {sorted(shapes)}.")
@@ -167,7 +168,7 @@ class ImageRowsDisplay(Display):
         if grays is not None and grays not in self.rows:
             raise ValueError(f"grays={grays!r} is no row; give one of {', '.join(self.rows)}.")
         scale = self.rows[next(iter(self.rows)) if grays is None else grays]
-        self.limits = float(np.nanmin(scale)), float(np.nanmax(scale))
+        self.limits: tuple[float, float] = float(np.nanmin(scale)), float(np.nanmax(scale))
 
     @classmethod
     def from_estimator(
@@ -248,7 +249,8 @@ class ImageRowsDisplay(Display):
                 line[0].set_ylabel(label, rotation=0, ha="right", va="center", **SMALL)
         for ax, title in zip(axes[0], self.titles or (), strict=False):
             ax.set_title(title, **SMALL)
-        self.ax_, self.figure_ = axes, figure.figure
+        self.ax_: Any = axes
+        self.figure_: Any = figure.figure
         return self
 
 

@@ -55,15 +55,16 @@ class LocalDisplay(Display):
     def __init__(self, estimator: LocalPCA, X: ArrayLike, *, labels: Vector | None = None) -> None:
         rows = host(X)
         check_lengths(rows, labels)
-        self.pca = PCA(estimator.n_components_).fit(rows)
-        self.plane = PCA(2).fit(rows) if rows.shape[1] > 2 else None
-        self.points = self._projected(rows)
+        self.pca: PCA = PCA(estimator.n_components_).fit(rows)
+        self.plane: PCA | None = PCA(2).fit(rows) if rows.shape[1] > 2 else None
+        self.points: np.ndarray = self._projected(rows)
         self.labels = labels
-        self.clusters = host(estimator.predict(X)).astype(int)
+        self.clusters: np.ndarray = host(estimator.predict(X)).astype(int)
         axes, variances = host(estimator.components_)[:, 0], host(estimator.explained_variance_)[:, 0]
-        self.segments = [self._segment(*part) for part in zip(host(estimator.means_), axes, variances, strict=True)]
+        parts = zip(host(estimator.means_), axes, variances, strict=True)
+        self.segments: list[np.ndarray] = [self._segment(*part) for part in parts]
         error = float(np.mean(np.sum((host(estimator.denoise(X)) - rows) ** 2, axis=1)))
-        self.title = (
+        self.title: str = (
             f"error with {pluralize(estimator.n_components_, 'component')}: "
             f"PCA (dashed) {reconstruction_error(self.pca, rows):.3g}, {estimator.n_clusters_} clusters {error:.3g}"
         )

@@ -61,7 +61,10 @@ class ScoresDisplay(Display):
         labels: Vector | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        self.scores, self.ratios, self.labels, self.names = host(scores), ratios, labels, names
+        self.scores: np.ndarray = host(scores)
+        self.ratios = ratios
+        self.labels = labels
+        self.names = names
         check_lengths(self.scores, labels, names)
 
     @classmethod

@@ -46,8 +46,11 @@ class SearchDisplay(Display):
     """
 
     def __init__(self, results: Any, best_index: int) -> None:
-        self.results, self.best_index = results, best_index
-        self.drawn = [name for name in ("gamma", "kernel__gamma", "n_components") if _has_numbers(results, name)]
+        self.results = results
+        self.best_index = best_index
+        self.drawn: list[str] = [
+            name for name in ("gamma", "kernel__gamma", "n_components") if _has_numbers(results, name)
+        ]
         if not self.drawn:
             raise ValueError("the picture of a search needs two numbers of gamma or of n_components.")
 

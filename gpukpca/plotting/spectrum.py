@@ -42,7 +42,7 @@ class SpectrumDisplay(Display):
     """
 
     def __init__(self, ratios: Vector) -> None:
-        self.ratios = host(ratios)
+        self.ratios: np.ndarray = host(ratios)
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> SpectrumDisplay:

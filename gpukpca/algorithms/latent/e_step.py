@@ -89,7 +89,7 @@ class EStep:
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         W = parameters.loadings
-        self.p = int(W.shape[1])
+        self.p: int = int(W.shape[1])
         self._turned = namespace_of(W).matrix_transpose(W)
         self._pairs: Array | None = None
         shared = inner_products(W, W) + parameters.noise * np.eye(self.p)

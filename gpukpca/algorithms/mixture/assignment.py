@@ -61,7 +61,7 @@ class SoftAssignment:
 
     # Responsibilities move slowly between clusters that overlap at first, as long clusters side by side do. The nearest
     # planes do not.
-    precursor = HardAssignment()
+    precursor: HardAssignment = HardAssignment()
 
     def assign(self, clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
         """Return responsibilities and the log-densities of rows: the E step, in log space."""

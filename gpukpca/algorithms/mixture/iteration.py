@@ -90,11 +90,13 @@ class ClusterIteration:
     """
 
     def __init__(self, points: ScaledRows, settings: IterationSettings, labels: np.ndarray) -> None:
-        self.points, self.settings = points, settings
+        self.points = points
+        self.settings = settings
         self.history: list[float] = []
-        self.n_iter, self.converged = 0, False
+        self.n_iter: int = 0
+        self.converged: bool = False
         self.clusters: list[Cluster] = []
-        self.responsibilities = Responsibilities.of_labels(points, labels)
+        self.responsibilities: Responsibilities = Responsibilities.of_labels(points, labels)
         self.clusters = self._fit_clusters()
         self._assign()
 

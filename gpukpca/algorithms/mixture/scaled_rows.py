@@ -68,9 +68,13 @@ class ScaledRows:
     """
 
     def __init__(self, X: Array, frame: RowScaling, n_jobs: int | None = None, missing: int = 0) -> None:
-        self.X, self.frame, self.missing = X, frame, missing
-        self.shape = (int(X.shape[0]), int(X.shape[1]))
-        self.workers = worker_count(frame.shift, n_jobs, X.shape[0] * X.shape[1] * (X.shape[1] + blocking.ENTRY_PASS))
+        self.X = X
+        self.frame = frame
+        self.missing = missing
+        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
+        self.workers: int = worker_count(
+            frame.shift, n_jobs, X.shape[0] * X.shape[1] * (X.shape[1] + blocking.ENTRY_PASS)
+        )
 
     @property
     def like(self) -> Array:

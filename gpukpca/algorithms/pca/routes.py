@@ -273,7 +273,9 @@ class MatrixRoute(Route):
 class CovarianceRoute(MatrixRoute):
     """The eigenproblem of the covariance of the features."""
 
-    method, least_item, by_rows = "covariance_eigh", 8, True
+    method: ClassVar[str] = "covariance_eigh"
+    least_item: ClassVar[int] = 8
+    by_rows: bool = True
 
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
         return components.of_scatter(Z, self.solver, rank, tools)
@@ -282,7 +284,9 @@ class CovarianceRoute(MatrixRoute):
 class DualRoute(MatrixRoute):
     """The eigenproblem of the Gram matrix of the samples."""
 
-    method, by_samples, by_rows = "dual", True, False
+    method: ClassVar[str] = "dual"
+    by_samples: bool = True
+    by_rows: bool = False
 
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
         return components.of_gram(Z, self.solver, rank, tools)

@@ -62,7 +62,10 @@ class Batches:
     def __init__(
         self, read: Callable[[], Iterator[Array]], like: Array, n_rows: int | None = None, largest: int = 0
     ) -> None:
-        self.like, self.n_rows, self.largest, self._read = like, n_rows, largest, read
+        self.like: Array = like
+        self.n_rows: int | None = n_rows
+        self.largest = largest
+        self._read = read
 
     def __iter__(self) -> Iterator[Array]:
         for batch in self._read():
