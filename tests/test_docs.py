@@ -6,7 +6,7 @@ import re
 import shlex
 import signal
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_python_snippets_run_in_order(page: Path, fewer_digits: None) -> None:
         exec(compile(checked, page.name, "exec"), namespace)
 
 
-@pytest.mark.parametrize("snippet", blocks(ROOT / "README.md", "python"))
+@pytest.mark.parametrize("snippet", blocks(ROOT / "README.md", "python"), ids=count(1))
 def test_each_snippet_of_the_readme_runs_alone(snippet: str, fewer_digits: None) -> None:
     exec(compile(snippet, "README.md", "exec"), {})
 
