@@ -344,8 +344,8 @@ DRAWING = (PACKAGE / "README.md").read_text(encoding="utf-8")
 
 def test_the_drawing_shows_the_rooms_of_every_level():
     shown = {}
-    for level, names in re.findall(r"^ L(\d)  (\w+(?: · \w+)*)", DRAWING, flags=re.M):
-        shown |= dict.fromkeys(names.split(" · "), int(level))
+    for level, names in re.findall(r"^ L(\d)  (\w+(?:, \w+)*)", DRAWING, flags=re.M):
+        shown |= dict.fromkeys(names.split(", "), int(level))
     assert shown == {room: level for room, level in LEVELS.items() if room != "__main__"}
 
 
