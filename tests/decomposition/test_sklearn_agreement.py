@@ -1,8 +1,6 @@
 """Agreement with `sklearn.decomposition.KernelPCA` on every feature that both have, signs included.
 
-Known deviations, each with a test here: "randomized" selects by value, not by modulus; the inverse of the linear
-kernel restores the mean; more components than samples warn; an asymmetric precomputed matrix is symmetrized with a
-UserWarning.
+Deviations have their tests in test_deviations.py.
 """
 
 from __future__ import annotations
@@ -232,16 +230,6 @@ def test_zero_components_are_the_same_from_fit_transform_and_from_transform(solv
     assert not np.any(together[:, 1:])
 
 
-def test_more_components_than_samples_warn_where_the_peer_is_silent() -> None:
-    X = points(8)
-    with pytest.warns(RankWarning) as caught:
-        mine = KernelPCA(20, kernel="rbf").fit(X)
-    assert "n_components=20" in str(caught[0].message)
-    theirs = Theirs(20, kernel="rbf").fit(X)
-    assert mine.eigenvalues_.shape == theirs.eigenvalues_.shape
-    np.testing.assert_allclose(mine.eigenvalues_, theirs.eigenvalues_, atol=1e-13)
-
-
 def test_an_eigenvalue_that_rounding_made_is_zero() -> None:
     X = np.array([[7.0, 2.0], [7.0 + 3e-9, 2e-9], [7.0 + 3e-9, 0.0]])
     with pytest.warns(RankWarning):
@@ -303,15 +291,6 @@ def test_ridge_preimages_agree(kernel: str, alpha: float, dtype: str) -> None:
     condition = (np.linalg.norm(K, 2) + alpha) / alpha
     bound = 1000 * EPS[dtype] * condition * np.abs(X).max()
     np.testing.assert_allclose(mine.inverse_transform(Z), theirs.inverse_transform(Z), rtol=0, atol=bound)
-
-
-def test_the_linear_inverse_restores_the_mean_where_the_peer_loses_it() -> None:
-    X = points() + 10.0
-    mine, theirs = both(X, n_components=2, fit_inverse_transform=True, alpha=1e-6)
-    pca = sklearn.decomposition.PCA(2).fit(X)
-    expected = pca.inverse_transform(pca.transform(X))
-    np.testing.assert_allclose(mine.inverse_transform(mine.transform(X)), expected, atol=1e-12)
-    assert np.abs(theirs.inverse_transform(theirs.transform(X)) - expected).max() > 1.0
 
 
 def test_inverse_of_a_precomputed_kernel_is_refused_with_the_same_words() -> None:
@@ -396,9 +375,6 @@ def test_grid_search_with_a_precomputed_kernel_agrees() -> None:
     assert scores[0].max() == 1
 
 
-# -- promises between its own methods --------------------------------------------------------------------------------
-
-
 # -- indefinite and asymmetric matrices ------------------------------------------------------------------------------
 
 
@@ -430,19 +406,6 @@ def test_negative_eigenvalues_that_are_not_selected_do_no_harm(solver: str) -> N
     else:
         theirs = Theirs(2, kernel="precomputed", eigen_solver=solver, random_state=0).fit(K)
         np.testing.assert_allclose(mine.eigenvectors_, theirs.eigenvectors_, atol=1e-10)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_an_asymmetric_matrix_is_symmetrized_with_a_warning(solver: str) -> None:
-    K = np.array([[1.0, 2.0], [3.0, 40.0]])
-    settings = {"n_components": 1, "kernel": "precomputed", "eigen_solver": solver, "random_state": 0}
-    with pytest.warns(UserWarning, match="not symmetric"):
-        given = KernelPCA(**settings).fit(K)
-    symmetric = KernelPCA(**settings).fit((K + K.T) / 2)
-    np.testing.assert_array_equal(given.eigenvalues_, symmetric.eigenvalues_)
-    np.testing.assert_array_equal(given.eigenvectors_, symmetric.eigenvectors_)
-    # Two points: whatever the solver, the answer of the peer, who centers first, is the same.
-    np.testing.assert_allclose(given.eigenvalues_, Theirs(**settings).fit(K).eigenvalues_, rtol=1e-12)
 
 
 @pytest.mark.parametrize("solver", ["dense", "randomized"])

@@ -1,0 +1,200 @@
+"""Deviations from scikit-learn: every line of docs/reference/deviations.md, run on both sides."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn.decomposition as theirs
+
+from gpukpca import PCA, IncrementalPCA, KernelPCA
+from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, RankWarning
+from tests import oracle
+from tests.datasets import data
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "deviations.md"
+X = data(40, 4)
+K = oracle.gram(oracle.rbf(0.1), X)
+
+
+def test_every_line_of_the_page_has_a_test_here():
+    lines = PAGE.read_text(encoding="utf-8").partition("## New")[0]
+    labels = re.findall(r"^- \*\*([^*]+?)\.?\*\*", lines, flags=re.M)
+    assert len(labels) >= 19
+    for label in labels:
+        assert callable(globals()[f"test_{label.lower().replace(' ', '_')}"])
+
+
+@pytest.mark.parametrize("name", ["KernelPCA", "PCA", "IncrementalPCA"])
+def test_the_page_lists_the_new_parameters(name):
+    text = re.search(rf"^- \*\*{name}:\*\*([^.]*)\.", PAGE.read_text(encoding="utf-8"), flags=re.M)
+    mine, peer = globals()[name]().get_params(), getattr(theirs, name)().get_params()
+    assert text is not None
+    assert set(re.findall(r"`(\w+)`", text[1])) == set(mine) - set(peer)
+
+
+def fitted(estimator: Any, rows: Any = X) -> Any:
+    """Return the estimator, fitted without a warning that counts here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return estimator.fit(rows)
+
+
+# -- KernelPCA ---------------------------------------------------------------------------------------------------------
+
+
+def test_largest_by_value():
+    A = oracle.with_spectrum(np.array([3.0, 2.0, 1.0, *np.zeros(20), -10.0]), 0)
+    settings = {"n_components": 2, "kernel": "precomputed", "eigen_solver": "randomized", "random_state": 0}
+    largest = oracle.eigenpairs(oracle.centered(A), 2)[0]
+    np.testing.assert_allclose(fitted(KernelPCA(**settings), A).eigenvalues_, largest, rtol=1e-8)
+    with pytest.raises(ValueError, match="significant negative eigenvalues"):
+        theirs.KernelPCA(**settings).fit(A)
+
+
+@pytest.mark.parametrize(("dtype", "tol"), [("float64", 1e-8), ("float32", 1e-5)])
+def test_tolerance(dtype, tol):
+    rows = data(450, 4).astype(dtype)
+    settings = {"n_components": 3, "kernel": "rbf", "eigen_solver": "arpack", "random_state": 0}
+    default, stated = (fitted(KernelPCA(**settings, tol=value), rows) for value in (0, tol))
+    assert default.n_passes_ == stated.n_passes_ < fitted(KernelPCA(**settings, tol=tol / 1e3), rows).n_passes_
+
+
+def test_passes():
+    settings = {"n_components": 3, "kernel": "rbf", "eigen_solver": "randomized", "random_state": 0}
+    assert [fitted(KernelPCA(**settings, iterated_power=k), data(450, 4)).n_passes_ for k in (2, 5)] == [2, 5]
+
+
+@pytest.mark.parametrize(("kernel", "columns"), [("linear", 4), ("poly", 35)])
+def test_explicit_features(kernel, columns):
+    assert KernelPCA(2, kernel=kernel).fit(data(300, 4)).plan_.storage.rank_bound == columns
+
+
+def test_memory_maps(tmp_path):
+    np.save(tmp_path / "rows.npy", X)
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    assert np.shares_memory(KernelPCA(2, kernel="rbf", copy_X=True).fit(rows).X_fit_, rows)
+    assert not np.shares_memory(theirs.KernelPCA(2, kernel="rbf", copy_X=True).fit(rows).X_fit_, rows)
+
+
+def test_linear_inverse():
+    rows = X + 10.0
+    mine, peer = (kind(4, fit_inverse_transform=True, alpha=1e-6).fit(rows) for kind in (KernelPCA, theirs.KernelPCA))
+    np.testing.assert_allclose(mine.inverse_transform(mine.transform(rows)), rows, atol=1e-12)
+    assert np.max(np.abs(peer.inverse_transform(peer.transform(rows)) - rows)) > 1.0
+    assert hasattr(peer, "dual_coef_")
+    assert not hasattr(mine, "dual_coef_")
+
+
+def test_kernel_parameters():
+    settings = {"kernel": "rbf", "kernel_params": {"unknown": 1}}
+    theirs.KernelPCA(2, **settings).fit(X)
+    with pytest.raises(InvalidParameterError, match="unknown"):
+        KernelPCA(2, **settings).fit(X)
+
+
+@pytest.mark.parametrize(("n_components", "kernel", "match"), [(50, "rbf", "more than"), (6, "linear", "only 4 of")])
+def test_rank(n_components, kernel, match):
+    with pytest.warns(RankWarning) as caught:
+        mine = KernelPCA(n_components, kernel=kernel).fit(X)
+    assert match in str(caught[0].message)
+    assert mine.eigenvalues_.shape == theirs.KernelPCA(n_components, kernel=kernel).fit(X).eigenvalues_.shape
+
+
+@pytest.mark.parametrize("solver", ["auto", "dense", "arpack", "randomized"])
+def test_asymmetric_matrix(solver):
+    A = K.copy()
+    A[0, 1] += 0.01
+    settings = {"n_components": 1, "kernel": "precomputed", "eigen_solver": solver, "random_state": 0}
+    with pytest.warns(UserWarning, match="not symmetric"):
+        given = KernelPCA(**settings).fit(A)
+    part = (A + A.T) / 2
+    np.testing.assert_array_equal(given.eigenvalues_, fitted(KernelPCA(**settings), part).eigenvalues_)
+    peer = theirs.KernelPCA(1, kernel="precomputed", eigen_solver="dense")
+    assert abs(peer.fit(A).eigenvalues_[0] - peer.fit(part).eigenvalues_[0]) > 1e-6
+
+
+def test_negative_eigenvalues():
+    for unit in (1.0, 1e-12):
+        A = unit * oracle.with_spectrum(np.array([2.0, 1.0, *np.full(10, 0.1), -0.5]), 0)
+        with pytest.raises(IndefiniteKernelError):
+            KernelPCA(kernel="precomputed").fit(A)
+    theirs.KernelPCA(kernel="precomputed").fit(A)
+    with pytest.raises(ValueError, match="significant negative"):
+        theirs.KernelPCA(kernel="precomputed").fit(A / unit)
+
+
+def test_precomputed_matrix():
+    mine, peer = (kind(2, kernel="precomputed", copy_X=False).fit(K.copy()) for kind in (KernelPCA, theirs.KernelPCA))
+    np.testing.assert_array_equal(mine.X_fit_, K)
+    np.testing.assert_allclose(peer.X_fit_, oracle.centered(K), atol=1e-14)
+
+
+def test_score():
+    model = KernelPCA(2, kernel="rbf", preimage="ridge").fit(X)
+    assert model.score(X) == pytest.approx(-np.mean(np.sum((X - model.denoise(X)) ** 2, axis=1)))
+    assert not hasattr(KernelPCA(2, kernel="rbf").fit(X), "score")
+    assert not hasattr(theirs.KernelPCA(2, kernel="rbf").fit(X), "score")
+
+
+def test_sparse_input():
+    for kind, error in ((KernelPCA, ValueError), (theirs.KernelPCA, NotImplementedError)):
+        with pytest.raises(error, match="Inverse transform not implemented for sparse matrices"):
+            kind(2, kernel="rbf", fit_inverse_transform=True).fit(scipy.sparse.csr_array(X))
+
+
+# -- PCA and IncrementalPCA --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "tol"), [("float64", 1e-8), ("float32", 1e-5)])
+def test_tolerance_of_pca(dtype, tol):
+    rows = data(300, 150).astype(dtype)
+    settings = {"n_components": 3, "svd_solver": "arpack", "random_state": 0}
+    default, stated, finer = (fitted(PCA(**settings, tol=value), rows).residual_norms_ for value in (0, tol, tol / 1e3))
+    np.testing.assert_array_equal(default, stated)
+    assert np.max(finer) < np.max(default)
+    theirs.PCA(2, tol=1.0).fit(X)
+    with pytest.raises(InvalidParameterError, match="tol"):
+        PCA(2, tol=1.0).fit(X)
+
+
+@pytest.mark.parametrize("name", ["PCA", "IncrementalPCA"])
+def test_whitening(name):
+    def covariances(kind: Any) -> list[np.ndarray]:
+        return [kind(2, whiten=whiten).fit(X).get_covariance() for whiten in (False, True)]
+
+    np.testing.assert_array_equal(*covariances(globals()[name]))
+    assert not np.allclose(*covariances(getattr(theirs, name)), rtol=0.1)
+    scores = [PCA(2, whiten=whiten).fit(X).score(X) for whiten in (False, True)]
+    assert scores[0] == scores[1]
+
+
+def test_singular_covariance():
+    rows = np.column_stack([X, X[:, 0]])
+    mine = fitted(PCA(5), rows)
+    largest = np.linalg.eigvalsh(mine.get_precision())[-1]
+    assert largest == pytest.approx(1 / (np.finfo(float).eps * mine.explained_variance_[0]))
+
+
+@pytest.mark.parametrize("name", ["PCA", "IncrementalPCA"])
+def test_one_row(name):
+    with pytest.warns(RankWarning):
+        assert globals()[name](1).fit(X[:1]).explained_variance_ == 0.0
+    assert np.isnan(fitted(getattr(theirs, name)(1), X[:1]).explained_variance_)
+
+
+def test_whitened_zeros():
+    rows = np.repeat(X[:, :1], 3, axis=1)
+    mine, peer = (fitted(kind(3, whiten=True), rows).transform(rows) for kind in (PCA, theirs.PCA))
+    assert not np.any(mine[:, 1:])
+    assert np.max(np.abs(peer[:, 1:])) > 0.1
+
+
+def test_batches():
+    assert hasattr(IncrementalPCA(), "partial_fit")
+    assert not hasattr(IncrementalPCA(exact=True), "partial_fit")
