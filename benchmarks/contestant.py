@@ -57,7 +57,7 @@ def result(case: Case, contestant: str, certify: bool) -> dict[str, Any]:
     """Return the answer of `measured` with its outcome, or the reason of a failure."""
     # Should memory run out, the system ends this process and not the one that keeps the record.
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
     try:
         return {"outcome": "ok"} | measured(case, PEERS[contestant], certify)
     except (ModuleNotFoundError, NoDevice) as reason:
@@ -239,7 +239,7 @@ def peak_mib() -> float | None:
     status = Path("/proc/self/status")
     if not status.exists():
         return None
-    lines = status.read_text().splitlines()
+    lines = status.read_text(encoding="utf-8").splitlines()
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
@@ -247,7 +247,7 @@ def forget_peak() -> None:
     """Reset the peak to the memory in use now, where the system allows it: loading and warm-up do not count."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ it runs no code, believes no size before comparing it with the file, and refuses
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -176,8 +177,10 @@ def _parts(value: Any) -> list[Any]:
 def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[bytes, Header, Any]]:
     """Yield the header of a safetensors file as bytes, its entry for this library, and the reader of its arrays."""
     mode = os.stat(path).st_mode
-    # Opening a pipe would wait for a writer, and a device has no end; opening a directory is an error by itself.
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    if stat.S_ISDIR(mode):  # Windows would name a lack of permission
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    # Opening a pipe would wait for a writer, and a device has no end.
+    if not stat.S_ISREG(mode):
         raise ModelFormatError("it is a device or a pipe, not a file")
     with open(path, "rb") as file, format_errors(STRANGE, SafetensorError, RecursionError, *CONTRADICTIONS):
         size = os.fstat(file.fileno()).st_size

@@ -1,5 +1,6 @@
 """The command line."""
 
+import io
 import sys
 from importlib.util import find_spec
 
@@ -14,4 +15,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+    # Windows writes to files and pipes in a code page, which lacks mathematics such as λ.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     gpukpca()

@@ -65,7 +65,7 @@ def peak_memory_mib() -> float | None:
     status = Path("/proc/self/status")
     if status.exists():
         # getrusage would count what the parent process held before exec.
-        for line in status.read_text().splitlines():
+        for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1024
     try:

@@ -390,7 +390,7 @@ def save_record(path: Path, gpu: str, rates: dict[str, Any]) -> Path:
     entries = record.play(small, case.contestants)
     entries[0]["verdict"] = judged(target, small.n, small, entries, rates)
     play_sweep(record, [tiny(case, n) for case, n in zip(SOLVERS[:2], (60, 90), strict=True)])
-    path.write_text(json.dumps(record.record()))
+    path.write_text(json.dumps(record.record()), encoding="utf-8")
     return path
 
 
@@ -440,16 +440,16 @@ def test_figures_of_a_card_are_written_between_the_marks_of_the_page(
     record, (begin, end) = save_record(tmp_path / "r.json", "A card", rates), report.marks("a card")
     for _ in range(2):  # the second time over what the first wrote
         run_report(monkeypatch, record, "--pages", tmp_path)
-        text = pages.read_text()
+        text = pages.read_text(encoding="utf-8")
         assert text.startswith(f"before\n{begin}\nMeasured on **A card**")
         assert text.endswith(f".\n{end}\nafter\n")
         assert text.count("0.6 s with residual 1e-05") == text.count("SGEMM 64 × 64 × 64") == 1
         assert "- gpu-dense-or-krylov: gpukpca on CuPy, block Krylov is faster than" in text
         assert "Not yet measured" not in text
-    pages.write_text("no marks\n")
+    pages.write_text("no marks\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="lacks the lines"):
         run_report(monkeypatch, record, "--pages", tmp_path)
-    assert pages.read_text() == "no marks\n"
+    assert pages.read_text(encoding="utf-8") == "no marks\n"
     other = save_record(tmp_path / "other.json", "Another card", rates)
     with pytest.raises(SystemExit, match="one card"):
         run_report(monkeypatch, record, other, "--pages", tmp_path)
@@ -460,12 +460,14 @@ def test_figures_of_the_imitation_are_kept_out_of_the_page(
 ) -> None:
     if not fake_cupy.is_installed():
         pytest.skip("a real card, whose figures are no imitation's")
-    record, before = save_record(tmp_path / "r.json", machine.card()["gpu"], {}), pages.read_text()
+    record, before = save_record(tmp_path / "r.json", machine.card()["gpu"], {}), pages.read_text(encoding="utf-8")
     with pytest.raises(SystemExit, match="imitation"):
         run_report(monkeypatch, record, "--pages", tmp_path)
-    assert pages.read_text() == before
+    assert pages.read_text(encoding="utf-8") == before
     run_report(monkeypatch, record, "--pages", tmp_path, "--force")
-    assert pages.read_text().splitlines()[2] == "**Imaginary figures, made on the imitation of a card.**"
+    assert (
+        pages.read_text(encoding="utf-8").splitlines()[2] == "**Imaginary figures, made on the imitation of a card.**"
+    )
 
 
 def test_the_page_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:

@@ -75,8 +75,8 @@ def test_the_job_of_the_guide_requeues_itself_and_resumes() -> None:
     guide = Path(__file__).parents[2] / "docs" / "how_to" / "batch_jobs.md"
     script = re.search(r"^```sh\n(#!.*?)^```", guide.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert script is not None
-    Path("process.py").write_text(PROCESS)
-    Path("job.sh").write_text(script[1])
+    Path("process.py").write_text(PROCESS, encoding="utf-8")
+    Path("job.sh").write_text(script[1], encoding="utf-8")
     programs = {
         "srun": 'echo $$ > step; exec "$@"',
         "scontrol": 'echo "$@" > scontrol.txt',
@@ -84,7 +84,7 @@ def test_the_job_of_the_guide_requeues_itself_and_resumes() -> None:
     }
     Path("bin").mkdir()
     for name, text in programs.items():
-        Path("bin", name).write_text(f"#!/bin/sh\n{text}\n")
+        Path("bin", name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         Path("bin", name).chmod(0o755)
     np.save("X.npy", rows(500, 20))
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -95,10 +95,10 @@ def test_the_job_of_the_guide_requeues_itself_and_resumes() -> None:
     first = job()
     assert first.stdout is not None
     assert first.stdout.readline() == "done\n"
-    os.kill(int(Path("step").read_text()), signal.SIGTERM)
+    os.kill(int(Path("step").read_text(encoding="utf-8")), signal.SIGTERM)
     _, errors = first.communicate(timeout=60)
     assert errors.splitlines()[-1] == "terminated; the checkpoint is in state: the same command resumes from it"
-    assert (first.returncode, Path("scontrol.txt").read_text()) == (143, "requeue 123\n")
+    assert (first.returncode, Path("scontrol.txt").read_text(encoding="utf-8")) == (143, "requeue 123\n")
     assert not Path("scores.npz").exists()
     again = job()
     _, errors = again.communicate(timeout=60)

@@ -150,15 +150,20 @@ def make_bad_files() -> None:
     np.savez("objects.npz", x=arrays["objects"])
     np.savez("two.npz", u=np.eye(2), v=np.eye(2), w=np.zeros(3))
     np.savez("w.npz", w=np.zeros(3))
-    Path("link.npz").symlink_to("elsewhere.npz")
-    os.mkfifo("pipe.csv")
+    if os.name == "posix":
+        Path("link.npz").symlink_to("elsewhere.npz")
+        os.mkfifo("pipe.csv")
+
+
+if os.name != "posix":
+    BAD = [row for row in BAD if row[0] not in ("pipe", "output is a link")]
 
 
 @pytest.mark.parametrize(("arguments", "fragment"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
 def test_bad_input_is_one_line_and_exit_2(arguments: list[str], fragment: str):
     make_bad_files()
     assert fragment in refused("fit", *arguments)
-    assert Path("there.npz").read_text() == "old"
+    assert Path("there.npz").read_text(encoding="utf-8") == "old"
 
 
 BAD_OPTIONS = [

@@ -175,7 +175,7 @@ def test_names_of_features_are_quoted_in_the_header_and_known_again() -> None:
     fit("x.csv", "--method", "pca", "-n", 2, "--save", "m.safetensors", "-o", "s.npz")
     result = run("denoise", "m.safetensors", "x.csv", "-o", "clean.csv")
     assert result.exit_code == 0, result.output
-    assert Path("clean.csv").read_text().startswith("'=a,'@b,c\n")
+    assert Path("clean.csv").read_text(encoding="utf-8").startswith("'=a,'@b,c\n")
     assert run("transform", "m.safetensors", "clean.csv", "-o", "t.npz").exit_code == 0
 
 

@@ -242,7 +242,7 @@ def test_noise_without_a_relevant_direction_still_writes_and_shows_no_empty_tabl
     assert loaded()["scores"].shape == (400, 0)
     assert Path("b.png").exists()
     fit("x.npy", "--method", "bayesian", "-o", "s.csv")
-    assert Path("s.csv").read_text().splitlines()[:3] == ["sample", "1", "2"]
+    assert Path("s.csv").read_text(encoding="utf-8").splitlines()[:3] == ["sample", "1", "2"]
 
 
 def test_local_selects_by_the_criterion_and_numbers_clusters_as_the_files():

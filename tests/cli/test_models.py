@@ -94,7 +94,7 @@ def test_the_scores_of_a_local_model_name_their_clusters(X: np.ndarray):
         found = read_input(f"t_{name}.csv", label_column="cluster")
         np.testing.assert_array_equal(found.labels, model.predict(rows))
         np.testing.assert_array_equal(found.X, model.transform(rows))
-    assert Path("s.csv").read_text() == Path("t_x.csv").read_text()
+    assert Path("s.csv").read_text(encoding="utf-8") == Path("t_x.csv").read_text(encoding="utf-8")
     done("transform", M, "new.npy", "-o", "t.npz")
     np.testing.assert_array_equal(loaded("t.npz")["clusters"], model.predict(X[90:]))
 

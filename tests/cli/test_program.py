@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from gpukpca import Progress, __version__
-from gpukpca.cli import commands
+from gpukpca.cli import commands, main
 from gpukpca.cli.app import COMMANDS
 from gpukpca.cli.machine import peak_memory_mib
 from gpukpca.cli.methods import METHODS
@@ -49,9 +49,9 @@ def test_a_failing_write_leaves_the_old_files_whole(monkeypatch: pytest.MonkeyPa
     result = run("fit", "iris", "-k", "linear", "-n", 2, *OUT, "--plot", "p.png", "--save", "m.safetensors", "--force")
     assert result.exit_code == 2
     assert "No space left" in result.stderr
-    assert Path("s.npz").read_text() == "old scores"
-    assert Path("p.png").read_text() == "old plot"
-    assert Path("m.safetensors").read_text() == "old model"
+    assert Path("s.npz").read_text(encoding="utf-8") == "old scores"
+    assert Path("p.png").read_text(encoding="utf-8") == "old plot"
+    assert Path("m.safetensors").read_text(encoding="utf-8") == "old model"
     assert sorted(os.listdir()) == ["m.safetensors", "p.png", "s.npz"]
 
 
@@ -111,6 +111,18 @@ def test_the_package_runs_as_a_program():
     wrong = subprocess.run([*command, "fti"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("error: No such command 'fti'")
+
+
+def test_characters_that_the_output_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch):
+    """Windows encodes what is redirected in cp1252."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["gpukpca", "plan", "iris", "--eigen-solver", "nystrom", "--rank", "30"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out.seek(0)
+    assert not ended.value.code
+    assert "F F?" in out.read()
 
 
 @pytest.mark.parametrize("missing", [["click"], ["click", "rich", "polars"]])

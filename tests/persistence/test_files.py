@@ -50,6 +50,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions as on POSIX")
 @both
 @pytest.mark.usefixtures("named")
 def test_both_files_are_written_with_their_permissions(tmp_path: Path) -> None:
