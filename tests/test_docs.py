@@ -74,6 +74,18 @@ def test_each_snippet_of_the_readme_runs_alone(snippet: str, fewer_digits: None)
     exec(compile(snippet, "README.md", "exec"), {})
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how_to").glob("[!i]*.md")), ids=lambda page: page.stem)
+def test_a_guide_names_its_goal_messages_and_neighbors(page: Path) -> None:
+    title, goal, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert title.startswith("# ")
+    assert re.match(r"[A-Z][a-z]+,? ", goal)
+    assert blocks(page, "python") or command_lines(page)
+    assert re.findall(r"^## (.*)", page.read_text(encoding="utf-8"), flags=re.M)[-2:] == [
+        "What can go wrong",
+        "See also",
+    ]
+
+
 def test_every_line_of_the_lecture_topics_has_a_check() -> None:
     page = ROOT / "docs" / "reference" / "lecture_topics.md"
     _, *sections, without_call = re.split(r"^## .*\n", page.read_text(encoding="utf-8"), flags=re.M)
