@@ -128,6 +128,25 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-skip-member", skip_member)
     app.connect("source-read", link_gallery)
+    app.connect("sphinx-click-process-description", mark_examples)
+    app.connect("sphinx-click-process-options", head_groups)
+
+
+def mark_examples(app: object, ctx: Any, lines: list[str]) -> None:
+    """Set the examples of a command as code: lines that begin with the name of the program."""
+    lines[:] = [re.sub(r"^(Examples?: )?(gpukpca .+)", r"\1``\2``", line) for line in lines]
+
+
+def head_groups(app: object, ctx: Any, lines: list[str]) -> None:
+    """Head every group of options as ``--help`` does; the options are listed in the order of the groups."""
+    heads = {options[0].opts[0]: name for name, options in getattr(ctx.command, "groups", {}).items()}
+    grouped = []
+    for line in lines:
+        first = line.removeprefix(".. option:: ").split(" ")[0].rstrip(",")
+        grouped += (
+            [f".. rubric:: {heads[first]}", "", line] if line.startswith(".. option::") and first in heads else [line]
+        )
+    lines[:] = grouped
 
 
 # -- gallery -----------------------------------------------------------------------------------------------------------
