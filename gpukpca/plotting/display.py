@@ -78,12 +78,14 @@ def host(x: Any) -> np.ndarray:
 def ratios_of(estimator: Any) -> np.ndarray:
     """Return the shares of the variance of a fitted estimator, or of the last step of a pipeline."""
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-    if not hasattr(last, "explained_variance_ratio_"):
-        raise InvalidParameterError(
-            f"{type(last).__name__} has no explained_variance_ratio_; give a fitted PCA or kernel PCA, or a pipeline "
-            "that ends in one."
-        )
+    check_has(last, "explained_variance_ratio_", "a fitted PCA or kernel PCA, or a pipeline that ends in one")
     return host(last.explained_variance_ratio_)
+
+
+def check_has(estimator: Any, attribute: str, needed: str) -> None:
+    """Raise `InvalidParameterError` for an estimator without a fitted attribute."""
+    if not hasattr(estimator, attribute):
+        raise InvalidParameterError(f"{type(estimator).__name__} has no {attribute}; give {needed}.")
 
 
 def _image_and_size(figure: Any) -> tuple[bytes, dict[str, int]]:

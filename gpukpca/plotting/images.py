@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.plotting.display import Display, host, new_figure, ratios_of
+from gpukpca.plotting.display import Display, check_has, host, new_figure, ratios_of
 from gpukpca.plotting.style import SMALL, classes_of
 
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
@@ -77,6 +77,7 @@ class ComponentImagesDisplay(Display):
         -------
         ComponentImagesDisplay
         """
+        check_has(estimator, "components_", "a fitted PCA: its components are images")
         components = estimator.components_[:n_images]
         return cls(estimator.mean_, components, ratios_of(estimator), image_shape).plot(figure)
 

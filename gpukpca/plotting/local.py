@@ -9,7 +9,7 @@ import numpy as np
 from gpukpca._formatting import pluralize
 from gpukpca._typing import ArrayLike, Vector
 from gpukpca.decomposition import PCA, LocalPCA, reconstruction_error
-from gpukpca.plotting.display import Display, host
+from gpukpca.plotting.display import Display, check_has, host
 from gpukpca.plotting.style import INK, LINE, SMALL, check_lengths, draw_legend, draw_points, marks, tidy
 
 # Half the length of a segment, in standard deviations along its axis.
@@ -53,6 +53,7 @@ class LocalDisplay(Display):
     """
 
     def __init__(self, estimator: LocalPCA, X: ArrayLike, *, labels: Vector | None = None) -> None:
+        check_has(estimator, "n_clusters_", "a fitted LocalPCA")
         rows = host(X)
         check_lengths(rows, labels)
         self.pca: PCA = PCA(estimator.n_components_).fit(rows)

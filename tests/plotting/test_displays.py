@@ -468,3 +468,12 @@ def test_a_pipeline_is_drawn_as_its_last_step(iris: tuple[Any, np.ndarray, np.nd
     )
     with pytest.raises(ValueError, match="StandardScaler has no explained_variance_ratio_"):
         SpectrumDisplay.from_estimator(StandardScaler().fit(X))
+
+
+def test_another_estimator_is_named_with_what_is_needed() -> None:
+    X = np.random.default_rng(0).standard_normal((20, 4))
+    for estimator in (KernelPCA(2).fit(X), PCA(2)):
+        with pytest.raises(ValueError, match=r"has no components_; give a fitted PCA"):
+            ComponentImagesDisplay.from_estimator(estimator, (2, 2))
+    with pytest.raises(ValueError, match="PCA has no n_clusters_; give a fitted LocalPCA"):
+        LocalDisplay.from_estimator(PCA(2).fit(X), X)
