@@ -89,8 +89,8 @@ class SymmetricOperator(Protocol):
         columns = self.columns(indices)
         return lambda start, stop: columns[start:stop, :]
 
-    def to_dense(self, overwrite: bool = False) -> Array:
-        """Return the matrix itself, shape (n, n); with `overwrite` the operator may give away its own storage."""
+    def to_dense(self) -> Array:
+        """Return the matrix itself, shape (n, n), in memory of the caller."""
 
     def project(self, V: Array) -> Array:
         """Return the orthogonal projection of the columns of V onto a subspace that holds the range."""

@@ -28,7 +28,7 @@ class Operator:
         self.columns_multiplied += V.shape[1]
         return self.A @ V
 
-    def to_dense(self, overwrite: bool = False) -> Any:
+    def to_dense(self) -> Any:
         return self.A + 0.0
 
     def diagonal(self) -> Any:

@@ -49,5 +49,5 @@ class ScatterOperator(SymmetricOperator):
         unit = full((self.shape[0], len(chosen)), 0.0, self.like)
         return self @ with_entries(unit, chosen, full((len(chosen),), 1.0, self.like))
 
-    def to_dense(self, overwrite: bool = False) -> Array:
+    def to_dense(self) -> Array:
         return cast(self.rows.gram() if self.of_samples else self.rows.scatter(), self.dtype)

@@ -143,7 +143,7 @@ class DaskGram(SymmetricOperator):
         """Return the entries of K in the named rows and columns, computed on this machine."""
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 
-    def to_dense(self, overwrite: bool = False) -> Array:
+    def to_dense(self) -> Array:
         """Return K as a new square array on this machine, exactly symmetric."""
         K = DaskGram.columns(self, np.arange(self.shape[0]))
         mirror_upper(K)

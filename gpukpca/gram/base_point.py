@@ -111,8 +111,8 @@ class BasePointGram(SymmetricOperator):
             return None
         return subtract_outer_sum(K, gather_rows(self._column, rows), gather_rows(self._column, columns))
 
-    def to_dense(self, overwrite: bool = False) -> Array:
-        return subtract_outer_sum(self.base.to_dense(overwrite), self._column, self._column)
+    def to_dense(self) -> Array:
+        return subtract_outer_sum(self.base.to_dense(), self._column, self._column)
 
     def factor(self) -> Array | None:
         """Return F minus its row of the anchor, where the base has a factor F."""

@@ -254,8 +254,8 @@ class CenteredGram(SymmetricOperator):
         wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - gather_rows(means, indices)[None, :]
         return cast(wide + self._grand_sum / self.shape[0], self.dtype)
 
-    def to_dense(self, overwrite: bool = False) -> Array:
-        K = self.base.to_dense(overwrite)
+    def to_dense(self) -> Array:
+        K = self.base.to_dense()
         xp = namespace_of(K)
         if self.known_means is None:
             self.known_means = checked_means(column_sums(K) / K.shape[0], self.base)

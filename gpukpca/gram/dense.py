@@ -7,7 +7,7 @@ from typing import Any
 from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import operator_on_its_device
-from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
+from gpukpca.backend.namespace import empty_like, namespace_of
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, take_columns
 from gpukpca.exceptions import InvalidParameterError
@@ -22,8 +22,7 @@ class DenseGram(SymmetricOperator):
     Parameters
     ----------
     K : array, shape (n, n)
-        Symmetric; that is trusted, not checked. Integers become float64. Not copied and not changed, unless
-        `to_dense(overwrite=True)` gives it away.
+        Symmetric; that is trusted, not checked. Integers become float64. Not copied and not changed.
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now.
     rounding : float
@@ -84,8 +83,6 @@ class DenseGram(SymmetricOperator):
     def block(self, rows: Indices, columns: Indices) -> Array:
         return take_columns(gather_rows(self.K, rows), columns)
 
-    def to_dense(self, overwrite: bool = False) -> Array:
-        """Return a copy of the matrix, or with `overwrite` the stored array itself where it is writable."""
-        if overwrite and writes_in_place(self.K):
-            return self.K
+    def to_dense(self) -> Array:
+        """Return a copy of the matrix."""
         return namespace_of(self.K).asarray(self.K, copy=True)

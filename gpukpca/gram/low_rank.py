@@ -89,7 +89,7 @@ class LowRankGram(SymmetricOperator):
         right = gather_rows(self.F, columns)
         return gather_rows(self.F, rows) @ namespace_of(right).matrix_transpose(right)
 
-    def to_dense(self, overwrite: bool = False) -> Array:
+    def to_dense(self) -> Array:
         """Return F Fᵀ as a new square array, exactly symmetric. Cost 2 n² k."""
         transposed = namespace_of(self.F).matrix_transpose(self.F)
         # By panels: one buffer times its own transpose takes BLAS's syrk path, which crashes for large shapes.

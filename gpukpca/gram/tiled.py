@@ -196,7 +196,7 @@ class TiledGram(SymmetricOperator):
     def block(self, rows: Indices, columns: Indices) -> Array:
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 
-    def to_dense(self, overwrite: bool = False) -> Array:
+    def to_dense(self) -> Array:
         upper = self._upper
 
         def tile(number: int, i: int, j: int, out: Array | None) -> Array:
