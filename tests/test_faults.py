@@ -24,7 +24,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import gpukpca
-from gpukpca import KernelPCA, kernels
+from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.backend.namespace import to_host
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
 from tests.cases import CASES, Case, spectrum
@@ -411,6 +411,15 @@ def test_generators_with_the_same_state_give_the_same_bits_and_are_consumed(make
     first = fitted_arrays(KernelPCA(random_state=generator, **parameters).fit(X))
     assert fitted_arrays(KernelPCA(random_state=make(3), **parameters).fit(X)) == first
     assert fitted_arrays(KernelPCA(random_state=generator, **parameters).fit(X)) != first
+
+
+def test_every_fit_takes_one_seed_of_a_random_state() -> None:
+    states = []
+    for solver in ("full", "randomized"):
+        generator = np.random.RandomState(3)
+        PCA(2, svd_solver=solver, random_state=generator).fit(data(300))
+        states.append(generator.randint(1000))
+    assert states[0] == states[1]
 
 
 @pytest.mark.filterwarnings("ignore:K is nearly the identity:gpukpca.exceptions.PrecisionWarning")

@@ -76,7 +76,7 @@ class Dense(Solver):
         FLAG.check_argument("full_spectrum", self.full_spectrum)
 
     def draws(self, on_gpu: bool) -> bool:
-        return on_gpu  # where block Krylov may take over
+        return on_gpu or type(self) is not Dense  # block Krylov may take over on a device; another class may draw
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         if on_gpu:  # cuSOLVER's own, vectors, and their moduli and signs

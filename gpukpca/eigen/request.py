@@ -68,12 +68,12 @@ class PairRequest:
     @classmethod
     def of_count(cls, p: int) -> PairRequest:
         """Return the request for p pairs."""
-        return cls(p, p)
+        return cls(int(p), int(p))
 
     @classmethod
     def of_share(cls, share: float, most: int, first: int = FIRST_GUESS) -> PairRequest:
         """Return the request for the fewest pairs, `most` at most, that hold more than a share of the trace."""
-        return cls(most, min(first, most), share)
+        return cls(int(most), int(min(first, most)), share)
 
     @property
     def is_share(self) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import MatrixOperator, PassReport, SymmetricOperator, ViewWithDefaults, complete_operator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
-from gpukpca.backend.random import generator
+from gpukpca.backend.random import Randomness, generator
 from gpukpca.eigen.block_krylov import DENSE_SHARE, FEWEST_SHARE, BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer
@@ -159,7 +159,8 @@ def top_eigh(
     chosen = as_solver(solver, n, request.first, on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()
     more = {"checkpointer": checkpointer} if checkpointer is not None and chosen.iterates(n, request.first) else {}
-    rng = generator(rng) if chosen.draws(is_on_gpu(op.like)) else UNUSED
+    random = Randomness(rng, "rng")
+    rng = random.generator if chosen.draws(is_on_gpu(op.like)) else UNUSED
     if request.is_share:
         result = chosen.solve_request(op, request, rng, report, **more)
     else:

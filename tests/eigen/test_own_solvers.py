@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from gpukpca import KernelPCA
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, LowRank, Nystrom, Solver, top_eigh
 from gpukpca.eigen.solver import complete_solver
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
 
 
@@ -87,3 +89,26 @@ def test_a_plan_changes_no_size_that_the_user_chose():
 
 def test_landmarks_have_a_name_for_the_plan():
     assert complete_solver(Nystrom(rank=40)).name == "Nyström (rpcholesky landmarks, rank 40)"
+
+
+@dataclass(frozen=True)
+class Drawing(Dense):
+    drawn: list[float] = field(default_factory=list)
+
+    def solve(self, op: Any, p: int, rng: Any, report: Any = None) -> EigenResult:
+        self.drawn.append(float(rng.random()))
+        return super().solve(op, p, rng, report)
+
+
+def test_a_subclass_of_dense_draws_from_the_seed_of_its_call():
+    solver, op = Drawing(), DenseGram(np.eye(3))
+    for seed in (1, 1, 2):
+        top_eigh(op, np.int64(2), solver, rng=seed)
+    assert solver.drawn[0] == solver.drawn[1] == np.random.default_rng(1).random()
+    assert solver.drawn[2] == np.random.default_rng(2).random()
+
+
+@pytest.mark.parametrize("rng", ["x", -1, 3.5])
+def test_a_wrong_seed_is_an_error_where_nothing_is_drawn(rng):
+    with pytest.raises(InvalidParameterError, match="rng="):
+        top_eigh(DenseGram(np.eye(3)), 1, "dense", rng=rng)
