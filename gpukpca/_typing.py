@@ -60,6 +60,8 @@ class SymmetricOperator(Protocol):
         Threads that work on a factor of the matrix; 0: as many as BLAS may use.
     has_remote_columns : bool
         Whether `columns` returns `PartitionedRows`, which stay where they are computed.
+    positive_definite : bool or None
+        Whether the matrix is known to be positive semidefinite but for rounding.
     name : str
         The subject of error messages.
     """
@@ -73,6 +75,7 @@ class SymmetricOperator(Protocol):
     trace: float | None = None
     workers: int = 0
     has_remote_columns: bool = False
+    positive_definite: bool | None = None
     name: str = "the kernel matrix"
 
     def __matmul__(self, V: Array) -> Array:

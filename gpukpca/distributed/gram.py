@@ -101,6 +101,7 @@ class DaskGram(SymmetricOperator):
         self._cached = cached
         self.template: PreparedRows = template or self.kernel.template(rows)
         self.rounding: float = self.kernel.rounding(self.template)
+        self.positive_definite: bool | None = self.kernel.positive_definite
         self.rows: _TakenRows = _TakenRows(self.kernel, rows, self.template)
         self.workers: int = worker_count(self.like)
 

@@ -49,7 +49,8 @@ SMALL_PIVOT = 1e-2
 NOISE = 4.0
 # The certificate is compared with the largest eigenvalue each time F has grown by a quarter.
 GROWTH = 1.25
-# A negative residual beyond this share of the largest diagonal entry is no rounding of any kernel in this library.
+# A negative residual beyond this share of the largest diagonal entry is no rounding, unless the matrix is known to be
+# semidefinite and small pivots have magnified the rounding of F. Such pivots are skipped.
 INDEFINITE = {"float64": 1e-6, "float32": 1e-3}
 REMEDY = (
     "Nyström needs a positive semidefinite kernel: use another one (rbf, laplacian, matern, poly with coef0 >= 0), for "
@@ -161,6 +162,8 @@ class PartialCholeskyBuilder:
         self.n_columns: int = 0
         self.next_check: int = 0
         self.stopped: str = ""
+        self.least_pivot: float = math.inf
+        self.skipped: float = 0.0  # the noise that skipped pivots have shown
         self.noise: float = self._noise()
         if self.size == 0.0 and self.n and np.any(to_host(gathered(self.columns(np.zeros(1, dtype=np.int64)))) != 0):
             raise indefinite(op, "its diagonal is 0, and K[:, 0] is not")
@@ -170,7 +173,7 @@ class PartialCholeskyBuilder:
     def _noise(self) -> float:
         """Return by how much residuals that can only be rounding, of pivots or negative, exceed the expected size."""
         known = np.where(self.is_pivot, np.abs(self.residuals), -self.residuals)
-        return float(np.max(known - self.expected, initial=0.0))
+        return float(np.max(known - self.expected, initial=self.skipped))
 
     def floors(self) -> np.ndarray:
         """Return the size up to which residuals are rounding, shape (n,)."""
@@ -266,7 +269,13 @@ class PartialCholeskyBuilder:
             np.fill_diagonal(residual, self.residuals[candidates])
             levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
             most = min(self.block, self.rank - len(self.pivots))
-            accepted, L, lowest = sequential_pivots(residual, draws, levels, most)
+            least, small = -math.inf, SMALL_PIVOT * self.size
+            if self.op.positive_definite:
+                least = -INDEFINITE[dtype_name(self.op.dtype)] * self.size - NOISE * self.noise
+            accepted, L, lowest, skipped = sequential_pivots(residual, draws, levels, most, least, small)
+        self.skipped = max(self.skipped, skipped)
+        self.noise = max(self.noise, skipped)
+        self.least_pivot = min(self.least_pivot, float(np.min(np.diagonal(L) ** 2, initial=math.inf)))
         self._check_definite(lowest, "of a candidate")
         return accepted, NewPivots(candidates[accepted], rows[accepted], L)
 
@@ -340,6 +349,8 @@ class PartialCholeskyBuilder:
         return row_slices(self.n, pivot_panel(self.n, len(self.pivots) + b, is_on_gpu(self.op.like)))
 
     def _check_definite(self, residual: float, whose: str) -> None:
+        if self.op.positive_definite and self.least_pivot < SMALL_PIVOT * self.size:
+            return  # rounding, which counts as noise
         if residual < -INDEFINITE[dtype_name(self.op.dtype)] * self.size:
             raise indefinite(
                 self.op,
@@ -377,27 +388,35 @@ def _row_squares(panel: Array) -> Array:
 
 
 def sequential_pivots(
-    residual: np.ndarray, draws: np.ndarray, levels: np.ndarray, most: int
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return positions of accepted candidates, the lower Cholesky factor of their residuals, and the least residual.
+    residual: np.ndarray, draws: np.ndarray, levels: np.ndarray, most: int, least: float, small: float
+) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Return positions of accepted candidates, the lower Cholesky factor of their residuals, the least residual, noise.
 
-    Draw t is accepted where the residual of candidate draws[t], given those accepted before it, exceeds levels[t].
+    Draw t is accepted where the residual of candidate draws[t], given those accepted before it, exceeds levels[t]. It
+    is skipped where it is below `small` and would leave a residual below `least`. The noise is the size of the entries
+    that show this, and at least such that the skipped candidate counts as noise.
     """
     diagonal = np.diagonal(residual).copy()
     L = np.zeros((len(residual), min(most, len(residual))))
     accepted: list[int] = []
-    lowest = float(np.min(diagonal, initial=0.0))
+    lowest, noise = float(np.min(diagonal, initial=0.0)), 0.0
     for j, level in zip(draws.tolist(), levels.tolist(), strict=True):
         m = len(accepted)
         if m == L.shape[1]:
             break
-        if diagonal[j] <= level or j in accepted:
+        pivot = float(diagonal[j])
+        if pivot <= level or j in accepted:
             continue
-        L[:, m] = (residual[:, j] - L[:, :m] @ L[j, :m]) / math.sqrt(diagonal[j])
-        diagonal -= L[:, m] ** 2
+        column = (residual[:, j] - L[:, :m] @ L[j, :m]) / math.sqrt(pivot)
+        left = diagonal - column**2
+        worst = float(np.min(left))
+        if worst < least and pivot < small:
+            noise = max(noise, math.sqrt(-worst * pivot), pivot / NOISE)
+            continue
+        L[:, m], diagonal = column, left
         accepted.append(j)
-        lowest = min(lowest, float(np.min(diagonal)))
-    return np.asarray(accepted, dtype=np.int64), np.tril(L[accepted, : len(accepted)]), lowest
+        lowest = min(lowest, worst)
+    return np.asarray(accepted, dtype=np.int64), np.tril(L[accepted, : len(accepted)]), lowest, noise
 
 
 def pivot_panel(n: int, columns: int, on_gpu: bool) -> int:

@@ -70,6 +70,7 @@ class BasePointGram(SymmetricOperator):
         self.name: str = self.base.name
         self.workers: int = self.base.workers
         self.rounding: float = self.base.rounding
+        self.positive_definite: bool | None = self.base.positive_definite
         self.has_remote_columns: bool = self.base.has_remote_columns
 
     @cached_property

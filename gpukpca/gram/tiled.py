@@ -132,6 +132,7 @@ class TiledGram(SymmetricOperator):
         template = template or self.kernel.template(X, centered)
         self.name: str = f"the kernel {type(kernel).__name__}"
         self.rounding: float = self.kernel.rounding(template)
+        self.positive_definite: bool | None = self.kernel.positive_definite
         self.shape: tuple[int, int] = (n, n)
         self.dtype: Any = X.dtype
         self.like: Array = empty_like(X)

@@ -15,6 +15,8 @@ from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.landmarks import LANDMARKS
 from gpukpca.eigen.partial_cholesky import ROUNDING
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+from gpukpca.gram import TiledGram
+from gpukpca.kernels import RBF
 from tests import oracle, tolerances
 from tests.operators import SEMIDEFINITE, BlockOperator, M, Operator, points, semidefinite
 
@@ -93,6 +95,19 @@ def test_in_float32_the_premise_of_the_certificate_holds(name):
     left = exact - F @ F.T
     assert np.max(np.abs(left[:, result.pivots])) <= ROUNDING["float32"]
     assert -np.sum(np.minimum(np.linalg.eigvalsh(left), 0.0)) <= 0.2 * result.rounding
+
+
+@pytest.mark.parametrize("seed", [5, 11, 15])
+def test_rounding_of_small_pivots_does_not_refuse_a_definite_kernel(seed):
+    """Entries that small pivots have magnified leave residuals below -1e-3 there."""
+    X = rng(1).standard_normal((300, 3)).astype(np.float32)
+    op = TiledGram(RBF(0.05), X)
+    result = Nystrom(200, "kmeans++").factor(op, 8, rng(seed))
+    exact = np.exp(-0.05 * scipy.spatial.distance.cdist(X.astype(np.float64), X.astype(np.float64), "sqeuclidean"))
+    left_out = spectrum_left_out(exact, result)
+    assert result.stopped == "exhausted"
+    assert np.min(left_out) >= -result.rounding
+    assert np.max(left_out) <= result.certificate <= 0.1 * result.trace
 
 
 def test_what_is_left_is_positive_semidefinite():
