@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any, Literal
 
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
+from sklearn.gaussian_process.kernels import WhiteKernel
 
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import (
@@ -54,8 +55,27 @@ def kernel_from(estimator: Any) -> Kernel:
         except TypeError as error:
             raise InvalidParameterError(f"kernel_params={extra!r} does not fit kernel={kernel!r}: {error}.") from error
     if isinstance(kernel, KERNELS):
+        _check_noiseless(kernel)
         return clone(kernel) if isinstance(kernel, Kernel) else BlockCallable(clone(kernel))
     return PairwiseCallable(kernel, extra)
+
+
+def _check_noiseless(kernel: Kernel | ProcessKernel) -> None:
+    """Raise where a kernel is, or contains, scikit-learn's noise, which is 0 in k(X, Y) and not in k(X)."""
+    if any(isinstance(part, WhiteKernel) for part in _parts(kernel)):
+        raise InvalidParameterError(
+            "the kernel contains WhiteKernel, which is no function of two points. Leave it out: it adds a constant to "
+            "the diagonal of K alone, which shifts all eigenvalues of H K H by the noise level and changes no "
+            "eigenvector."
+        )
+
+
+def _parts(kernel: Kernel | ProcessKernel) -> Iterator[Kernel | ProcessKernel]:
+    """Yield a kernel and all kernels that it is made of."""
+    yield kernel
+    for value in kernel.get_params(deep=False).values():
+        if isinstance(value, KERNELS):
+            yield from _parts(value)
 
 
 def kernel_gamma(kernel: Kernel, d: int) -> float:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.gaussian_process.kernels import RBF as ProcessRBF
+from sklearn.gaussian_process.kernels import WhiteKernel
 
 from gpukpca import KernelPCA
 from gpukpca.exceptions import InvalidParameterError
@@ -162,3 +164,17 @@ def test_sparse_rows_reach_a_function_as_dense_ones():
     X = scipy.sparse.random(20, 5, 0.5, format="csr", random_state=0)
     model = KernelPCA(2, kernel=lambda x, y: float(x @ y), copy_X=False).fit(X)
     np.testing.assert_allclose(model.eigenvalues_, KernelPCA(2).fit(X.toarray()).eigenvalues_, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        WhiteKernel(),
+        ProcessRBF(20.0) + 2.0 * WhiteKernel(0.5),
+        BlockCallable(ProcessRBF(20.0) + WhiteKernel(0.5)),
+        RBF(0.1) + BlockCallable(WhiteKernel()),
+    ],
+)
+def test_noise_of_a_gaussian_process_is_refused(kernel):
+    with pytest.raises(InvalidParameterError, match=r"WhiteKernel.*[Ll]eave it out"):
+        KernelPCA(2, kernel=kernel).fit(data(20, 3))
