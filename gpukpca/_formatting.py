@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 
 # Categories of characters that control a terminal: control, format, half a pair, separators.
@@ -22,7 +23,7 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
-def format_bytes(size: int) -> str:
+def format_bytes(size: float) -> str:
     """Return a size such as "1.4 GiB"."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -30,6 +31,14 @@ def format_bytes(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def format_need(size: float) -> str:
+    """Return a needed size as `format_bytes` does, rounded up: a limit of what is printed is enough."""
+    size, unit = math.ceil(size), 1
+    while unit < 2**40 and size >= 1024 * unit:
+        unit *= 1024
+    return format_bytes(math.ceil(10 * size / unit) * unit / 10)
 
 
 def format_seconds(seconds: float) -> str:

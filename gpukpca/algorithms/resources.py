@@ -14,7 +14,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any, TypeVar
 
-from gpukpca._formatting import format_bytes
+from gpukpca._formatting import format_bytes, format_need
 from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
@@ -149,7 +149,7 @@ class Resources:
         needed = math.prod(X.shape) * item_size(X.dtype) if self.place.moved else 0
         if needed > self.allowed(needed):
             raise MemoryBudgetError(
-                f"the data take {format_bytes(needed)} on {describe_device(work)}, and {format_bytes(self.allowed())} "
+                f"the data take {format_need(needed)} on {describe_device(work)}, and {format_bytes(self.allowed())} "
                 'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
                 f"{hidden_memory(work)}"
             )

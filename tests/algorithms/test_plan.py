@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, KernelPCA, Plan, Progress
-from gpukpca._formatting import format_bytes
+from gpukpca._formatting import format_bytes, format_need
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
@@ -38,6 +38,14 @@ def test_wrong_sizes_say_what_is_right(text: object) -> None:
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")])
 def test_sizes_are_spelled(size: int, text: str) -> None:
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(1023, "1023 B"), (1536, "1.5 KiB"), (1537, "1.6 KiB"), (2**20 - 1, "1.0 MiB"), (0.5, "1 B")]
+)
+def test_a_limit_of_the_printed_need_is_enough(size: float, text: str) -> None:
+    assert format_need(size) == text
+    assert parsed_bytes(format_need(size)) >= size
 
 
 @pytest.mark.parametrize("n", [1, 2, 255, 256, 257, 1024, 4096, 4097, 20_000])

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes
+from gpukpca._formatting import format_bytes, format_need
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
@@ -405,7 +405,7 @@ def _check_memory(like: Array, d: int, p: int, resources: Resources) -> None:
     needed = _bytes_of_em(like, d, p, resources.n_jobs)
     if needed > resources.allowed(needed):
         raise MemoryBudgetError(
-            f"EM with {p} components of {d} features needs {format_bytes(needed)}, and "
+            f"EM with {p} components of {d} features needs {format_need(needed)}, and "
             f"{format_bytes(resources.allowed(needed))} are allowed or free. Request fewer components, or set a larger "
             "memory_limit."
         )

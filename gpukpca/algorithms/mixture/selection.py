@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes
+from gpukpca._formatting import format_bytes, format_need
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.initialization import start_labels
@@ -138,7 +138,7 @@ def check_memory(points: ScaledRows, k: int, resources: Resources) -> None:
     needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
     if needed > (limit := resources.allowed(needed)):
         raise MemoryBudgetError(
-            f"{k} clusters of {n} rows of {d} features need {format_bytes(needed)}, and {format_bytes(limit)} are "
+            f"{k} clusters of {n} rows of {d} features need {format_need(needed)}, and {format_bytes(limit)} are "
             "allowed or free. Reduce the features with PCA first, request fewer clusters, set n_jobs=1, or raise "
             "memory_limit."
         )
