@@ -152,7 +152,8 @@ def fit_rows(
         Z.rescale(scale)
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan) as checkpointer:
         found, solved = route.solution(Z, rank, SolverTools(random, pass_report(listener), checkpointer))
-    plan = plan if solved is route else solved.plan()
+    if rank.share is not None:  # the bytes of the components that it took
+        plan = replace(solved, computed=len(found.squares)).plan()
     found = without_noise(Z, found)
     variances = variances_of(found, Z, rank)
     warn_of_components(found, variances, rank)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from gpukpca._formatting import format_bytes, format_need
 from gpukpca.algorithms.pca import components
@@ -41,6 +41,8 @@ TIGHT = 100.0
 DENSE, KRYLOV = Dense(), BlockKrylov(tol=TIGHT * 2.3e-16, or_dense=True)
 # Bytes of the objects of a fit that are no arrays of the data.
 OBJECT_BYTES = 2**16
+# Columns of LAPACK's workspace to reduce a matrix to a tridiagonal one.
+LAPACK_COLUMNS = 96
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
 SVD_SQUARES, SVD_WORK = 8, 3.0
 
@@ -86,6 +88,7 @@ class Route(ABC):
     task: PCATask
     reason: str
     notes: tuple[str, ...] = ()
+    computed: int = 0  # components that a share of the variance took
     method: ClassVar[str]
     # Bytes of an item of the components, at least.
     least_item: ClassVar[int] = 0
@@ -123,13 +126,29 @@ class Route(ABC):
 
     @property
     def p(self) -> int:
-        """Return the number of components that the plan states."""
+        """Return the number of components that the plan states: a guess where a share of the variance decides."""
+        return self.task.rank.first
+
+    @property
+    def most(self) -> int:
+        """Return the most components that a share of the variance may take."""
         return self.task.p
 
     @cached_property
     def predicted_bytes(self) -> int:
         """Return the peak of the bytes of the fit."""
-        return self.bytes_for(self.p)
+        return self.bytes_up_to(self.computed)
+
+    def bytes_up_to(self, count: int) -> int:
+        """Return the peak of the bytes where a share of the variance takes so many components."""
+        return self.bytes_for(max(self.p, count))
+
+    def with_note_on_share(self) -> Self:
+        """Return the route with a note on a share of the variance that needs more components than the first guess."""
+        if self.task.rank.share is None or self.most <= self.task.first:
+            return self
+        note = f"{self.most} components take up to {format_bytes(self.bytes_up_to(self.most))}"
+        return replace(self, notes=(*self.notes, note))
 
     def bytes_for(self, p: int) -> int:
         """Return the bytes of p components: matrices, the solver, blocks of all workers, components, scores."""
@@ -232,14 +251,18 @@ class MatrixRoute(Route):
         square, p, squares = size * size, min(p, size), 1 if self.reuses_memory else 3
         solution = 0
         if not isinstance(solver, BlockKrylov) or solver.or_dense:
-            solution = squares * square + DENSE.workspace_items(size, p, task.on_gpu)
+            # A matrix of large or tiny entries is scaled in a copy.
+            workspace = max(DENSE.workspace_items(size, p, task.on_gpu), 2 * square) + LAPACK_COLUMNS * size
+            solution = squares * square + workspace
         if isinstance(solver, BlockKrylov):
             copies, pairs = (WIDENING, solver.most_pairs(size)) if task.rank.decides else (1, p)
             basis = copies * solver.workspace_items(size, min(p, pairs), task.on_gpu)
             solution = max(solution, square + basis)
         # One after another: the matrix, its eigenpairs, and what follows from these and their products.
         products = self._products_bytes(workers) + (0 if task.is_on_cluster else self._panel_bytes())
-        return max(products, 8 * solution, 16 * size * p + results + blocks)
+        # Eigenvectors and their products in float64, and copies in a narrower type of the data.
+        pairs_bytes = (16 if task.item == 8 else 16 + 2 * task.item) * size * p
+        return max(products, 8 * solution, pairs_bytes + results + blocks)
 
     @property
     def is_shared(self) -> bool:
@@ -297,12 +320,7 @@ class RandomizedRoute(Route):
     """Block Krylov iteration on the smaller side; for a share of the variance, `beyond` takes over many components."""
 
     beyond: Route | None = None
-    computed: int = 0  # components that a share of the variance took
     method = "randomized"
-
-    @property
-    def p(self) -> int:
-        return self.task.first
 
     @cached_property
     def first_bytes(self) -> int:
@@ -323,23 +341,14 @@ class RandomizedRoute(Route):
         few = replace(self.solver, or_dense=self.beyond is not None).most_pairs(task.few)
         return max(first, min(few, first + spare // self.pair_bytes))
 
-    @cached_property
-    def predicted_bytes(self) -> int:
-        return self.bytes_up_to(self.computed)
-
     def bytes_up_to(self, count: int) -> int:
-        """Return the peak of the bytes where a block grows to so many components."""
         return self.first_bytes + max(0, count - self.task.first) * self.pair_bytes
 
-    def with_note_on_share(self) -> RandomizedRoute:
-        """Return the route with a note on a share of the variance that needs many components."""
-        if not self.task.rank.decides:
+    def with_note_on_share(self) -> Self:
+        if self.task.rank.share is None:
             return self
-        method = "" if self.beyond is None else self.beyond.method
-        notes = [note_on_share(self.most, method, self.beyond)]
-        if self.most > self.task.first:
-            notes.append(f"{self.most} components take up to {format_bytes(self.bytes_up_to(self.most))}")
-        return replace(self, notes=(*self.notes, *notes))
+        note = note_on_share(self.most, "" if self.beyond is None else self.beyond.method, self.beyond)
+        return super(RandomizedRoute, replace(self, notes=(*self.notes, note))).with_note_on_share()
 
     @property
     def by_samples(self) -> bool:
@@ -372,9 +381,7 @@ class RandomizedRoute(Route):
 
     def solution(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> tuple[Components, Route]:
         try:
-            found, _ = super().solution(Z, rank, tools)
-            count = len(found.squares)
-            return found, replace(self, computed=count) if rank.decides and count > self.task.first else self
+            return super().solution(Z, rank, tools)
         except HandOver as reason:
             if self.beyond is None:
                 raise share_beyond_memory(rank.share, str(reason)) from reason
@@ -435,7 +442,7 @@ def _routes(task: PCATask) -> Iterator[Route]:
     """Yield methods in the order of preference, each with its reason."""
     n, d, p, whole = task.n, task.d, task.first, task.rank.minka
     if task.settings.svd_solver != "auto":
-        yield ROUTES[task.settings.svd_solver](task, "requested")
+        yield ROUTES[task.settings.svd_solver](task, "requested").with_note_on_share()
         return
     matrix: MatrixRoute
     if n >= d:
@@ -443,19 +450,20 @@ def _routes(task: PCATask) -> Iterator[Route]:
     else:
         matrix = DualRoute(task, f"{n} samples are fewer than {d} features")
     beyond = None
-    if task.rank.share is not None and matrix.predicted_bytes <= task.resources.allowed(matrix.predicted_bytes):
-        beyond = matrix
+    if task.rank.share is not None:  # what takes over is for many components
+        many = replace(matrix, computed=task.p)
+        beyond = many if many.predicted_bytes <= task.resources.allowed(many.predicted_bytes) else None
     if is_sparse(task.X) and task.few > FEW_OF_SPARSE and not whole:
         yield RandomizedRoute(task, "sparse rows, of which products are cheap", beyond=beyond).with_note_on_share()
         return
     if not is_sparse(task.X) and d <= n <= SMALL and not task.is_on_cluster:
-        yield SVDRoute(task, "the data are small")
+        yield SVDRoute(task, "the data are small").with_note_on_share()
         return
     if n >= d > FEW_FEATURES and FEATURES_PER_COMPONENT * (p + 8) < d and not whole:
         count = f"p = {p}" + (", where a share of the variance begins," if task.rank.share is not None else "")
         reason = f"{count} is small compared with {d} features"
         yield RandomizedRoute(task, reason, beyond=beyond).with_note_on_share()
         return
-    yield matrix
+    yield matrix.with_note_on_share()
     if not whole and BlockKrylov().iterates(task.few, p):
         yield RandomizedRoute(task, "few components").with_note_on_share()
