@@ -820,13 +820,14 @@ RESULTS = [
         "indefinite dense",
         positive_part_is_the_denominator,
         lambda: of_spectrum(np.array([5.0, 4.0, 3.0, -1.0, -2.0])) + 5.0,
+        ((IndefiniteKernelWarning, "relative to the sum of the positive ones"),),
         **{"n_components": 1, "kernel": "precomputed"},
     ),
     right(
         "indefinite operator",
         None,
         lambda: data(200, 3),
-        ((IndefiniteKernelWarning, "relative to the trace"),),
+        ((IndefiniteKernelWarning, "holds upper bounds"),),
         **SIGMOID | {"n_components": 1},
     ),
     bad(

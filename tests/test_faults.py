@@ -316,6 +316,7 @@ def test_data_changed_by_another_thread_during_fit_do_not_crash() -> None:
         thread.join()
 
 
+@pytest.mark.filterwarnings("ignore:the kernel matrix has negative")
 @pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "sigmoid", "laplacian", "matern", "rational_quadratic"])
 def test_dense_and_sparse_rows_may_be_mixed(kernel: str) -> None:
     X, X_new = data(), data(7, seed=1)

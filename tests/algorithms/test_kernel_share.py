@@ -12,7 +12,7 @@ from gpukpca.algorithms import fit_kernel_pca
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.resources import Resources
 from gpukpca.eigen import BlockKrylov, Nystrom
-from gpukpca.exceptions import ConvergenceWarning, IndefiniteKernelError, MemoryBudgetError
+from gpukpca.exceptions import ConvergenceWarning, IndefiniteKernelError, IndefiniteKernelWarning, MemoryBudgetError
 from gpukpca.kernels import RBF, Precomputed
 from tests import oracle
 from tests.conftest import Namespace
@@ -125,7 +125,8 @@ def test_the_share_of_an_indefinite_matrix_is_that_of_its_positive_part(solver: 
     A = (Q[:, 1:] * values[:-1]) @ Q[:, 1:].T
     settings = KernelPCASettings(eigen_solver=solver)
     for share, p in ((0.55, 1), (0.85, 2), (0.95, 3)):
-        fit = fit_kernel_pca(A + 9.0, Precomputed(), share, settings=settings)
+        with pytest.warns(IndefiniteKernelWarning, match="the sum of the positive ones"):
+            fit = fit_kernel_pca(A + 9.0, Precomputed(), share, settings=settings)
         np.testing.assert_allclose(fit.eigenvalues, values[:p], atol=1e-12)
         assert fit.total_variance == pytest.approx(10.0 / (N - 1))
     with pytest.raises(IndefiniteKernelError, match="All eigenvalues are negative"):
@@ -137,3 +138,14 @@ def test_landmarks_keep_what_certainly_holds_a_share() -> None:
     fit = fit_kernel_pca(X, RBF(0.05), 0.8, settings=KernelPCASettings(eigen_solver=Nystrom(60)), rng=0)
     ratios = fit.spectrum.ratios
     assert np.sum(ratios) >= 0.8 > np.sum(ratios[:-1])
+
+
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+def test_shares_of_an_indefinite_matrix_never_exceed_one(solver: str) -> None:
+    D = np.abs(ROWS[:, None] - ROWS[None]).sum(axis=2)
+    with pytest.warns(IndefiniteKernelWarning, match=r"largest .*explained_variance_ratio_.*pass -D\*\*2 / 2"):
+        fit = fit_kernel_pca(D**2, Precomputed(), 2, settings=KernelPCASettings(eigen_solver=solver), rng=0)
+    values = oracle.eigenpairs(oracle.centered(D**2))[0]
+    true = values[:2] / np.sum(np.maximum(values, 0.0))
+    assert np.all(fit.spectrum.ratios >= true * (1 - 1e-9))
+    assert np.sum(fit.spectrum.ratios) <= 1.0 + 1e-12

@@ -46,6 +46,9 @@ REMEDIES = (
     "The kernel is not positive semidefinite on these data. Request fewer components, use another kernel (rbf, "
     "laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
 )
+OF_DISTANCES = "A matrix of distances is no kernel matrix: pass -D**2 / 2."
+# Negative eigenvalues that sum to less than this share of the positive ones hardly change a ratio.
+NOTABLE = 0.01
 
 
 @documented
@@ -85,8 +88,8 @@ def inverse_roots(values: np.ndarray) -> np.ndarray:
 def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fraction: float | None) -> Spectrum:
     """Return the eigenvalues, negative ones within rounding set to zero, and the total variance.
 
-    Raise `IndefiniteKernelError` for a significant negative eigenvalue among the components, or a fraction of the
-    variance of an indefinite operator.
+    Warn of an indefinite operator. Raise `IndefiniteKernelError` for a significant negative eigenvalue among the
+    components, or a fraction of the variance of an indefinite operator whose spectrum is not known.
     """
     n, dtype = op.shape[0], dtype_name(op.dtype)
     values = to_host(eigen.eigenvalues).astype(np.float64)
@@ -103,19 +106,26 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
         # The trace carries the rounding of what was cancelled; it is at least the sum of the eigenvalues.
         return Spectrum(values, max(total, float(np.sum(values))), dtype)
     if eigen.spectrum is not None:
-        return Spectrum(values, total_of(op, eigen.spectrum), dtype)
-    if fraction is not None:
+        total, meaning = total_of(op, eigen.spectrum), "is relative to the sum of the positive ones"
+        if total - op.trace <= NOTABLE * total:  # the sum of the negative ones
+            return Spectrum(values, total, dtype)
+    elif fraction is not None:
         raise IndefiniteKernelError(
             f"n_components={fraction} needs the positive part of the variance, but the kernel matrix has negative "
             f"eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}) and is too large to compute them all. "
             "Give a number of components."
         )
+    else:
+        # The positive ones sum to at least the trace, and to at least those computed.
+        total = max(total, float(np.sum(values)))
+        meaning = "holds upper bounds, as the sum of the positive ones is not known"
+    hint = f" {OF_DISTANCES}" if -smallest > largest else ""
     warn_user(
         f"the kernel matrix has negative eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}): "
-        "explained_variance_ratio_ is relative to the trace, which they reduce.",
+        f"explained_variance_ratio_ {meaning}.{hint}",
         IndefiniteKernelWarning,
     )
-    return Spectrum(values, total if total > 0 else float(np.sum(values)), dtype)
+    return Spectrum(values, total, dtype)
 
 
 def _refuse_negative(values: np.ndarray, largest: float, smallest: float, rounding: float, dtype: str) -> None:
@@ -123,7 +133,7 @@ def _refuse_negative(values: np.ndarray, largest: float, smallest: float, roundi
     if largest <= 0 and smallest < -rounding:
         raise IndefiniteKernelError(
             f"All eigenvalues are negative: the largest is {np.max(values):.4g}, the smallest computed {smallest:.4g}. "
-            f"{REMEDIES} A matrix of distances is no kernel matrix: pass -D**2 / 2."
+            f"{REMEDIES} {OF_DISTANCES}"
         )
     if lowest < -max(SIGNIFICANT_NEGATIVE[dtype] * largest, rounding):
         raise IndefiniteKernelError(
