@@ -319,7 +319,7 @@ def test_more_than_the_free_memory_is_refused_with_both_numbers(monkeypatch: pyt
     np.savez("x.npz", x=np.zeros((100, 100)))
     np.save("u.npy", np.zeros((100, 100), dtype=np.uint8))
     monkeypatch.setattr(table, "host_free_bytes", lambda: 1000)
-    for name, needed in (("foods.csv", r"\d.\d KiB"), ("x.npz", "78.1 KiB"), ("u.npy", "78.1 KiB")):
+    for name, needed in (("foods.csv", r"\d.\d KiB"), ("x.npz", "78.2 KiB"), ("u.npy", "78.2 KiB")):
         with pytest.raises(MemoryBudgetError, match=f"{needed} of memory, and 1000 B are free"):
             read_input(name)
 
