@@ -43,7 +43,7 @@ def note_on_share(most: int, beyond: str, route: HasPrediction | None) -> str:
 def share_beyond_memory(share: float | None, reason: str) -> MemoryBudgetError:
     """Return the error for a share of the variance that takes too many components."""
     return MemoryBudgetError(
-        f"n_components={share} needs many components: {reason}, and a block that grows does not fit into the memory. "
+        f"n_components={share} needs many components: {reason}, and these do not fit into the memory. "
         "Give their number, for which less memory is enough, or a larger memory_limit."
     )
 

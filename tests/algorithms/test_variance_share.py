@@ -93,3 +93,15 @@ def test_a_share_that_memory_cannot_hold_is_an_error() -> None:
     with pytest.warns(ConvergenceWarning) as caught:
         PCA(0.9, memory_limit=limit, random_state=0, iterated_power=2).fit(many)
     assert any("of the variance, less than n_components=0.9" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("shape", [(60, 400), (400, 60), (300, 40)])
+def test_a_share_that_takes_more_than_the_limit_is_refused(shape: tuple[int, int]) -> None:
+    X = np.random.default_rng(0).standard_normal(shape)
+    solver = "full" if shape == (300, 40) else "auto"
+    few, all_but_few = (PCA(share, svd_solver=solver, n_jobs=1).fit(X) for share in (0.02, 0.97))
+    limit = (few.plan_.predicted_bytes + all_but_few.plan_.predicted_bytes) // 2
+    limited = {"svd_solver": solver, "n_jobs": 1, "memory_limit": limit}
+    assert PCA(0.02, **limited).fit(X).n_components_ == few.n_components_
+    with pytest.raises(MemoryBudgetError, match=r"n_components=0.97 needs many components: more than \d+"):
+        PCA(0.97, **limited).fit(X)

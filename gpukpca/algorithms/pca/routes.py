@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -122,17 +123,26 @@ class Route(ABC):
 
     def solution(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> tuple[Components, Route]:
         """Return the components, and the route that computed them."""
-        return self.components(Z, rank, tools), self
+        if rank.share is None:
+            return self.components(Z, rank, tools), self
+        found = self.components(Z, rank.up_to(self.most), tools)
+        if len(found.squares) == self.most < self.task.p and found.squares.sum() <= rank.share * Z.total:
+            raise share_beyond_memory(rank.share, f"more than {self.most}")
+        return found, self
 
     @property
     def p(self) -> int:
         """Return the number of components that the plan states: a guess where a share of the variance decides."""
         return self.task.rank.first
 
-    @property
+    @cached_property
     def most(self) -> int:
-        """Return the most components that a share of the variance may take."""
-        return self.task.p
+        """Return the most components that a share of the variance may take: as many as fit into memory."""
+        first, p = self.p, self.task.p
+        allowed = self.task.resources.allowed(self.bytes_up_to(p))
+        if self.bytes_up_to(p) <= allowed:
+            return p
+        return first + bisect_right(range(first + 1, p + 1), allowed, key=self.bytes_up_to)
 
     @cached_property
     def predicted_bytes(self) -> int:
@@ -381,7 +391,7 @@ class RandomizedRoute(Route):
 
     def solution(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> tuple[Components, Route]:
         try:
-            return super().solution(Z, rank, tools)
+            return self.components(Z, rank, tools), self
         except HandOver as reason:
             if self.beyond is None:
                 raise share_beyond_memory(rank.share, str(reason)) from reason
