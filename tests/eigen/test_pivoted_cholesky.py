@@ -107,7 +107,7 @@ def test_rounding_of_small_pivots_does_not_refuse_a_definite_kernel(seed):
     left_out = spectrum_left_out(exact, result)
     assert result.stopped == "exhausted"
     assert np.min(left_out) >= -result.rounding
-    assert np.max(left_out) <= result.certificate <= 0.1 * result.trace
+    assert np.max(left_out) <= result.certificate <= 0.5 * result.trace
 
 
 def test_what_is_left_is_positive_semidefinite():

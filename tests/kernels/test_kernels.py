@@ -683,6 +683,7 @@ PROCESS_KERNELS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:the kernel matrix has negative")
 @pytest.mark.parametrize("kernel", PROCESS_KERNELS, ids=str)
 def test_process_kernels_of_scikit_learn_work_by_blocks(kernel):
     X, new = rows(70, 3, "float64", 23), rows(9, 3, "float64", 24)
