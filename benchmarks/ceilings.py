@@ -140,7 +140,7 @@ def _products(place: Host, sizes: Sizes) -> Rows:
 def _scatter(place: Host, sizes: Sizes) -> Rows:
     """Measure products of panels of narrow rows with their transposes, read from memory, on all cores at once.
 
-    Operations are those of the symmetric half. BLAS multiplies the whole in blocks of its own at this width.
+    Operations are those of the symmetric half. At this width BLAS multiplies all blocks of the matrix.
     """
     rows = max(1, sizes.copy // (4 * NARROW * place.cores))
     sources = [filled(place, rows * NARROW).reshape(rows, NARROW) for _ in range(place.cores)]
