@@ -108,8 +108,3 @@ def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]
     with single_threaded_blas():
         values, vectors = largest_eigenpairs(np.array(host), lambda _: p)
     return np.maximum(values[:p], 0.0), from_host(vectors, S), ()
-
-
-def free_parameters(k: int, p: int, d: int) -> int:
-    """Return the number of parameters: k weights, and p axes with variances, a noise and a mean each."""
-    return k * (d * p - p * (p - 1) // 2 + 1 + d) + k - 1
