@@ -51,13 +51,13 @@ class Placement:
     ----------
     work, home : array, shape (0,)
         With the library, dtype and device of the computation, and of the data.
-    note : str
-        Why another device than the requested one computes; empty otherwise.
+    notes : tuple of str
+        Why another device than the requested one computes, or with lower precision.
     """
 
     work: Array
     home: Array
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def moved(self) -> bool:
@@ -69,11 +69,6 @@ class Placement:
         name = dtype_name(dtype)
         work, home = (empty_like(place, getattr(namespace_of(place), name)) for place in (self.work, self.home))
         return replace(self, work=work, home=home)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return the note, where there is one."""
-        return (self.note,) if self.note else ()
 
     def to_work(self, X: Any) -> Any:
         """Return data where the fit computes, in new memory unless they are there; a memory map is read in batches."""
@@ -91,8 +86,17 @@ def placement_for(device: Any, X: Any) -> Placement:
     """Return where a fit of X computes with the parameter `device` of an estimator.
 
     Raise `InvalidParameterError` for an unknown device, or sparse rows on a GPU, and `DeviceUnavailableError` where
-    "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy.
+    "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy, and where CuPy or the environment
+    requests a type like TF32.
     """
+    place = _placement_for(device, X)
+    if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
+        return place
+    warn_once(f"{cause}.", PrecisionWarning)
+    return replace(place, notes=place.notes or (cause,))
+
+
+def _placement_for(device: Any, X: Any) -> Placement:
     kind, index = parsed_device(device)
     home = empty_like(X)
     if kind == "cpu":
@@ -105,7 +109,7 @@ def placement_for(device: Any, X: Any) -> Placement:
             raise InvalidParameterError(
                 'sparse rows are computed on the CPU; pass X.toarray(), or device="auto" or "cpu".'
             )
-        return Placement(home, home, "sparse rows are computed on the CPU")
+        return Placement(home, home, ("sparse rows are computed on the CPU",))
     work, failure = cuda_place(index, dtype_name(X.dtype))
     if work is not None:
         return Placement(work, home)
@@ -114,15 +118,7 @@ def placement_for(device: Any, X: Any) -> Placement:
     if not cuda_is_installed():  # an ordinary laptop
         return Placement(home, home)
     warn_once(f'device="auto": {failure}. Computing on the CPU.', DeviceFallbackWarning)
-    return Placement(home, home, f"on the CPU: {failure}")
-
-
-def at_full_precision(place: Placement, X: Any) -> Placement:
-    """Return the placement; warn once, and add a note, where CuPy or the environment requests a type like TF32."""
-    if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
-        return place
-    warn_once(f"{cause}.", PrecisionWarning)
-    return replace(place, note=place.note or cause)
+    return Placement(home, home, (f"on the CPU: {failure}",))
 
 
 def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_type
-from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
+from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend import blocking
 from gpukpca.backend.device import (
     describe_device,
@@ -107,14 +107,17 @@ class Resources:
         """
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
         X = X if is_numpy(X) or is_foreign(X) or is_sparse(X) else as_rows(X, missing=True)
-        place = at_full_precision(placement_for(device, X), X)
-        return cls.at(place, memory_limit, n_jobs)
+        return cls.at(placement_for(device, X), memory_limit, n_jobs)
 
     @classmethod
     def at(cls, place: Placement, memory_limit: int | str | None, n_jobs: int | None) -> Resources:
         """Return the resources of a fit at a place; the other arguments are those of the estimators."""
-        limit = MemoryBudget(memory_limit, place.work).limit(place.work)
-        return cls(place, limit, n_jobs, is_limited=memory_limit is not None)
+        return cls.within(MemoryBudget(memory_limit, place.work), place, n_jobs)
+
+    @classmethod
+    def within(cls, budget: MemoryBudget, place: Placement, n_jobs: int | None) -> Resources:
+        """Return the resources of an attempt at a place."""
+        return cls(place, budget.limit(place.work), n_jobs, is_limited=budget.memory_limit is not None)
 
     @classmethod
     def for_fit(cls, given: Resources | None, X: Any) -> Resources:
@@ -160,6 +163,8 @@ class MemoryBudget:
 
     Attributes
     ----------
+    memory_limit : None, int or str
+        The parameter of the estimator.
     failures : tuple of str
     like : array
         Where the fit computes, once that is known; the data before.
@@ -169,7 +174,7 @@ class MemoryBudget:
 
     def __init__(self, memory_limit: Any, like: Any) -> None:
         self.failures: tuple[str, ...] = ()
-        self._memory_limit = memory_limit
+        self.memory_limit: int | str | None = memory_limit
         self.like: Array = like
         self.share: float = SHARES[0]
         self._allowed = 0
@@ -180,11 +185,11 @@ class MemoryBudget:
         After a failure they are no more than what is free now, if that is known.
         """
         self.like = like
-        if self._memory_limit is None and not is_on_gpu(like):
+        if self.memory_limit is None and not is_on_gpu(like):
             return None
-        self._allowed = allowed_bytes(self._memory_limit, like)
+        self._allowed = allowed_bytes(self.memory_limit, like)
         if self.failures:
-            is_unknown = self._memory_limit is not None and bool(hidden_memory(like))
+            is_unknown = self.memory_limit is not None and bool(hidden_memory(like))
             free = self._allowed if is_unknown else min(self._allowed, SHARE_OF_FREE * free_bytes(like))
             self._allowed = int(self.share * free)
         return self._allowed
@@ -206,12 +211,12 @@ class MemoryBudget:
         )
 
 
-def retry_on_oom(attempt: Callable[[MemoryBudget], Result], budget: MemoryBudget) -> Result:
+def retry_on_oom(attempt: Callable[[], Result], budget: MemoryBudget) -> Result:
     """Return the result of the first attempt that does not run out of device memory; else raise `MemoryBudgetError`."""
     for share in SHARES:
         budget.share = share
         try:
-            return attempt(budget)
+            return attempt()
         except MemoryBudgetError:
             if not budget.failures:
                 raise

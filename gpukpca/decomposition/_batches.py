@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.pca.streaming import Batches
-from gpukpca.algorithms.placement import at_full_precision, placement_for
+from gpukpca.algorithms.placement import placement_for
 from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map, is_sparse, library_of, same_place
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._validation import new_data, training_data
@@ -37,7 +37,7 @@ class PlacedBatches(Batches):
     def __init__(
         self, estimator: Any, first: Array, pieces: Callable[[], Iterator[Array]], cuts: list[slice], once: bool
     ) -> None:
-        place = at_full_precision(placement_for(estimator.device, first), first)
+        place = placement_for(estimator.device, first)
         n_rows, largest = cuts[-1].stop if cuts else None, max((cut.stop - cut.start for cut in cuts), default=0)
         super().__init__(lambda: (place.to_work(dense_rows(piece)) for piece in pieces()), place.work, n_rows, largest)
         self.place, self.once = place, once

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
+from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import (
     ENDS_WITHOUT_LOCALS,
@@ -43,28 +43,25 @@ class FitSession:
         The parameter of the estimator.
     budget : MemoryBudget
         Bytes that may be allocated, and the attempts that ran out of memory.
-    memory_limit : None, int or str
-        The parameter of the estimator.
     n_jobs : None or int
         The parameter of the estimator.
     """
 
     device: str | None
     budget: MemoryBudget
-    memory_limit: int | str | None
     n_jobs: int | None = None
 
     def retry(self, attempt: Callable[[FitSession], Result]) -> Result:
         """Return the result of an attempt; repeat it, with less memory, where a device runs out of it."""
-        return retry_on_oom(lambda _: attempt(self), self.budget)
+        return retry_on_oom(partial(attempt, self), self.budget)
 
     def place(self, data: Any) -> Placement:
-        """Return where the data are computed; warn where that computes with less than full precision."""
-        return at_full_precision(placement_for(self.device, data), data)
+        """Return where the data are computed."""
+        return placement_for(self.device, data)
 
     def resources(self, place: Placement) -> Resources:
         """Return the resources of an attempt at a place."""
-        return Resources(place, self.budget.limit(place.work), self.n_jobs, is_limited=self.memory_limit is not None)
+        return Resources.within(self.budget, place, self.n_jobs)
 
     @contextmanager
     def on(self, place: Placement, data: Any) -> Iterator[Resources]:
@@ -82,8 +79,8 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
         parameters = check_parameters(estimator)
         if (checkpoint := parameters.get("checkpoint")) is not None:
             Checkpoint.of(checkpoint).check_folder()
-        device, memory_limit = estimator.device, estimator.memory_limit
-        yield FitSession(device, MemoryBudget(memory_limit, X), memory_limit, parameters.get("n_jobs"))
+        budget = MemoryBudget(estimator.memory_limit, X)
+        yield FitSession(estimator.device, budget, parameters.get("n_jobs"))
 
 
 def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:

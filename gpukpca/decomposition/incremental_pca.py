@@ -293,12 +293,13 @@ class IncrementalPCA(
         p, fewest = checked_count(requested, state, rows, d), 1 if state is not None else requested or 1
         item = item_size(batch.dtype)
 
-        def attempt(budget: MemoryBudget) -> IncrementalState:
-            resources = Resources(Placement(batch, batch), budget.limit(batch))
-            check_update(rows, d, p, fewest, item, resources)
+        budget = MemoryBudget(self.memory_limit, batch)
+
+        def attempt() -> IncrementalState:
+            check_update(rows, d, p, fewest, item, Resources.within(budget, Placement(batch, batch), None))
             return add_batch(state, batch, p)
 
-        return retry_on_oom(attempt, MemoryBudget(self.memory_limit, batch))
+        return retry_on_oom(attempt, budget)
 
     def _few_threads(self) -> AbstractContextManager[None]:
         most = blocking.EXACT_ONE_THREAD_UP_TO if self.exact else blocking.BATCH_ONE_THREAD_UP_TO

@@ -18,14 +18,13 @@ from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.routes import PCATask, choose_route
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
-from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for, to_caller
+from gpukpca.algorithms.placement import Placement, placement_for, to_caller
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     from_host,
-    move,
     overflow_allowed,
 )
 from gpukpca.backend.random import Randomness, Seed
@@ -317,7 +316,7 @@ class PCA(
         if (rows := cluster_rows(self, given)) is not None:
             return rows, local_placement(rows)
         data = unread_data(self, compute_dask(self, given))
-        return data, at_full_precision(placement_for(self.device, data), data)
+        return data, placement_for(self.device, data)
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
@@ -394,11 +393,8 @@ class PCA(
     def _log_densities(self, X: Any) -> Array:
         Y = new_data(self, X, self.components_, "score_samples")
         with device_context(self._result.projection.axes), overflow_allowed():
-            components = move(self.components_, self._result.projection.axes)
-            scale = None if self.scale_ is None else move(self.scale_, components)
-            model = replace(self._model, components=components, scale=scale)
-            found = cast(self._result.projection.log_density(Y, model, self.n_jobs), components.dtype)
-            return to_caller(found, X)
+            found = self._result.projection.log_density(Y, self._result.gaussian, self.n_jobs)
+            return to_caller(cast(found, self._result.components.dtype), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 
