@@ -22,6 +22,9 @@ import numpy as np
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 
+# Parameters, and what a step changes in addition, such as the precisions of a prior.
+State = TypeVar("State", bound=Parameters)
+
 
 @documented
 @dataclass(frozen=True)
@@ -38,8 +41,6 @@ class EMResult:
         return len(self.trace) - 1
 
 
-# Parameters, and others that a step changes, such as the precisions of a prior.
-State = TypeVar("State")
 # Called after an E step with its number, the value and the gain.
 StepReport = Callable[[int, float, float], None]
 
@@ -60,24 +61,23 @@ class EMProblem:
 def run_em(
     em: EMProblem,
     start: State,
-    sums_of: Callable[[State], SufficientStatistics],
     value_of: Callable[[State, SufficientStatistics], float],
     step: Callable[[State, SufficientStatistics], State],
-) -> tuple[State, np.ndarray, float, bool]:
-    """Iterate from `start`; return the last state, the values on the way, the last gain, and whether it converged.
+) -> EMResult:
+    """Iterate from `start`; the trace of the result holds the values on the way.
 
     A step without gain, which only rounding causes, is undone and ends the iteration.
     """
     trace: list[float] = []
     before = state = start
     while True:
-        sums = sums_of(state)
+        sums = em.sums_at(state)
         value = value_of(state, sums)
         gain = (value - trace[-1]) / sums.observed if trace else math.inf
         em.report(len(trace), value, gain)
         if not gain >= 0.0:
-            return before, np.array([*trace, trace[-1]]), gain, True
+            return EMResult(before, np.array([*trace, trace[-1]]), gain, True)
         trace.append(value)
         if gain <= em.tol or len(trace) > em.max_iter:
-            return state, np.array(trace), gain, gain <= em.tol
+            return EMResult(state, np.array(trace), gain, gain <= em.tol)
         before, state = state, step(state, sums)

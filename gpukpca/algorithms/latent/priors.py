@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.ard import PRUNED_BELOW, ard_in_span, span_rank
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
@@ -59,7 +60,7 @@ class FlatPrior:
         def step(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
             return orthogonal_columns(expand_parameters(sums, m_step(sums, parameters, None, em.floor)))
 
-        return EMResult(*run_em(em, em.start, em.sums_at, value_of, step))
+        return run_em(em, em.start, value_of, step)
 
     def precisions(self, model: LatentModel, candidates: int) -> None:
         """Return None: the columns have no precisions."""
@@ -140,16 +141,16 @@ def _start_in_span(em: EMProblem, moments: ObservedMoments, rank: int) -> Parame
     start = replace(em.start, loadings=loadings, noise=em.start.noise * d / rank)
     found = _maximize_posterior(replace(em, sums_at=sums_in_span, start=start), rank).parameters
     kept = int(found.loadings.shape[1])
-    return replace(found, noise=max(found.noise * (rank - kept) / (d - kept), em.floor))
+    return Parameters(found.loadings, found.mean, max(found.noise * (rank - kept) / (d - kept), em.floor))
 
 
+@documented
 @dataclass(frozen=True)
-class _ARDState:
-    """Parameters, the lengths d / α of their columns, and the log densities of pruned columns when they were pruned."""
+class ARDParameters(Parameters):
+    """Parameters of the model and of the prior of its loadings, N(0, α⁻¹ I) in d dimensions."""
 
-    parameters: Parameters
-    lengths: np.ndarray
-    pruned: float = 0.0
+    lengths: np.ndarray = field_of("p", "d / α, on the host")
+    pruned: float = field_of("", "log densities of pruned columns when they were pruned", default=0.0)
 
 
 def _maximize_posterior(em: EMProblem, d: int) -> EMResult:
@@ -158,30 +159,28 @@ def _maximize_posterior(em: EMProblem, d: int) -> EMResult:
     The trace keeps the density of a pruned column, so that every step makes it larger.
     """
 
-    def value_of(state: _ARDState, sums: SufficientStatistics) -> float:
+    def value_of(found: ARDParameters, sums: SufficientStatistics) -> float:
         # Without the constant of normal densities.
-        terms = math.log(d) - np.log(state.lengths) - _lengths(state.parameters) / state.lengths
-        return sums.log_likelihood(state.parameters.noise) + (0.5 * d * float(np.sum(terms)) + state.pruned)
+        terms = math.log(d) - np.log(found.lengths) - _lengths(found.loadings) / found.lengths
+        return sums.log_likelihood(found.noise) + (0.5 * d * float(np.sum(terms)) + found.pruned)
 
-    def step(state: _ARDState, sums: SufficientStatistics) -> _ARDState:
+    def step(before: ARDParameters, sums: SufficientStatistics) -> ARDParameters:
         # σ² α: α itself need not be a number where the data are tiny.
-        pull = d * (state.parameters.noise / state.lengths)
-        parameters = stretch_columns(sums, m_step(sums, state.parameters, pull, em.floor))
-        parameters = orthogonal_columns(parameters)
-        lengths = _lengths(parameters)
-        stays = lengths > PRUNED_BELOW * parameters.noise
+        pull = d * (before.noise / before.lengths)
+        found = orthogonal_columns(stretch_columns(sums, m_step(sums, before, pull, em.floor)))
+        loadings, lengths = found.loadings, _lengths(found.loadings)
+        stays = lengths > PRUNED_BELOW * found.noise
         removed = np.maximum(lengths[~stays], math.ulp(0.0))
-        pruned = state.pruned + 0.5 * d * float(np.sum(math.log(d) - np.log(removed) - 1.0))
+        pruned = before.pruned + 0.5 * d * float(np.sum(math.log(d) - np.log(removed) - 1.0))
         if not np.all(stays):
-            loadings = take_columns(parameters.loadings, np.flatnonzero(stays))
-            parameters = replace(parameters, loadings=loadings)
-        return _ARDState(parameters, lengths[stays], pruned)
+            loadings = take_columns(loadings, np.flatnonzero(stays))
+        return ARDParameters(loadings, found.mean, found.noise, lengths[stays], pruned)
 
-    start = _ARDState(em.start, _lengths(em.start))
-    state, trace, gain, converged = run_em(em, start, lambda state: em.sums_at(state.parameters), value_of, step)
-    return EMResult(state.parameters, trace, gain, converged)
+    W = em.start.loadings
+    start = ARDParameters(W, em.start.mean, em.start.noise, _lengths(W))
+    return run_em(em, start, value_of, step)
 
 
-def _lengths(parameters: Parameters) -> np.ndarray:
+def _lengths(W: Array) -> np.ndarray:
     """Return ‖w_i‖² on the host, shape (q,)."""
-    return to_host(column_sums(parameters.loadings**2)).astype(np.float64)
+    return to_host(column_sums(W**2)).astype(np.float64)
