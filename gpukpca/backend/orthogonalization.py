@@ -22,13 +22,15 @@ SHOWN_BY_GRAM = 1e-12
 SAFE_SQUARES = {"float32": (1e-60, 1e60), "float64": (1e-200, 1e200)}
 
 
-def orthonormal_factors(V: Array) -> tuple[Array, np.ndarray]:
+def orthonormal_factors(V: Array, least: int = 0) -> tuple[Array, np.ndarray]:
     """Return Q (n, r) with orthonormal columns, and R (r, b) in float64 on the host, with V = Q R for a tall V (n, b).
 
-    r is b, or less where columns of V depend on each other and the block is on a device.
+    r is b, or less where columns of V depend on each other and the block is on a device; never less than `least`.
     """
     if is_on_gpu(V):
-        return shifted_cholesky_qr(V)
+        Q, R = shifted_cholesky_qr(V)
+        if len(R) >= least:
+            return Q, R
     Q, R = namespace_of(V).linalg.qr(V, mode="reduced")
     return Q, to_host(R).astype(np.float64)
 
@@ -42,10 +44,7 @@ def triangular_factor(V: Array) -> np.ndarray:
 
 def orthonormal_columns(V: Array) -> Array:
     """Return as many orthonormal columns as V has, whose span holds that of V; V has full rank on a device."""
-    Q, R = orthonormal_factors(V)
-    if R.shape[0] == R.shape[1]:
-        return Q
-    return namespace_of(V).linalg.qr(V, mode="reduced")[0]
+    return orthonormal_factors(V, least=V.shape[1])[0]
 
 
 def orthonormal_directions(V: Array, floor: float) -> Array | None:

@@ -131,10 +131,7 @@ def rotate_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:
     """
     xp, like = namespace_of(points.like), points.like
     columns = xp.matrix_transpose(points.concatenate(lambda rows: rows))
-    Q, R = orthonormal_factors(columns)
-    if len(R) < p:  # a device leaves dependent rows out
-        Q, R = xp.linalg.qr(columns, mode="reduced")
-        R = to_host(R)
+    Q, R = orthonormal_factors(columns, least=p)
     coordinates = from_host(np.ascontiguousarray(R.T), like)
     r = len(R)
     frame = RowScaling(full((r,), 0.0, like), 1.0, points.frame.variance)

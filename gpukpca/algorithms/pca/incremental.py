@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,7 +136,7 @@ class IncrementalState:
     @property
     def total(self) -> float:
         """Return the sum over the features of Σ (x - mean)², exact."""
-        return float(namespace_of(self.moments.squares).sum(self.moments.squares))
+        return self.moments.total
 
     @property
     def degrees(self) -> int:
@@ -370,14 +369,14 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
         X = training_rows(X, "PCA")
         if state is not None:
             check_alike("X", X, "state", state.axes)
-        p = _count(n_components, state, *map(int, X.shape))
-        with few_threads(int(X.shape[1]), blocking.BATCH_ONE_THREAD_UP_TO):
+        p = checked_count(n_components, state, *map(int, X.shape))
+        with single_threaded_blas(X.shape[1] <= blocking.BATCH_ONE_THREAD_UP_TO):
             state = add_batch(state, X, p)
     warn_of_equal_rows(state)
     return state
 
 
-def _count(n_components: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
+def checked_count(n_components: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
     """Return the number of components after a batch of so many rows; raise `InvalidParameterError` for another one."""
     most = min(rows, d) if before is None else before.n_components
     p = most if n_components is None else int(n_components)
@@ -387,8 +386,8 @@ def _count(n_components: int | None, before: IncrementalState | None, rows: int,
         )
     if before is not None and p != most:
         raise InvalidParameterError(
-            f"n_components has changed from {most} to {p}; all batches have the same number. Start again with "
-            "state=None to change it."
+            f"n_components has changed from {most} to {p}; all batches have the same number. Start again with the "
+            "first batch to change it."
         )
     return p
 
@@ -397,11 +396,6 @@ def warn_of_equal_rows(state: IncrementalState) -> None:
     """Warn where no feature has a variance."""
     if not state.total > 0:
         warn_user("all rows are equal: every variance is 0, and the components are arbitrary.", RankWarning)
-
-
-def few_threads(d: int, most: int) -> AbstractContextManager[None]:
-    """Return a context with one BLAS thread for up to `most` features: more would only wait for each other."""
-    return single_threaded_blas(d <= most)
 
 
 def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
@@ -468,10 +462,7 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
         _, values, right = np.linalg.svd(triangular_factor(A), full_matrices=True)
         axes = from_host(right[:p], A)
     else:
-        Q, R = orthonormal_factors(xp.matrix_transpose(A))
-        if len(R) < p:
-            Q, R = xp.linalg.qr(xp.matrix_transpose(A), mode="reduced")
-            R = to_host(R)
+        Q, R = orthonormal_factors(xp.matrix_transpose(A), least=p)
         left, values, _ = np.linalg.svd(R, full_matrices=False)
         axes = xp.matrix_transpose(Q @ from_host(left[:, :p], A))
     padded = np.zeros(min(m, d))
