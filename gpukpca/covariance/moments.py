@@ -21,6 +21,11 @@ class Moments:
     mean: Array
     squares: Array
 
+    @property
+    def total(self) -> float:
+        """Return the sum of the squares over all features."""
+        return float(namespace_of(self.squares).sum(self.squares))
+
     def merged(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
         total = self.count + other.count

@@ -19,7 +19,7 @@ from gpukpca.algorithms.pca.incremental import (
     IncrementalState,
     add_batch,
     check_update,
-    few_threads,
+    checked_count,
     warn_of_equal_rows,
 )
 from gpukpca.algorithms.pca.streaming import fit_exact, rows_within
@@ -36,6 +36,7 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     same_place,
 )
+from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows
 from gpukpca.decomposition._callbacks import listener_of
@@ -288,10 +289,9 @@ class IncrementalPCA(
 
     def _next_state(self, state: IncrementalState | None, batch: Array) -> IncrementalState:
         """Return the state after one more batch, within the memory allowed."""
-        requested = None if self.n_components is None else int(self.n_components)
         rows, d = map(int, batch.shape)
-        p, fewest = checked_count(requested, state, rows, d), 1 if state is not None else requested or 1
-        item = item_size(batch.dtype)
+        p, item = checked_count(self.n_components, state, rows, d), item_size(batch.dtype)
+        fewest = p if state is None and self.n_components is not None else 1
 
         budget = MemoryBudget(self.memory_limit, batch)
 
@@ -303,7 +303,7 @@ class IncrementalPCA(
 
     def _few_threads(self) -> AbstractContextManager[None]:
         most = blocking.EXACT_ONE_THREAD_UP_TO if self.exact else blocking.BATCH_ONE_THREAD_UP_TO
-        return few_threads(int(self.n_features_in_), most)
+        return single_threaded_blas(self.n_features_in_ <= most)
 
     def _rows_of_a_batch(self, n: int, d: int) -> int:
         """Return the rows of a batch. Free memory, which differs between runs, must not change the last digits."""
@@ -386,32 +386,3 @@ class IncrementalPCA(
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True  # fit and transform; partial_fit does not
         return tags
-
-
-def checked_count(requested: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
-    """Return the number of components after a batch of so many rows.
-
-    Raises
-    ------
-    InvalidParameterError
-        As in scikit-learn: more than the features, more than the rows of the first batch, or another number than
-        before.
-    """
-    if requested is None:
-        return min(rows, d) if before is None else int(before.axes.shape[0])
-    if requested > d:
-        raise InvalidParameterError(
-            f"n_components={requested!r} invalid for n_features={d}, need more rows than columns for IncrementalPCA "
-            "processing: at most as many components as features."
-        )
-    if before is None and requested > rows:
-        raise InvalidParameterError(
-            f"n_components={requested} must be less or equal to the batch number of samples {rows} for the first "
-            "partial_fit call. Make the first batch larger."
-        )
-    if before is not None and before.axes.shape[0] != requested:
-        raise InvalidParameterError(
-            f"n_components has changed from {before.axes.shape[0]} to {requested} between calls to partial_fit; fit "
-            "again to change it."
-        )
-    return requested

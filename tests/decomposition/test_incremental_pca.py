@@ -441,7 +441,7 @@ def test_more_components_than_features_are_refused(X, exact):
 
 
 BAD_BATCHES = [
-    ("small first", lambda X: [X[:2], X[2:]], "batch number of samples 2"),
+    ("small first", lambda X: [X[:2], X[2:]], r"the first batch of shape \(2, 7\) has at most 2 components"),
     ("width", lambda X: [X, X[:, :4]], "batch 1: X has 4 features, but IncrementalPCA is expecting 7"),
     (
         "nan",

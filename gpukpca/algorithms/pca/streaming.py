@@ -18,7 +18,6 @@ from gpukpca.algorithms.pca.incremental import (
     WIDE,
     IncrementalFit,
     IncrementalState,
-    few_threads,
     warn_of_equal_rows,
 )
 from gpukpca.algorithms.progress import Listener, Progress
@@ -28,6 +27,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import empty_like, item_size, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.rows import dense_rows
 from gpukpca.covariance.moments import Moments, moments_of
 from gpukpca.covariance.scatter import ScatterOperator
@@ -154,7 +154,7 @@ def fit_pca_batches(
             )
         resources = Resources.for_fit(resources, checked[0])
         place = resources.place
-        with device_context(place.work), few_threads(d, blocking.EXACT_ONE_THREAD_UP_TO):
+        with device_context(place.work), single_threaded_blas(d <= blocking.EXACT_ONE_THREAD_UP_TO):
             dense = [place.to_work(dense_rows(batch)) for batch in checked]
             like = empty_like(dense[0], namespace_of(dense[0]).result_type(*(batch.dtype for batch in dense)))
             source = Batches(lambda: iter(dense), like, n, max(int(batch.shape[0]) for batch in dense))
@@ -187,8 +187,7 @@ def fit_exact(
     warn_of_fallbacks(eigen)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     axes = namespace_of(eigen.eigenvectors).matrix_transpose(eigen.eigenvectors)
-    total = float(namespace_of(moments.squares).sum(moments.squares))
-    left = (total - float(np.sum(values))) / max(moments.count - 1, 1)
+    left = (moments.total - float(np.sum(values))) / max(moments.count - 1, 1)
     noise = max(left, 0.0) / (most - p) if p < most else 0.0
     return IncrementalFit.of(IncrementalState(moments, axes, np.sqrt(values), noise, scale), batches.like.dtype, eigen)
 
