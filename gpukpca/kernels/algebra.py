@@ -69,17 +69,16 @@ class _Combined(Kernel):
     densifies = _of_parts("densifies", any)
     exponentials = _of_parts("exponentials", sum)
 
-    def __new__(cls, *arguments: Any, **named: Any) -> Any:
-        """Count the levels of nested kernels; raise `InvalidParameterError` above `DEEPEST`."""
-        made = super().__new__(cls)
-        inside = [value for value in (*arguments, *named.values()) if isinstance(value, Kernel)]
-        made._levels = 1 + max((one._levels for one in inside), default=0)
-        if made._levels > DEEPEST:
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a parameter; raise `InvalidParameterError` above `DEEPEST` levels of nested kernels."""
+        inside = (one for one in {**vars(self), name: value}.values() if isinstance(one, Kernel))
+        levels = 1 + max((one._levels for one in inside), default=0)
+        if levels > DEEPEST:
             raise InvalidParameterError(
-                f"{cls.__name__}: the kernel would have {made._levels} levels of nested kernels; at most {DEEPEST} are "
-                "allowed. Write sums and products with + and *, which keep long ones flat."
+                f"{type(self).__name__}: the kernel would have {levels} levels of nested kernels; at most {DEEPEST} "
+                "are allowed. Write sums and products with + and *, which keep long ones flat."
             )
-        return made
+        vars(self).update({name: value, "_levels": levels})
 
     @property
     def parts(self) -> list[Kernel]:
