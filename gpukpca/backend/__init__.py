@@ -5,6 +5,6 @@ here are public; the others serve the package.
 """
 
 from gpukpca.backend.device import devices, synchronize, to_device
-from gpukpca.backend.namespace import namespace_of, to_host
+from gpukpca.backend.namespace import from_host, namespace_of, to_host
 
-__all__ = ["devices", "namespace_of", "synchronize", "to_device", "to_host"]
+__all__ = ["devices", "from_host", "namespace_of", "synchronize", "to_device", "to_host"]

@@ -200,6 +200,7 @@ def to_host(x: Any) -> np.ndarray:
 
     See Also
     --------
+    from_host : Copy an array from the host to the place of another one.
     to_device : Copy an array to a device.
 
     Examples
@@ -225,7 +226,30 @@ def to_host(x: Any) -> np.ndarray:
 
 
 def from_host(a: Any, like: Any, dtype: Any = None) -> Array:
-    """Return a host array in the namespace and on the device of `like`, as `dtype` (default: that of `like`)."""
+    """Return a host array in the namespace and on the device of another array.
+
+    Parameters
+    ----------
+    a : array on the host, or sequence
+    like : array of any library, or SciPy sparse matrix
+    dtype : dtype, optional
+        Default: that of `like`.
+
+    Returns
+    -------
+    array
+
+    See Also
+    --------
+    to_host : Copy an array to the host.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.backend import from_host
+    >>> from_host([1.0, 2.0], like=np.empty(0, dtype="float32"))
+    array([1., 2.], dtype=float32)
+    """
     if is_numpy(like) or is_sparse(like):
         return np.asarray(a, dtype=dtype or like.dtype)
     xp = namespace_of(like)

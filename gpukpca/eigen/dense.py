@@ -16,7 +16,6 @@ from gpukpca.backend.linalg import all_eigenpairs, column_sums, inner_products, 
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.request import PairRequest
-from gpukpca.eigen.residuals import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import ConvergenceError
@@ -112,14 +111,14 @@ class Dense(Solver):
         """Return the result of all eigenvalues (host, descending) and the vectors (n, p) of the largest ones."""
         p, n = int(vectors.shape[1]), len(values)
         U = namespace_of(vectors).asarray(vectors, copy=True)  # every product would copy a slice
-        with overflow_allowed():  # `make_result` checks the residuals
+        with overflow_allowed():  # `EigenResult.of` checks the residuals
             W = op @ U
-        return make_result(
+        return EigenResult.of(
             op,
             values[:p],
             U,
             W,
-            tolerance=self.tol or default_tolerance(op.dtype),
+            tolerance=self.tol,
             next_eigenvalue=float(values[p]) if p < n else None,
             n_passes=1,
             n_products=p,

@@ -28,7 +28,6 @@ from gpukpca.eigen.residuals import (
     allowed_residual,
     estimated_residual,
     ldexp,
-    make_result,
     orthonormalized,
     rayleigh_ritz,
     residuals,
@@ -128,7 +127,7 @@ def result(task: KrylovTask, state: KrylovState) -> EigenResult:
     exponent, values = state.exponent or 0, np.diag(state.T)
     p = task.request.count_of(task.op, np.ldexp(values, exponent)) or state.p
     U, W = orthonormalized(state.Q.array[:, :p], state.W.array[:, :p])
-    return make_result(
+    return EigenResult.of(
         task.op,
         np.ldexp(values[:p], exponent),
         U,

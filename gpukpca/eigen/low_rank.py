@@ -23,7 +23,7 @@ from gpukpca.backend.namespace import epsilon, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import occupied, single_threaded_blas, worker_count
 from gpukpca.backend.random import random_directions
-from gpukpca.eigen.residuals import default_tolerance, make_result, signs
+from gpukpca.eigen.residuals import signs
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
@@ -114,12 +114,12 @@ class LowRank(Solver):
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
         sign = signs(U)
-        result = make_result(
+        result = EigenResult.of(
             op,
             values[:p],
             U,
             W,
-            tolerance=self.tol or default_tolerance(op.dtype),
+            tolerance=self.tol,
             next_eigenvalue=float(values[p]) if p < n else None,
             n_passes=1,
             n_products=count,

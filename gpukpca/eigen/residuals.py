@@ -1,9 +1,8 @@
-"""The last steps that all solvers share: true residuals, rank decision, signs."""
+"""The last steps that all solvers share: true residuals, orthonormality, signs, traces."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,7 @@ from gpukpca.backend.namespace import (
     epsilon,
     from_host,
     namespace_of,
-    to_host,
 )
-from gpukpca.eigen.result import EigenResult
-from gpukpca.exceptions import InvalidParameterError
 
 # Eigenvalues of modulus up to this many eps of the operator's size are rounding noise.
 NULL_FACTOR = 20.0
@@ -135,53 +131,3 @@ def ldexp(W: Array, exponent: int) -> Array:
         return W
     first = exponent // 2
     return (W * 2.0**first) * 2.0 ** (exponent - first)
-
-
-def make_result(
-    op: SymmetricOperator,
-    eigenvalues: np.ndarray,
-    U: Array,
-    W: Array,
-    *,
-    tolerance: float,
-    next_eigenvalue: float | None,
-    smallest_seen: float,
-    sign: Array | None = None,
-    **run: Any,
-) -> EigenResult:
-    """Return the result of eigenvalues (host, descending), vectors U and W = op @ U; `sign` is ``signs(U)`` if known.
-
-    `run` are other fields of the result as they are: `n_passes`, `n_products`, `solver`, and optional ones.
-    """
-    threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest_seen))
-    eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
-    largest = float(np.abs(eigenvalues).max(initial=0.0))
-    rounding = entry_rounding(op, largest)
-    norms = residuals(U, W, eigenvalues) + rounding
-    xp = namespace_of(U)
-    if not (largest <= float(xp.finfo(U.dtype).max) and np.isfinite(norms).all()):
-        raise InvalidParameterError(
-            f"overflow: the eigenvalues, up to {np.max(np.abs(eigenvalues)):.3g}, or products with the matrix do not "
-            f"fit into {dtype_name(U.dtype)}. Divide the matrix by a constant, or pass float64."
-        )
-    sign = (signs(U) if sign is None else sign)[None, :]
-    norms = to_host(from_host(norms, U)).astype(np.float64)  # as published
-    used, allowed = tolerance, threshold + 2.0 * rounding  # the residual that rounding lets every pair reach
-    if largest > 0 and (norms > tolerance * largest).any():
-        used = max(tolerance, allowed / largest)
-    if next_eigenvalue is not None and abs(next_eigenvalue) <= threshold:
-        next_eigenvalue = 0.0
-    return EigenResult(
-        eigenvalues=from_host(eigenvalues, U),
-        eigenvectors=U * sign,
-        products=W * sign,
-        residual_norms=from_host(norms, U),
-        converged=norms <= (used * largest if largest > 0 else allowed),
-        tolerance=used,
-        rounding=rounding,
-        next_eigenvalue=next_eigenvalue,
-        null_threshold=threshold,
-        smallest_seen=smallest_seen,
-        requested_tolerance=tolerance,
-        **run,
-    )

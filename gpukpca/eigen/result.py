@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
+from gpukpca.eigen.residuals import (
+    NULL_FACTOR,
+    default_tolerance,
+    entry_rounding,
+    operator_size,
+    residuals,
+    signs,
+)
+from gpukpca.exceptions import InvalidParameterError
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,82 @@ class EigenResult:
     fallbacks: tuple[str, ...] = ()
     requested_tolerance: float = 0.0
     has_fixed_passes: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        op: SymmetricOperator,
+        eigenvalues: Array,
+        U: Array,
+        W: Array,
+        *,
+        tolerance: float = 0.0,
+        next_eigenvalue: float | None = None,
+        smallest_seen: float | None = None,
+        sign: Array | None = None,
+        **run: Any,
+    ) -> EigenResult:
+        """Return the result of a solver: residuals, rank decision and signs follow from the products.
+
+        Parameters
+        ----------
+        op : SymmetricOperator
+        eigenvalues : array, shape (p,)
+            Descending.
+        U : array, shape (n, p)
+            The eigenvectors, orthonormal columns of either sign.
+        W : array, shape (n, p)
+            ``op @ U``.
+        tolerance : float
+            The residual that the solver stops at, relative to the largest eigenvalue; 0 is the default of the dtype
+            (1e-8 in float64, 1e-5 in float32).
+        next_eigenvalue, smallest_seen
+            See the attributes. By default eigenvalue p + 1 is not known, and the last eigenvalue is the smallest seen.
+        sign : array, shape (p,), optional
+            +1 or -1 for every column of U, where they are known.
+        **run
+            Other attributes: `n_passes`, `n_products`, `solver`, and optional ones.
+
+        Raises
+        ------
+        InvalidParameterError
+            An eigenvalue or a product overflows.
+        """
+        eigenvalues = to_host(eigenvalues).astype(np.float64)
+        tolerance = tolerance or default_tolerance(U.dtype)
+        smallest = float(eigenvalues[-1]) if smallest_seen is None else smallest_seen
+        threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest))
+        eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
+        largest = float(np.abs(eigenvalues).max(initial=0.0))
+        rounding = entry_rounding(op, largest)
+        norms = residuals(U, W, eigenvalues) + rounding
+        xp = namespace_of(U)
+        if not (largest <= float(xp.finfo(U.dtype).max) and np.isfinite(norms).all()):
+            raise InvalidParameterError(
+                f"overflow: the eigenvalues, up to {np.max(np.abs(eigenvalues)):.3g}, or products with the matrix do "
+                f"not fit into {dtype_name(U.dtype)}. Divide the matrix by a constant, or pass float64."
+            )
+        sign = (signs(U) if sign is None else sign)[None, :]
+        norms = to_host(from_host(norms, U)).astype(np.float64)  # as published
+        used, allowed = tolerance, threshold + 2.0 * rounding  # the residual that rounding lets every pair reach
+        if largest > 0 and (norms > tolerance * largest).any():
+            used = max(tolerance, allowed / largest)
+        if next_eigenvalue is not None and abs(next_eigenvalue) <= threshold:
+            next_eigenvalue = 0.0
+        return cls(
+            eigenvalues=from_host(eigenvalues, U),
+            eigenvectors=U * sign,
+            products=W * sign,
+            residual_norms=from_host(norms, U),
+            converged=norms <= (used * largest if largest > 0 else allowed),
+            tolerance=used,
+            rounding=rounding,
+            next_eigenvalue=next_eigenvalue,
+            null_threshold=threshold,
+            smallest_seen=smallest,
+            requested_tolerance=tolerance,
+            **run,
+        )
 
     @property
     def gap(self) -> float | None:
