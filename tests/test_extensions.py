@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
+from gpukpca import KernelPCA
 from gpukpca.eigen import top_eigh
 from gpukpca.gram import CenteredGram
 from gpukpca.kernels import RBF
@@ -52,6 +54,13 @@ def test_the_kernel(xp, dtype):
     ):
         assert xp.owns(K)
         assert np.max(np.abs(xp.host(K) - expected)) <= bound
+
+
+def test_the_kernel_takes_sparse_rows():
+    X = scipy.sparse.random(40, 9, 0.3, "csr", random_state=0)
+    model, dense = (KernelPCA(3, kernel=class_of("kernel")(gamma=0.3)).fit(rows) for rows in (X, X.toarray()))
+    np.testing.assert_allclose(model.eigenvalues_, dense.eigenvalues_, rtol=1e-12)
+    np.testing.assert_allclose(model.transform(X[:7]), dense.transform(X[:7].toarray()), atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 101])

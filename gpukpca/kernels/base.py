@@ -17,7 +17,7 @@ from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
-from gpukpca.kernels.prepared import DataRows, PreparedRows
+from gpukpca.kernels.prepared import DataRows, DensifiedRows, PreparedRows
 from gpukpca.kernels.validation import SCALARS, same_value
 
 
@@ -41,7 +41,7 @@ class Kernel:
     scratch_tiles : int
         Temporary arrays of a tile's size that `tile` needs in addition to its result.
     densifies : bool
-        Whether slices of CSR rows are converted to dense arrays.
+        Whether the `data` of a slice of rows is a dense array also where X is CSR.
     exponentials : int
         The cost of the elementwise pass, in exponentials an entry (for the plan's estimate).
     inverts_to : "distances", "products" or None
@@ -176,7 +176,7 @@ class Kernel:
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> PreparedRows:
         """Return the prepared rows; `prepare` describes the arguments."""
-        return DataRows(X)
+        return DensifiedRows(X) if self.densifies else DataRows(X)
 
     def template(self, X: Array, centered: bool = False) -> PreparedRows:
         """Return what rows share with their whole training set (mean, precision, flatness), without its rows.

@@ -9,15 +9,15 @@ from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.elementwise import from_strips
 from gpukpca.backend.namespace import cast, full
-from gpukpca.backend.rows import dense_rows, place_of, take_rows, total_range
+from gpukpca.backend.rows import place_of, take_rows, total_range
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean import FLAT
-from gpukpca.kernels.prepared import DataRows
+from gpukpca.kernels.prepared import DensifiedRows
 from gpukpca.kernels.validation import NOT_NEGATIVE
 
 
-class CityBlockRows(DataRows):
+class CityBlockRows(DensifiedRows):
     """Rows as they are, with the flag of their training set."""
 
     wide = True
@@ -74,18 +74,18 @@ class Laplacian(Kernel):
         return CityBlockRows(X, (like or self.template(X, centered)).flat)
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
-        left, right = dense_rows(a.data), dense_rows(b.data)
-        wide, dtype = linalg.differences_dtype(left, right), b.data.dtype
+        left, right = a.data, b.data
+        wide, dtype = linalg.differences_dtype(left, right), right.dtype
         left, right = cast(left, wide), cast(right, wide)
 
         def strip(start: int, stop: int, place: Array | None) -> Array:
             T = linalg.distances(left[start:stop, :], right, "cityblock")
             return elementwise.gaussian(T, b.flat, -float(self.gamma), dtype, place)
 
-        return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, place_of(b.data), dtype), strip, out)
+        return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, right, dtype), strip, out)
 
     def tile_diagonal(self, a: CityBlockRows) -> Array:
-        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.data))
+        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.kept))
 
     def offset(self, rows: CityBlockRows) -> float:
         return 1.0 if rows.flat else 0.0

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, real_floating
-from gpukpca.backend.rows import gather_rows, take_rows
+from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
 from gpukpca.exceptions import RankWarning
 
 # The list that keeps warnings about rows in this thread: `warnings.catch_warnings` acts on all threads of a process.
@@ -78,18 +78,31 @@ class DataRows(PreparedRows):
     """Rows kept as they are: an array (n, d) or a CSR matrix."""
 
     def __init__(self, data: Any) -> None:
-        self.data = data
+        self.kept = data
         self.n_rows: int = int(data.shape[0])
+
+    @property
+    def data(self) -> Any:
+        """Return the rows that a tile is computed from."""
+        return self.kept
 
     def with_data(self, data: Any) -> Self:
         """Return other rows that share everything else with these."""
         return type(self)(data)
 
     def slice(self, start: int, stop: int) -> Self:
-        return self.with_data(take_rows(self.data, start, stop))
+        return self.with_data(take_rows(self.kept, start, stop))
 
     def take(self, indices: Any) -> Self:
-        return self.with_data(gather_rows(self.data, indices))
+        return self.with_data(gather_rows(self.kept, indices))
+
+
+class DensifiedRows(DataRows):
+    """Rows kept as they are, whose `data` is a dense array: CSR rows are converted whenever it is read."""
+
+    @property
+    def data(self) -> Array:
+        return dense_rows(self.kept)
 
 
 def warn_of_rows(text: str) -> None:

@@ -14,7 +14,7 @@ from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips
 from gpukpca.backend.linalg import distances
 from gpukpca.backend.namespace import cast, empty_like, full
-from gpukpca.backend.rows import dense_rows, place_of
+from gpukpca.backend.rows import place_of
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.dot_product import Linear, Polynomial, Sigmoid
 from gpukpca.kernels.euclidean import RBF, Matern, RationalQuadratic
@@ -57,7 +57,7 @@ class CityBlockDistance(Laplacian):
     kink = False
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
-        left, right = dense_rows(a.data), dense_rows(b.data)
+        left, right = a.data, b.data
 
         def strip(start: int, stop: int, place: Array | None) -> Array:
             return elementwise.multiply(distances(left[start:stop, :], right, "cityblock"), -float(self.gamma))
@@ -65,7 +65,7 @@ class CityBlockDistance(Laplacian):
         return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, right), strip, out)
 
     def tile_diagonal(self, a: CityBlockRows) -> Array:
-        return full((a.n_rows,), 0.0, place_of(a.data))
+        return full((a.n_rows,), 0.0, place_of(a.kept))
 
     def member(self, kernel: Any, part: Array, flat: bool, dtype: Any, out: Array | None) -> Array:
         """Return entries of a Laplacian kernel, from those of this kernel with its gamma."""
