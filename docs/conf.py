@@ -119,7 +119,7 @@ numpydoc_validation_overrides = {
 def skip_member(app: Any, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
     """Leave out what classes inherit from scikit-learn and from the protocol of operators: it is described there."""
     home = str(getattr(obj, "__module__", None) or getattr(getattr(obj, "fget", None), "__module__", ""))
-    inherited = home == "gpukpca._typing" and app.env.docname != "reference/gram"
+    inherited = home == "gpukpca._typing" and not app.env.docname.endswith(".SymmetricOperator")
     return True if inherited or home.startswith("sklearn.") else None
 
 

@@ -58,12 +58,34 @@ class SymmetricOperator(Protocol):
         The sum of the eigenvalues, where the operator knows it better or sooner than its diagonal.
     workers : int
         Threads that work on a factor of the matrix; 0: as many as BLAS may use.
+    rows : PreparedRows or None
+        The prepared rows of X that K is evaluated from, which the model then need not prepare again.
     has_remote_columns : bool
         Whether `columns` returns `PartitionedRows`, which stay where they are computed.
     positive_definite : bool or None
         Whether the matrix is known to be positive semidefinite but for rounding.
     name : str
         The subject of error messages.
+
+    See Also
+    --------
+    gpukpca.gram.DenseGram, gpukpca.gram.TiledGram, gpukpca.gram.LowRankGram : The operators of the library.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.eigen import top_eigh
+    >>> from gpukpca.gram import SymmetricOperator
+    >>> class Diagonal(SymmetricOperator):
+    ...     def __init__(self, entries):
+    ...         self.entries, self.like, self.dtype = entries, entries[:0], entries.dtype
+    ...         self.shape = (len(entries), len(entries))
+    ...     def __matmul__(self, V):
+    ...         return self.entries[:, None] * V
+    ...     def diagonal(self):
+    ...         return self.entries
+    >>> top_eigh(Diagonal(np.arange(100.0)), 2, "randomized", rng=0).eigenvalues.round(6)
+    array([99., 98.])
     """
 
     shape: tuple[int, int]
@@ -74,6 +96,7 @@ class SymmetricOperator(Protocol):
     known_means: Array | None = None
     trace: float | None = None
     workers: int = 0
+    rows: Any = None
     has_remote_columns: bool = False
     positive_definite: bool | None = None
     name: str = "the kernel matrix"

@@ -19,21 +19,21 @@ class ScatterOperator(SymmetricOperator):
     accumulated in the widest floating type.
     """
 
-    def __init__(self, rows: CenteredMatrix, of_samples: bool) -> None:
-        self.rows = rows
+    def __init__(self, matrix: CenteredMatrix, of_samples: bool) -> None:
+        self.matrix = matrix
         self.of_samples = of_samples
-        size = rows.shape[0 if of_samples else 1]
+        size = matrix.shape[0 if of_samples else 1]
         self.shape: tuple[int, int] = (size, size)
-        self.dtype: Any = rows.dtype
-        self.like: Array = rows.like
+        self.dtype: Any = matrix.dtype
+        self.like: Array = matrix.like
 
     @property
     def trace(self) -> float:  # type: ignore[override]
         """Return the sum of the squares of all entries of Z."""
-        return self.rows.total
+        return self.matrix.total
 
     def __matmul__(self, V: Array) -> Array:
-        return self.rows.gram_times(self.project(V)) if self.of_samples else self.rows.scatter_times(V)
+        return self.matrix.gram_times(self.project(V)) if self.of_samples else self.matrix.scatter_times(V)
 
     def project(self, V: Array) -> Array:
         """Return the projection onto vectors whose entries sum to zero, for Z Zᵀ; V itself for ZᵀZ."""
@@ -50,4 +50,4 @@ class ScatterOperator(SymmetricOperator):
         return self @ with_entries(unit, chosen, full((len(chosen),), 1.0, self.like))
 
     def to_dense(self) -> Array:
-        return cast(self.rows.gram() if self.of_samples else self.rows.scatter(), self.dtype)
+        return cast(self.matrix.gram() if self.of_samples else self.matrix.scatter(), self.dtype)

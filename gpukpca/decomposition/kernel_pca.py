@@ -15,7 +15,7 @@ from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.planning import choose_route
-from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorageName, KernelPCASettings
+from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
 from gpukpca.algorithms.preimage.linear import fit_preimage
@@ -119,9 +119,9 @@ class KernelPCA(
     client : None, "active" or distributed.Client
         Client whose workers compute the fit. None: a Dask array is fitted by the active client, or in this process
         where there is no client; data in memory stay in this process. Files and pickles do not keep it.
-    gram : "auto", "dense" or "tiled"
-        How K is stored: the square matrix, or upper tiles of which as many as fit are cached. "auto" is "tiled"
-        wherever K can be evaluated block by block.
+    gram : "auto", "dense", "tiled" or a class based on `gpukpca.gram.Storage`
+        How exact solvers in this process store K: the square matrix, upper tiles of which as many as fit are cached, or
+        the operator that the class builds. "auto" is "tiled" wherever K can be evaluated block by block.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     checkpoint : None, path or Checkpoint
@@ -243,7 +243,7 @@ class KernelPCA(
         n_jobs: int | None = None,
         device: str | None = None,
         client: Client | Literal["active"] | None = None,
-        gram: GramStorageName = "auto",
+        gram: GramStorage = "auto",
         memory_limit: MemoryLimit = None,
         checkpoint: CheckpointFolder = None,
         verbose: Verbose = 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import SymmetricOperator
@@ -19,19 +19,33 @@ from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import Precomputed, training_matrix
 
 
-class GramOperator(SymmetricOperator, Protocol):
-    """An operator of an uncentered kernel matrix."""
-
-    @property
-    def rows(self) -> PreparedRows | None:
-        """Return the prepared rows of X; None where K is not evaluated from rows."""
-
-
 @dataclass(frozen=True)
 class KernelRows:
-    """The rows X (n, d) that an operator of K is built from: an array, a CSR matrix or ClusterRows.
+    """The rows that an operator of K is built from.
 
-    `kernel` is resolved, and `template` is ``kernel.template(X, centered=True)``; None computes it where needed.
+    Attributes
+    ----------
+    kernel : Kernel
+        With numbers in place of rules (`Kernel.resolve`).
+    X : array or CSR matrix, shape (n, d), or the rows of a cluster
+    template : PreparedRows or None
+        ``kernel.template(X, centered=True)``; None: not computed yet.
+    n_jobs : int or None
+        Threads, as in `gpukpca.KernelPCA`.
+    report : callable or None
+        Called after every tile.
+
+    See Also
+    --------
+    Storage : Its `build` takes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.gram import KernelRows
+    >>> from gpukpca.kernels import Linear
+    >>> KernelRows(Linear(), np.eye(3)).kernel
+    Linear()
     """
 
     kernel: Kernel
@@ -43,7 +57,40 @@ class KernelRows:
 
 @dataclass(frozen=True)
 class Storage(ABC):
-    """A way to hold the kernel matrix of n rows, with threads or machines of a cluster for workers."""
+    """A way to hold the kernel matrix of n rows: its bytes, its line in a plan, and its operator.
+
+    A subclass defines `bytes_held`, `build` and ``__str__``; the other members have defaults. `gpukpca.KernelPCA` takes
+    the class as `gram`.
+
+    Attributes
+    ----------
+    n : int
+        Rows of the data.
+    workers : int
+        Threads, or machines of a cluster.
+
+    See Also
+    --------
+    SymmetricOperator : The operator that `build` returns.
+
+    Examples
+    --------
+    A storage of the caller, which evaluates K once and prints its line.
+
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA
+    >>> from gpukpca.gram import DenseGram, Storage, gram_matrix
+    >>> class Square(Storage):
+    ...     def bytes_held(self, item_size):
+    ...         return self.n**2 * item_size
+    ...     def build(self, source):
+    ...         return DenseGram(gram_matrix(source.kernel, source.X))
+    ...     def __str__(self):
+    ...         return f"square of {self.n} rows"
+    >>> X = np.random.default_rng(0).standard_normal((50, 3))
+    >>> print(KernelPCA(2, kernel="rbf", gram=Square).fit(X).plan_.storage)
+    square of 50 rows
+    """
 
     n: int
     workers: int
@@ -53,7 +100,7 @@ class Storage(ABC):
         """Return the bytes of K that stay in memory."""
 
     @abstractmethod
-    def build(self, source: KernelRows) -> GramOperator:
+    def build(self, source: KernelRows) -> SymmetricOperator:
         """Return the operator of K, for use inside a `CenteredGram`."""
 
     @abstractmethod
@@ -178,7 +225,7 @@ class LowRankStorage(Storage):
     def bytes_held(self, item_size: int) -> int:
         return self.n * self.rank * item_size
 
-    def build(self, source: KernelRows) -> GramOperator:
+    def build(self, source: KernelRows) -> SymmetricOperator:
         """Return F Fᵀ of the features of the kernel, or the operator of K whose columns Nyström uses."""
         if self.source is not None:
             return self.source.build(source)

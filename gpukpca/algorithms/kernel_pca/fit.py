@@ -209,20 +209,18 @@ def _exact_fit(
 ) -> KernelPCAFit:
     """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
     settings = task.settings
-    gram = route.storage.build(source)
-    op = CenteredGram(gram)
+    op = CenteredGram(route.storage.build(source))
     solve = partial(top_eigh, rng=rng, report=pass_report(listener))
     eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
         try:
-            eigen = solve(op, route.request, _with_start(route, op, gram.rows, rng), checkpointer=checkpointer)
+            eigen = solve(op, route.request, _with_start(route, op, rng), checkpointer=checkpointer)
         except HandOver as reason:
             beyond = route.handed_over(str(reason))
     if eigen is None:
         if beyond.storage != route.storage:
-            del op, gram  # two do not fit into memory
-            gram = beyond.storage.build(source)
-            op = CenteredGram(gram)
+            del op  # two do not fit into memory
+            op = CenteredGram(beyond.storage.build(source))
         route, plan, eigen = beyond, beyond.plan(), solve(op, beyond.request, beyond.solver)
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
     spectrum = checked_spectrum(eigen, op, task.kernel.positive_definite, settings.share or None)
@@ -242,7 +240,7 @@ def _exact_fit(
         warn_of_gap(eigen, keep)
     eigen, spectrum = eigen.truncated(keep), spectrum.truncated(keep)
     affine, scores = AffineProjection.of_eigenpairs(
-        op, eigen, spectrum.eigenvalues, task.basis, task.empty_template, gram.rows
+        op, eigen, spectrum.eigenvalues, task.basis, task.empty_template, op.base.rows
     )
     # An exact low-rank solution in place of a Nyström fit has a certificate too: rounding.
     certificate = eigen.null_threshold if settings.is_nystrom else None
@@ -251,10 +249,10 @@ def _exact_fit(
     )
 
 
-def _with_start(route: Route, op: CenteredGram, rows: PreparedRows | None, rng: np.random.Generator) -> Solver:
+def _with_start(route: Route, op: CenteredGram, rng: np.random.Generator) -> Solver:
     """Return the solver of a route, with the start that its plan states."""
     solver, task, size = complete_solver(route.solver), route.task, route.start_landmarks
-    if not size or rows is None:
+    if not size or (rows := op.base.rows) is None:
         return solver
     # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
     columns = min(solver.width(task.n, route.n_components, on_gpu=is_on_gpu(op.like)), size // 2)

@@ -27,13 +27,12 @@ from gpukpca.eigen import EigenResult, LowRank, PivotedCholesky
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_user
 from gpukpca.gram import BasePointGram, LowRankGram
-from gpukpca.gram.storage import GramOperator
 
 BASE_POINT_CANDIDATES = 32
 
 
 def nystrom_fit(
-    task: FitTask, plan: Plan, op: GramOperator, rng: np.random.Generator, listener: Listener | None
+    task: FitTask, plan: Plan, op: SymmetricOperator, rng: np.random.Generator, listener: Listener | None
 ) -> KernelPCAFit:
     """Return the fit of a plan with a `Nystrom` solver; `op` is K, shape (n, n).
 

@@ -44,10 +44,10 @@ def choose_route(task: FitTask) -> Route:
 def _routes(task: FitTask) -> Iterator[Route]:
     """Yield the routes of the task, the preferred one first."""
     given, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
-    if task.kernel.stored_only and task.settings.gram == "tiled":
+    if task.kernel.stored_only and task.settings.gram not in ("auto", "dense"):
         raise InvalidParameterError(
-            'gram="tiled" needs a kernel that can be evaluated block by block; precomputed kernels and plain callables '
-            'are stored. Use gram="auto".'
+            'gram="tiled", or a class, needs a kernel that can be evaluated block by block; precomputed kernels and '
+            'plain callables are stored. Use gram="auto".'
         )
     if features := _explicit_features(task):
         yield FactorRoute.of(task, features)

@@ -164,6 +164,9 @@ class StoredRoute(Route):
         if isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker
             columns = task.workers * n * solver.width(n, task.p, task.on_gpu)
             needed = (n * n + columns) * item + _solver_bytes(task, solver)
+        elif not isinstance(given := task.settings.gram, str):
+            storage = given(n, task.workers)
+            needed = task.copy_bytes + _solver_bytes(task, solver) + storage.bytes_held(item)
         elif task.kernel.stored_only or task.settings.gram == "dense":
             needed = _evaluated_bytes(task, solver, edge, n) + storage.bytes_held(item)
         else:

@@ -15,10 +15,12 @@ from gpukpca.algorithms.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest, choose_solver
 from gpukpca.eigen.solve import are_many
 from gpukpca.eigen.solver import MinimalSolver
+from gpukpca.gram.storage import Storage
 
 EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
 EigenSolver = EigenSolverName | MinimalSolver | Nystrom
 GramStorageName = Literal["auto", "dense", "tiled"]
+GramStorage = GramStorageName | type[Storage]
 
 # A share that is reached but for so much is reached.
 TIE = 1e-12
@@ -49,7 +51,11 @@ RULES = {
     ),
     "max_passes": one_of(NONE, integer(at_least=1)),
     "passes": one_of(NONE, integer(at_least=0)),
-    "gram": word(*get_args(GramStorageName)),
+    "gram": one_of(
+        word(*get_args(GramStorageName)),
+        Rule("a class", lambda value: isinstance(value, type) and issubclass(value, Storage)),
+        text='"auto", "dense", "tiled" or a class based on gpukpca.gram.Storage',
+    ),
     "remove_zeros": FLAG,
     "copies_data": FLAG,
     "preimage": Rule(
@@ -102,7 +108,7 @@ class KernelPCASettings:
     tol: float = field_of("", "0 is the default of the dtype", default=0.0)
     max_passes: int | None = field_of("", "the most passes of block Krylov", default=None)
     passes: int | None = field_of("", "the exact number of passes of block Krylov", default=None)
-    gram: GramStorageName = field_of("", '"auto", "dense" or "tiled"', default="auto")
+    gram: GramStorage = field_of("", '"auto", "dense", "tiled" or a class based on `Storage`', default="auto")
     remove_zeros: bool = field_of(
         "", "whether to leave out components without variance; with all components they always are", default=False
     )
