@@ -46,7 +46,9 @@ class DenseCenteredMatrix(CenteredMatrix):
         self.like: Array = empty_like(X)
         self.wide: Any = accumulation_dtype(X)
         self.n_jobs = n_jobs
-        self.shift: Array = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
+        if shift is None:
+            shift = cast(mean_of_sample(X[:: sampling_step(*self.shape), :], self.wide), X.dtype)
+        self.shift: Array = shift
 
     def check_entries(self) -> None:
         check_finite(self.X, FINITE, of_missing=OF_MISSING)
@@ -271,11 +273,6 @@ class DenseCenteredMatrix(CenteredMatrix):
 def _symmetric(S: Array) -> Array:
     """Return a sum of products of blocks with their own transposes, exactly symmetric, as NumPy's are already."""
     return S if is_numpy(S) else symmetric_from_upper(S, namespace_of(S).linalg.diagonal(S))
-
-
-def _sampled_mean(X: Array, wide: Any) -> Array:
-    """Return the mean of some rows."""
-    return mean_of_sample(X[:: sampling_step(int(X.shape[0]), int(X.shape[1])), :], wide)
 
 
 def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: int | None = None) -> Array:

@@ -29,14 +29,12 @@ class SparseCenteredMatrix(CenteredMatrix):
         Canonical: sorted indices, no duplicates.
     by_rows : bool
         Whether there are fewer features than rows.
-    n_jobs : int, optional
-        Not used: SciPy's sparse products have one thread.
     """
 
-    workers = 1
+    workers = 1  # SciPy's sparse products have one thread
     wide = np.float64
 
-    def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None) -> None:
+    def __init__(self, X: Array, by_rows: bool) -> None:
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.by_rows = by_rows
         self.dtype: Any = X.dtype

@@ -448,14 +448,14 @@ def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
     wide, d = accumulation_dtype(rows), int(rows.shape[1])
     if about is None:
         return feature_means(rows), None
-    is_subspace = isinstance(about, tuple) and len(about) == 2 and np.ndim(to_host_if_array(about[1])) == 2
+    is_subspace = isinstance(about, tuple) and len(about) == 2 and len(np.shape(about[1])) == 2
     point, axes = about if is_subspace else (about, None)
-    point = _brought(point, rows, wide)
+    point = _checked(point, rows, wide)
     if point.shape != (d,):
         raise InvalidParameterError(f"about: expected a point of shape ({d},), got shape {tuple(point.shape)}.")
     if axes is None:
         return point, None
-    axes = _brought(axes, rows, wide)
+    axes = _checked(axes, rows, wide)
     if axes.ndim != 2 or axes.shape[1] != d:
         raise InvalidParameterError(f"about: expected axes of shape (q, {d}), got shape {tuple(axes.shape)}.")
     turned = namespace_of(axes).matrix_transpose(axes)
@@ -467,13 +467,9 @@ def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
     return point, axes
 
 
-def to_host_if_array(a: Any) -> Any:
-    """Return arrays of other libraries on the host, everything else unchanged."""
-    return to_host(a) if is_foreign(a) else a
-
-
-def _brought(a: Any, rows: Array, dtype: Any) -> Array:
-    host = np.asarray(to_host_if_array(a), dtype=np.float64)
+def _checked(a: Any, rows: Array, dtype: Any) -> Array:
+    """Return a point or axes in the place of the rows."""
+    host = np.asarray(to_host(a) if is_foreign(a) else a, dtype=np.float64)
     if not np.all(np.isfinite(host)):
         raise InvalidParameterError("about: the point and the axes must be finite.")
     return from_host(host, rows, dtype)
