@@ -6,12 +6,13 @@ Rows are multiplied by it where they are centered, before anything is squared. A
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.batches import Reread
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, namespace_of, to_host
 from gpukpca.backend.rows import feature_bounds, half_range, scale_for_squares
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
@@ -52,14 +53,9 @@ def scaled_rows(X: Any, scale: float) -> Any:
     return X if scale == 1.0 else cast(X, accumulation_dtype(X)) * scale
 
 
-class ScaledBatches:
-    """Batches of rows times a power of two, multiplied when they are read."""
-
-    def __init__(self, batches: Iterable[Any], scale: float) -> None:
-        self._batches, self._scale = batches, scale
-
-    def __iter__(self) -> Iterator[Any]:
-        return (scaled_rows(batch, self._scale) for batch in self._batches)
+def scaled_batches(batches: Iterable[Any], scale: float) -> Iterable[Any]:
+    """Return batches of rows times a power of two, multiplied when they are read."""
+    return Reread(lambda: (scaled_rows(batch, scale) for batch in batches))
 
 
 def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:

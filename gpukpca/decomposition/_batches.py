@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -11,7 +12,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.pca.streaming import Batches
+from gpukpca.algorithms.batches import Batches
 from gpukpca.algorithms.placement import placement_for
 from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map, is_sparse, library_of, same_place
 from gpukpca.backend.rows import dense_rows
@@ -108,20 +109,14 @@ def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> PlacedBatches:
             f"{type(estimator).__name__}: the iterable of batches is empty; it must give at least one array of shape "
             "(rows, features). An iterator that was used before gives nothing more."
         )
-    first = empty_like(_first(estimator, head, missing))
+    with _named("batch 0"):
+        first = empty_like(training_data(estimator, head, missing=missing))
 
     def pieces() -> Iterator[Array]:
         source = chain([head], iterator) if once else X
         return (_checked(estimator, batch, first, f"batch {number}", missing) for number, batch in enumerate(source))
 
     return PlacedBatches(estimator, first, pieces, [], once)
-
-
-def _first(estimator: Any, batch: Any, missing: bool) -> Any:
-    try:
-        return training_data(estimator, batch, missing=missing)
-    except (ValueError, TypeError) as error:
-        raise _named("batch 0", error) from error
 
 
 def _checked(estimator: Any, batch: Any, first: Array, name: str, missing: bool) -> Any:
@@ -132,13 +127,15 @@ def _checked(estimator: Any, batch: Any, first: Array, name: str, missing: bool)
             f"{name} is from {library_of(place)}, and the first batch was from {library_of(first)}: all batches must "
             "be in one library and on one device. Move them, or pass host arrays and set device."
         )
-    try:
+    with _named(name):
         return new_data(estimator, batch, first, "fit", missing=missing)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Let an error of the data name the batch."""
+    try:
+        yield
     except (ValueError, TypeError) as error:
-        raise _named(name, error) from error
-
-
-def _named(name: str, error: Exception) -> Exception:
-    """Return an error of the same kind that names the batch."""
-    kind = ValueError if isinstance(error, ValueError) else TypeError
-    return kind(f"{name}: {error}")
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{name}: {error}") from error

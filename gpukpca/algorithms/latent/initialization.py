@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.batches import Reread
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters
-from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
+from gpukpca.algorithms.magnitude import are_safe, row_bounds, safe_scale, scaled_batches
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.rows import row_panels
@@ -105,27 +106,26 @@ def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, It
     moments = observed_moments(batches)
     if are_safe(moments.squares):
         return moments, batches, 1.0
-    low, high = row_bounds(Imputed(batches, moments.means))
+    low, high = row_bounds(imputed(batches, moments.means))
     scale = safe_scale(low, high, moments.means.dtype)
-    scaled = ScaledBatches(batches, scale)
+    scaled = scaled_batches(batches, scale)
     moments = observed_moments(scaled)
     varying = from_host(low < high, moments.squares) > 0.5  # the rounding of a huge mean has squares too
     squares = namespace_of(varying).where(varying, moments.squares, namespace_of(varying).zeros_like(moments.squares))
     return replace(moments, squares=squares), scaled, scale
 
 
-class Imputed:
-    """Batches as panels in the widest type, with the means in place of missing entries."""
+def imputed(batches: Iterable[Array], means: Array) -> Iterable[Array]:
+    """Return batches as panels in the widest type, with the means in place of missing entries."""
+    xp = namespace_of(means)
 
-    def __init__(self, batches: Iterable[Array], means: Array) -> None:
-        self._batches, self._means = batches, means
-
-    def __iter__(self) -> Iterator[Array]:
-        xp = namespace_of(self._means)
-        for batch in self._batches:
+    def panels() -> Iterator[Array]:
+        for batch in batches:
             for start, stop in row_panels(batch):
-                rows = cast(batch[start:stop, :], self._means.dtype)
-                yield xp.where(xp.isnan(rows), self._means[None, :] + xp.zeros_like(rows), rows)
+                rows = cast(batch[start:stop, :], means.dtype)
+                yield xp.where(xp.isnan(rows), means[None, :] + xp.zeros_like(rows), rows)
+
+    return Reread(panels)
 
 
 def start_of(
@@ -133,7 +133,7 @@ def start_of(
 ) -> tuple[Parameters, float]:
     """Return the start with p < d loadings, and the least noise variance; the variances have a positive sum."""
     n, d = moments.rows, int(moments.means.shape[0])
-    rows = StreamedCenteredMatrix(Imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
+    rows = StreamedCenteredMatrix(imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
     eigen = top_eigh(ScatterOperator(rows, of_samples=False), p, BlockKrylov(passes=PASSES), rng=rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0) / n
     largest = max(float(values[0]), float(np.max(moments.variances)))

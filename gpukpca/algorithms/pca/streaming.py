@@ -5,14 +5,15 @@ Between batches only d numbers, a d × d matrix or a block of d-vectors are kept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from gpukpca._formatting import format_bytes, format_need
 from gpukpca._typing import Array
+from gpukpca.algorithms.batches import Batches
 from gpukpca.algorithms.inputs import checked_listener, training_batches
-from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
+from gpukpca.algorithms.magnitude import are_safe, row_bounds, safe_scale, scaled_batches
 from gpukpca.algorithms.pca.incremental import (
     COUNT,
     WIDE,
@@ -43,34 +44,6 @@ TOLERANCE = 1e-13
 
 # Called after every pass with its number and its purpose.
 PassReport = Callable[[int, str], None]
-
-
-class Batches:
-    """Batches of checked, dense rows (b, d) where they are computed, read again in every pass.
-
-    Parameters
-    ----------
-    read : callable
-        Returns an iterator over all batches.
-    like : array of size 0, in the library and dtype of the rows
-    n_rows : int or None
-        None where only a pass shows it.
-    largest : int
-        The rows of the largest batch so far.
-    """
-
-    def __init__(
-        self, read: Callable[[], Iterator[Array]], like: Array, n_rows: int | None = None, largest: int = 0
-    ) -> None:
-        self.like: Array = like
-        self.n_rows: int | None = n_rows
-        self.largest = largest
-        self._read = read
-
-    def __iter__(self) -> Iterator[Array]:
-        for batch in self._read():
-            self.largest = max(self.largest, int(batch.shape[0]))
-            yield batch
 
 
 def fit_pca_batches(
@@ -182,7 +155,7 @@ def fit_exact(
             f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
         )
     solver = exact_solver(d, p, batches.largest, limit, batches.like)
-    eigen = components_of(ScaledBatches(batches, scale), moments, p, solver, report)
+    eigen = components_of(scaled_batches(batches, scale), moments, p, solver, report)
     warn_of_convergence(eigen, "Request fewer components.")
     warn_of_fallbacks(eigen)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
@@ -199,7 +172,7 @@ def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
         return moments, 1.0
     low, high = row_bounds(batches)
     scale = safe_scale(low, high, moments.mean.dtype)
-    return moments_of(ScaledBatches(batches, scale), low == high), scale
+    return moments_of(scaled_batches(batches, scale), low == high), scale
 
 
 def components_of(
