@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+from gpukpca._rules import Rule
 from gpukpca._typing import Array
 
 T = TypeVar("T", bound=type)
@@ -26,6 +27,14 @@ def field_of(shape: str, meaning: str, *rules: str, **options: Any) -> Any:
     `options` are those of `dataclasses.field`, such as `default`.
     """
     return dataclasses.field(metadata={"shape": tuple(shape.split()), "meaning": meaning, "rules": rules}, **options)
+
+
+def check_fields(result: Any, rules: dict[str, Rule]) -> None:
+    """Raise `InvalidParameterError` for a field that breaks its rule; defaults are right."""
+    for name, rule in rules.items():
+        value = getattr(result, name)
+        if value is not getattr(type(result), name, dataclasses.MISSING):
+            rule.check(type(result).__name__, name, value)
 
 
 def documented(cls: T) -> T:

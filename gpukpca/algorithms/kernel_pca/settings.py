@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest, choose_solver
@@ -116,8 +116,7 @@ class KernelPCASettings:
     preimage: PreimageOptions | None = field_of("", "the options of the pre-image", default=None)
 
     def __post_init__(self) -> None:
-        for name, rule in RULES.items():
-            rule.check("KernelPCASettings", name, getattr(self, name))
+        check_fields(self, RULES)
 
     @property
     def drops_zeros(self) -> bool:

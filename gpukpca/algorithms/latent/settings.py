@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpukpca._rules import COUNT, NONE, Rule, is_integer, number, one_of, word
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import check_fields, documented, field_of
 
 RULES = {
     "solver": word("auto", "direct", "em"),
@@ -48,8 +48,7 @@ class LatentSettings:
     max_iter: int = field_of("", "most steps of EM", default=1000)
 
     def __post_init__(self) -> None:
-        for name, rule in RULES.items():
-            rule.check("LatentSettings", name, getattr(self, name))
+        check_fields(self, RULES)
 
     def degrees(self, n: int) -> int:
         """Return the degrees of freedom of n rows."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gpukpca._rules import COUNT, Rule, is_real, number, one_of, sequence_of, word
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import check_fields, documented, field_of
 
 MixtureMethod = Literal["mixture", "hard"]
 # A number, several of them of which the BIC chooses, or all up to a limit.
@@ -56,5 +56,4 @@ class MixtureSettings:
     )
 
     def __post_init__(self) -> None:
-        for name, rule in RULES.items():
-            rule.check("MixtureSettings", name, getattr(self, name))
+        check_fields(self, RULES)

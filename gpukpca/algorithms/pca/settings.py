@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
 from gpukpca._typing import HasShape
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.eigen import PairRequest
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.exceptions import InvalidParameterError
@@ -67,10 +67,7 @@ class PCASettings:
     warns_of_rounding: bool = field_of("", "whether to warn of variances that are within rounding", default=True)
 
     def __post_init__(self) -> None:
-        for name, rule in RULES.items():
-            value = getattr(self, name)
-            if value is not getattr(PCASettings, name):  # the default
-                rule.check("PCASettings", name, value)
+        check_fields(self, RULES)
 
 
 @documented
