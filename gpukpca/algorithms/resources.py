@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from gpukpca._formatting import format_bytes, format_need
 from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend import blocking
@@ -80,8 +80,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         check_type("place", self.place, Placement)
-        for name, rule in RULES.items():
-            rule.check("Resources", name, getattr(self, name))
+        check_fields(self, RULES)
 
     @classmethod
     def for_data(
@@ -145,6 +144,14 @@ class Resources:
         if self.limit is not None:
             return self.limit
         return blocking.UNREAD_BYTES if predicted <= blocking.UNREAD_BYTES else self._most
+
+    def check(self, needed: int, what: str, advice: str) -> None:
+        """Raise `MemoryBudgetError` where more bytes are needed than may be allocated; `what` ends in a verb."""
+        if needed > (limit := self.allowed(needed)):
+            raise MemoryBudgetError(
+                f"{what} {format_need(needed)}, and {format_bytes(limit)} are allowed or free. {advice}, or set a "
+                "larger memory_limit."
+            )
 
     def check_copy(self, X: Any) -> None:
         """Raise `MemoryBudgetError` where X is copied to the place of the computation and does not fit there."""

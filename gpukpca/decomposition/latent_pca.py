@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.latent.fit import fit_em, fit_spectrum, is_direct
+from gpukpca.algorithms.latent.fit import LatentTask, fit_em, fit_spectrum, is_direct
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
@@ -108,13 +108,10 @@ class LatentVariableEstimator(
         """Return the prior of the loadings."""
         raise NotImplementedError
 
-    def _settings(self) -> LatentSettings:
-        return LatentSettings(ddof=int(self.ddof), tol=float(self.tol), max_iter=int(self.max_iter))
-
     def _fit_direct(self, data: Any, session: FitSession) -> None:
         place = session.place(data)
         with session.on(place, data) as resources:
-            fit = fit_spectrum(data, *self._arguments(resources))
+            fit = fit_spectrum(data, self._task(resources))
         self._publish(fit, place, session.budget.failures)
 
     def _fit_em(self, X: Any, session: FitSession) -> None:
@@ -126,13 +123,13 @@ class LatentVariableEstimator(
             )
         with device_context(batches.like):
             resources = session.resources(batches.place)
-            fit = fit_em(_held(batches, resources), *self._arguments(resources))
+            fit = fit_em(_held(batches, resources), self._task(resources))
         self._publish(fit, batches.place, session.budget.failures)
 
-    def _arguments(self, resources: Resources) -> tuple[Any, ...]:
-        """Return the arguments of a fit after the rows."""
+    def _task(self, resources: Resources) -> LatentTask:
+        settings = LatentSettings(ddof=int(self.ddof), tol=float(self.tol), max_iter=int(self.max_iter))
         rng, listener = generator(self.random_state), listener_of(self)
-        return self.n_components, self._prior(), self._settings(), resources, rng, listener
+        return LatentTask(self.n_components, self._prior(), settings, resources, rng, listener)
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
@@ -46,13 +46,38 @@ from gpukpca.backend.rows import dense_rows, feature_means
 from gpukpca.exceptions import (
     ConvergenceWarning,
     InvalidParameterError,
-    MemoryBudgetError,
     RankWarning,
     warn_user,
 )
 
 # Components of EM with n_components=None: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20
+
+
+@dataclass(frozen=True)
+class LatentTask:
+    """The inputs of a fit in addition to the rows."""
+
+    n_components: int | None
+    prior: LatentPrior
+    settings: LatentSettings
+    resources: Resources
+    rng: np.random.Generator
+    progress: Listener | None = None
+
+    def count(self, n: int, d: int, below: int) -> int:
+        """Return the number of components, less than `below`; raise `InvalidParameterError` for too many."""
+        most = min(n, d, below - 1)
+        p = max(min(n, d) - 1, 1) if self.n_components is None else int(self.n_components)
+        if p > most:
+            why = "" if most == min(n, d) else ", and EM needs at least one direction of noise"
+            raise InvalidParameterError(
+                f"n_components={self.n_components!r} is too many for n_samples={n}, n_features={d}: at most "
+                f"min(n_samples, n_features) = {min(n, d)} are possible{why}. Request at most {most}."
+                if most > 0
+                else f"EM needs at least 2 features, got n_features={d}: with one no direction is left for the noise."
+            )
+        return p
 
 
 def fit_probabilistic_pca(
@@ -207,11 +232,10 @@ def _fit_any(
         widest = next((batch for batch in batches if dtype_name(batch.dtype) == "float64"), batches[0])
         resources = Resources.for_fit(resources, widest)
         with device_context(resources.place.work):
-            arguments = (n_components, prior, settings, resources, generator(rng, "rng"), progress)
+            task = LatentTask(n_components, prior, settings, resources, generator(rng, "rng"), progress)
             if is_direct(None if is_list else batches[0], settings.solver, "direct"):
-                return fit_spectrum(batches[0], *arguments)
-            dense = [resources.place.to_work(dense_rows(batch)) for batch in batches]
-            return fit_em(dense, *arguments)
+                return fit_spectrum(batches[0], task)
+            return fit_em([resources.place.to_work(dense_rows(batch)) for batch in batches], task)
 
 
 def _batches(X: Sequence[Array]) -> list[Array]:
@@ -244,24 +268,17 @@ def is_direct(X: Array | None, solver: str, name: str) -> bool:
 # -- from the spectrum -------------------------------------------------------------------------------------------------
 
 
-def fit_spectrum(
-    X: Array,
-    n_components: int | None,
-    prior: LatentPrior,
-    settings: LatentSettings,
-    resources: Resources,
-    rng: np.random.Generator,
-    progress: Listener | None = None,
-) -> LatentFit:
+def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
     """Return the fit of complete, checked rows X (n, d) from their variances."""
     n, d = (int(size) for size in X.shape)
-    p = _count_of(n_components, n, d, below=d + 1)
+    p, prior, resources = task.count(n, d, below=d + 1), task.prior, task.resources
     with device_context(X):
         scale = safe_scale(*row_bounds([X]), X.dtype)
         X = X if scale == 1.0 else X * scale
     # With n_components=None a low rank gives no warning.
-    rank = RankRequest.of(None if n_components is None else p, "auto", n, d)
-    pca = fit_rows(X, rank, PCASettings(warns_of_rounding=False), resources, Randomness(rng), progress=progress)
+    rank = RankRequest.of(None if task.n_components is None else p, "auto", n, d)
+    settings, random = PCASettings(warns_of_rounding=False), Randomness(task.rng)
+    pca = fit_rows(X, rank, settings, resources, random, progress=task.progress)
     degrees = max(n - 1, 1) / n
     values = (to_host(pca.singular_values).astype(np.float64) / np.sqrt(n)) ** 2
     spectrum, total = values[:p], max(pca.total_variance * degrees, float(np.sum(values)))
@@ -275,12 +292,13 @@ def fit_spectrum(
         with device_context(X):
             mean = move(feature_means(X), axes)
     known = KnownSpectrum(LatentModel(axes, spectrum, 0.0, mean), rest, rounding_of(mean, pca.components), n)
-    model, steps, converged = prior.of_spectrum(known, n / settings.degrees(n))
+    factor = n / task.settings.degrees(n)
+    model, steps, converged = prior.of_spectrum(known, factor)
     fit = LatentFit.of(
         replace(model, scale=scale),
         n,
         resources.place.work.dtype,
-        total=total * n / settings.degrees(n),
+        total=total * n / task.settings.degrees(n),
         n_iter=steps,
         converged=bool(pca.converged) and converged,
         solver=f"{prior.name}: {pca.solver}",
@@ -292,31 +310,25 @@ def fit_spectrum(
 # -- expectation maximization ------------------------------------------------------------------------------------------
 
 
-def fit_em(
-    batches: Iterable[Array],
-    n_components: int | None,
-    prior: LatentPrior,
-    settings: LatentSettings,
-    resources: Resources,
-    rng: np.random.Generator,
-    progress: Listener | None = None,
-) -> LatentFit:
+def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     """Return the fit of checked, dense batches of rows (b, d) where it is computed; NaN is a missing entry.
 
     Every step reads the batches, which must stay the same.
     """
+    settings, prior, resources = task.settings, task.prior, task.resources
     like = resources.place.work
     moments, batches, scale = safe_observed_moments(batches)
     n, d = moments.rows, int(moments.means.shape[0])
-    p = _count_of(n_components, n, d, below=d)
-    if n_components is None and p > MOST_BY_DEFAULT:
+    p = task.count(n, d, below=d)
+    if task.n_components is None and p > MOST_BY_DEFAULT:
         warn_user(
             f"n_components=None: EM takes {MOST_BY_DEFAULT} of the {p} possible components, as all would need "
             f"{format_bytes(_bytes_of_em(like, d, p, resources.n_jobs))} and a step O(n d p²). Set n_components.",
             UserWarning,
         )
         p = MOST_BY_DEFAULT
-    _check_memory(like, d, p, resources)
+    needed = _bytes_of_em(like, d, p, resources.n_jobs)
+    resources.check(needed, f"EM with {p} components of {d} features needs", "Request fewer components")
     total = float(np.sum(moments.variances))
     # The change of units makes densities of the data larger by this.
     log_volume = math.log(scale) * float(namespace_of(moments.counts).sum(moments.counts))
@@ -327,9 +339,9 @@ def fit_em(
         result = EMResult(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
         model = LatentModel(axes, np.zeros(p), 0.0, moments.means, scale)
     else:
-        start, floor = start_of(batches, moments, p, rng)
+        start, floor = start_of(batches, moments, p, task.rng)
         sums_at = partial(_sums, batches, n, resources.n_jobs)
-        report = partial(_report, progress, settings, log_volume)
+        report = partial(_report, task.progress, settings, log_volume)
         result = prior.iterate(EMProblem(sums_at, start, floor, settings.tol, settings.max_iter, report), moments)
         model = LatentModel.of(result.parameters, factor, scale)
     is_complete = bool(namespace_of(moments.counts).all(moments.counts == n))
@@ -374,38 +386,9 @@ def _report(
         listener(Progress("pass", text, step, settings.max_iter, gain if step else None, settings.tol))
 
 
-# -- counts and memory -------------------------------------------------------------------------------------------------
-
-
-def _count_of(n_components: int | None, n: int, d: int, below: int) -> int:
-    """Return the number of components, less than `below`; raise `InvalidParameterError` for too many."""
-    most = min(n, d, below - 1)
-    p = max(min(n, d) - 1, 1) if n_components is None else int(n_components)
-    if p > most:
-        why = "" if most == min(n, d) else ", and EM needs at least one direction of noise"
-        raise InvalidParameterError(
-            f"n_components={n_components!r} is too many for n_samples={n}, n_features={d}: at most "
-            f"min(n_samples, n_features) = {min(n, d)} are possible{why}. Request at most {most}."
-            if most > 0
-            else f"EM needs at least 2 features, got n_features={d}: with one no direction is left for the noise."
-        )
-    return p
-
-
 def _bytes_of_em(like: Array, d: int, p: int, n_jobs: int | None) -> int:
     """Return the bytes of the moments of the features, their systems and the panels."""
     workers = worker_count(like, n_jobs)
     moments = d * (p + 1) * (p + 2) // 2
     panel = panel_rows(np.empty((0, d)) if not is_foreign(like) else like[:0, None], p) * (4 * d + 6 * p * p)
     return item_size(accumulation_dtype(like)) * (moments * (blocking.E_STEP_WAVE * workers + 6) + workers * panel)
-
-
-def _check_memory(like: Array, d: int, p: int, resources: Resources) -> None:
-    """Raise `MemoryBudgetError` where EM needs more than the limit."""
-    needed = _bytes_of_em(like, d, p, resources.n_jobs)
-    if needed > resources.allowed(needed):
-        raise MemoryBudgetError(
-            f"EM with {p} components of {d} features needs {format_need(needed)}, and "
-            f"{format_bytes(resources.allowed(needed))} are allowed or free. Request fewer components, or set a larger "
-            "memory_limit."
-        )

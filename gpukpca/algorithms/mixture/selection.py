@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes, format_need
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.initialization import start_labels
@@ -18,7 +17,7 @@ from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import item_size
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
+from gpukpca.exceptions import InvalidParameterError
 
 # "bic" tries up to so many, as far as the data have so many rows and features.
 MOST_CLUSTERS, MOST_COMPONENTS = 8, 10
@@ -136,9 +135,5 @@ def check_memory(points: ScaledRows, k: int, resources: Resources) -> None:
     (n, d), item = points.shape, item_size(points.like.dtype)
     rotated = ROTATED_HELD * n * d if d > n else 0
     needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
-    if needed > (limit := resources.allowed(needed)):
-        raise MemoryBudgetError(
-            f"{k} clusters of {n} rows of {d} features need {format_need(needed)}, and {format_bytes(limit)} are "
-            "allowed or free. Reduce the features with PCA first, request fewer clusters, set n_jobs=1, or raise "
-            "memory_limit."
-        )
+    advice = "Reduce the features with PCA first, request fewer clusters, set n_jobs=1"
+    resources.check(needed, f"{k} clusters of {n} rows of {d} features need", advice)
