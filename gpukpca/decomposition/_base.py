@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.exceptions import NotFittedError
 
@@ -48,8 +48,8 @@ class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarnin
 exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)
 
 
-class DevicePlacement(CallbackSupportMixin):
-    """Base of estimators whose arrays may live on a device; stands before the bases of scikit-learn."""
+class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of the estimators, whose arrays may live on a device; stands after other bases."""
 
     def _check_parameters(self) -> None:
         check_parameters(self)
@@ -57,15 +57,15 @@ class DevicePlacement(CallbackSupportMixin):
     @property
     def _dtype_out(self) -> str:
         """Return the dtype of the results of a fitted estimator."""
-        return dtype_name(self.components_.dtype)  # type: ignore[attr-defined]
+        return dtype_name(self.components_.dtype)
 
     @property
     def _n_features_out(self) -> int:
         """Return the number of columns of `transform`."""
-        return int(self.n_components_)  # type: ignore[attr-defined]
+        return int(self.n_components_)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
@@ -77,7 +77,7 @@ class DevicePlacement(CallbackSupportMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a pickle: the version, and arrays of a CUDA device as NumPy arrays for any machine."""
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
+        state: dict[str, Any] = super().__getstate__()
         return on_host(state | {"client": None} if state.get("client") is not None else state) | {VERSION: __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -90,14 +90,14 @@ class DevicePlacement(CallbackSupportMixin):
                 "gpukpca.load reads in later versions.",
                 VersionWarning,
             )
-        super().__setstate__(state)  # type: ignore[misc]
+        super().__setstate__(state)
 
     def __sklearn_clone__(self) -> Any:
         """Clone as scikit-learn does; a Dask client, which cannot be copied, is shared."""
         client = getattr(self, "client", None)
         if client is None or isinstance(client, str):
-            return super().__sklearn_clone__()  # type: ignore[misc]
-        without = type(self)(**(self.get_params(deep=False) | {"client": None}))  # type: ignore[attr-defined]
+            return super().__sklearn_clone__()
+        without: Any = type(self)(**(self.get_params(deep=False) | {"client": None}))
         vars(without).update({name: vars(self)[name] for name in OF_SKLEARN if name in vars(self)})
         twin = clone(without)
         twin.client = client

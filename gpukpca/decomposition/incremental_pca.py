@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -37,7 +36,7 @@ from gpukpca.backend.namespace import (
     same_place,
 )
 from gpukpca.backend.parallel import single_threaded_blas
-from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import supports_dask
@@ -54,9 +53,7 @@ ROWS_A_FEATURE = 5
 CERTIFICATE = ("residual_norms", "converged", "n_passes", "solver")
 
 
-class IncrementalPCA(
-    Saved, DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     """PCA in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch, JAX and

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
@@ -25,7 +25,7 @@ from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
 from gpukpca.backend.random import Seed
 from gpukpca.backend.rows import gather_rows, place_of
-from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._base import ArrayTransformer
 from gpukpca.decomposition._dask import (
     accumulate,
     check_no_data_frames,
@@ -59,9 +59,7 @@ from gpukpca.kernels.user_defined import check_symmetry
 from gpukpca.persistence.save_load import Saved
 
 
-class KernelPCA(
-    Saved, KernelPeer, DevicePlacement, WithPreimages, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
@@ -22,7 +21,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_memory_map, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
-from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, is_stream, new_rows
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import supports_dask
@@ -37,15 +36,7 @@ from gpukpca.persistence.save_load import Saved
 Direct = TypeVar("Direct", bound=str)
 
 
-class LatentVariableEstimator(
-    Saved,
-    DevicePlacement,
-    WithLikelihood,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseEstimator,
-    Generic[Direct],
-):
+class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[Direct]):
     """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `direct` solver."""
 
     direct: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import ClusterMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,7 +26,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import Seed, generator
-from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
@@ -36,7 +36,7 @@ from gpukpca.exceptions import PrecisionWarning, warn_user
 from gpukpca.persistence.save_load import Saved
 
 
-class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
     """Several PCAs, each of one cluster of the data: a mixture of probabilistic PCAs, or quantization by planes.
 
     Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict arrays;

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, HasShape
@@ -28,7 +28,7 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
 )
 from gpukpca.backend.random import Randomness, Seed
-from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import (
     check_no_data_frames,
@@ -59,9 +59,7 @@ from gpukpca.persistence.save_load import Saved
 DEFAULT_OVERSAMPLES = 10
 
 
-class PCA(
-    Saved, PCAPeer, DevicePlacement, WithLikelihood, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.model_selection import check_cv
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -19,7 +18,7 @@ from gpukpca.algorithms.progress import Progress
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import gather_rows
-from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._base import ArrayTransformer
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
 from gpukpca.decomposition._session import fit_session
@@ -42,7 +41,7 @@ def _is_refitted(search: Any) -> bool:
     return True
 
 
-class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class KernelPCACV(ArrayTransformer):
     """Kernel PCA whose kernel parameters and number of components minimize the held-out pre-image error.
 
     Every candidate is fitted to the training rows of each fold. Its score is `KernelPCA.score` of the held-out rows:
