@@ -79,8 +79,8 @@ def uk_foods() -> Foods:
 
     Notes
     -----
-    Survey of the Department for Environment, Food and Rural Affairs (DEFRA), table as printed by Richardson,
-    "Principal Component Analysis" (2009). The table lists foods as rows; here they are columns.
+    Courses on PCA use the table, and name the Department for Environment, Food and Rural Affairs (DEFRA) as its source.
+    There foods are rows; here they are columns.
 
     Examples
     --------

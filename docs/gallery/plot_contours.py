@@ -1,9 +1,10 @@
 """
-Contours of kernel principal components
-=======================================
+Circles and moons: contours of kernel principal components
+==========================================================
 
 The components of PCA are linear functions: their contours are straight lines. Those of a kernel follow the data. Here
-they separate two circles and two half moons, which no linear component can.
+they separate two circles and two half moons, which no linear component can. A component is positive where the
+background is red and negative where it is blue; the black line is its zero.
 """
 
 import matplotlib.pyplot as plt
@@ -37,7 +38,7 @@ def draw(X, labels, gamma):
 
 
 # %%
-# Two circles. The first component of the quadratic kernel is the squared radius.
+# Two circles. The contours of the first component are rings with both kernels, so one threshold separates the circles.
 
 on_circles = draw(circles, circle, 0.2)
 

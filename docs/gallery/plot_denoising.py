@@ -19,7 +19,8 @@ train, clean, labels = X[:1400], X[1400:], labels[1400:]
 noisy = clean + 0.3 * np.random.default_rng(0).standard_normal(clean.shape)
 
 # %%
-# The linear methods get the number of components that is best for them on these digits.
+# The linear methods get the number of components that is best for them on these digits. Kernel PCA has 128 components
+# and a gamma for each pre-image: the fixed point needs a larger one than the others.
 
 counts = (8, 12, 16, 24, 32)
 projections = [PCA(p).fit(train) for p in counts]
@@ -28,8 +29,8 @@ shrunk = [ProbabilisticPCA(p).fit(train).denoise(noisy) for p in counts]
 rows = {"original": clean, "with noise": noisy}
 rows["PCA"] = min(projected, key=lambda images: np.mean((images - clean) ** 2))
 rows["probabilistic PCA"] = min(shrunk, key=lambda images: np.mean((images - clean) ** 2))
-for preimage in ("ridge", "fixed_point", "distance_constraint"):
-    model = KernelPCA(128, kernel="rbf", gamma=0.02, preimage=preimage, eigen_solver="dense").fit(train)
+for preimage, gamma in (("ridge", 0.02), ("fixed_point", 0.1), ("distance_constraint", 0.02)):
+    model = KernelPCA(128, kernel="rbf", gamma=gamma, preimage=preimage, eigen_solver="dense").fit(train)
     rows[f"kernel PCA, {preimage.replace('_', ' ')}"] = model.denoise(noisy)
 
 # %%
@@ -41,8 +42,8 @@ display = ImageRowsDisplay({name: images[shown] for name, images in rows.items()
 display
 
 # %%
-# The ridge and the distance constraint are better than both linear methods here. The fixed point is not: it needs other
-# parameters than these. On 2007 test digits of USPS, with 3000 for the fit and the best gamma and number of components
+# All three pre-images are better than both linear methods here. With gamma = 0.02 the fixed point is not: its error is
+# 0.041. On 2007 test digits of USPS, with 3000 for the fit and the best gamma and number of components
 # for each method, the mean squared errors a pixel are:
 #
 # ================================  =================  =======================

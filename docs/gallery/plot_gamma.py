@@ -17,7 +17,7 @@ from gpukpca.gram import gram_matrix
 from gpukpca.kernels import RBF
 
 X, labels = make_moons(300, shuffle=False, noise=0.05, random_state=0)
-gammas = (1e-4, 1.0, 15.0, 1e4)
+gammas = {1e-4: "as PCA", 1.0: "bends the moons", 15.0: "separates the moons", 1e4: "isolates points"}
 models, kernel_matrices, caught = {}, {}, {}
 for gamma in gammas:
     with warnings.catch_warnings(record=True) as caught[gamma]:
@@ -26,13 +26,13 @@ for gamma in gammas:
     kernel_matrices[gamma] = gram_matrix(RBF(gamma), X)
 
 # %%
-# The samples are ordered along the moons, one moon after the other.
+# The samples are ordered along the moons, one moon after the other: blue, then orange.
 
 colors = np.where(labels == 0, "#0072b2", "#e69f00")
 _, axes = plt.subplots(3, 4, figsize=(11, 7.6), height_ratios=(5, 3, 5), layout="constrained")
 for gamma, (matrix, spectrum, plane) in zip(gammas, axes.T, strict=True):
     image = matrix.imshow(kernel_matrices[gamma], vmin=0, vmax=1, cmap="cividis")
-    matrix.set(title=f"γ = {gamma:g}", xticks=[], yticks=[])
+    matrix.set(title=f"γ = {gamma:g}:\n{gammas[gamma]}", xticks=[], yticks=[])
     spectrum.bar(range(1, 7), 100 * models[gamma].explained_variance_ratio_, color="#5b7fa8")
     spectrum.set(ylim=(0, 100), xlabel="component")
     plane.scatter(*models[gamma].transform(X)[:, :2].T, c=colors, s=8)

@@ -36,7 +36,7 @@ normalized = modulate(affinity, factor)
 # %%
 # :class:`~gpukpca.gram.TiledGram` is the matrix of that kernel as an operator. With ``cached_tiles=0`` it stores no
 # entry of it, and recomputes the tiles in every pass. The matrix is not centered: its largest eigenvalue is 1. As many
-# eigenvalues near 1 as there are clusters follow a gap.
+# eigenvalues are near 1 as there are clusters, and a gap follows.
 
 op = TiledGram(normalized, X, cached_tiles=0)
 eigen = top_eigh(op, 4, rng=0)
@@ -44,18 +44,20 @@ print("eigenvalues:", eigen.eigenvalues.round(4))
 print(f"largest residual: {eigen.residual_norms.max():.0e}")
 
 # %%
-# Two eigenvalues near 1 are two clusters. In the plane of their eigenvectors, with rows of length 1, each circle is
-# close to one point, and k-means finds both.
+# Two eigenvalues before the gap are two clusters. The rows of their eigenvectors, with length 1, are points of a plane
+# in which each circle is close to one point. There k-means finds both circles; in the plane of the data it cuts them.
 
 plane = eigen.eigenvectors[:, :2]
 plane = plane / np.linalg.norm(plane, axis=1, keepdims=True)
 clusters = KMeans(2, n_init=10, random_state=0).fit_predict(plane)
+cut = KMeans(2, n_init=10, random_state=0).fit_predict(X)
 
 _, axes = plt.subplots(1, 3, figsize=(11, 3.8), layout="constrained")
 colors = np.array(["#0072b2", "#e69f00"])
-axes[0].scatter(*X.T, s=5, c=colors[clusters])
-axes[0].set(title="clusters", aspect="equal")
-axes[1].scatter(*plane.T, s=5, c=colors[clusters])
-axes[1].set(title="rows of the eigenvectors, length 1", aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2))
-axes[2].plot(range(1, 5), eigen.eigenvalues, "o", color="#0072b2")
-axes[2].set(title="eigenvalues", xticks=range(1, 5))
+for ax, title, found in zip(axes, ("k-means", "spectral clustering"), (cut, clusters), strict=False):
+    ax.scatter(*X.T, s=5, c=colors[found])
+    ax.set(title=title, aspect="equal", xticks=[], yticks=[])
+axes[2].plot(range(1, 5), eigen.eigenvalues, "o", color="0.6")
+axes[2].plot(range(1, 3), eigen.eigenvalues[:2], "o", color="#d55e00", label="before the gap")
+axes[2].set(title="eigenvalues", xlabel="number", xticks=range(1, 5))
+axes[2].legend()

@@ -105,8 +105,7 @@ def test_images_of_digits(script: dict[str, Any]) -> None:
 def test_kernel_pca_removes_more_noise_than_linear_methods(script: dict[str, Any]) -> None:
     errors = script["errors"]
     best = min(errors["PCA"], errors["probabilistic PCA"])
-    assert errors["kernel PCA, distance constraint"] < 0.8 * best
-    assert errors["kernel PCA, ridge"] < 0.9 * best
+    assert max(errors[f"kernel PCA, {name}"] for name in ("distance constraint", "fixed point", "ridge")) < 0.9 * best
 
 
 @pytest.mark.parametrize("script", ["gamma"], indirect=True)
