@@ -20,8 +20,9 @@ Gamma = float | GammaRule | None
 GAMMA_RULES = get_args(GammaRule)
 GAMMA = one_of(NOT_NEGATIVE, NONE, word(*GAMMA_RULES), text='a number >= 0, None, "scale" or "median"')
 MEDIAN_SAMPLE = 1000
-# Rows nearer to each other than so many eps of their distance from the middle are one row, up to rounding.
-SAME_ROW = 1e3
+# Rows nearer to each other than so many eps of their distance from the middle are one row, up to rounding. Where most
+# rows are one row, the middle is that row, and the distance of the outer tenth of the rows counts.
+SAME_ROW, OUTER = 1e3, 0.9
 # Where no squared distance is below this share of the largest from the mean, a matrix product gives all of them to
 # rounding, and no two rows are one row. From so many features on it is faster than differences.
 FAR_APART, WIDE_ROWS = 1e-4, 32
@@ -70,7 +71,8 @@ def _median_distance(X: Any) -> float:
         squares = squares + pdist(rows, "sqeuclidean")
         rows -= np.median(rows, axis=0)
         lengths = lengths + np.einsum("ij,ij->i", rows, rows)
-    distances, least = np.sqrt(squares, out=squares), SAME_ROW * epsilon(place_of(X)) * np.sqrt(lengths)
+    distances, lengths = np.sqrt(squares, out=squares), np.sqrt(lengths)
+    least = SAME_ROW * epsilon(place_of(X)) * np.maximum(lengths, np.quantile(lengths, OUTER, method="lower"))
     # Without equal rows every distance is above all bounds, and the bounds of pairs are not needed.
     if distances.size and not distances.min() > least.max():
         first, second = np.triu_indices(len(least), 1)  # the order of `pdist`

@@ -569,6 +569,13 @@ def test_rows_that_differ_by_rounding_alone_are_one_row_to_the_median(xp, dtype)
     assert noisy == pytest.approx(RBF("median").resolve(xp.array(X)).gamma, rel=200 * tolerances.eps(dtype))
 
 
+def test_rounding_of_a_row_that_most_rows_repeat_is_no_distance(xp, dtype):
+    X = np.concatenate([rows(20, 3, dtype, 18), np.ones((25, 3), dtype=dtype)])
+    noise = 5 * tolerances.eps(dtype) * rows(45, 3, dtype, 19)
+    noisy = RBF("median").resolve(xp.array(X + noise.astype(dtype))).gamma
+    assert noisy == pytest.approx(RBF("median").resolve(xp.array(X)).gamma, rel=200 * tolerances.eps(dtype))
+
+
 @pytest.mark.parametrize("outlier", [1e6, 1e100])
 def test_the_median_is_not_moved_by_one_row_far_out(outlier):
     X = rows(200, 3, "float64", 20)
