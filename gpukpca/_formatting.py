@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Callable
 
 # Categories of characters that control a terminal: control, format, half a pair, separators.
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -35,10 +36,19 @@ def format_bytes(size: float) -> str:
 
 def format_need(size: float) -> str:
     """Return a needed size as `format_bytes` does, rounded up: a limit of what is printed is enough."""
-    size, unit = math.ceil(size), 1
+    return _format_rounded(size, math.ceil)
+
+
+def format_allowance(size: float) -> str:
+    """Return a size that is allowed or free as `format_bytes` does, rounded down: all that is printed is there."""
+    return _format_rounded(size, math.floor)
+
+
+def _format_rounded(size: float, to_integer: Callable[[float], int]) -> str:
+    size, unit = to_integer(size), 1
     while unit < 2**40 and size >= 1024 * unit:
         unit *= 1024
-    return format_bytes(math.ceil(10 * size / unit) * unit / 10)
+    return format_bytes(to_integer(10 * size / unit) * unit / 10)
 
 
 def format_seconds(seconds: float) -> str:

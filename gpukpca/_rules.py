@@ -30,10 +30,16 @@ def is_real(value: Any) -> bool:
         return False
 
 
+# Names of other libraries, in lower case -> those of this one. In scikit-learn gamma="auto" is 1 / n_features.
+SYNONYMS = {"auto": "none", "gaussian": "rbf", "gpu": "cuda", "polynomial": "poly"}
+
+
 def closest(word: Any, words: Iterable[Any]) -> str:
-    """Return «Did you mean ...?» where a word is near, else nothing."""
-    near = get_close_matches(str(word), [str(w) for w in words], n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    """Return «Did you mean ...?» where a name is near in letters or has the meaning of the word, else nothing."""
+    names = {str(name).lower(): name for name in words}
+    text = str(word).lower() if isinstance(word, str) else ""
+    near = get_close_matches(text if text in names else SYNONYMS.get(text, text), names, n=1)
+    return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Rule:
         Completes «the parameter must be».
     allows : callable
         From a value to whether it is allowed.
-    words : tuple of str
+    words : tuple of str and None
         Names among the values; the error proposes the nearest.
     message : str
         Format of the error, with owner, name, value, text, near and known (the words).
@@ -56,7 +62,7 @@ class Rule:
 
     text: str
     allows: Callable[[Any], bool]
-    words: tuple[str, ...] = ()
+    words: tuple[str | None, ...] = ()
     message: str = "{owner}: {name}={value!r} is not allowed; {name} must be {text}.{near}"
     unknown: str = ""
 
@@ -64,9 +70,8 @@ class Rule:
         """Raise `InvalidParameterError` for a value that is not allowed."""
         if self.allows(value):
             return
-        is_text = isinstance(value, str)
-        message = self.unknown if is_text and self.unknown else self.message
-        near, known = closest(value, self.words) if is_text else "", ", ".join(map(repr, self.words))
+        message = self.unknown if isinstance(value, str) and self.unknown else self.message
+        near, known = closest(value, self.words), ", ".join(map(repr, self.words))
         raise InvalidParameterError(
             message.format(owner=owner, name=name, value=value, text=self.text, near=near, known=known)
         )
@@ -74,7 +79,8 @@ class Rule:
     def check_argument(self, name: str, value: Any) -> None:
         """Raise `InvalidParameterError` for an argument of a function that is not allowed."""
         if not self.allows(value):
-            raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {self.text}.")
+            near = closest(value, self.words)
+            raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {self.text}.{near}")
 
 
 # Names of parameters with their rules.
@@ -141,7 +147,7 @@ def instance_of(*classes: type, text: str) -> Rule:
 
 
 COUNT = integer(at_least=1)
-NONE = Rule("None", lambda value: value is None)
+NONE = Rule("None", lambda value: value is None, (None,))
 FLAG = Rule("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 FINITE = Rule("a finite number", is_real)
 SHARE = Rule(

@@ -14,7 +14,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any, TypeVar
 
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_allowance, format_need
 from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import check_fields, documented, field_of
@@ -149,7 +149,7 @@ class Resources:
         """Raise `MemoryBudgetError` where more bytes are needed than may be allocated; `what` ends in a verb."""
         if needed > (limit := self.allowed(needed)):
             raise MemoryBudgetError(
-                f"{what} {format_need(needed)}, and {format_bytes(limit)} are allowed or free. {advice}, or set a "
+                f"{what} {format_need(needed)}, and {format_allowance(limit)} are allowed or free. {advice}, or set a "
                 "larger memory_limit."
             )
 
@@ -159,8 +159,9 @@ class Resources:
         needed = math.prod(X.shape) * item_size(X.dtype) if self.place.moved else 0
         if needed > self.allowed(needed):
             raise MemoryBudgetError(
-                f"the data take {format_need(needed)} on {describe_device(work)}, and {format_bytes(self.allowed())} "
-                'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
+                f"the data take {format_need(needed)} on {describe_device(work)}, and "
+                f"{format_allowance(self.allowed())} are allowed or free there. "
+                'Try device="cpu", float32 data, or a larger memory_limit.'
                 f"{hidden_memory(work)}"
             )
 
@@ -203,7 +204,7 @@ class MemoryBudget:
 
     def add_failure(self, error: BaseException) -> None:
         """Note a failure, and release all that it holds."""
-        within = f" within {format_bytes(self._allowed)}" if self._allowed else ""
+        within = f" within {format_allowance(self._allowed)}" if self._allowed else ""
         cause = (str(error).splitlines() or ["no reason given"])[0]
         self.failures = (*self.failures, f"memory ran out{within} ({cause})")
         clear_traceback_frames(error)
@@ -212,7 +213,7 @@ class MemoryBudget:
     def error(self) -> MemoryBudgetError:
         """Return the error after the last attempt."""
         return MemoryBudgetError(
-            f"{'; then '.join(self.failures)}. {format_bytes(free_bytes(self.like))} are free now. Something else "
+            f"{'; then '.join(self.failures)}. {format_allowance(free_bytes(self.like))} are free now. Something else "
             "takes the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
             f"{hidden_memory(self.like)}"
         )
@@ -233,6 +234,12 @@ def retry_on_oom(attempt: Callable[[], Result], budget: MemoryBudget) -> Result:
                 raise
             budget.add_failure(error)
     raise budget.error()
+
+
+def memory_text(predicted: int, allowed: int) -> str:
+    """Return what a plan says about its memory."""
+    unread = " without reading what is free" if allowed == blocking.UNREAD_BYTES else ""
+    return f"{format_need(predicted)} predicted, {format_allowance(allowed)} allowed{unread}"
 
 
 def clear_traceback_frames(error: BaseException) -> None:

@@ -17,6 +17,7 @@ import array_api_compat
 import numpy as np
 
 from gpukpca._process import state
+from gpukpca._rules import closest
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import free_memory
@@ -215,7 +216,7 @@ def parsed_device(device: Any) -> tuple[str, int | None]:
     if match is None or (match[2] and match[1] != "cuda"):
         raise InvalidParameterError(
             f'device={device!r} is not allowed; give None (where the data are), "auto", "cpu", "cuda", or "cuda:N" '
-            "with the number of a device."
+            f"with the number of a device.{closest(device, ('auto', 'cpu', 'cuda'))}"
         )
     return match[1], int(match[2]) if match[2] else None
 

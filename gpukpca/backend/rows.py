@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import reduce
 from itertools import pairwise
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -52,10 +54,11 @@ def as_rows(X: Any, *, missing: bool = False) -> Any:
     Raises
     ------
     InvalidParameterError
-        X is not two-dimensional, complex, masked, or a sparse tensor.
+        X is no array, not two-dimensional, complex, masked, or a sparse tensor.
     TypeError
         X holds dates or time differences.
     """
+    check_container(X)
     check_numbers(X, missing)
     if is_sparse(X):
         check_compressed(X)
@@ -83,6 +86,27 @@ def check_not_empty(X: Any, what: str, name: str = "X") -> None:
         raise InvalidParameterError(f"{name} has shape {tuple(X.shape)}; {what} needs at least one row and one column.")
 
 
+def check_container(X: Any, shape: str = "(n_samples, n_features)") -> None:
+    """Raise `InvalidParameterError` where X, which should have a shape, is no array, list or table of numbers."""
+    if isinstance(X, (str, bytes, os.PathLike)):
+        raise InvalidParameterError(
+            f"X is {repr(X)[:200]}, and not an array of shape {shape}. Read a file first: numpy.load(path) reads .npy, "
+            'numpy.loadtxt(path, delimiter=",") reads numbers in text, and pandas.read_csv(path) reads tables.'
+        )
+    if type(X).__name__ == "LazyFrame":
+        raise InvalidParameterError("X is a LazyFrame, which holds no numbers yet; pass X.collect().")
+    is_array, is_list = hasattr(X, "shape") or hasattr(X, "__array__"), hasattr(X, "__len__") or isinstance(X, Number)
+    if not is_array and (not is_list or isinstance(X, (Mapping, Set))):
+        what = "None" if X is None else f"of type {type(X).__name__}"
+        raise InvalidParameterError(f"X is {what}, and not an array of shape {shape}; pass an array or a list of rows.")
+    if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
+        raise InvalidParameterError("X is a sparse tensor; pass X.to_dense(), or a CSR matrix of SciPy.")
+    if type(X).__module__.startswith("cupyx."):
+        raise InvalidParameterError(
+            "X is a sparse CuPy matrix; pass X.toarray(), or X.get() for a CSR matrix of SciPy."
+        )
+
+
 def check_numbers(X: Any, missing: bool = False) -> None:
     """Raise where the entries of X are no real numbers: complex, dates, or masked unless they may be missing."""
     if isinstance(X, np.ma.MaskedArray) and not missing and np.ma.is_masked(X):
@@ -96,8 +120,6 @@ def check_numbers(X: Any, missing: bool = False) -> None:
             raise InvalidParameterError(
                 f"X is complex ({dtype}); pass X.real, or real and imaginary parts as features."
             )
-    if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
-        raise InvalidParameterError("sparse tensors are not supported; pass X.to_dense().")
 
 
 def is_time(dtype: Any) -> bool:

@@ -100,10 +100,6 @@ def _denoiser(model: Any, count: int | None) -> Map:
 
 def _load(options: SimpleNamespace) -> tuple[Any, Any, dict[str, Any]]:
     """Return the pipeline, the model at its end, and the notes of a model file."""
-    if options.model.is_dir():
-        raise IsADirectoryError(f"MODEL {options.model} is a directory; give the file that gpukpca fit --save wrote.")
-    if not options.model.exists():
-        raise FileNotFoundError(f"MODEL {options.model}: no such file; give the one that gpukpca fit --save wrote.")
     try:
         loaded, notes = load_with_notes(options.model, options.device)
     except ModelFormatError as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from gpukpca._rules import closest
 from gpukpca.cli.failures import failures_in_one_line, warnings_in_one_line
 from gpukpca.cli.methods import METHODS
 
@@ -33,10 +34,18 @@ class NumberOr(click.ParamType):
             number = int(value) if self.count and value.lstrip("+-").isdigit() else float(value)
         except ValueError:
             names = "".join(f', or "{one}"' for one in self.names)
-            self.fail(f"{value!r} is not a number{names}.", param, ctx)
+            self.fail(f"{value!r} is not a number{names}.{closest(value, self.names)}", param, ctx)
         if self.count and number <= 0:
             self.fail(f"{value} leaves nothing; give at least 1.", param, ctx)
         return number
+
+
+class Name(click.Choice[str]):
+    """One of some names; the error proposes the nearest."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: Any) -> str:
+        """Return the error for another value."""
+        return f"{super().get_invalid_choice_message(value, ctx).rstrip('.')}.{closest(value, self.choices)}"
 
 
 class WholeNumber(click.IntRange):
@@ -111,7 +120,7 @@ def flag(names: str, text: str) -> click.Option:
 
 def choice(names: str, values: Iterable[str], text: str, default: str | None = None) -> click.Option:
     """Return an option with one of some values."""
-    return option(names, text, default, type=click.Choice(list(values)))
+    return option(names, text, default, type=Name(list(values)))
 
 
 COUNT = WholeNumber(min=1)

@@ -15,8 +15,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table as RichTable
 
 from gpukpca import Progress as FitProgress
-from gpukpca._formatting import format_bytes, format_seconds, printable
+from gpukpca._formatting import format_seconds, printable
 from gpukpca.algorithms.progress import LOGGER
+from gpukpca.algorithms.resources import memory_text
 from gpukpca.cli.failures import say
 
 ROWS_SHOWN = 20
@@ -140,8 +141,7 @@ def show_run(
     peak = facts["peak_memory_mib"]
     memory = [] if peak is None else [f"{peak:.0f} MiB at the peak of the process"]
     if plan is not None:
-        predicted, allowed = format_bytes(plan.predicted_bytes), format_bytes(plan.available_bytes)
-        memory.append(f"{predicted} predicted for the fit, {allowed} allowed")
+        memory.append(f"of the fit {memory_text(plan.predicted_bytes, plan.available_bytes)}")
     missing = facts["missing"]
     show_pairs(
         console,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_allowance, format_need
 from gpukpca.backend.device import host_free_bytes
 from gpukpca.exceptions import MemoryBudgetError
 
@@ -138,5 +138,5 @@ def check_memory(needed: float, what: str, advice: str = "") -> None:
     free = host_free_bytes()
     if needed > free:
         raise MemoryBudgetError(
-            f"{what} needs about {format_need(needed)} of memory, and {format_bytes(free)} are free.{advice}"
+            f"{what} needs about {format_need(needed)} of memory, and {format_allowance(free)} are free.{advice}"
         )

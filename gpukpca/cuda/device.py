@@ -12,11 +12,11 @@ import numpy as np
 
 from gpukpca._process import state
 
-# CuPy's wheels hold no CUDA libraries and no headers: the extra brings both.
-CUDA_12 = 'pip install "cupy-cuda12x[ctk]>=14"'
+# CuPy's wheels hold no CUDA libraries and no headers: the extras bring both.
+CUDA_12 = 'pip install "gpukpca[cuda12]"'
 INSTALL = (
-    f'{CUDA_12} (or "cupy-cuda13x[ctk]>=14" for a card of compute capability 7.5 or newer) on a machine with an NVIDIA '
-    "GPU and its driver"
+    f'{CUDA_12} (or "gpukpca[cuda13]" for a card of compute capability 7.5 or newer) on a machine with an NVIDIA GPU '
+    "and its driver"
 )
 # Libraries and headers of CUDA as errors of the loader, of cuda-pathfinder, of CuPy and of its compiler name them.
 MISSING = re.compile(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_allowance, format_need
 from gpukpca._typing import Array
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import waiting_report
@@ -79,7 +79,7 @@ def compute_dask(estimator: Any, X: Any) -> Any:
     limit, needed = allowed_bytes(estimator.memory_limit, np.empty(0)), math.prod(X.shape) * X.dtype.itemsize
     if needed > limit:  # never where chunks are of unknown length
         raise MemoryBudgetError(
-            f"the Dask array takes {format_need(needed)} in memory, and {format_bytes(limit)} are allowed or "
+            f"the Dask array takes {format_need(needed)} in memory, and {format_allowance(limit)} are allowed or "
             "free. Start a client, distributed.Client(...), and the fit is shared out to its workers."
         )
     return X.compute()
@@ -97,7 +97,7 @@ def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
     if needed > limit:
         raise MemoryBudgetError(
             f"a model of all {rows.shape[0]} rows keeps them in this process, {format_need(needed)}, and "
-            f'{format_bytes(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
+            f'{format_allowance(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
             "data take half."
         )
     return gathered(rows) if rows.local is None else rows.local.copy()

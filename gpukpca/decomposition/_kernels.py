@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 from sklearn.gaussian_process.kernels import WhiteKernel
 
+from gpukpca._rules import closest
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import (
     RBF,
@@ -32,32 +33,44 @@ KernelName = Literal[
 # Classes of kernels that hold their own options.
 KERNELS = (Kernel, ProcessKernel)
 
-# Name -> the kernel made of the estimator's gamma, degree, coef0 and, beyond scikit-learn, kernel_params.
-NAMED_KERNELS: dict[str, Callable[[Any, dict[str, Any]], Kernel]] = {
-    "linear": lambda e, extra: Linear(**extra),
-    "poly": lambda e, extra: Polynomial(degree=e.degree, gamma=e.gamma, coef0=e.coef0, **extra),
-    "rbf": lambda e, extra: RBF(gamma=e.gamma, **extra),
-    "sigmoid": lambda e, extra: Sigmoid(gamma=e.gamma, coef0=e.coef0, **extra),
-    "cosine": lambda e, extra: Cosine(**extra),
-    "laplacian": lambda e, extra: Laplacian(gamma=e.gamma, **extra),
-    "matern": lambda e, extra: Matern(gamma=e.gamma, **extra),
-    "rational_quadratic": lambda e, extra: RationalQuadratic(gamma=e.gamma, **extra),
-    "precomputed": lambda e, extra: Precomputed(**extra),
+NAMED_KERNELS: dict[str, type[Kernel]] = {
+    "linear": Linear,
+    "poly": Polynomial,
+    "rbf": RBF,
+    "sigmoid": Sigmoid,
+    "cosine": Cosine,
+    "laplacian": Laplacian,
+    "matern": Matern,
+    "rational_quadratic": RationalQuadratic,
+    "precomputed": Precomputed,
 }
+# Parameters of kernels that are also those of the estimators.
+SHARED = ("gamma", "degree", "coef0")
 
 
 def kernel_from(estimator: Any) -> Kernel:
     """Return the kernel object of checked parameters; objects of the user are cloned, never written to."""
     kernel, extra = estimator.kernel, dict(estimator.kernel_params or {})
     if isinstance(kernel, str):
-        try:
-            return NAMED_KERNELS[kernel](estimator, extra)
-        except TypeError as error:
-            raise InvalidParameterError(f"kernel_params={extra!r} does not fit kernel={kernel!r}: {error}.") from error
+        return named_kernel(kernel, estimator, extra)
     if isinstance(kernel, KERNELS):
         _check_noiseless(kernel)
         return clone(kernel) if isinstance(kernel, Kernel) else BlockCallable(clone(kernel))
     return PairwiseCallable(kernel, extra)
+
+
+def named_kernel(name: str, estimator: Any, extra: dict[str, Any]) -> Kernel:
+    """Return the kernel of a name with the estimator's gamma, degree and coef0 and, beyond scikit-learn, `extra`."""
+    names = NAMED_KERNELS[name].parameter_names()
+    shared = {key: getattr(estimator, key) for key in SHARED if key in names}
+    own = [key for key in names if key not in shared]
+    for key in extra:
+        if key not in own:
+            raise InvalidParameterError(
+                f"kernel_params={extra!r} is not allowed: kernel={name!r} takes {', '.join(own) or 'nothing'} there, "
+                f"and {', '.join(shared) or 'nothing'} of the estimator.{closest(key, names)}"
+            )
+    return NAMED_KERNELS[name](**shared, **extra)
 
 
 def _check_noiseless(kernel: Kernel | ProcessKernel) -> None:

@@ -53,7 +53,7 @@ from gpukpca.decomposition.preimage.methods import (
 from gpukpca.distributed import client_for
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.bandwidth import GAMMA_RULES
+from gpukpca.kernels.bandwidth import GAMMA
 
 # -- types ---------------------------------------------------------------------------------------------------------
 
@@ -75,7 +75,6 @@ class Client(Protocol):
 
 # -- rules ---------------------------------------------------------------------------------------------------------
 
-GAMMA = one_of(NONE, number(at_least=0), word(*GAMMA_RULES), text='None, a number >= 0, or one of "scale", "median"')
 TOLERANCE = PCA_RULES["tol"]
 # Checked where the data are known.
 LATER = Rule("", lambda value: True)

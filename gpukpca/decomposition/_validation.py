@@ -33,7 +33,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.rows import is_time
+from gpukpca.backend.rows import check_container, is_time
 from gpukpca.distributed import dask_kind
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -95,11 +95,11 @@ def _checked(estimator: Any, given: Any, reset: bool, missing: bool) -> Array:
 def _as_rows(estimator: Any, X: Any, missing: bool = False) -> Array:
     """Return X as a floating-point array (n, d) or CSR matrix; its entries are not looked at."""
     _refuse_dask(estimator, X)
+    check_container(X)
     if is_foreign(X):
         return _foreign(estimator, X)
     if _is_rows(X):
         return X
-    _refuse_device_sparse(X)
     X = _with_nan(X) if missing else X
     _refuse_what_is_not_numbers(estimator, X)
     _warn_of_lost_digits(X)
@@ -244,11 +244,6 @@ def _warn_of_single_precision(X: Array) -> None:
     warn_user(f"the device {getattr(X, 'device', '')} has no float64; computing in float32.{advice}", PrecisionWarning)
 
 
-def _refuse_device_sparse(X: Any) -> None:
-    if type(X).__module__.startswith("cupyx."):
-        raise TypeError("sparse CuPy matrices are not supported; pass X.toarray(), or X.get() for SciPy CSR.")
-
-
 def _with_nan(X: Any) -> Any:
     """Return masked entries, and missing values of pandas, as NaN."""
     if isinstance(X, np.ma.MaskedArray):
@@ -261,8 +256,6 @@ def _with_nan(X: Any) -> Any:
 
 def _refuse_what_is_not_numbers(estimator: Any, X: Any) -> None:
     """Reject dates, which would silently become counts of days, masked entries, and columns with equal names."""
-    if type(X).__name__ == "LazyFrame":
-        raise TypeError("Input X is a LazyFrame, which holds no numbers yet; pass X.collect().")
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(
             f"Input X has masked entries, and {_name(estimator)} takes no missing values; fill or drop them first."
@@ -306,6 +299,7 @@ def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:
 
 def checked_scores(Z: Any, like: Array, p: int) -> Array:
     """Return scores (m, p) for `inverse_transform` in the library, dtype and device of `like`."""
+    check_container(Z, f"(m, {p})")
     if is_sparse(Z):
         raise TypeError("sparse scores are not supported; pass Z.toarray().")
     if not is_foreign(Z):

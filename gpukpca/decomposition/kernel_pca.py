@@ -189,8 +189,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
 
     Warns
     -----
-    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning,
-    CheckpointWarning
+    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning, CheckpointWarning
 
     See Also
     --------

@@ -17,8 +17,9 @@ from gpukpca.kernels.validation import NOT_NEGATIVE
 
 GammaRule = Literal["scale", "median"]
 Gamma = float | GammaRule | None
-GAMMA_RULES = get_args(GammaRule)
-GAMMA = one_of(NOT_NEGATIVE, NONE, word(*GAMMA_RULES), text='a number >= 0, None, "scale" or "median"')
+GAMMA = one_of(
+    NOT_NEGATIVE, NONE, word(*get_args(GammaRule)), text='None (1 / n_features), a number >= 0, "scale" or "median"'
+)
 MEDIAN_SAMPLE = 1000
 # Rows nearer to each other than so many eps of their distance from the middle are one row, up to rounding. Where most
 # rows are one row, the middle is that row, and the distance of the outer tenth of the rows counts.

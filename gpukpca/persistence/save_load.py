@@ -134,6 +134,8 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
     ----------
     model : fitted estimator with a method `save`, or Pipeline of two steps, a StandardScaler and such an estimator
     path : str or path
+        Any name, such as "model.safetensors". An existing file is replaced, as by `numpy.save`, and only once all is
+        written.
     notes : dict, optional
         Values of the caller, which `load_with_notes` returns: text to numbers, text, None, arrays, and tuples, lists
         and dictionaries of those.
@@ -338,6 +340,11 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
     parsed_device(device)
     try:
         return restored(*read_container(os.fspath(path), KIND), device)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        what = "is a directory" if isinstance(error, IsADirectoryError) else "does not exist"
+        raise type(error)(
+            f"{os.fspath(path)} {what}; give a model file, which `save` or gpukpca fit --save wrote."
+        ) from error
     except ModelFormatError as error:
         raise ModelFormatError(f"{os.fspath(path)} is no model file of gpukpca that can be read: {error}.") from error
 

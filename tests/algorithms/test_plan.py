@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, KernelPCA, Plan, Progress
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_allowance, format_bytes, format_need
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
@@ -48,6 +48,14 @@ def test_a_limit_of_the_printed_need_is_enough(size: float, text: str) -> None:
     assert parsed_bytes(format_need(size)) >= size
 
 
+@pytest.mark.parametrize(
+    ("size", "text"), [(1023, "1023 B"), (1536, "1.5 KiB"), (1537, "1.5 KiB"), (2**20 - 1, "1023.9 KiB")]
+)
+def test_the_printed_allowance_is_there_and_below_any_larger_need(size: int, text: str) -> None:
+    assert format_allowance(size) == text
+    assert parsed_bytes(text) <= size < parsed_bytes(format_need(size + 1))
+
+
 @pytest.mark.parametrize("n", [1, 2, 255, 256, 257, 1024, 4096, 4097, 20_000])
 @pytest.mark.parametrize("workers", [1, 2, 64])
 def test_tiles_cover_the_upper_triangle(n: int, workers: int) -> None:
@@ -76,7 +84,7 @@ def test_the_plan_is_kept_and_can_be_read(X: np.ndarray) -> None:
     model = KernelPCA(3, kernel="rbf", random_state=0).fit(X)
     assert isinstance(model.plan_, Plan)
     text = str(model.plan_)
-    for words in ("2000 x 10", "float64", "RBF(gamma=0.1)", "block Krylov for 3 components", "tiled", "predicted"):
+    for words in ("2000 x 10", "float64", "RBF(gamma=0.1)", "block Krylov for 3 components", "tiled", "predicted, "):
         assert words in text
 
 

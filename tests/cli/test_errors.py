@@ -106,6 +106,7 @@ BAD = [
         for m in ("ppca", "bayesian", "local")
         for n in ("all", "mle", "0.9")
     ),
+    ("nearest kernel", ["iris", "-k", "gaussian", *OUT], "'precomputed'. Did you mean 'rbf'?"),
     ("unknown solver", ["iris", *PCA, "--svd-solver", "svd", *OUT], "'svd' is not one of"),
     ("shape that does not fit", ["digits", *PCA, "--image-shape", "7x8", *PICTURE, *OUT], "7 x 8 has 56 pixels, and"),
     ("shape of one number", ["digits", *PCA, "--image-shape", "8", *PICTURE, *OUT], "'8' is no shape"),

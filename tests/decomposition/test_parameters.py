@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -72,12 +73,12 @@ PAIRS = [(kind, name) for kind in (*ESTIMATORS, *METHODS) for name in parameters
 CASES = [(kind, name, value) for kind, name in PAIRS for value in WRONG[name]]
 
 
-def fitted_with(kind: type, name: str, value: Any) -> None:
-    """Fit an estimator with one parameter set; a pre-image by the estimator that uses it."""
+def fitted_with(kind: type, name: str, value: Any, **others: Any) -> None:
+    """Fit an estimator with one parameter set, and some others; a pre-image by the estimator that uses it."""
     if kind in METHODS:
         kind, name, value = KernelPCA, "preimage", kind(**{name: value})
     X = np.random.default_rng(0).standard_normal((12, 4))
-    kind(**({"kernel": "rbf"} if kind is KernelPCA else {}) | {name: value}).fit(X)
+    kind(**({"kernel": "rbf"} if kind is KernelPCA else {}) | {name: value} | others).fit(X)
 
 
 @pytest.mark.parametrize(("kind", "name"), PAIRS, ids=lambda part: getattr(part, "__name__", part))
@@ -91,6 +92,23 @@ def test_every_parameter_has_a_rule_that_allows_its_default(kind: type, name: st
 def test_fit_refuses_a_value_out_of_range_and_names_the_parameter(kind: type, name: str, value: Any) -> None:
     with pytest.raises(InvalidParameterError, match=name):
         fitted_with(kind, name, value)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "parameters", "words"),
+    [
+        ("linear", {"gamma": 1}, "kernel='linear' takes nothing there, and nothing of the estimator."),
+        ("rbf", {"gama": 1}, "takes nothing there, and gamma of the estimator. Did you mean 'gamma'?"),
+        ("matern", {"nuu": 1}, "takes nu there, and gamma of the estimator. Did you mean 'nu'?"),
+        ("poly", {"degree": 2}, "takes nothing there, and gamma, degree, coef0 of the estimator."),
+    ],
+)
+def test_wrong_kernel_params_name_the_kernel_and_its_parameters(kernel: str, parameters: Any, words: str) -> None:
+    with pytest.raises(
+        InvalidParameterError, match=re.escape(f"kernel_params={parameters} is not allowed: ")
+    ) as caught:
+        fitted_with(KernelPCA, "kernel", kernel, kernel_params=parameters)
+    assert words in str(caught.value)
 
 
 def test_every_rule_belongs_to_a_parameter() -> None:
@@ -116,6 +134,12 @@ def test_the_nearest_name_is_proposed() -> None:
         (PCA, "svd_solver", "randomised", "randomized"),
         (ProbabilisticPCA, "solver", "closedform", "closed_form"),
         (LocalPCA, "method", "mixtures", "mixture"),
+        (KernelPCA, "kernel", "RBF", "rbf"),
+        (KernelPCA, "kernel", "gaussian", "rbf"),
+        (KernelPCA, "kernel", "polynomial", "poly"),
+        (KernelPCA, "gamma", "auto", None),
+        (PCA, "device", "CPU", "cpu"),
+        (PCA, "device", "GPU", "cuda"),
     ]:
-        with pytest.raises(InvalidParameterError, match=f"Did you mean '{near}'"):
+        with pytest.raises(InvalidParameterError, match=f"Did you mean {near!r}"):
             fitted_with(kind, name, value)

@@ -335,7 +335,7 @@ BAD = {
     "none of an iteration": ({"n_components": 0, "svd_solver": "randomized"}, GOOD, "between 1 and"),
     "a share of an iteration": ({"n_components": 0.5, "svd_solver": "arpack"}, GOOD, "between 1 and"),
     "mle wide": ({"n_components": "mle"}, GOOD.T, "only supported if n_samples >= n_features"),
-    "mle iterated": ({"n_components": "mle", "svd_solver": "randomized"}, GOOD, "cannot be a string"),
+    "mle iterated": ({"n_components": "mle", "svd_solver": "randomized"}, GOOD, "do not go together"),
     "solver": ({"svd_solver": "ful"}, GOOD, "Did you mean 'full'"),
     "NaN": ({}, np.where(GOOD > 100, np.nan, GOOD), "NaN"),
     "infinity": ({}, np.where(GOOD > 100, np.inf, GOOD), "infinity"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,12 @@ import scipy.sparse
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
+from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA
+from gpukpca.algorithms import fit_pca
 from gpukpca.backend.finite import FINITE
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, PrecisionWarning
 from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
+from gpukpca.kernels import RBF
 
 
 @pytest.fixture
@@ -36,6 +39,37 @@ def X(rng: np.random.Generator) -> np.ndarray:
 def test_what_only_looks_like_numbers_is_refused(X: np.ndarray, make, error, words: str) -> None:
     with pytest.raises(error, match=words):
         KernelPCA(1, kernel="rbf").fit(make(X))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "X is None, and not an array of shape"),
+        ("data.csv", "X is 'data.csv', and not .* Read a file first: .*loadtxt"),
+        (Path("data.csv"), "Path.*Read a file first"),
+        ({"a": [1.0]}, "X is of type dict"),
+        (slice(3), "X is of type slice"),
+    ],
+    ids=str,
+)
+def test_what_is_no_array_is_named(X: np.ndarray, given, words: str) -> None:
+    for estimator in (PCA(1), KernelPCA(1), IncrementalPCA(1), LocalPCA(1, 1), KernelPCACV(n_components=[1])):
+        with pytest.raises(InvalidParameterError, match=words):
+            clone(estimator).fit(given)
+    fitted = PCA(1).fit(X)
+    for call in (fitted.transform, fitted.inverse_transform, RBF(), lambda X: fit_pca(X, 1)):
+        with pytest.raises(InvalidParameterError, match=words):
+            call(given)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("form", ["to_sparse", "to_sparse_csr"])
+def test_sparse_tensors_are_refused_with_advice(X: np.ndarray, form: str) -> None:
+    tensor = getattr(pytest.importorskip("torch").asarray(X), form)()
+    fitted = PCA(5).fit(X)
+    for call in (PCA(1).fit, KernelPCA(1).fit, fitted.transform, fitted.inverse_transform, RBF()):
+        with pytest.raises(InvalidParameterError, match=r"X is a sparse tensor; pass X.to_dense\(\), or a CSR matrix"):
+            call(tensor)
 
 
 class Frame:

@@ -254,7 +254,7 @@ def test_the_parameter_device_is_checked(tmp_path: Path) -> None:
     with pytest.raises(InvalidParameterError, match="device='gpu'"):
         gpukpca.load(tmp_path / "m", device="gpu")
     if not gpukpca.backend.device.cuda_is_installed():
-        with pytest.raises(DeviceUnavailableError, match="cupy"):
+        with pytest.raises(DeviceUnavailableError, match="CuPy"):
             gpukpca.load(tmp_path / "m", device="cuda")
 
 
@@ -483,7 +483,7 @@ def test_every_part_of_a_model_is_in_the_table(base: type) -> None:
 
 
 def test_every_named_kernel_is_in_the_table() -> None:
-    assert {type(make(KernelPCA(), {})) for make in NAMED_KERNELS.values()} <= set(CLASSES.values())
+    assert set(NAMED_KERNELS.values()) <= set(CLASSES.values())
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
@@ -606,9 +606,9 @@ def test_reading_never_unpickles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="devices and pipes as on POSIX")
 def test_places_that_hold_no_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="none does not exist; give a model file"):
         gpukpca.load(tmp_path / "none")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError, match=r"is a directory; give a model file"):
         gpukpca.load(tmp_path)
     with pytest.raises(ModelFormatError, match="a device or a pipe"):
         gpukpca.load("/dev/zero")

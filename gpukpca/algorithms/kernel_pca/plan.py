@@ -7,6 +7,7 @@ from typing import Any
 
 from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.resources import memory_text
 from gpukpca.algorithms.work import time_line
 from gpukpca.eigen import Nystrom
 from gpukpca.eigen.solver import complete_solver
@@ -66,7 +67,7 @@ class Plan:
             f"kernel    {self.kernel}",
             f"solver    {solver.name} for {self.n_components} components ({self.solver_reason})",
             f"K         {self.storage}",
-            f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
+            f"memory    {memory_text(self.predicted_bytes, self.available_bytes)}",
             *time_line(self.estimated_seconds),
             f"workers   {self.storage.workers}",
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_allowance, format_bytes, format_need
 from gpukpca.algorithms.kernel_pca.routes import ClusterRoute, FactorRoute, LandmarkRoute, Route, StoredRoute
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.backend import blocking
@@ -126,7 +126,7 @@ def _exact_route(task: FitTask, solver: Solver, reason: str, edge: int, notes: t
 def _too_big(task: FitTask, fewest: Route | None) -> str:
     """Return the message for a limit that no route keeps, with advice."""
     n, settings, needed = task.n, task.settings, format_need(fewest.predicted_bytes if fewest else 0)
-    allowed = format_bytes(task.resources.allowed())
+    allowed = format_allowance(task.resources.allowed())
     if fewest is not None and task.is_on_cluster:
         other = ', or eigen_solver="randomized"' if complete_solver(fewest.solver).forms_matrix else ""
         return (

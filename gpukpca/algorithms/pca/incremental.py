@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_allowance, format_need
 from gpukpca._rules import FLAG, NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
@@ -493,5 +493,5 @@ def check_update(rows: int, d: int, p: int, fewest: int, item: int, resources: R
         advice = "Request fewer components"
     raise MemoryBudgetError(
         f"a batch of {rows} rows with {d} features takes {format_need(needed)} for {p} components, and "
-        f"{format_bytes(limit)} are allowed or free. {advice}, or set a larger memory_limit."
+        f"{format_allowance(limit)} are allowed or free. {advice}, or set a larger memory_limit."
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.resources import memory_text
 from gpukpca.algorithms.work import time_line
 from gpukpca.eigen import BlockKrylov, Dense
 
@@ -58,7 +58,7 @@ class PCAPlan:
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
             f"method    {self.method}: {DESCRIPTIONS[self.method]} ({self.reason})",
             f"solver    {self._solver_name()} for {self.n_components} components",
-            f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
+            f"memory    {memory_text(self.predicted_bytes, self.available_bytes)}",
             *time_line(self.estimated_seconds),
             f"workers   {self.workers}",
         ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_allowance, format_bytes, format_need
 from gpukpca.algorithms.pca import components
 from gpukpca.algorithms.pca.components import Components, SolverTools
 from gpukpca.algorithms.pca.plan import PCAPlan, PCASolver
@@ -441,7 +441,7 @@ def choose_route(task: PCATask) -> Route:
     iterates = task.settings.svd_solver in ITERATIVE
     advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
     needed, used = (format_need(fewest.predicted_bytes), fewest.method) if fewest else ("", "")
-    allowed = format_bytes(task.resources.allowed())
+    allowed = format_allowance(task.resources.allowed())
     raise MemoryBudgetError(
         f"PCA of {task.n} x {task.d} needs {needed} ({used}), and {allowed} are allowed or "
         f"free. Try {advice}, float32 data, or a larger memory_limit.{hidden_memory(task.place.work)}"

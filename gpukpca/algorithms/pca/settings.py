@@ -109,17 +109,21 @@ class RankRequest:
         value, most = n_components, min(n, d)
         if value is None:
             return cls(max(most - 1, 1) if svd_solver == "arpack" else most)
+        if not isinstance(value, Integral) and svd_solver in ITERATIVE:
+            raise InvalidParameterError(
+                f"n_components={value!r} and svd_solver={svd_solver!r} do not go together; give a number of components "
+                f'from 1 to {most}, or svd_solver="auto".'
+            )
         if isinstance(value, str):
-            if svd_solver in ITERATIVE:
-                raise InvalidParameterError(f"n_components={value!r} cannot be a string with svd_solver={svd_solver!r}")
             if n < d:
-                raise InvalidParameterError("n_components='mle' is only supported if n_samples >= n_features")
+                raise InvalidParameterError(
+                    f"n_components='mle' is only supported if n_samples >= n_features, and X has shape ({n}, {d})"
+                )
             return cls(most, minka=True)
         least = 1 if svd_solver in ITERATIVE else 0
-        is_share = not isinstance(value, Integral)
-        if (is_share and svd_solver in ITERATIVE) or not least <= value <= most:
+        if not least <= value <= most:
             raise InvalidParameterError(
                 f"n_components={value!r} must be between {least} and min(n_samples, n_features)={most} with "
                 f"svd_solver={svd_solver!r}"
             )
-        return cls(most, share=float(value)) if is_share else cls(int(value), given=True)
+        return cls(int(value), given=True) if isinstance(value, Integral) else cls(most, share=float(value))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes, format_need
+from gpukpca._formatting import format_allowance, format_need
 from gpukpca._typing import Array
 from gpukpca.algorithms.batches import Batches
 from gpukpca.algorithms.inputs import checked_listener, training_batches
@@ -207,7 +207,7 @@ def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | 
         advice = "fewer components"
     raise MemoryBudgetError(
         f"PCA of batches with {p} components of {d} features takes {format_need(min(sizes))}, and "
-        f"{format_bytes(limit)} are allowed or free. Try {advice}, or a larger memory_limit."
+        f"{format_allowance(limit)} are allowed or free. Try {advice}, or a larger memory_limit."
     )
 
 

@@ -16,7 +16,7 @@ from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.algorithms.work import Work
-from gpukpca.decomposition._kernels import NAMED_KERNELS, KernelName
+from gpukpca.decomposition._kernels import KernelName, named_kernel
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
@@ -126,7 +126,7 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
         if isinstance(self.kernel, Kernel):
             return self.kernel
         gamma = "median" if self.gamma is None else self.gamma
-        return NAMED_KERNELS[self.kernel or "rbf"](SimpleNamespace(gamma=gamma, degree=3, coef0=1), {})
+        return named_kernel(self.kernel or "rbf", SimpleNamespace(gamma=gamma, degree=3, coef0=1), {})
 
 
 class FixedPointPreimage(PreimageOptions, BaseEstimator):
