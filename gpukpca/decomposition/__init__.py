@@ -20,12 +20,7 @@ from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.latent_pca import BayesianPCA, ProbabilisticPCA
 from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
-from gpukpca.decomposition.preimage import (
-    DistanceConstraintPreimage,
-    FixedPointPreimage,
-    PreimageInfo,
-    RidgePreimage,
-)
+from gpukpca.decomposition.preimage import DistanceConstraintPreimage, FixedPointPreimage, PreimageInfo, RidgePreimage
 
 __all__ = [
     "PCA",

@@ -143,15 +143,8 @@ RULES: dict[str, Rule | Checked] = {
 
 # Class -> its rules for names that have another range there; subclasses inherit them.
 RULES_OF: dict[str, dict[str, Rule | Checked]] = {
-    "KernelPCA": {
-        "max_iter": one_of(NONE, COUNT),
-        "n_components": SETTINGS_RULES["n_components"],
-        "tol": TOLERANCE,
-    },
-    "PCA": {
-        "n_components": COUNT_OR_SHARE,
-        "tol": TOLERANCE,
-    },
+    "KernelPCA": {"max_iter": one_of(NONE, COUNT), "n_components": SETTINGS_RULES["n_components"], "tol": TOLERANCE},
+    "PCA": {"n_components": COUNT_OR_SHARE, "tol": TOLERANCE},
     "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em")},
     "BayesianPCA": {"solver": any_word("auto", "spectrum", "em")},
     "LocalPCA": {"n_components": COUNTS},

@@ -28,13 +28,7 @@ from gpukpca.algorithms.resources import MemoryBudget, Resources, parsed_bytes, 
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import (
-    is_foreign,
-    is_sparse,
-    item_size,
-    overflow_allowed,
-    same_place,
-)
+from gpukpca.backend.namespace import is_foreign, is_sparse, item_size, overflow_allowed, same_place
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows

@@ -16,15 +16,7 @@ from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.algorithms.placement import Placement, to_caller
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import (
-    indices,
-    is_foreign,
-    is_sparse,
-    move,
-    overflow_allowed,
-    same_place,
-    to_host,
-)
+from gpukpca.backend.namespace import indices, is_foreign, is_sparse, move, overflow_allowed, same_place, to_host
 from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._callbacks import listener_of

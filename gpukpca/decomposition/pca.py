@@ -22,21 +22,11 @@ from gpukpca.algorithms.placement import Placement, placement_for, to_caller
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import (
-    cast,
-    from_host,
-    overflow_allowed,
-)
+from gpukpca.backend.namespace import cast, from_host, overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import (
-    check_no_data_frames,
-    cluster_rows,
-    compute_dask,
-    local_placement,
-    supports_dask,
-)
+from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask, local_placement, supports_dask
 from gpukpca.decomposition._fingerprint import pca_fingerprint
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._interop import PCAPeer

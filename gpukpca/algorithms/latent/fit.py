@@ -43,12 +43,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness, generator
 from gpukpca.backend.rows import dense_rows, feature_means
-from gpukpca.exceptions import (
-    ConvergenceWarning,
-    InvalidParameterError,
-    RankWarning,
-    warn_user,
-)
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, RankWarning, warn_user
 
 # Components of EM with n_components=None: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20

@@ -26,15 +26,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import thin_svd
-from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
-    epsilon,
-    from_host,
-    move,
-    namespace_of,
-    overflow_allowed,
-)
+from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, move, namespace_of, overflow_allowed
 from gpukpca.backend.parallel import map_in_order, worker_count
 from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
 from gpukpca.eigen.residuals import signs

@@ -47,9 +47,7 @@ class MixtureSettings:
     n_init: int = field_of("", "starts", default=4)
     max_iter: int = field_of("", "most iterations", default=300)
     tol: float = field_of(
-        "",
-        'least gain in log-likelihood of a row, or with "hard" as a share of the total variance',
-        default=1e-4,
+        "", 'least gain in log-likelihood of a row, or with "hard" as a share of the total variance', default=1e-4
     )
     reg: float = field_of(
         "", "least noise variance of a cluster, as a share of the mean variance of a feature", default=1e-6

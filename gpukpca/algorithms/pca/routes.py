@@ -432,11 +432,7 @@ def choose_route(task: PCATask) -> Route:
         if fewest is None:
             return route
         return replace(
-            route,
-            notes=(
-                *route.notes,
-                f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}",
-            ),
+            route, notes=(*route.notes, f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}")
         )
     iterates = task.settings.svd_solver in ITERATIVE
     advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'

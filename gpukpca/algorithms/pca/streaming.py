@@ -14,13 +14,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.batches import Batches
 from gpukpca.algorithms.inputs import checked_listener, training_batches
 from gpukpca.algorithms.magnitude import are_safe, row_bounds, safe_scale, scaled_batches
-from gpukpca.algorithms.pca.incremental import (
-    COUNT,
-    WIDE,
-    IncrementalFit,
-    IncrementalState,
-    warn_of_equal_rows,
-)
+from gpukpca.algorithms.pca.incremental import COUNT, WIDE, IncrementalFit, IncrementalState, warn_of_equal_rows
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks

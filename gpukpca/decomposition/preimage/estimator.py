@@ -20,11 +20,7 @@ from gpukpca.algorithms.preimage.result import (
     reconstruction_errors,
 )
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import (
-    is_foreign,
-    overflow_allowed,
-    to_host,
-)
+from gpukpca.backend.namespace import is_foreign, overflow_allowed, to_host
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._validation import checked_scores, new_data
