@@ -119,9 +119,8 @@ class ClusterIteration:
             self.clusters = self._fit_clusters()
             self.n_iter += 1
             self._assign()
-            if (
-                len(self.history) > 1 and self.history[-1] < self.history[-2]
-            ):  # rounding, on planes that contain all rows
+            has_fallen = len(self.history) > 1 and self.history[-1] < self.history[-2]
+            if has_fallen:  # by rounding, on planes that contain all rows
                 self.clusters, self.responsibilities = before
                 self.history[-1] = self.history[-2]
             if report is not None:

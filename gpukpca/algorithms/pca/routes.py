@@ -428,12 +428,11 @@ ROUTES: dict[str, type[Route]] = {
 def choose_route(task: PCATask) -> Route:
     """Return the first method that fits into memory; else raise `MemoryBudgetError` with advice."""
     route, fewest = task.first_that_fits(_routes(task))
+    if route is not None and fewest is not None:
+        note = f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}"
+        return replace(route, notes=(*route.notes, note))
     if route is not None:
-        if fewest is None:
-            return route
-        return replace(
-            route, notes=(*route.notes, f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}")
-        )
+        return route
     iterates = task.settings.svd_solver in ITERATIVE
     advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
     needed, used = (format_need(fewest.predicted_bytes), fewest.method) if fewest else ("", "")

@@ -18,6 +18,15 @@ from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
+ADVICE = (
+    'Use iterated_power="auto" (passes=None of PCASettings), a larger tol, or svd_solver="covariance_eigh" or "dual".'
+)
+# scikit-learn's: variances up to it count as zero in Minka's likelihood.
+MINKA_EPS = 1e-15
+# A remainder of the trace up to this many eps of it is rounding.
+REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
+# Standard deviations up to this many eps of the largest have two digits at most.
+FEW_DIGITS = 100.0
 # Variances up to this share of the largest are rounding, and have no likelihood.
 NOTHING = 1e-15
 # A share of the variance may be missed by so many eps of rounding.
@@ -46,7 +55,9 @@ def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = No
     gap_sums = np.cumsum(np.sum(np.triu(log_gaps, k=1), axis=1))[:-1]
     turn_sums = np.cumsum(np.sum(np.triu(log_turns, k=1), axis=0))[:-1]
     tail = np.maximum((np.cumsum(values[::-1])[::-1][1:]) / (d - K), least)
-    outer = np.array([np.sum(_log_difference(v, positive[:k])) for k, v in zip(K, tail, strict=True)])
+    # Σ log(1/v - 1/λ) of the mean variance v left out and those retained.
+    differences = (np.maximum(1.0 / v - 1.0 / positive[:k], NOTHING / v) for k, v in zip(K, tail, strict=True))
+    outer = np.array([np.sum(np.log(difference)) for difference in differences])
     pairs = d * K - K * (K + 1) / 2.0
     halves = (d - K + 1) / 2.0
     log_volume = -K * math.log(2.0) + np.cumsum(gammaln(halves) - math.log(math.pi) * halves)
@@ -65,22 +76,6 @@ def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = No
 def most_evident(evidence: np.ndarray) -> int:
     """Return the number of components with the largest evidence; 0 where none has any."""
     return int(np.argmax(evidence)) + 1 if np.any(np.isfinite(evidence)) else 0
-
-
-def _log_difference(tail: float, kept: np.ndarray) -> np.ndarray:
-    """Return log(1/v - 1/λ) of the mean variance left out and those retained."""
-    return np.log(np.maximum(1.0 / tail - 1.0 / kept, NOTHING / tail))
-
-
-ADVICE = (
-    'Use iterated_power="auto" (passes=None of PCASettings), a larger tol, or svd_solver="covariance_eigh" or "dual".'
-)
-# scikit-learn's: variances up to it count as zero in Minka's likelihood.
-MINKA_EPS = 1e-15
-# A remainder of the trace up to this many eps of it is rounding.
-REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
-# Standard deviations up to this many eps of the largest have two digits at most.
-FEW_DIGITS = 100.0
 
 
 @documented
