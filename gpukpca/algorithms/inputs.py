@@ -46,7 +46,11 @@ def check_alike(name: str, rows: Array, other: str, reference: Array) -> None:
             f"{name} has {rows.shape[1]} features, and {other} has {reference.shape[1]}; all batches must have the "
             "same features."
         )
-    place, expected = place_of(rows), place_of(reference)
+    check_place(name, place_of(rows), other, place_of(reference))
+
+
+def check_place(name: str, place: Array, other: str, expected: Array) -> None:
+    """Raise `DeviceMismatchError` where a batch is of another library or device than a reference array."""
     if not same_place(place, expected):
         raise DeviceMismatchError(
             f"{name} is of {library_of(place)} on {describe_device(place)}, and {other} is of {library_of(expected)} "

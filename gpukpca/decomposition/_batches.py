@@ -13,12 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.batches import Batches
+from gpukpca.algorithms.inputs import check_place
 from gpukpca.algorithms.placement import placement_for
-from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map, is_sparse, library_of, same_place
-from gpukpca.backend.rows import dense_rows
+from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map
+from gpukpca.backend.rows import dense_rows, take_rows
 from gpukpca.decomposition._validation import new_data, training_data
 from gpukpca.distributed import dask_kind
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError
 
 # What says that a thing is one set of rows, whatever else it can do.
 ARRAY_MARKS = ("shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
@@ -59,7 +60,11 @@ def batches_of(
     data = training_data(estimator, X, missing=missing)
     n, d = map(int, data.shape)
     cuts = list(gen_batches(n, rows(n, d), min_batch_size=smallest))
-    return PlacedBatches(estimator, empty_like(data), lambda: (_cut(data, cut) for cut in cuts), cuts, once=False)
+
+    def pieces() -> Iterator[Array]:
+        return (take_rows(data, cut.start, cut.stop) for cut in cuts)
+
+    return PlacedBatches(estimator, empty_like(data), pieces, cuts, once=False)
 
 
 def is_stream(X: Any) -> bool:
@@ -79,10 +84,6 @@ def new_rows(estimator: Any, X: Any, method: str, *, missing: bool = False) -> A
             f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
         )
     return new_data(estimator, X, estimator.components_, method, missing=missing)
-
-
-def _cut(data: Any, cut: slice) -> Any:
-    return data[cut] if is_sparse(data) else data[cut, :]
 
 
 def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int, missing: bool) -> PlacedBatches:
@@ -121,12 +122,7 @@ def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> PlacedBatches:
 
 def _checked(estimator: Any, batch: Any, first: Array, name: str, missing: bool) -> Any:
     """Check that a batch has the width, library and device of the first."""
-    place = batch if is_foreign(batch) else np.empty(0)
-    if not same_place(place, first):
-        raise DeviceMismatchError(
-            f"{name} is from {library_of(place)}, and the first batch was from {library_of(first)}: all batches must "
-            "be in one library and on one device. Move them, or pass host arrays and set device."
-        )
+    check_place(name, batch if is_foreign(batch) else np.empty(0), "the first one", first)
     with _named(name):
         return new_data(estimator, batch, first, "fit", missing=missing)
 

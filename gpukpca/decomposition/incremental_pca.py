@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
+from gpukpca.algorithms.inputs import check_place
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
@@ -28,7 +29,7 @@ from gpukpca.algorithms.resources import MemoryBudget, Resources, parsed_bytes, 
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import is_foreign, is_sparse, item_size, overflow_allowed, same_place
+from gpukpca.backend.namespace import is_foreign, is_sparse, item_size, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows
@@ -38,7 +39,7 @@ from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's rule for the rows of a batch.
@@ -269,13 +270,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
     def _following(self, X: Any) -> Array:
         """Return a checked batch in the library of the ones before."""
-        place = X if is_foreign(X) else np.empty(0)
-        if not same_place(place, self.components_):
-            raise DeviceMismatchError(
-                f"partial_fit got a batch of {type(X).__module__.partition('.')[0]}, and the ones before were of "
-                f"{type(self.components_).__module__.partition('.')[0]}: all batches must be in one library and on one "
-                "device."
-            )
+        check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.components_)
         return new_data(self, X, self.components_, "partial_fit")
 
     def _next_state(self, state: IncrementalState | None, batch: Array) -> IncrementalState:
