@@ -35,19 +35,13 @@ class Randomness:
 
     def __init__(self, random_state: Any, name: str = "random_state") -> None:
         check_random_state(random_state, name)
-        self._seed = _seed_of(random_state)
+        is_legacy = isinstance(random_state, np.random.RandomState)
+        self._seed = int(random_state.randint(0, 2**31 - 1)) if is_legacy else random_state
 
     @cached_property
     def generator(self) -> np.random.Generator:
         """Return the generator, at every use the same one."""
         return np.random.default_rng(self._seed)
-
-
-def _seed_of(random_state: Any) -> np.random.Generator | int | None:
-    """Return what NumPy makes a generator from."""
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(0, 2**31 - 1))
-    return random_state
 
 
 def check_random_state(random_state: Any, name: str = "random_state") -> None:

@@ -21,7 +21,7 @@ from gpukpca.algorithms.resources import (
 )
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
-from gpukpca.backend.random import generator
+from gpukpca.backend.random import Randomness
 from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer
 from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
@@ -137,9 +137,12 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
     )
 
 
-def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> dict[str, Any]:
+def fit_tools(estimator: Any, X: Any, kernel: Kernel) -> dict[str, Any]:
     """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
-    rng, listener = generator(estimator.random_state), listener_of(estimator)
-    fingerprint = partial(kernel_fingerprint, estimator, X, kernel, rng)
-    opener = partial(open_checkpoint, checkpoint=estimator.checkpoint, fingerprint=fingerprint, listener=listener)
-    return {"rng": rng, "progress": listener, "open_checkpoint": None if estimator.checkpoint is None else opener}
+    random, listener = Randomness(estimator.random_state), listener_of(estimator)
+    tools: dict[str, Any] = {"random": random, "progress": listener}
+    if estimator.checkpoint is not None:
+        fingerprint = partial(kernel_fingerprint, estimator, X, kernel, random.generator)
+        folder = {"checkpoint": estimator.checkpoint, "fingerprint": fingerprint, "listener": listener}
+        tools["open_checkpoint"] = partial(open_checkpoint, **folder)
+    return tools

@@ -313,7 +313,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
             kernel, settings = self._resolved(X)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel, place))
+            fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel))
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
             self._publish(fit, place, session.budget.failures, data)
             if not wants_scores:
@@ -328,7 +328,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         kernel, settings = self._resolved(rows)
         needs_all = not settings.is_nystrom or settings.preimage is not None
         basis = accumulate(rows, resources.allowed(), settings.copies_data) if needs_all else rows
-        tools = fit_tools(self, basis, kernel, place)
+        tools = fit_tools(self, basis, kernel)
         fit = fit_rows(rows, kernel, settings, resources, basis=basis, **tools)
         fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
         self._publish(fit, place, session.budget.failures)

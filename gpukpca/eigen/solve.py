@@ -84,7 +84,7 @@ def top_eigh(
     p: int | PairRequest,
     solver: SolverName | MinimalSolver = "auto",
     *,
-    rng: np.random.Generator | int | None = None,
+    rng: Randomness | np.random.Generator | int | None = None,
     report: PassReport | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> EigenResult:
@@ -159,7 +159,7 @@ def top_eigh(
     chosen = as_solver(solver, n, request.first, on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()
     more = {"checkpointer": checkpointer} if checkpointer is not None and chosen.iterates(n, request.first) else {}
-    random = Randomness(rng, "rng")
+    random = rng if isinstance(rng, Randomness) else Randomness(rng, "rng")
     rng = random.generator if chosen.draws(is_on_gpu(op.like)) else UNUSED
     if request.is_share:
         result = chosen.solve_request(op, request, rng, report, **more)

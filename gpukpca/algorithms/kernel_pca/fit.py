@@ -40,7 +40,7 @@ from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import empty_like, namespace_of, overflow_allowed
 from gpukpca.backend.partitioned_rows import map_row_blocks
-from gpukpca.backend.random import generator, random_subset
+from gpukpca.backend.random import Randomness, random_subset
 from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.eigen.request import HandOver
@@ -144,7 +144,7 @@ def fit_kernel_pca(
     check_type("settings", settings, KernelPCASettings)
     progress = checked_listener(progress)
     one_of(NONE, CALLABLE).check_argument("open_checkpoint", open_checkpoint)
-    rng = generator(rng, "rng")
+    random = Randomness(rng, "rng")
     if None not in (n_components, settings.n_components) and n_components != settings.n_components:
         raise InvalidParameterError(
             f"n_components={n_components!r} is not that of the settings, {settings.n_components!r}; give one of them."
@@ -160,7 +160,9 @@ def fit_kernel_pca(
             X = own_copy(X, given)
         kernel = resolved_on(kernel, X)
         check_symmetry(kernel, X)
-        return fit_rows(X, kernel, settings, resources, rng=rng, progress=progress, open_checkpoint=open_checkpoint)
+        return fit_rows(
+            X, kernel, settings, resources, random=random, progress=progress, open_checkpoint=open_checkpoint
+        )
 
 
 def fit_rows(
@@ -169,7 +171,7 @@ def fit_rows(
     settings: KernelPCASettings,
     resources: Resources,
     *,
-    rng: np.random.Generator,
+    random: Randomness,
     progress: Listener | None = None,
     open_checkpoint: CheckpointOpener | None = None,
     basis: Any = None,
@@ -190,9 +192,9 @@ def fit_rows(
     source = KernelRows(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
         if plan.is_approximate:
-            return nystrom_fit(task, plan, plan.storage.build(source), rng, listener)
+            return nystrom_fit(task, plan, plan.storage.build(source), random.generator, listener)
         # K is released before the axes are computed.
-        return _exact_fit(task, route, plan, source, rng, listener, open_checkpoint).with_axes()
+        return _exact_fit(task, route, plan, source, random, listener, open_checkpoint).with_axes()
     except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
         check_underflow(task.basis, kernel)  # K then seems indefinite, or its products overflow
         raise
@@ -203,18 +205,18 @@ def _exact_fit(
     route: Route,
     plan: Plan,
     source: KernelRows,
-    rng: np.random.Generator,
+    random: Randomness,
     listener: Listener | None,
     open_checkpoint: CheckpointOpener | None,
 ) -> KernelPCAFit:
     """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
     settings = task.settings
     op = CenteredGram(route.storage.build(source))
-    solve = partial(top_eigh, rng=rng, report=pass_report(listener))
+    solve = partial(top_eigh, rng=random, report=pass_report(listener))
     eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
         try:
-            eigen = solve(op, route.request, _with_start(route, op, rng), checkpointer=checkpointer)
+            eigen = solve(op, route.request, _with_start(route, op, random), checkpointer=checkpointer)
         except HandOver as reason:
             beyond = route.handed_over(str(reason))
     if eigen is None:
@@ -249,7 +251,7 @@ def _exact_fit(
     )
 
 
-def _with_start(route: Route, op: CenteredGram, rng: np.random.Generator) -> Solver:
+def _with_start(route: Route, op: CenteredGram, random: Randomness) -> Solver:
     """Return the solver of a route, with the start that its plan states."""
     solver, task, size = complete_solver(route.solver), route.task, route.start_landmarks
     if not size or (rows := op.base.rows) is None:
@@ -257,7 +259,8 @@ def _with_start(route: Route, op: CenteredGram, rng: np.random.Generator) -> Sol
     # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
     columns = min(solver.width(task.n, route.n_components, on_gpu=is_on_gpu(op.like)), size // 2)
     n_jobs = 1 if task.is_on_cluster else route.storage.workers  # Dask has a thread for every panel
-    return solver.with_start(lambda: components_of_sample(task.kernel, task.X, rows, size, columns, rng, n_jobs))
+    sample = partial(components_of_sample, task.kernel, task.X, rows, size, columns, n_jobs=n_jobs)
+    return solver.with_start(lambda: sample(random.generator))
 
 
 def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, most: int) -> tuple[EigenResult, Spectrum]:

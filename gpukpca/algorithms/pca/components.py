@@ -17,7 +17,6 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.plan import PCASolver
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.backend import blocking
-from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
@@ -136,14 +135,15 @@ def _top_pairs(
     """Return the leading eigenpairs; `most` of them, or all, where the last are within the rounding of the matrix."""
     n, request, is_dense = op.shape[0], rank.pairs, solver.forms_matrix
     up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
-    rng = tools.random.generator if solver.draws(is_on_gpu(op.like)) else None
     with single_threaded_blas(is_dense and n <= up_to):
-        eigen = top_eigh(op, request, solver, rng=rng, report=tools.report, checkpointer=tools.checkpointer)
+        eigen = top_eigh(op, request, solver, rng=tools.random, report=tools.report, checkpointer=tools.checkpointer)
     most = n if most is None else most
     values = _host(eigen.eigenvalues)
     unresolved = bool(values[-1] <= UNRESOLVED * epsilon(Z.like) * max(float(values[0]), 0.0))
     # Only the data show which of the unresolved vectors belong to the small singular values.
-    return top_eigh(op, most, solver=solver, rng=rng) if len(values) < most and is_dense and unresolved else eigen
+    return (
+        top_eigh(op, most, solver=solver, rng=tools.random) if len(values) < most and is_dense and unresolved else eigen
+    )
 
 
 def _remainders(eigen: EigenResult) -> Array:
