@@ -171,7 +171,7 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
         values = np.ldexp(theta[: task.p], state.exponent or 0)
         if task.request.count_of(task.op, values) is None:
             more = max(task.p + 1, task.request.forecast(task.op, values, _noise(task, state)))
-            state, has_converged = state.updated(p=task.request.checked(more)), False
+            state, has_converged = state.updated(p=task.allowed(state, theta, more)), False
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
     return _continue(task, state.updated(product=product), block)
@@ -191,7 +191,8 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
         if state.n_passes > FIRST_CHECK and task.request.is_exceeded_by(task.op, theta):
             count = task.request.most + 1
     # The first Ritz values are too small for a forecast.
-    p = min(count, task.request.most) if state.n_passes < FIRST_CHECK and not is_closed else task.request.checked(count)
+    is_first = state.n_passes < FIRST_CHECK and not is_closed
+    p = min(count, task.request.most) if is_first else task.allowed(state, theta, count)
     b = task.b
     if p > b:  # with as many spare columns as before, and in steps: the first values are far too small
         spare = rounded_up(p + task.b - task.p, blocking.GEMM_COLUMNS)
@@ -355,9 +356,10 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
 
 def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray, target: float) -> bool:
     """Return whether no member of a cluster can be missing: a block narrower than p may hide some until a probe."""
-    if task.b >= task.p:
+    probed, p = state.probed_values, task.p
+    if task.b >= p:
         return True
-    return state.probed_values is not None and float(np.max(np.abs(values[: task.p] - state.probed_values))) <= target
+    return probed is not None and len(probed) >= p and float(np.max(np.abs(values[:p] - probed[:p]))) <= target
 
 
 def _probe(state: KrylovState, values: np.ndarray) -> KrylovState:

@@ -95,6 +95,28 @@ def test_two_clusters_wider_than_a_block_are_complete(share: float) -> None:
     np.testing.assert_allclose(found.eigenvalues, values[: counted(values, share)], atol=1e-12)
 
 
+@pytest.mark.parametrize("values", [(1.0, 0.5, 0.0), (1.0, 0.5, 1e-3)])
+@pytest.mark.parametrize("first", [4, 16])
+def test_clusters_wider_than_a_block_are_no_reason_to_refuse_a_share(values: tuple[float, ...], first: int) -> None:
+    """A block hides members of a cluster, and then smaller values stand in their places."""
+    spectrum = np.repeat(values, [14, 20, N - 34])
+    A = oracle.with_spectrum(spectrum, 3)
+    for share in (0.55, 0.71, 0.87):
+        p = counted(spectrum, share)
+        found = top_eigh(Operator(A), PairRequest.of_share(share, p, first=min(first, p)), BlockKrylov(), rng=1)
+        assert found.converged.all()
+        np.testing.assert_allclose(found.eigenvalues, spectrum[:p], atol=1e-7)
+
+
+def test_a_share_whose_pairs_become_fewer_after_a_probe_is_complete() -> None:
+    spectrum = np.repeat([1.0, 0.5, 0.0], [60, 60, 280])
+    p = counted(spectrum, 0.7)
+    found = top_eigh(
+        Operator(oracle.with_spectrum(spectrum, 3)), PairRequest.of_share(0.7, 80, 4), BlockKrylov(), rng=1
+    )
+    assert found.eigenvalues.shape == (p,)
+
+
 def test_a_share_beyond_the_bound_of_its_request_is_an_error() -> None:
     op = Operator(oracle.with_spectrum(SPECTRA["flat"], 3))
     with pytest.raises(HandOver, match="more than 20 pairs are needed"):
