@@ -10,6 +10,7 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import dtype_name, is_sparse, namespace_of, to_host
+from gpukpca.backend.parallel import row_slices
 from gpukpca.exceptions import InvalidParameterError
 
 # Advice for infinity, which is not a missing value.
@@ -74,6 +75,5 @@ def overflow(op: SymmetricOperator, where: str) -> InvalidParameterError:
 def _panels(X: Any) -> Iterator[Array]:
     """Yield the entries by panels of rows; the stored ones of a sparse X."""
     values = X.data[:, None] if is_sparse(X) else X
-    n = int(values.shape[0])
-    for start in range(0, n, blocking.CHECKED_ROWS):
-        yield values[start : min(start + blocking.CHECKED_ROWS, n), :]
+    for start, stop in row_slices(int(values.shape[0]), blocking.CHECKED_ROWS):
+        yield values[start:stop, :]

@@ -15,14 +15,13 @@ import numpy as np
 from scipy.linalg import cython_lapack
 
 from gpukpca.backend import blocking
+from gpukpca.backend.namespace import SAFE_NORMS
 
 # The letters of a precision in names of LAPACK, by those of NumPy.
 LETTERS = {"f": "s", "d": "d"}
 # The memory of an array, in a fifth of the time that NumPy takes for its address.
 _Memory = ctypes.c_char * 0
 INTEGERS = {integer: np.dtype(integer) for integer in (ctypes.c_int, ctypes.c_int64)}
-# The squares of numbers between these are ordinary ones in float64.
-SAFE = 1e-100, 1e100
 # Divide and conquer is faster for more than one vector in so many: measured for n from 400 to 2000, inverse iteration
 # in a cluster takes as long for a quarter of them.
 MANY = 4
@@ -120,7 +119,8 @@ def _rows_by_inverse_iteration(diagonal: np.ndarray, off_diagonal: np.ndarray, v
     n, count = len(diagonal), len(values)
     diagonal, off_diagonal = diagonal.astype(np.float64), off_diagonal.astype(np.float64)
     largest = max(np.abs(diagonal).max(), np.abs(off_diagonal).max())
-    if not SAFE[0] < largest < SAFE[1]:  # ?stein forms squares
+    low, high = SAFE_NORMS["float64"]
+    if not low < largest < high:  # ?stein forms squares
         _, exponent = np.frexp(largest)
         diagonal, off_diagonal, values = (np.ldexp(part, -exponent) for part in (diagonal, off_diagonal, values))
     stein, rows = _Call("stein", diagonal), np.empty((count, n))

@@ -17,10 +17,10 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch
 from gpukpca.backend.lapack import cholesky_solution, leading_eigenpairs
 from gpukpca.backend.namespace import (
+    SAFE_NORMS,
     accumulation_dtype,
     arange,
     cast,
-    device_of,
     dtype_name,
     from_host,
     indices,
@@ -45,9 +45,6 @@ GESDD = {
 }
 
 Metric = Literal["sqeuclidean", "cityblock"]
-
-# Between these, the squares of all entries that count are ordinary numbers of the type.
-SAFE_NORMS = {"float32": (1e-9, 1e18), "float64": (1e-130, 1e150)}
 
 
 def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
@@ -169,26 +166,16 @@ def inner_products(A: Array, B: Array, workers: int = 1) -> np.ndarray:
     if workers > 1:
         rows = max(1, min(panel // workers, cached_rows(A.shape[1])))
         return to_host(sum_over(product, row_slices(n, rows), workers, A)).astype(np.float64)
-    bounds = ((start, min(start + panel, n)) for start in range(0, n, panel))
-    products = (transposed_product(widened_rows(A, *b, wide), widened_rows(B, *b, wide)) for b in bounds)
+    products = (transposed_product(widened_rows(A, *b, wide), widened_rows(B, *b, wide)) for b in row_slices(n, panel))
     return to_host(reduce(operator.add, products)).astype(np.float64)
 
 
-def squares_by_accuracy(A: Array) -> tuple[Callable[[Array, int], np.ndarray], ...]:
-    """Return the functions of A and the workers that give ``A.T @ A`` on the host, the fastest first.
-
-    The last one is exact up to rounding in the widest type.
-    """
-    if not is_numpy(A) or A.dtype == accumulation_dtype(A):
-        return (_wide_square,)
-    return _narrow_square, lambda A, _: _wide_square(A)  # with one sum, for the sake of memory
+def has_narrow_square(A: Array) -> bool:
+    """Return whether `narrow_square` takes less time than `inner_products`: for float32 on NumPy."""
+    return is_numpy(A) and A.dtype != accumulation_dtype(A)
 
 
-def _wide_square(A: Array, workers: int = 1) -> np.ndarray:
-    return inner_products(A, A, workers)
-
-
-def _narrow_square(A: np.ndarray, workers: int) -> np.ndarray:
+def narrow_square(A: np.ndarray, workers: int) -> np.ndarray:
     """Return ``A.T @ A`` summed in the widest type from products of short panels in the type of A.
 
     It takes half the time of `inner_products` in float32. Its error is a tenth of eps times the largest eigenvalue, and
@@ -261,7 +248,7 @@ def largest_eigenpairs(A: Array, count: Callable[[np.ndarray], int]) -> tuple[np
         values, vectors = leading_eigenpairs(A, count)
         vectors = np.ascontiguousarray(vectors)
         if vectors.shape[1] < len(values):  # bisection and inverse iteration lose a digit or two
-            vectors = vectors @ from_host(newton_factor(inner_products(vectors, vectors)), vectors)
+            vectors = vectors @ from_host(newton_factor(vectors), vectors)
         return values.astype(np.float64), vectors
     values, vectors = all_eigenpairs(A)
     descending = values[::-1]
@@ -280,12 +267,12 @@ def all_eigenpairs(A: Array) -> tuple[np.ndarray, Array]:
     return to_host(values).astype(np.float64), vectors
 
 
-def newton_factor(gram: np.ndarray) -> np.ndarray:
-    """Return (3 I - G) / 2: columns of Gram matrix G times it are one Newton step nearer to orthonormal ones.
+def newton_factor(U: Array) -> np.ndarray:
+    """Return (3 I - UᵀU) / 2 on the host: U times it is one Newton step nearer to orthonormal columns.
 
-    The step squares the distance of G from I. Higham, SIAM J. Sci. Stat. Comput. 7 (1986) 1160 (polar decomposition).
+    The step squares the distance from I. Higham, SIAM J. Sci. Stat. Comput. 7 (1986) 1160 (polar decomposition).
     """
-    return 1.5 * np.eye(len(gram)) - 0.5 * gram
+    return 1.5 * np.eye(U.shape[1]) - 0.5 * inner_products(U, U)
 
 
 def ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -363,8 +350,7 @@ def largest_asymmetry(K: Array) -> tuple[float, int, int]:
     """Return max |K_ij - K_ji| and its place, by panels: no array of the size of K is made."""
     xp = namespace_of(K)
     n, worst = K.shape[0], (0.0, 0, 0)
-    for start in range(0, n, blocking.ROW_BLOCK):
-        stop = min(start + blocking.ROW_BLOCK, n)
+    for start, stop in row_slices(n, blocking.ROW_BLOCK):
         difference = xp.abs(K[start:stop, :] - xp.matrix_transpose(K[:, start:stop]))
         largest = float(xp.max(difference))
         if largest > worst[0]:
@@ -381,11 +367,11 @@ def largest_modulus(K: Array) -> float:
 
 def with_diagonal(K: Array, diagonal: Array) -> Array:
     """Return K with another diagonal; in place where the library can."""
-    rows = arange(K.shape[0], K)
+    every = arange(K.shape[0], K)
     if writes_in_place(K):
-        K[rows, rows] = diagonal
+        K[every, every] = diagonal
         return K
-    return namespace_of(K).where(rows[:, None] == rows[None, :], diagonal[:, None], K)
+    return namespace_of(K).where(every[:, None] == every[None, :], diagonal[:, None], K)
 
 
 def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
@@ -403,12 +389,7 @@ def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
 
 def add_to_diagonal(K: Array, value: float) -> Array:
     """Return K + value I; in place where the library can."""
-    xp = namespace_of(K)
-    if writes_in_place(K):
-        every = arange(K.shape[0], K)
-        K[every, every] += value
-        return K
-    return K + value * xp.eye(K.shape[0], dtype=K.dtype, device=device_of(K))
+    return with_diagonal(K, namespace_of(K).linalg.diagonal(K) + value)
 
 
 def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
@@ -418,8 +399,7 @@ def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
     """
     if not writes_in_place(K):
         return cast(cast(K, rows.dtype) - (rows[:, None] + columns[None, :]), K.dtype)
-    for start in range(0, K.shape[0], blocking.ROW_BLOCK):
-        stop = min(start + blocking.ROW_BLOCK, K.shape[0])
+    for start, stop in row_slices(K.shape[0], blocking.ROW_BLOCK):
         K[start:stop, :] -= rows[start:stop, None] + columns[None, :]
     return K
 
@@ -428,8 +408,7 @@ def subtract_outer_product(K: Array, v: Array, factor: float) -> Array:
     """Return K - factor v vᵀ; in place where the library can, without a second matrix."""
     if not writes_in_place(K):
         return K - factor * v[:, None] * v[None, :]
-    for start in range(0, K.shape[0], blocking.ROW_BLOCK):
-        stop = min(start + blocking.ROW_BLOCK, K.shape[0])
+    for start, stop in row_slices(K.shape[0], blocking.ROW_BLOCK):
         K[start:stop, :] -= factor * v[start:stop, None] * v[None, :]
     return K
 
@@ -437,9 +416,7 @@ def subtract_outer_product(K: Array, v: Array, factor: float) -> Array:
 def mirror_upper(K: Array) -> None:
     """Copy the upper triangle of a square K onto the lower one, block by block (NumPy and CuPy)."""
     xp = namespace_of(K)
-    n = K.shape[0]
-    for start in range(0, n, blocking.ROW_BLOCK):
-        stop = min(start + blocking.ROW_BLOCK, n)
+    for start, stop in row_slices(K.shape[0], blocking.ROW_BLOCK):
         K[stop:, start:stop] = K[start:stop, stop:].T
         block = K[start:stop, start:stop]
         block[...] = xp.triu(block) + xp.triu(block, k=1).T

@@ -14,6 +14,8 @@ from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 # Distances from 1 to the next number.
 EPSILON = {name: float(np.finfo(name).eps) for name in ("float32", "float64")}
+# Between these, the squares of all entries that count are ordinary numbers of the type.
+SAFE_NORMS = {"float32": (1e-9, 1e18), "float64": (1e-130, 1e150)}
 
 
 def is_numpy(x: Any) -> bool:

@@ -229,15 +229,10 @@ def _threaded(
 
 
 def map_in_order(
-    work: Callable[[Any], Result],
-    tiles: list[Any],
-    workers: int,
-    report: TileReport | None = None,
-    *,
-    threads: bool = True,
+    work: Callable[[Any], Result], tiles: list[Any], workers: int, report: TileReport | None = None
 ) -> list[Result]:
     """Return the results of `work` for all tiles as `map_tiles`, in the order of the tiles."""
-    by_worker = map_tiles(work, tiles, workers, report, threads=threads)
+    by_worker = map_tiles(work, tiles, workers, report)
     return [by_worker[i % workers][i // workers] for i in range(len(tiles))]
 
 
@@ -274,12 +269,7 @@ def sum_over(part: Callable[..., Any], panels: list[tuple[int, int]], workers: i
 
 
 def assemble_rows(
-    make: Callable[[int, int, Any], Any],
-    panels: list[tuple[int, int]],
-    shape: tuple[int, int],
-    like: Any,
-    workers: int,
-    report: TileReport | None = None,
+    make: Callable[[int, int, Any], Any], panels: list[tuple[int, int]], shape: tuple[int, int], like: Any, workers: int
 ) -> Any:
     """Return the array, of the type of `like`, whose rows from start to stop are ``make(start, stop, part)``.
 
@@ -296,7 +286,7 @@ def assemble_rows(
         put(part, values)
         return None
 
-    parts = map_in_order(work, panels, workers, report)
+    parts = map_in_order(work, panels, workers)
     if out is not None:
         return out
     return namespace_of(like).concat(parts or [full(shape, 0.0, like)], axis=0)

@@ -36,6 +36,7 @@ from gpukpca.backend.namespace import (
     to_host,
     writes_in_place,
 )
+from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.partitioned_rows import PartitionedRows, map_row_blocks
 from gpukpca.backend.random import seeded_subset
 from gpukpca.exceptions import InvalidParameterError
@@ -309,7 +310,7 @@ def row_panels(X: Any) -> list[tuple[int, int]]:
     on_gpu = is_on_gpu(X)
     fitting = blocking.PANEL_ENTRIES.on(on_gpu) // d
     rows = max(1, fitting if on_gpu else min(blocking.PANEL_ROWS, fitting))
-    return [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
+    return row_slices(n, rows) or [(0, 0)]
 
 
 def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:

@@ -16,6 +16,7 @@ from gpukpca.backend.linalg import all_eigenpairs, column_sums, inner_products, 
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.request import PairRequest
+from gpukpca.eigen.residuals import ldexp
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import ConvergenceError
@@ -226,9 +227,7 @@ def scaled_to_unit(A: Array) -> tuple[Array, int]:
     exponent = int(np.frexp(largest)[1]) if np.isfinite(largest) and largest > 0 else 0
     if -8 <= exponent <= 16:  # ordinary numbers: spare the pass
         return A, 0
-    # Two factors: one alone may underflow.
-    first = exponent // 2
-    return A * 2.0**-first * 2.0 ** -(exponent - first), exponent
+    return ldexp(A, -exponent), exponent
 
 
 def scaled_to_norm(A: Array) -> tuple[Array, int]:

@@ -18,7 +18,7 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs, smallest_eigenvalue
+from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
@@ -28,7 +28,6 @@ from gpukpca.eigen.residuals import (
     allowed_residual,
     estimated_residual,
     ldexp,
-    orthonormalized,
     rayleigh_ritz,
     residuals,
 )
@@ -60,7 +59,7 @@ MOST_WIDENED = 2
 def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> KrylovState:
     """Return the state before the first pass; `start`, shape (n, k), holds or returns directions to start from."""
     start = start() if callable(start) else start
-    empty = ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like)
+    Q, W = (ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like) for _ in "QW")
     return KrylovState(
         p=task.p,
         b=task.b,
@@ -68,8 +67,8 @@ def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> 
         tol=task.tol,
         is_fixed=task.is_fixed,
         phase=Phase.EXTEND,
-        Q=empty,
-        W=ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like),
+        Q=Q,
+        W=W,
         T=np.zeros((0, 0)),
         block=_first_block(task, start),
         probe_until=0 if start is None else PASSES_WITH_START,
@@ -126,12 +125,14 @@ def result(task: KrylovTask, state: KrylovState) -> EigenResult:
     """Return the eigenpairs of an iteration that is done."""
     exponent, values = state.exponent or 0, np.diag(state.T)
     p = task.request.count_of(task.op, np.ldexp(values, exponent)) or state.p
-    U, W = orthonormalized(state.Q.array[:, :p], state.W.array[:, :p])
+    U, W = state.Q.array[:, :p], state.W.array[:, :p]
+    # Eigenvectors of a small matrix times a basis are orthonormal to some hundred eps only.
+    factor = from_host(newton_factor(U), U)
     return EigenResult.of(
         task.op,
         np.ldexp(values[:p], exponent),
-        U,
-        ldexp(W, exponent),
+        U @ factor,
+        ldexp(W @ factor, exponent),
         tolerance=task.tol,
         next_eigenvalue=float(np.ldexp(values[p], exponent)) if len(values) > p else None,
         n_passes=state.n_passes,
@@ -384,11 +385,10 @@ def _first_block(task: KrylovTask, start: Array | None) -> Array:
     given = None if start is None or room == 0 else _checked_start(task, start)
     if given is not None:  # of length one, like the random ones, for any size of a start
         given = orthonormal_directions(task.op.project(given[:, : min(room, given.shape[1])]), floor=0.0)
-    parts = [] if given is None else [given]
-    missing = b - (given.shape[1] if given is not None else 0)
-    parts.append(random_directions(task.rng, (n, missing), task.op.like) * n**-0.5)
-    block = task.op.project(parts[0] if len(parts) == 1 else namespace_of(task.op.like).concat(parts, axis=1))
-    block = orthonormal_directions(block, floor=0.0)
+    missing = b if given is None else b - given.shape[1]
+    block = random_directions(task.rng, (n, missing), task.op.like) * n**-0.5
+    block = block if given is None else namespace_of(block).concat([given, block], axis=1)
+    block = orthonormal_directions(task.op.project(block), floor=0.0)
     # A centered problem on so few points has the constant vector only.
     return block if block is not None else from_host(np.eye(n, 1), task.op.like)
 

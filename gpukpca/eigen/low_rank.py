@@ -12,10 +12,11 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.finite import overflow
 from gpukpca.backend.linalg import (
+    has_narrow_square,
     inner_products,
     leading_ritz_pairs,
+    narrow_square,
     newton_factor,
-    squares_by_accuracy,
     times_small,
     triangular_inverse,
 )
@@ -108,7 +109,7 @@ class LowRank(Solver):
         squares, S = np.linalg.eigh(C.T @ C)
         values, S = squares[::-1], S[:, ::-1][:, :p]
         U = times_small(U, R @ S)
-        N = newton_factor(inner_products(U, U))  # the products of the last step in the type of U are rounded
+        N = newton_factor(U)  # the products of the last step in the type of U are rounded
         U, C = times_small(U, N), C @ S @ N
         W = times_small(F, C, shared)
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
@@ -132,27 +133,35 @@ class LowRank(Solver):
     def _spanning(
         self, op: SymmetricOperator, F: Array, count: int, rng: np.random.Generator, workers: int
     ) -> tuple[Array, np.ndarray]:
-        """Return U = F V with columns of length about 1, and FᵀU; random columns where the rank of F is exceeded.
+        """Return U = F V with columns of length about 1, and FᵀU, for eigenvectors V of Fᵀ F."""
+        n, k = F.shape
+        shared, squared = occupied(workers, n * k * count), occupied(workers, n * k**2)
+        if has_narrow_square(F):
+            U, C, is_accurate = self._from_square(op, F, narrow_square(F, squared), count, rng, shared)
+            if is_accurate:
+                return U, C
+            squared = 1  # one sum, for the sake of memory
+        return self._from_square(op, F, inner_products(F, F, squared), count, rng, shared)[:2]
 
-        V are eigenvectors of Fᵀ F. Where the residuals F (FᵀU - V θ^½) show that its float32 products were not accurate
-        enough, they are formed in the widest type.
+    def _from_square(
+        self, op: SymmetricOperator, F: Array, square: np.ndarray, count: int, rng: np.random.Generator, workers: int
+    ) -> tuple[Array, np.ndarray, bool]:
+        """Return U, FᵀU, and whether the residuals F (FᵀU - V θ^½) are those of rounding, given Fᵀ F.
+
+        Random columns make up for what the rank of F lacks.
         """
         n, k = F.shape
-        shared, squares = occupied(workers, n * k * count), squares_by_accuracy(F)
-        for square in squares:
-            theta, V = _small_eigenpairs(square(F, occupied(workers, n * k**2)), min(count, k))
-            largest = max(float(np.max(theta, initial=0.0)), 0.0)
-            kept = theta > epsilon(op.like) ** 2 * largest
-            roots = np.sqrt(theta[kept])
-            U = times_small(F, V[:, kept] / roots, shared)
-            missing = count - int(kept.sum())
-            if missing:
-                U = namespace_of(U).concat([U, op.project(random_directions(rng, (n, missing), op.like))], axis=1)
-            C = inner_products(F, U, shared)
-            wrong = np.linalg.norm(C[:, : len(roots)] - V[:, kept] * roots, axis=0)
-            if square is squares[-1] or np.max(wrong, initial=0.0) <= ACCURATE * epsilon(op.like) * math.sqrt(largest):
-                break
-        return U, C
+        theta, V = _small_eigenpairs(square, min(count, k))
+        largest = max(float(np.max(theta, initial=0.0)), 0.0)
+        kept = theta > epsilon(op.like) ** 2 * largest
+        roots = np.sqrt(theta[kept])
+        U = times_small(F, V[:, kept] / roots, workers)
+        missing = count - int(kept.sum())
+        if missing:
+            U = namespace_of(U).concat([U, op.project(random_directions(rng, (n, missing), op.like))], axis=1)
+        C = inner_products(F, U, workers)
+        wrong = np.linalg.norm(C[:, : len(roots)] - V[:, kept] * roots, axis=0)
+        return U, C, bool(np.max(wrong, initial=0.0) <= ACCURATE * epsilon(op.like) * math.sqrt(largest))
 
 
 def _small_eigenpairs(gram: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray]:

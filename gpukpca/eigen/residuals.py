@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import column_norms, down_columns, entries_of_columns, inner_products, newton_factor
+from gpukpca.backend.linalg import column_norms, down_columns, entries_of_columns, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -17,6 +17,7 @@ from gpukpca.backend.namespace import (
     from_host,
     namespace_of,
 )
+from gpukpca.backend.parallel import row_slices
 
 # Eigenvalues of modulus up to this many eps of the operator's size are rounding noise.
 NULL_FACTOR = 20.0
@@ -80,24 +81,15 @@ def rayleigh_ritz(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
     return theta[::-1], U @ S, W @ S
 
 
-def orthonormalized(U: Array, W: Array) -> tuple[Array, Array]:
-    """Return U one Newton step nearer to orthonormal columns, and W = op @ U times the same small matrix.
-
-    Before it, the eigenvectors of a small matrix times a basis are orthonormal to some hundred eps only.
-    """
-    factor = from_host(newton_factor(inner_products(U, U)), U)
-    return U @ factor, W @ factor
-
-
 def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
     """Return the norms of ``W - U diag(eigenvalues)``, W = op @ U, on the host."""
     wide = accumulation_dtype(U)
     values = from_host(eigenvalues, U, wide)
-    norms = []
-    for start in range(0, U.shape[1], blocking.WIDENED_COLUMNS):  # wide copies of a few columns, not of all
-        few = slice(start, min(start + blocking.WIDENED_COLUMNS, U.shape[1]))
+    norms = [np.zeros(0)]
+    for bounds in row_slices(U.shape[1], blocking.WIDENED_COLUMNS):  # wide copies of a few columns, not of all
+        few = slice(*bounds)
         norms.append(column_norms(cast(W[:, few], wide) - cast(U[:, few], wide) * values[None, few]))
-    return norms[0] if len(norms) == 1 else np.concatenate([np.zeros(0), *norms])
+    return np.concatenate(norms)
 
 
 def signs(U: Array) -> Array:

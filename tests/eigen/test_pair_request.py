@@ -110,9 +110,9 @@ def test_clusters_wider_than_a_block_are_no_reason_to_refuse_a_share(values: tup
 
 def test_a_share_whose_pairs_become_fewer_after_a_probe_is_complete() -> None:
     spectrum = np.repeat([1.0, 0.5, 0.0], [60, 60, 280])
-    p = counted(spectrum, 0.7)
+    p = counted(spectrum, 0.71)
     found = top_eigh(
-        Operator(oracle.with_spectrum(spectrum, 3)), PairRequest.of_share(0.7, 80, 4), BlockKrylov(), rng=1
+        Operator(oracle.with_spectrum(spectrum, 3)), PairRequest.of_share(0.71, 80, 4), BlockKrylov(), rng=1
     )
     assert found.eigenvalues.shape == (p,)
 

@@ -44,7 +44,7 @@ from gpukpca.backend.random import Randomness, random_subset
 from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.eigen.request import HandOver
-from gpukpca.eigen.solver import Solver, complete_solver
+from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.gram.product import compute_tile, prepared_matmat
@@ -253,7 +253,7 @@ def _exact_fit(
 
 def _with_start(route: Route, op: CenteredGram, random: Randomness) -> Solver:
     """Return the solver of a route, with the start that its plan states."""
-    solver, task, size = complete_solver(route.solver), route.task, route.start_landmarks
+    solver, task, size = route.solver, route.task, route.start_landmarks
     if not size or (rows := op.base.rows) is None:
         return solver
     # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.

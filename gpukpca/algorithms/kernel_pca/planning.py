@@ -36,7 +36,7 @@ def choose_route(task: FitTask) -> Route:
     route, fewest = task.first_that_fits(_routes(task))
     if route is None:
         raise MemoryBudgetError(_too_big(task, fewest))
-    if not task.settings.is_share or not complete_solver(route.solver).grows_with_p:
+    if not task.settings.is_share or not route.solver.grows_with_p:
         return route
     return route.with_beyond(task.first_that_fits(_routes(replace(task, p=task.n)))[0])
 
@@ -128,7 +128,7 @@ def _too_big(task: FitTask, fewest: Route | None) -> str:
     n, settings, needed = task.n, task.settings, format_need(fewest.predicted_bytes if fewest else 0)
     allowed = format_allowance(task.resources.allowed())
     if fewest is not None and task.is_on_cluster:
-        other = ', or eigen_solver="randomized"' if complete_solver(fewest.solver).forms_matrix else ""
+        other = ', or eigen_solver="randomized"' if fewest.solver.forms_matrix else ""
         return (
             f"this process needs {needed} for the eigenvectors of {n} rows, and {allowed} are allowed "
             f"or free. Request fewer components, use float32 data{other}."

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
-from typing import Any, Self
+from typing import Self
 
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.task import FitTask
@@ -54,7 +54,7 @@ class Route(ABC):
     """
 
     task: FitTask
-    solver: Any
+    solver: Solver
     solver_reason: str
     storage: Storage
     predicted_bytes: int
@@ -81,7 +81,7 @@ class Route(ABC):
     @cached_property
     def most(self) -> int:
         """Return the most components of a share: as many as fit into memory, and are few for `beyond`."""
-        task, solver, bound = self.task, complete_solver(self.solver), self.storage.rank_bound
+        task, solver, bound = self.task, self.solver, self.storage.rank_bound
         if not (solver.grows_with_p and solver.iterates(bound, self.n_components)):
             return bound
         few = solver.most_pairs(bound)
@@ -92,7 +92,7 @@ class Route(ABC):
     @cached_property
     def _pair_bytes(self) -> int:
         """Return the bytes of each component beyond the first guess, while a basis grows."""
-        task, solver = self.task, complete_solver(self.solver)
+        task, solver = self.task, self.solver
         if not solver.grows_with_p:  # the bytes of all components are predicted
             return 0
         first, twice = (_iteration_bytes(replace(task, p=p), solver) for p in (task.p, 2 * task.p))
@@ -117,7 +117,7 @@ class Route(ABC):
         """Return the route beyond; raise `MemoryBudgetError` without one."""
         if self.beyond is None:
             raise share_beyond_memory(self.task.settings.share, reason)
-        note = f"{complete_solver(self.solver).name} came first"
+        note = f"{self.solver.name} came first"
         return replace(self.beyond, solver_reason=reason, notes=(*self.beyond.notes, note))
 
     def with_recomputed_note(self) -> Self:
@@ -128,7 +128,7 @@ class Route(ABC):
 
     def plan(self) -> Plan:
         """Return the plan, with notes on the pre-image and the checkpoint and an estimate of the time."""
-        task, solver, notes, work = self.task, complete_solver(self.solver), self.notes, self.work()
+        task, solver, notes, work = self.task, self.solver, self.notes, self.work()
         if task.preimage_landmarks:
             notes += (f"the ridge pre-image uses {task.preimage_landmarks} landmarks among the {task.n} scores",)
         if task.has_checkpoint and not solver.iterates(task.n, task.p):
@@ -193,7 +193,7 @@ class StoredRoute(Route):
         )
 
     def fit_work(self) -> Work | None:
-        task, solver, storage, n, p = self.task, complete_solver(self.solver), self.storage, self.task.n, self.task.p
+        task, solver, storage, n, p = self.task, self.solver, self.storage, self.task.n, self.task.p
         evaluation = _pair_work(task, task.kernel) * storage.entries
         if not solver.iterates(n, p):
             pairs = task.components_for(solver)
@@ -236,7 +236,7 @@ class FactorRoute(Route):
         )
 
     def fit_work(self) -> Work:
-        task, solver, n, p = self.task, complete_solver(self.solver), self.task.n, self.task.p
+        task, solver, n, p = self.task, self.solver, self.task.n, self.task.p
         columns = self.storage.rank_bound
         functions = 0 if isinstance(task.kernel, Linear) else n * columns
         work = Work(bytes=4 * n * columns * task.item, functions=functions)
@@ -272,7 +272,7 @@ class LandmarkRoute(Route):
         dense, tiled = DenseStorage(n, workers), TiledStorage(n, workers, edge, 0, panel)
         return cls(
             task=task,
-            solver=solver,
+            solver=complete_solver(solver),
             solver_reason=reason,
             storage=LowRankStorage(n, workers, rank, dense if task.kernel.stored_only else tiled),
             predicted_bytes=max(needed, task.preimage_bytes),
@@ -310,11 +310,11 @@ class ClusterRoute(Route):
         storage = LowRankStorage(n, task.workers, rank, ClusterColumnStorage(n, task.workers))
         vectors = LowRank().workspace_items(n, p, False) * item
         needed = n * 8 * LANDMARK_VECTORS + max(int(SMALL_PROBLEM_SQUARES * small), vectors + 2 * small)
-        return cls._with(task, solver, reason, storage, needed + 2 * rank * task.d * item, p, ())
+        return cls._with(task, complete_solver(solver), reason, storage, needed + 2 * rank * task.d * item, p, ())
 
     @classmethod
     def _with(
-        cls, task: FitTask, solver: Any, reason: str, storage: Storage, needed: int, p: int, notes: tuple[str, ...]
+        cls, task: FitTask, solver: Solver, reason: str, storage: Storage, needed: int, p: int, notes: tuple[str, ...]
     ) -> Self:
         rows = task.n * task.d * task.item if task.basis is not task.X else 0  # this process holds them too
         return cls(
