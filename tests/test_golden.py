@@ -7,8 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
-from gpukpca import KernelPCA
+from gpukpca import PCA, KernelPCA
 from gpukpca.exceptions import PrecisionWarning, RankWarning
 from gpukpca.kernels import RBF, Polynomial
 from tests import oracle, tolerances
@@ -326,6 +327,51 @@ def test_a_power_of_two_between_data_and_gamma_is_bitwise_nothing(dtype, solver,
 
 
 # -- T14: pre-images ---------------------------------------------------------------------------------------------------
+
+
+# -- published examples of PCA -----------------------------------------------------------------------------------------
+
+HALD = np.array(
+    [
+        [7, 1, 11, 11, 7, 11, 3, 1, 2, 21, 1, 11, 10],
+        [26, 29, 56, 31, 52, 55, 71, 31, 54, 47, 40, 66, 68],
+        [6, 15, 8, 8, 6, 9, 17, 22, 18, 4, 23, 9, 8],
+        [60, 52, 20, 47, 33, 22, 6, 44, 22, 26, 34, 12, 12],
+    ]
+).T
+
+
+@pytest.mark.parametrize("solver", ["full", "covariance_eigh", "randomized"])
+def test_the_ingredients_of_cement_have_the_published_components(solver):
+    """Hald (1952), as in the manual of MATLAB's `pca`: coefficients, variances, shares, scores and Hotelling's T^2."""
+    model = PCA(svd_solver=solver, random_state=0).fit(HALD)
+    axes = [
+        [-0.0678, -0.6785, 0.0290, 0.7309],
+        [-0.6460, -0.0200, 0.7553, -0.1085],
+        [0.5673, -0.5440, 0.4036, -0.4684],
+        [0.5062, 0.4933, 0.5156, 0.4844],
+    ]
+    np.testing.assert_allclose(model.components_, axes, atol=5.1e-5)
+    np.testing.assert_allclose(model.explained_variance_, [517.7969, 67.4964, 12.4054, 0.2372], atol=5.1e-5)
+    np.testing.assert_allclose(100 * model.explained_variance_ratio_, [86.5974, 11.2882, 2.0747, 0.0397], atol=5.1e-5)
+    scores = model.transform(HALD)
+    np.testing.assert_allclose(scores[0], [36.8218, -6.8709, -4.5909, 0.3967], atol=5.1e-5)
+    distances = np.sum(scores**2 / model.explained_variance_, axis=1)
+    np.testing.assert_allclose(distances[:3], [5.6803, 3.0758, 6.0002], atol=5.1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scale", "deviations", "axis"),
+    [
+        (False, [2.0562689, 0.4926162, 0.2796596, 0.1543862], [0.36138659, -0.08452251, 0.85667061, 0.35828920]),
+        (True, [1.7083611, 0.9560494, 0.3830886, 0.1439265], [0.5210659, -0.2693474, 0.5804131, 0.5648565]),
+    ],
+)
+def test_the_irises_have_the_deviations_that_r_prints(scale, deviations, axis):
+    """`prcomp(iris[, 1:4], scale. = ...)` of R."""
+    model = PCA(scale=scale).fit(load_iris().data)
+    np.testing.assert_allclose(np.sqrt(model.explained_variance_), deviations, atol=5.1e-8)
+    np.testing.assert_allclose(model.components_[0], axis, atol=5.1e-8)
 
 
 # -- new points --------------------------------------------------------------------------------------------------------
