@@ -42,7 +42,8 @@ AFTER_FORK = 3
 
 def is_installed() -> bool:
     """Return whether a CuPy package is installed; import nothing."""
-    return find_spec("cupy") is not None
+    found = find_spec("cupy")
+    return found is not None and found.origin is not None  # a folder of that name has no origin
 
 
 def probe(index: int | None = None) -> tuple[bool, str]:

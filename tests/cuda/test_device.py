@@ -289,7 +289,7 @@ def test_streams_and_allocators_are_the_users(fake_cuda: Any) -> None:
     with fake_cuda.cuda.Stream() as stream:
         work(fake_cuda.zeros(3))
     assert seen == [stream]
-    text = "".join(path.read_text() for path in Path(cuda_device.__file__).parents[1].rglob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in Path(cuda_device.__file__).parents[1].rglob("*.py"))
     assert "set_allocator" not in text
     assert "set_limit" not in text
 
@@ -308,9 +308,18 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         model(device="cuda").fit(X)
 
 
+def test_a_folder_of_the_name_of_cupy_is_no_cupy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cupy").mkdir()
+    monkeypatch.setattr(
+        cuda_device, "find_spec", lambda name: importlib.machinery.PathFinder.find_spec(name, [str(tmp_path)])
+    )
+    assert cuda_device.find_spec("cupy") is not None
+    assert not cuda_device.is_installed()
+
+
 def test_messages_name_the_extras_with_cupy() -> None:
     project = Path(__file__).resolve().parents[2] / "pyproject.toml"
-    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = re.findall(r"gpukpca\[(\w+)\]", cuda_device.INSTALL)
     assert [extras[name][0].partition("x[ctk]")[0] for name in named] == ["cupy-cuda12", "cupy-cuda13"]
 
@@ -320,7 +329,7 @@ class Unloadable(importlib.machinery.ModuleSpec):
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-        super().__init__("cupy", self)
+        super().__init__("cupy", self, origin="broken")
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         return self if name == "cupy" else None

@@ -80,7 +80,7 @@ def _clear_caches() -> None:
 def _module(name: str, *sources: tuple[Any, str], **contents: Any) -> ModuleType:
     """Return a module with named contents, and with public names of other modules."""
     module = ModuleType(name)
-    module.__spec__ = ModuleSpec(name, loader=None, is_package=True)
+    module.__spec__ = ModuleSpec(name, loader=None, origin="fake_cupy", is_package=True)
     module.__path__ = []
     module.__dict__.update(contents)
     for source, names in sources:
