@@ -20,7 +20,7 @@ environment() {
         return 1
     }
     local stamp
-    stamp="$folder/installed-$({ echo "$*" && cat pyproject.toml; } | cksum | cut -d' ' -f1)"
+    stamp="$folder/installed-$({ echo "$*" && cat pyproject.toml gpukpca/_version.py; } | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
         rm -rf "$folder"
         "$python" -m venv "$folder" || return

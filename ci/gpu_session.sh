@@ -124,7 +124,7 @@ run_part() {
 
 # pack ARGUMENT…: an archive of logs and records, and of what the arguments of tar add.
 pack() {
-    (cd "$out" && tar -czf session.tar.gz.part status.txt session.log $(ls -- *.json 2>/dev/null) "$@")
+    (cd "$out" && shopt -s nullglob && tar -czf session.tar.gz.part status.txt session.log [a-z]*.json "$@")
     [ $? -le 1 ] && mv "$archive.part" "$archive"  # 1: a file changed while it was read
 }
 

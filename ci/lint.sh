@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Style, format, spelling and types: ruff, codespell, mypy; pyright on a user's calls and on the types of public names.
+# Style, format, spelling and types: ruff, codespell, shellcheck, mypy; pyright on a user's calls and on the types of
+# public names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
@@ -7,6 +8,7 @@ environment dev --editable ".[dev]"
 ruff check .
 ruff format --check .
 codespell
+shellcheck --external-sources ci/*.sh .ci/run
 mypy
 basedpyright
 # Its exit status is 1 where one name has no type.
