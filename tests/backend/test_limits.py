@@ -43,7 +43,7 @@ def system(folder: Path, groups: str, mounts: str, files: dict[str, str]) -> Pat
     }
     for name, text in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 

@@ -407,7 +407,7 @@ def test_record_and_report_are_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = save_record(tmp_path / "record.json", "A card", rates)
-    read = json.loads(file.read_text())
+    read = json.loads(file.read_text(encoding="utf-8"))
     assert set(read) == {"machine", "ceilings", "entries"}
     assert read["ceilings"] == rates
     run_report(monkeypatch, file)
@@ -430,7 +430,7 @@ def pages(tmp_path: Path) -> Path:
     """Make a folder with a page whose part of a card is empty; return the page."""
     page = tmp_path / "docs" / "benchmarks.md"
     page.parent.mkdir()
-    page.write_text("before\n{}\nNot yet measured.\n{}\nafter\n".format(*report.marks("a card")))
+    page.write_text("before\n{}\nNot yet measured.\n{}\nafter\n".format(*report.marks("a card")), encoding="utf-8")
     return page
 
 
@@ -623,15 +623,15 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
-    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
     known = {"machine": {"cpu": machine.cpu_name()}, "ceilings": {}}
-    (tmp_path / "c.json").write_text(json.dumps(known))
+    (tmp_path / "c.json").write_text(json.dumps(known), encoding="utf-8")
     options = ["-k", "full-2000 or kernel-rbf", "--timeout", "9", "--record", "r.json", "--ceilings", "c.json"]
     done = run_pytest(tmp_path, *options, "--benchmark-group-by", "param:case", "-rs", "-p", "stand_in")
     assert "benchmark 'case=kernel-rbf': 2 tests" in done.stdout, done.stdout + done.stderr
     assert "MemoryError: too large" in done.stdout
     assert "1 failed" in done.stdout
-    written = json.loads((tmp_path / "r.json").read_text())
+    written = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     entries = {(e["case"], e["contestant"]): e for e in written["entries"]}
     ours, peer = entries["kernel-rbf", "gpukpca"], entries["kernel-rbf", "sklearn arpack, matched"]
     assert ours["seconds"] == [7 / 8, 7 / 8 + 1, 7 / 8 + 2]

@@ -19,7 +19,7 @@ from gpukpca.cuda.device import probe
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="the scripts need bash")
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 
 
 def script(*command: str, folder: Path = ROOT, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -39,14 +39,14 @@ def on_imitation(*command: str, **settings: str) -> subprocess.CompletedProcess[
 def bare_python(tmp_path: Path) -> str:
     """A Python that has the standard library alone."""
     file = tmp_path / "python"
-    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n', encoding="utf-8")
     file.chmod(0o755)
     return str(file)
 
 
 def test_suite_on_a_card_survives_broken_files_and_counts_all_processes(tmp_path: Path) -> None:
     broken = tmp_path / "test_broken.py"
-    broken.write_text("import a_module_of_no_name\n")
+    broken.write_text("import a_module_of_no_name\n", encoding="utf-8")
     small = "tests/model_selection/test_n_components.py::test_the_gap_counts_groups_less_one"
     large = "tests/test_large.py::test_tall_arrays_of_more_entries_than_32_bits_count"
     done = on_imitation("bash", "ci/test_gpu.sh", "-q", str(broken), small, large, JOBS="2")
@@ -104,18 +104,18 @@ esac
 def session(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a session in ``tmp_path / "out"`` with a stand-in for Python; settings are of its environment."""
     python = tmp_path / "python"
-    python.write_text(STAND_IN)
+    python.write_text(STAND_IN, encoding="utf-8")
     python.chmod(0o755)
     cache = tmp_path / "cache"
     cache.mkdir()
-    (cache / "kernel.cubin").write_text("compiled")
+    (cache / "kernel.cubin").write_text("compiled", encoding="utf-8")
     usual = {"PYTHON": str(python), "CUPY_CACHE_DIR": str(cache), "LATE": "none"}
     command = (str(ROOT / "ci" / "gpu_session.sh"), "out")
     return lambda *parts, **settings: script(*command, *parts, folder=tmp_path, **(usual | settings))
 
 
 def statuses(out: Path) -> list[str]:
-    return [line.partition(" after ")[0] for line in (out / "status.txt").read_text().splitlines()]
+    return [line.partition(" after ")[0] for line in (out / "status.txt").read_text(encoding="utf-8").splitlines()]
 
 
 def test_parts_run_in_order_and_once(session: Callable[..., Any], tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_session_leaves_few_files_and_one_archive(session: Callable[..., Any],
     # Another machine begins with the kernels of this one.
     elsewhere = tmp_path / "elsewhere"
     session("ceilings", CUPY_CACHE_DIR=str(elsewhere))
-    assert (elsewhere / "kernel.cubin").read_text() == "compiled"
+    assert (elsewhere / "kernel.cubin").read_text(encoding="utf-8") == "compiled"
     # A cache that is too large stays where it is.
     (elsewhere / "large").write_bytes(os.urandom(17 * 2**20))
     done = session("ceilings", CUPY_CACHE_DIR=str(elsewhere))
@@ -160,11 +160,11 @@ def test_a_session_leaves_few_files_and_one_archive(session: Callable[..., Any],
 
 def test_a_relative_cache_is_one_folder_beside_the_caller(session: Callable[..., Any], tmp_path: Path) -> None:
     session("suite", CUPY_CACHE_DIR="cache")
-    assert f"kernels in {tmp_path / 'cache'}\n" in (tmp_path / "out" / "session.log").read_text()
+    assert f"kernels in {tmp_path / 'cache'}\n" in (tmp_path / "out" / "session.log").read_text(encoding="utf-8")
     with tarfile.open(tmp_path / "out" / "session.tar.gz") as archive:
         assert "kernel_cache/kernel.cubin" in archive.getnames()
     session("ceilings", CUPY_CACHE_DIR="new")
-    assert (tmp_path / "new" / "kernel.cubin").read_text() == "compiled"
+    assert (tmp_path / "new" / "kernel.cubin").read_text(encoding="utf-8") == "compiled"
     settings = {"PYTHON": str(tmp_path / "python"), "CUPY_CACHE_DIR": "cache"}
     suite = script(str(ROOT / "ci" / "test_gpu.sh"), folder=tmp_path, **settings)
     assert f"kernels in {tmp_path / 'cache'}\n" in suite.stdout
@@ -178,7 +178,7 @@ def test_an_error_of_tar_costs_the_kernel_cache_at_most(
     tar = tmp_path / "bin" / "tar"
     tar.parent.mkdir()
     fails = f'case "$*" in *kernel_cache*) exit {status} ;; esac'
-    tar.write_text(f'#!/bin/sh\n{shutil.which("tar")} "$@" || exit\n{fails}\n')
+    tar.write_text(f'#!/bin/sh\n{shutil.which("tar")} "$@" || exit\n{fails}\n', encoding="utf-8")
     tar.chmod(0o755)
     done = session("suite", PATH=f"{tar.parent}{os.pathsep}{os.environ['PATH']}")
     with tarfile.open(tmp_path / "out" / "session.tar.gz") as archive:
@@ -190,10 +190,10 @@ def test_an_error_of_tar_costs_the_kernel_cache_at_most(
 
 def test_parts_take_nine_minutes_at_most_and_no_more_than_is_left(session: Callable[..., Any], tmp_path: Path) -> None:
     session(SECONDS_IN_ALL="100")
-    log = (tmp_path / "out" / "session.log").read_text()
+    log = (tmp_path / "out" / "session.log").read_text(encoding="utf-8")
     assert max(int(seconds) for seconds in re.findall(r"\(at most (\d+) s\)", log)) <= 90
     session(*PARTS)
-    log = (tmp_path / "out" / "session.log").read_text()
+    log = (tmp_path / "out" / "session.log").read_text(encoding="utf-8")
     limits = [int(seconds) for seconds in re.findall(r"\(at most (\d+) s\)", log)]
     assert max(limits) <= 540
     assert session("suite", SECONDS_IN_ALL="30").returncode == 1
@@ -203,7 +203,7 @@ def test_parts_take_nine_minutes_at_most_and_no_more_than_is_left(session: Calla
 def test_suite_on_a_card_fails_where_no_test_ran_on_it(session: Callable[..., Any], tmp_path: Path) -> None:
     assert session("suite").returncode == 0
     assert session("suite", RAN="0").returncode == 1
-    assert "No test ran on CuPy." in (tmp_path / "out" / "session.log").read_text()
+    assert "No test ran on CuPy." in (tmp_path / "out" / "session.log").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["bench", "compile_kernels", "gpu_session", "test_blas", "test_gpu"])

@@ -609,7 +609,7 @@ def test_a_search_over_one_folder_is_an_error_that_says_why(tmp_path: Path) -> N
 def test_drafts_of_a_kill_are_removed_and_other_files_stay(tmp_path: Path) -> None:
     interrupt(tmp_path, 4, **SETTINGS)
     (tmp_path / ".state-1.safetensors.x1y2.partial").write_bytes(b"half")
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     resume(tmp_path, **SETTINGS)
     assert sorted(os.listdir(tmp_path)) == ["notes.txt", *NAMES]
 
@@ -671,7 +671,7 @@ def refuse(**_: Any) -> None:
 
 
 def test_a_folder_that_cannot_be_is_an_error_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     cases = {
         "file": (NotADirectoryError, "is a file; name a folder"),
         "a/b": (FileNotFoundError, "there is no folder"),

@@ -48,11 +48,13 @@ KERNELS = {
     "linear": Linear(),
     "sum": Polynomial(2, 0.3, 1.0) + 0.5 * Laplacian(0.2),
 }
+# Processes start faster from a server that has made the imports, which Windows lacks.
+START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 SETTINGS = {
     "distributed.comm.retry.count": 0,
     "distributed.comm.timeouts.connect": "3s",  # a worker may look for data at one that has just died
     "distributed.deploy.lost-worker-timeout": "300s",  # longer than a busy machine takes to start one again
-    "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.worker.multiprocessing-method": START,
     "distributed.worker.memory.pause": False,  # the memory of this process, where workers are its threads
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
@@ -87,9 +89,9 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def two_processes(quiet: None) -> Iterator[Any]:
-    """The client of two worker processes, forked from one that has made the imports."""
+    """The client of two worker processes."""
     distributed.utils.get_mp_context()  # or it would choose the imports later
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "gpukpca.distributed"])
+    multiprocessing.get_context(START).set_forkserver_preload(["distributed", "gpukpca.distributed"])
     with started(2, processes=True) as local, client_of(local) as found:
         yield found
 
@@ -520,7 +522,7 @@ def test_another_version_on_a_worker_is_named(client, monkeypatch):
 def test_a_worker_with_another_layout_of_the_package_returns_its_version(tmp_path):
     (tmp_path / "gpukpca").mkdir()
     (tmp_path / "gpukpca" / "__init__.py").touch()
-    (tmp_path / "gpukpca" / "_version.py").write_text('__version__ = "0.0.1"')
+    (tmp_path / "gpukpca" / "_version.py").write_text('__version__ = "0.0.1"', encoding="utf-8")
     (tmp_path / "task").write_bytes(distributed.protocol.pickle.dumps(version_reader()))
     command = [sys.executable, "-c", "import pickle; print(pickle.load(open('task', 'rb'))())"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -718,7 +720,7 @@ def mortal(folder: Any) -> BlockCallable:
 
 def test_modules_that_workers_lack_are_named(processes, tmp_path, monkeypatch):
     # Before any worker has died: one that is started now would look where this process looks.
-    (tmp_path / "known_here_only.py").write_text("def function(A, B):\n    return A @ B.T\n")
+    (tmp_path / "known_here_only.py").write_text("def function(A, B):\n    return A @ B.T\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     function = importlib.import_module("known_here_only").function
     with pytest.raises(ClusterError, match=r"cannot import what it needs .*known_here_only.*client\.upload_file"):

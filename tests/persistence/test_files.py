@@ -47,14 +47,14 @@ def write_two(folder: Path, midway: Callable[[], Any] = lambda: None) -> None:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.iterdir()}
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions as on POSIX")
 @both
 @pytest.mark.usefixtures("named")
 def test_both_files_are_written_with_their_permissions(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").write_text("old", encoding="utf-8")
     (tmp_path / "a").chmod(0o640)
     before = os.umask(0o027)
     try:
@@ -69,7 +69,7 @@ def test_both_files_are_written_with_their_permissions(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_process_that_is_killed_midway_leaves_no_other_file(number: str, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").write_text("old", encoding="utf-8")
     child = os.fork()
     if child == 0:
         if number != "SIGKILL":  # nohup ignores SIGHUP

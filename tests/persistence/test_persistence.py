@@ -397,10 +397,10 @@ CODE = {
 @pytest.mark.parametrize("case", CODE)
 def test_code_is_refused_and_the_old_file_stays(case: str, tmp_path: Path) -> None:
     estimator, message = CODE[case]
-    (tmp_path / "m").write_text("old")
+    (tmp_path / "m").write_text("old", encoding="utf-8")
     with pytest.raises(InvalidParameterError, match=message):
         save(clone(estimator).fit(data()), tmp_path / "m", {})
-    assert (tmp_path / "m").read_text() == "old"
+    assert (tmp_path / "m").read_text(encoding="utf-8") == "old"
     assert os.listdir(tmp_path) == ["m"]
 
 
@@ -430,7 +430,7 @@ def test_links_devices_and_permissions_are_named(tmp_path: Path) -> None:
         model.save(tmp_path / "loop")
     with pytest.raises(OSError, match="device"):
         model.save("/dev/null")
-    (tmp_path / "m").write_text("old")
+    (tmp_path / "m").write_text("old", encoding="utf-8")
     (tmp_path / "m").chmod(0o444)
     if not os.access(tmp_path / "m", os.W_OK):  # the administrator may write anywhere
         with pytest.raises(PermissionError):
@@ -559,7 +559,7 @@ def test_a_write_that_fails_leaves_nothing_behind(
 @pytest.mark.skipif(sys.platform == "win32", reason="links, devices and permissions as on POSIX")
 def test_links_are_followed_and_permissions_kept(tmp_path: Path) -> None:
     model, X = fitted("PCA")
-    (tmp_path / "real").write_text("old")
+    (tmp_path / "real").write_text("old", encoding="utf-8")
     (tmp_path / "real").chmod(0o640)
     (tmp_path / "m").symlink_to("real")
     model.save(str(tmp_path / "m"))
@@ -577,7 +577,7 @@ def poison(*_: Any, **__: Any) -> None:
 
 STRANGE: dict[str, Callable[[Path], Any]] = {
     "empty": lambda path: path.write_bytes(b""),
-    "text": lambda path: path.write_text("scores, 1, 2\n"),
+    "text": lambda path: path.write_text("scores, 1, 2\n", encoding="utf-8"),
     "zeros": lambda path: path.write_bytes(bytes(100_000)),
     "pickle": lambda path: path.write_bytes(pickle.dumps({"a": np.arange(3)})),
     "joblib": lambda path: joblib.dump({"a": np.arange(3)}, path),
