@@ -16,8 +16,9 @@ import pytest
 
 from benchmarks.contest import clock
 from benchmarks.places import Host, timed
-from gpukpca.distributed import Cluster, ClusterRows, DaskGram
-from gpukpca.distributed.rows import group_count
+from gpukpca.distributed.client import Cluster
+from gpukpca.distributed.gram import DaskGram
+from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.gram import TiledGram
 from gpukpca.kernels import RBF
 

@@ -25,8 +25,6 @@ from gpukpca.backend.random import generator, standard_normal
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 
-__all__ = ["Checkpoint"]
-
 KIND = "checkpoint"
 NAMES = ("state-0.safetensors", "state-1.safetensors")
 AGAIN = "Choose another folder, or delete the files state-*.safetensors in this one to start again"

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -105,6 +106,7 @@ def test_the_reference_lists_every_public_object_once():
                 listed[getattr(import_module(match[1]), match[2])] += 1
     expected = {*OBJECTS, *(getattr(exceptions, name) for name in exceptions.__all__)}
     assert listed == Counter(expected)
+    assert {type(value) for value in PUBLIC.values() if not is_object(value)} == {ModuleType, str}  # rooms, the version
 
 
 @pytest.mark.parametrize(

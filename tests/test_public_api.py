@@ -44,6 +44,12 @@ def test_all_is_complete(room):
     assert imported <= set(import_module(room).__all__)
 
 
+def test_only_public_rooms_export():
+    files = Path(gpukpca.__file__).parent.rglob("*.py")
+    exporting = {file for file in files if "\n__all__ =" in file.read_text(encoding="utf-8")}
+    assert exporting == {Path(import_module(room).__file__) for room in (*ROOMS, "gpukpca.exceptions")}
+
+
 def test_what_is_imported_late_is_what_type_checkers_see():
     tree = ast.parse(Path(gpukpca.__file__).read_text(encoding="utf-8"))
     declared = {

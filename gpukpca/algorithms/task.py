@@ -14,7 +14,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
-from gpukpca.distributed import ClusterRows
+from gpukpca.distributed.rows import ClusterRows
 from gpukpca.exceptions import MemoryBudgetError
 
 # Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,

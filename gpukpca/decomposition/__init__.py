@@ -2,6 +2,7 @@
 
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.algorithms.progress import Progress
 from gpukpca.decomposition._base import ConvergenceWarning
 from gpukpca.decomposition.diagnostics import (
@@ -20,7 +21,7 @@ from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.latent_pca import BayesianPCA, ProbabilisticPCA
 from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
-from gpukpca.decomposition.preimage import DistanceConstraintPreimage, FixedPointPreimage, PreimageInfo, RidgePreimage
+from gpukpca.decomposition.preimage.methods import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 
 __all__ = [
     "PCA",

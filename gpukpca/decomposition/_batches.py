@@ -18,7 +18,7 @@ from gpukpca.algorithms.placement import placement_for
 from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map
 from gpukpca.backend.rows import dense_rows, take_rows
 from gpukpca.decomposition._validation import new_data, training_data
-from gpukpca.distributed import dask_kind
+from gpukpca.distributed.rows import dask_kind
 from gpukpca.exceptions import InvalidParameterError
 
 # What says that a thing is one set of rows, whatever else it can do.

@@ -24,8 +24,9 @@ from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._validation import Shape, training_data
-from gpukpca.distributed import ClusterRows, cluster_for, is_dask_array
+from gpukpca.distributed.client import cluster_for
 from gpukpca.distributed.lazy import known_width, mapped_rows
+from gpukpca.distributed.rows import ClusterRows, is_dask_array
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -50,7 +50,7 @@ from gpukpca.decomposition.preimage.methods import (
     PreimageName,
     RidgePreimage,
 )
-from gpukpca.distributed import client_for
+from gpukpca.distributed.client import client_for
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import GAMMA

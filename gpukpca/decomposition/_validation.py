@@ -34,7 +34,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import check_container, is_time
-from gpukpca.distributed import dask_kind
+from gpukpca.distributed.rows import dask_kind
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
 

@@ -50,8 +50,8 @@ from gpukpca.decomposition._session import FitSession, fit_tools, run_fit, setti
 from gpukpca.decomposition._validation import checked_out, new_data, training_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.methods import check_preimage_suits
-from gpukpca.distributed import ClusterRows, is_dask_array
 from gpukpca.distributed.lazy import in_chunks_of
+from gpukpca.distributed.rows import ClusterRows, is_dask_array
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.bandwidth import Gamma

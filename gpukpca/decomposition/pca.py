@@ -41,7 +41,7 @@ from gpukpca.decomposition._parameters import (
 )
 from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
-from gpukpca.distributed import is_dask_array
+from gpukpca.distributed.rows import is_dask_array
 from gpukpca.eigen import Checkpointer
 from gpukpca.persistence.save_load import Saved
 

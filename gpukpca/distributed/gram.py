@@ -60,7 +60,7 @@ class DaskGram(SymmetricOperator):
     Attributes
     ----------
     shape, dtype, like
-        See `gpukpca._typing.SymmetricOperator`; blocks are NumPy arrays.
+        See `gpukpca.gram.SymmetricOperator`; blocks are NumPy arrays.
     rows : PreparedRows
         ``rows.take(chosen)`` prepares rows on this machine.
 

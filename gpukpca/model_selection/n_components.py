@@ -562,4 +562,3 @@ RULES: dict[str, RankRule] = {
         of_any_spectrum=True,
     ),
 }
-SOURCES = {name: rule.source for name, rule in RULES.items()}

@@ -24,9 +24,10 @@ import gpukpca
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, exceptions
 from gpukpca.cli.app import gpukpca as program
 from gpukpca.decomposition import RidgePreimage
-from gpukpca.distributed import ClusterCenteredMatrix, ClusterRows, cluster_for
-from gpukpca.distributed.client import connected
+from gpukpca.distributed.client import cluster_for, connected
+from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.gram import ClusterStorage
+from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Nystrom
 from gpukpca.gram.storage import LowRankStorage, TiledStorage
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial

@@ -24,11 +24,10 @@ from gpukpca import PCA, Progress
 from gpukpca.backend.namespace import library_of
 from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.backend.random import generator
-from gpukpca.distributed import Cluster, ClusterRows, DaskGram, cluster_for
-from gpukpca.distributed.client import LostWorkError, version_reader
-from gpukpca.distributed.gram import ClusterStorage, DaskColumns
+from gpukpca.distributed.client import Cluster, LostWorkError, cluster_for, version_reader
+from gpukpca.distributed.gram import ClusterStorage, DaskColumns, DaskGram
 from gpukpca.distributed.pairs import Group, TilePair, added, place_pairs
-from gpukpca.distributed.rows import group_count
+from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.eigen import pivoted_cholesky
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError, RankWarning
 from gpukpca.gram import BasePointGram, TiledGram

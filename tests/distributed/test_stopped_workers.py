@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA
-from gpukpca.distributed import Cluster, ClusterRows, DaskGram
+from gpukpca.distributed.client import Cluster
+from gpukpca.distributed.gram import DaskGram
 from gpukpca.distributed.pairs import panel_diagonal
+from gpukpca.distributed.rows import ClusterRows
 from gpukpca.exceptions import ClusterError, RankWarning
 from gpukpca.kernels import RBF, Cosine
 

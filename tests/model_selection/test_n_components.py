@@ -14,7 +14,8 @@ import gpukpca
 from gpukpca import KernelPCA
 from gpukpca.datasets import uk_foods
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.model_selection import RULES, SOURCES, RankSelection, RuleResult, compare_rules, n_components_for
+from gpukpca.model_selection import RankSelection, RuleResult, compare_rules, n_components_for
+from gpukpca.model_selection.n_components import RULES
 from tests.conftest import Namespace
 
 DATA = {
@@ -246,7 +247,7 @@ def test_the_comparison_has_a_row_for_every_rule_with_its_source(rng):
     X = planted(rng)
     table = compare_rules(X, share=0.9, n_draws=10)
     assert [row.rule for row in table] == [rule for rule in RULES if rule not in ("fixed", "gap")]
-    assert all(isinstance(row, RuleResult) and row.source == SOURCES[row.rule] for row in table)
+    assert all(isinstance(row, RuleResult) and row.source == RULES[row.rule].source for row in table)
     numbers = {row.rule: row.n_components for row in table}
     assert numbers["variance"] == numbers["error"] == n_components_for(X, "variance", 0.9)
     assert numbers["mle"] == numbers["parallel"] == 3
@@ -265,7 +266,7 @@ def test_the_report_says_what_was_compared(rng):
     for rule in RULES:
         report = n_components_for(planted(rng), rule, VALUES.get(rule), n_draws=3, return_report=True)
         assert isinstance(report, RankSelection)
-        assert (report.rule, report.source) == (rule, SOURCES[rule])
+        assert (report.rule, report.source) == (rule, RULES[rule].source)
         assert report.compared
         assert report.thresholds is None or len(report.thresholds) == len(report.values)
 

@@ -34,8 +34,8 @@ from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.eigen import BlockKrylov, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
 from gpukpca.gram.storage import Storage
-from gpukpca.persistence import ESTIMATORS, load_with_notes, save
-from gpukpca.persistence.save_load import FORMAT, KIND
+from gpukpca.persistence import load_with_notes, save
+from gpukpca.persistence.save_load import ESTIMATORS, FORMAT, KIND
 from gpukpca.persistence.schema import CLASSES, RULES, fields_of
 from tests.model_files import DIVERSE, MODELS, Arrays, Header, changed, data, fitted, get, holes, parts, paths, put
 

@@ -27,7 +27,8 @@ from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
-from gpukpca.distributed import ClusterCenteredMatrix, ClusterRows
+from gpukpca.distributed.covariance import ClusterCenteredMatrix
+from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Checkpointer
 from gpukpca.exceptions import InvalidParameterError
 

@@ -24,7 +24,7 @@ from gpukpca.backend.namespace import is_foreign, overflow_allowed, to_host
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._validation import checked_scores, new_data
-from gpukpca.distributed import is_dask_array
+from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Precomputed
 
