@@ -101,18 +101,13 @@ trim_doctest_flags = True
 # (PR07, RT03), and methods need no examples or references (EX01, SA01); tests/test_docstrings.py requires both of
 # public classes and functions.
 numpydoc_validation_checks = {"all", "ES01", "EX01", "PR07", "RT03", "SA01"}
-# Methods that one part of the library calls in another: their one line names the arguments.
-numpydoc_validation_exclude = {
-    r"\.(_typing|eigen|gram|kernels)\.\w+\.\w+$",
-    r"\.algorithms\.\w+\.(?!transform|inverse_transform|predict|log_density|for_data)\w+$",
-    r"Preimage\w*\.\w+$",
-    r"\.Checkpointer$",  # a protocol, without a constructor
-}
-# The fields of a dataclass are its arguments, documented once, as attributes; a first line that ends in "see `name`"
-# refers to the arguments of another method.
+numpydoc_validation_exclude = {r"\.Checkpointer$"}  # a protocol, without a constructor
+# A docstring of one line names the arguments and the result. A first line that ends in "see `name`" refers to those of
+# another method. The fields of a dataclass are its arguments, documented once, as attributes.
+ONE_LINE, SEE = r"\A[^\n]*\Z", r"\A[^\n]*; see `[^\n]*\.\n"
 numpydoc_validation_overrides = {
-    "PR01": {r"\A(?![\s\S]*\nParameters\n)[\s\S]*\nAttributes\n", r"\A[^\n]*; see `[^\n]*\.(\n|\Z)"},
-    "RT01": {r"\A[^\n]*; see `[^\n]*\.(\n|\Z)"},
+    "PR01": {ONE_LINE, SEE, r"\A(?![\s\S]*\nParameters\n)[\s\S]*\nAttributes\n"},
+    "RT01": {ONE_LINE, SEE},
 }
 
 

@@ -120,10 +120,7 @@ class Resources:
 
     @classmethod
     def for_fit(cls, given: Resources | None, X: Any) -> Resources:
-        """Return the resources of a fit of checked rows X: the given ones in the dtype of X, or the default.
-
-        Raise `DeviceMismatchError` where they were made for data of another library or device.
-        """
+        """Return the resources of a fit of checked rows X: the given ones in the dtype of X, or the default."""
         if given is None:
             return cls.for_data(X)
         check_type("resources", given, cls)

@@ -223,10 +223,8 @@ class BlockKrylov(Solver):
         return max(1, n // (DENSE_SHARE if self.or_dense else FEWEST_SHARE))
 
     def patience(self, n: int, p: int, on_gpu: bool) -> float:
-        """Return the passes that take as long as the dense solver, whose reduction is bound by memory.
-
-        Measured on two cores with 10, 20 and 50 pairs of n = 784 and 2000: 11, 43, 30 and 10 passes.
-        """
+        """Return the passes that take as long as the dense solver, whose reduction is bound by memory."""
+        # Measured on two cores with 10, 20 and 50 pairs of n = 784 and 2000: 11, 43, 30 and 10 passes.
         b = self.width(n, p, on_gpu)
         half = self.basis_columns(n, p, on_gpu) / 2
         return n**3 / (2.0 * n * n * b + 8.0 * n * b * half + 9.0 * half**3)

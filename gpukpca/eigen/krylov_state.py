@@ -196,11 +196,9 @@ class KrylovState:
         return state
 
     def continues(self, task: KrylovTask) -> bool:
-        """Return whether a task continues the state; else it only starts with its Ritz vectors.
-
-        The start of an iteration has as many directions as a block, and an end is one for its tolerance and limit. The
-        Ritz vectors of a last pass are those of a share that their values reach.
-        """
+        """Return whether a task continues the state; else it only starts with its Ritz vectors."""
+        # The start of an iteration has as many directions as a block, and an end is one for its tolerance and limit.
+        # The Ritz vectors of a last pass are those of a share that their values reach.
         same = self.is_fixed == task.is_fixed and (task.is_share or (self.p, self.b) == (task.p, task.b))
         is_cut = self.n_passes >= self.limit and self.limit < task.limit
         if not same or (self.is_done and (is_cut or self.tol > task.tol)):

@@ -384,11 +384,9 @@ class Nystrom:
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
 
     def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
-        """Return the most bytes that are held while F grows: columns of K, and every worker's panels.
-
-        Float32 columns take 28 bytes an entry of a panel where small pivots widen them.
-        """
+        """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""
         block = _block_of_landmarks(rank, self.tol) if self.landmarks == "uniform" else default_block(rank)
+        # Where small pivots widen float32 columns, an entry of a panel takes 28 bytes.
         entry, widened = (28, 8) if item < 8 else (16, 0)
         few = 8 * (3 if widened else 1) * min(block, blocking.ELIMINATION_BLOCK)
         first, last = (min(n, pivot_panel(n, columns, on_gpu)) for columns in (block, rank))

@@ -91,10 +91,7 @@ class PairRequest:
         return p
 
     def forecast(self, op: SymmetricOperator, values: np.ndarray, noise: float) -> int:
-        """Return about how many pairs are needed at least, given some leading eigenvalues that are not enough.
-
-        Those up to `noise` are rounding.
-        """
+        """Return about how many pairs are needed at least, given too few of them; values up to `noise` are rounding."""
         amount = self._amount(total_of(op, values))
         values = values[values > noise]
         missing, last = amount - float(np.sum(values)), float(np.min(values, initial=math.inf))
@@ -112,13 +109,10 @@ class PairRequest:
         return self.count(values, total_of(op, values) if self.is_share else math.nan)
 
     def count(self, values: np.ndarray, total: float) -> int | None:
-        """Return the number of pairs, given leading eigenvalues, descending; None where these are not enough.
-
-        `total` is the sum of all eigenvalues. Without any variance the number is 1.
-        """
+        """Return the number of pairs, given leading eigenvalues and the sum of all; None where they are not enough."""
         if not self.is_share:
             return self.most if len(values) >= self.most else None
-        amount = self._amount(total)
+        amount = self._amount(total)  # without any variance one pair is enough
         reached = np.flatnonzero((np.cumsum(values[: self.most]) > amount) | (amount <= 0.0))
         return int(reached[0]) + 1 if reached.size else None
 

@@ -129,8 +129,8 @@ class EigenResult:
         tolerance : float
             The residual that the solver stops at, relative to the largest eigenvalue; 0 is the default of the dtype
             (1e-8 in float64, 1e-5 in float32).
-        next_eigenvalue, smallest_seen
-            See the attributes. By default eigenvalue p + 1 is not known, and the last eigenvalue is the smallest seen.
+        next_eigenvalue, smallest_seen : float, optional
+            The attributes. By default eigenvalue p + 1 is not known, and the last eigenvalue is the smallest seen.
         sign : array, shape (p,), optional
             +1 or -1 for every column of U, where they are known.
         **run

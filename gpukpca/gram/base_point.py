@@ -32,7 +32,7 @@ class BasePointGram(SymmetricOperator):
     Attributes
     ----------
     shape, dtype, like, name, workers, rounding
-        Those of the base; see `gpukpca._typing.SymmetricOperator`.
+        Those of the base; see `gpukpca.gram.SymmetricOperator`.
 
     See Also
     --------

@@ -173,8 +173,7 @@ class CenteredGram(SymmetricOperator):
 
         Parameters
         ----------
-        kernel, X, cached_tiles, tile_edge, n_jobs, report
-            See `TiledGram`.
+        kernel, X, cached_tiles, tile_edge, n_jobs, report : see `TiledGram`
 
         Returns
         -------

@@ -26,7 +26,7 @@ class DenseGram(SymmetricOperator):
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now.
     rounding : float
-        See `gpukpca._typing.SymmetricOperator`.
+        See `gpukpca.gram.SymmetricOperator`.
     rows : PreparedRows, optional
         The prepared rows that K was evaluated from.
 

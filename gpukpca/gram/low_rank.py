@@ -29,7 +29,7 @@ class LowRankGram(SymmetricOperator):
     Attributes
     ----------
     shape, dtype, like
-        See `gpukpca._typing.SymmetricOperator`.
+        See `gpukpca.gram.SymmetricOperator`.
     F : array, shape (n, k)
 
     See Also

@@ -60,7 +60,7 @@ class TiledGram(SymmetricOperator):
     Attributes
     ----------
     shape, dtype, like, rounding
-        See `gpukpca._typing.SymmetricOperator`.
+        See `gpukpca.gram.SymmetricOperator`.
     rows : PreparedRows
         The prepared rows of X.
     tile_edge, tiles, cached_tiles, workers : int

@@ -115,7 +115,8 @@ class Kernel:
 
         Returns
         -------
-        K : array, shape (n, m), in the library, dtype and device of X. Integers are computed in float64.
+        array, shape (n, m)
+            In the library, dtype and device of X. Integers are computed in float64.
 
         Notes
         -----
@@ -168,6 +169,10 @@ class Kernel:
         centered : bool
             The result is only used after double centering, so terms of one argument alone may be omitted. Ignored with
             `like`, which decides.
+
+        Returns
+        -------
+        PreparedRows
         """
         if X.shape[1] == 0:
             raise InvalidParameterError(f"X has 0 features (shape={tuple(X.shape)}); a kernel needs at least one.")
@@ -179,7 +184,7 @@ class Kernel:
         return DensifiedRows(X) if self.densifies else DataRows(X)
 
     def template(self, X: Array, centered: bool = False) -> PreparedRows:
-        """Return what rows share with their whole training set (mean, precision, flatness), without its rows.
+        """Return what rows share with their training set (mean, precision, flatness), not its rows; see `prepare`.
 
         ``prepare(part, like=template(X, centered))`` prepares any part of X. A subclass whose rows depend on the whole
         of X should define it; this one prepares all of X.
@@ -209,8 +214,15 @@ class Kernel:
     def slope(self, unit: float = 1.0) -> Kernel | None:
         """Return the kernel -unit f'(‖x - y‖²) for k(x, y) = f(‖x - y‖²), up to a factor where k is constant.
 
-        None for other kernels, and where f has no derivative at 0. The parameters must be numbers (`resolve`). A unit
-        of the size of the squared distances keeps values near 1, within the range of float32.
+        Parameters
+        ----------
+        unit : float
+            Of the size of the squared distances it keeps values near 1, within the range of float32.
+
+        Returns
+        -------
+        Kernel or None
+            None for other kernels, and where f has no derivative at 0.
         """
         return None
 
@@ -235,11 +247,8 @@ class Kernel:
         return 0.0
 
     def rounding(self, template: Any) -> float:
-        """Return the error of an entry of a tile in units of eps times the size of the tile's entries.
-
-        `template` is that of the training set (`template`). Most kernels err by one rounding or two.
-        """
-        return 1.0
+        """Return the error of an entry in units of eps times the size of entries, given the template of the data."""
+        return 1.0  # one rounding or two
 
     def __add__(self, other: Any) -> Kernel:
         from gpukpca.kernels.algebra import Sum, chained

@@ -182,13 +182,7 @@ class KernelPCAFit:
             return to_caller(scores, X_new)
 
     def truncated(self, keep: int) -> KernelPCAFit:
-        """Return the fit with the first `keep` components only, 1 <= keep <= p.
-
-        Raises
-        ------
-        InvalidParameterError
-            The fit does not have so many.
-        """
+        """Return the fit with the first `keep` components only, 1 <= keep <= p."""
         check_keep("keep", keep, len(self.spectrum.eigenvalues))
         return self.leading(int(keep))
 

@@ -224,11 +224,7 @@ class LatentFit:
         fallbacks: tuple[str, ...] = (),
         log_likelihoods: np.ndarray | None = None,
     ) -> LatentFit:
-        """Return the result for n rows in their dtype.
-
-        `total` is the variance of rows times the scale of the model; None stands for that of the model. Raises
-        `InvalidParameterError` where a variance is larger than `dtype` holds.
-        """
+        """Return the result for n rows in their dtype; `total` is that of scaled rows, None that of the model."""
         xp, scale = namespace_of(model.axes), model.scale
         total = model.total if total is None else total
         variances = variances_of_data(model.variances, scale, dtype)

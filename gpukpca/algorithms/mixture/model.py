@@ -192,10 +192,7 @@ class MixtureFit:
     def of(
         cls, model: LocalModel, X: Array, run: ClusterIteration, bic: dict[tuple[int, int], float], n_jobs: int | None
     ) -> MixtureFit:
-        """Return the result of the best start, with the labels of the rows X (n, d).
-
-        Raises `InvalidParameterError` where a variance is larger than the dtype of X holds.
-        """
+        """Return the result of the best start, with the labels of the rows X (n, d)."""
         xp, like, clusters, dtype = namespace_of(model.frame.shift), model.frame.shift, model.clusters, X.dtype
         variances = np.asarray([[*cluster.variances, cluster.noise] for cluster in clusters])
         variances = variances_of_data(variances, model.frame.factor, dtype)

@@ -198,7 +198,15 @@ class IncrementalFit:
 
     @classmethod
     def of(cls, state: IncrementalState, dtype: Any, eigen: EigenResult | None = None) -> IncrementalFit:
-        """Return the result in a dtype of any library: float32, or else the widest; `eigen` is that of an exact fit.
+        """Return the result of the batches so far.
+
+        Parameters
+        ----------
+        state : IncrementalState
+        dtype : dtype of any library
+            For float32 the result is float32, else of the widest type.
+        eigen : EigenResult, optional
+            The eigenpairs of an exact fit.
 
         Raises
         ------
