@@ -7,6 +7,7 @@ import re
 import sys
 import zlib
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 # What the extensions import to document it.
@@ -19,6 +20,9 @@ from sphinx.util import logging
 from sphinx_gallery.scrapers import figure_rst
 
 from gpukpca import __version__
+from gpukpca.eigen import Solver
+from gpukpca.gram import Storage, SymmetricOperator
+from gpukpca.kernels import Kernel
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -110,12 +114,20 @@ numpydoc_validation_overrides = {
     "RT01": {ONE_LINE, SEE},
 }
 
+# Classes whose pages describe the members of all their subclasses.
+PROTOCOLS = (Kernel, Solver, Storage, SymmetricOperator)
+
 
 def skip_member(app: Any, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
-    """Leave out what classes inherit from scikit-learn and from the protocol of operators: it is described there."""
-    home = str(getattr(obj, "__module__", None) or getattr(getattr(obj, "fget", None), "__module__", ""))
-    inherited = home == "gpukpca._typing" and not app.env.docname.endswith(".SymmetricOperator")
-    return True if inherited or home.startswith("sklearn.") else None
+    """Leave out what scikit-learn and private classes define, and what overrides a protocol: its class describes it."""
+    function = getattr(obj, "fget", None) or obj
+    home = str(getattr(function, "__module__", None))
+    owner = getattr(sys.modules.get(home), getattr(function, "__qualname__", "").split(".")[0], None)
+    page = app.env.docname.rsplit(".", 1)[-1]
+    protocols = [base for base in PROTOCOLS if base in getattr(owner, "__mro__", ())]
+    described = any(name in vars(base) and page != base.__name__ for base in protocols)
+    private = bool(protocols) and owner.__name__.startswith("_") and not isinstance(obj, classmethod | MethodType)
+    return True if described or private or home.startswith("sklearn.") else None
 
 
 def setup(app: Any) -> None:

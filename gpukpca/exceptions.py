@@ -1,10 +1,7 @@
 """The errors and warnings of the library, each with one meaning.
 
-Only `sklearn.exceptions.NotFittedError` is not here. An error says what is wrong, the value received, what is allowed
-and what to do.
+An error says what is wrong, the value received, what is allowed and what to do:
 
-Examples
---------
 >>> import numpy as np
 >>> from gpukpca import KernelPCA
 >>> from gpukpca.exceptions import InvalidParameterError
