@@ -339,14 +339,7 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
         that stays where it is, else 2**22 / d.
     random_state : None, int, RandomState or Generator
         For the random start of block Krylov, and for `sample`.
-    device : None, "auto", "cpu", "cuda" or "cuda:N"
-        Where to compute. None: where X is; see `KernelPCA`.
-    memory_limit : None, int or str
-        Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
-    n_jobs : int, optional
-        Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
-    verbose : int or callable
-        1 prints a line a step to the standard error; a callable gets `Progress` events.
+    device, memory_limit, n_jobs, verbose : as in `PCA`
 
     Attributes
     ----------

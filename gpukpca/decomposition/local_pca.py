@@ -56,14 +56,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
         number where that is 0. So planes that contain their rows exactly have a density.
     random_state : None, int, RandomState or Generator
         For the starts, and for `sample`. The fit of a pair (k, p) does not depend on which others are tried.
-    device : None, "auto", "cpu", "cuda" or "cuda:N"
-        Where to compute. None: where X is; see `KernelPCA`.
-    memory_limit : None, int or str
-        Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
-    n_jobs : int, optional
-        Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
-    verbose : int or callable
-        1 prints a line an iteration to the standard error; a callable gets `Progress` events.
+    device, memory_limit, n_jobs, verbose : as in `PCA`
 
     Attributes
     ----------

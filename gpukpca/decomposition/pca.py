@@ -97,7 +97,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
-        1 prints the plan and a line a pass to the standard error. A callable receives `Progress` events.
+        1 prints the plan and a line a pass or iteration to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------

@@ -95,12 +95,7 @@ def fit_probabilistic_pca(
         Number p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, and at most 20 for EM.
     settings : LatentSettings
         Solver, degrees of freedom, and the end of EM.
-    resources : Resources, optional
-        Device, bytes that may be allocated, and threads; see `fit_pca`.
-    rng : numpy.random.Generator or int, optional
-        For the random start.
-    progress : callable, optional
-        Called with a `Progress` after every step.
+    resources, rng, progress : as in `fit_pca`
 
     Returns
     -------

@@ -41,12 +41,7 @@ def fit_local_pca(
         Dimension p < d of every plane. "bic": 1 to min(d - 1, 10).
     settings : MixtureSettings
         Method, starts, and the end of the iteration.
-    resources : Resources, optional
-        Device, bytes that may be allocated, and threads; see `fit_pca`.
-    rng : numpy.random.Generator or int, optional
-        For the starts.
-    progress : callable, optional
-        Called with a `Progress` after every iteration.
+    resources, rng, progress : as in `fit_pca`
 
     Returns
     -------

@@ -64,9 +64,9 @@ def fit_pca(
         Device, bytes that may be allocated, and threads, such as
         ``Resources.for_data(X, device="cuda", memory_limit="4GiB")``. The result lives on that device.
     rng : numpy.random.Generator or int, optional
-        For the random start of block Krylov.
+        For the random start.
     progress : callable, optional
-        Called with a `Progress` for the plan and after every pass.
+        Called with a `Progress` after every pass or iteration, and for a plan.
     with_scores : bool
         Whether `PCAFit.scores` holds the scores of X, shape (n, p).
 

@@ -56,10 +56,7 @@ def fit_pca_batches(
         The result is in float64 where one of them is.
     n_components : int, optional
         Number p, at most min(n, d) of all n rows. None: min(n, d).
-    resources : Resources, optional
-        Device and bytes that may be allocated; see `fit_pca`.
-    progress : callable, optional
-        Called with a `Progress` after every pass.
+    resources, progress : as in `fit_pca`
 
     Returns
     -------
