@@ -24,19 +24,10 @@ class WithGaussianModel:
     noise_variance_: float
 
     @property
-    def _divisors(self) -> Array | None:
-        """Return the divisors (d,) of the features; None stands for ones."""
-        return None
-
-    @property
-    def _deviations(self) -> np.ndarray:
-        """Return the standard deviations of the scores, on the host in float64."""
-        return np.sqrt(to_host(self.explained_variance_).astype(np.float64))
-
-    @property
     def _model(self) -> GaussianModel:
-        variances = self._deviations**2
-        return GaussianModel(self.components_, variances, float(self.noise_variance_), self._divisors)
+        """Return the model of the fitted attributes, where these are."""
+        deviations = np.sqrt(to_host(self.explained_variance_).astype(np.float64))
+        return GaussianModel(self.components_, deviations**2, float(self.noise_variance_), None)
 
     def get_covariance(self) -> Array:
         """Return the covariance matrix of the Gaussian model, Vᵀ (Λ - σ²)₊ V + σ² I.

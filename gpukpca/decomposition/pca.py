@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, HasShape
 from gpukpca.algorithms.pca.fit import fit_rows
+from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.routes import PCATask, choose_route
@@ -364,19 +364,16 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         with device_context(self.components_), overflow_allowed():
             scores = checked_scores(X, self.components_, self.n_components_)
             if self.whiten:
-                scores = scores * from_host(self._deviations, scores)[None, :]
+                deviations = deviations_of(self.singular_values_, self.n_samples_)
+                scores = scores * from_host(deviations, scores)[None, :]
             points = points_of(scores, self.components_, self.mean_, self.scale_)
             check_finite(points, "The scores are too large.", "The array of points")
             return self._delivered(points, X)
 
     @property
-    def _divisors(self) -> Array | None:
-        return self.scale_
-
-    @property
-    def _deviations(self) -> np.ndarray:
-        """Return the standard deviations of the scores on the host, exact where variances underflow."""
-        return deviations_of(self.singular_values_, self.n_samples_)
+    def _model(self) -> GaussianModel:
+        deviations = deviations_of(self.singular_values_, self.n_samples_)
+        return GaussianModel(self.components_, deviations**2, float(self.noise_variance_), self.scale_)
 
     def _log_densities(self, X: Any) -> Array:
         Y = new_data(self, X, self.components_, "score_samples")
