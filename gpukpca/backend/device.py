@@ -250,12 +250,8 @@ def device_context(like: Any) -> Iterator[None]:
     A device reports faults late. The wait at the end of the outermost context raises them in the call that caused them.
     Inside it nothing waits, so that the host may continue while the device works.
 
-    Raises
-    ------
-    DeviceLostError
-        The device failed, now or before in this process.
-    DeviceUnavailableError
-        The device cannot be used, or CUDA was used before this process was forked.
+    Raise `DeviceLostError` where the device failed, now or before in this process, and `DeviceUnavailableError` where
+    it cannot be used, or CUDA was used before this process was forked.
     """
     if is_jax(like):  # on an accelerator JAX rounds float32 products to TF32 or bfloat16 by default
         with sys.modules["jax"].default_matmul_precision("highest"):
@@ -268,7 +264,7 @@ def device_context(like: Any) -> Iterator[None]:
         raise DeviceLostError(state.device_loss)
     outer, _entered.index = getattr(_entered, "index", None), like.device.id
     try:
-        with like.device, precision.full_precision():
+        with like.device, precision.full_precision:
             yield
             if outer != like.device.id:
                 cuda_device.synchronize(like)
@@ -328,7 +324,7 @@ def precision_warning(like: Any) -> str:
     if not is_cupy(like):
         return ""
     with device_context(like):
-        lost, prevented = precision.loses_digits(), precision.full_precision().is_needed()
+        lost, prevented = precision.loses_digits(), precision.full_precision.is_needed()
     if not (lost or prevented):
         return ""
     outcome = "it cannot be kept out; pass float64" if lost else "it is kept out of this computation"

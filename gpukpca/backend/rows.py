@@ -48,16 +48,9 @@ SAFE_EXPONENT = {"float64": 200, "float32": 20}
 
 
 def as_rows(X: Any, *, missing: bool = False) -> Any:
-    """Return X as a two-dimensional floating-point array or CSR matrix.
+    """Return X as a two-dimensional floating-point array or CSR matrix; raise where it is none of real numbers.
 
     With `missing`, masked entries and missing values of pandas are NaN.
-
-    Raises
-    ------
-    InvalidParameterError
-        X is no array, not two-dimensional, complex, masked, or a sparse tensor.
-    TypeError
-        X holds dates or time differences.
     """
     check_container(X)
     check_numbers(X, missing)
@@ -184,11 +177,6 @@ def take_columns(X: Array, chosen: Any) -> Array:
     if writes_in_place(X):  # `take` first copies the whole of an array that is not in C order
         return X[:, indices(chosen, X)]
     return namespace_of(X).take(X, indices(chosen, X), axis=1)
-
-
-def read_rows(X: Array, start: int, stop: int) -> Array:
-    """Return the rows from `start` to `stop` in new memory; a slice of a memory map is no copy."""
-    return namespace_of(X).asarray(X[start:stop, :], copy=True)
 
 
 def place_of(X: Any) -> Array:

@@ -29,14 +29,8 @@ def largest_n() -> int | None:
 def syevd(A: Any) -> tuple[np.ndarray, Any]:
     """Return all eigenvalues of a symmetric A (n, n) on the host in float64, ascending, and the vectors as columns.
 
-    A is a contiguous CuPy array of float32 or float64 with entries of moderate size. The vectors overwrite it.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        cuSOLVER refused n, did not converge, or gave NaN or infinity.
-    MemoryError
-        The workspace does not fit.
+    A is a contiguous CuPy array of float32 or float64 with entries of moderate size. The vectors overwrite it. Raise
+    LinAlgError where cuSOLVER refuses n, does not converge, or gives NaN or infinity.
     """
     import cupy
 

@@ -62,12 +62,8 @@ class _FullPrecision:
         return self._rounds
 
 
-_full_precision = _FullPrecision()
-
-
-def full_precision() -> _FullPrecision:
-    """Return the context of the process."""
-    return _full_precision
+# The context of the process.
+full_precision = _FullPrecision()
 
 
 def loses_digits() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator, complete_operator
+from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
@@ -138,7 +138,6 @@ class PartialCholeskyBuilder:
         self, op: SymmetricOperator, rank: int, block: int, tol: float = 0.0, report: RankReport | None = None
     ) -> None:
         LANDMARK_TOLERANCE.check_argument("tol", tol)
-        op = complete_operator(op)
         self.op = op
         self.tol: float = float(tol)
         self.report = report

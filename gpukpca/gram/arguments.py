@@ -14,13 +14,7 @@ from gpukpca.exceptions import InvalidParameterError
 
 
 def checked_matrix(A: Any, what: str) -> Array:
-    """Return a dense real matrix of two dimensions in float32 or float64; `what` names it in errors.
-
-    Raises
-    ------
-    InvalidParameterError
-        A is sparse, not two-dimensional, complex or masked.
-    """
+    """Return a dense real matrix of two dimensions in float32 or float64; raise for others, which `what` names."""
     if isinstance(A, PartitionedRows):
         return A
     if A is None or isinstance(A, str):

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.backend.rows import gather_rows, read_rows
+from gpukpca.backend.namespace import namespace_of
+from gpukpca.backend.rows import gather_rows
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 
@@ -43,7 +44,9 @@ class StreamedRows(LazyRows):
         with self._lock:  # two workers that need the same slice read it once
             if (rows := self._kept.pop((start, stop), None)) is None:
                 self.rows_read += stop - start
-                rows = self.kernel.prepare(read_rows(self.X, start, stop), like=self._template)
+                # In new memory: a slice of a memory map is no copy.
+                part = namespace_of(self.X).asarray(self.X[start:stop, :], copy=True)
+                rows = self.kernel.prepare(part, like=self._template)
             self._kept[start, stop] = rows
             while len(self._kept) > 1 and sum(e - s for s, e in self._kept) > self.keep:
                 self._kept.popitem(last=False)

@@ -118,7 +118,7 @@ def test_full_precision_puts_the_setting_back(monkeypatch: pytest.MonkeyPatch) -
     float32 = np.dtype(np.float32)
     before = routines.get_compute_type(float32)
     monkeypatch.setattr(precision, "loses_digits", lambda: True)
-    with precision.full_precision():
+    with precision.full_precision:
         assert routines.get_compute_type(float32) == routines.COMPUTE_TYPE_PEDANTIC
     assert routines.get_compute_type(float32) == before
 

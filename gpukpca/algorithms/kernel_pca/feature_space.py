@@ -289,11 +289,15 @@ class FeatureSpace:
         return self.remaining(self._diagonal(Y), products[:, q], Z)
 
     def remaining(self, diagonal: Array, means: Array, Z: Array) -> Array:
-        """Return the squared distances from k(y, y), Σ c_j k(y, b_j) and scores (rows, q)."""
-        wide = self.map.mean_weights.dtype
+        """Return the squared distances from k(y, y), Σ c_j k(y, b_j) and scores (rows, q), 0 for negative rounding."""
+        xp, wide = namespace_of(Z), self.map.mean_weights.dtype
         diagonal, means = cast(diagonal, wide), cast(means, wide)
         distances = diagonal - 2.0 * means + self.map.mean_norm - square_sums(Z)
-        return self._above_rounding(distances, diagonal, epsilon(Z))
+        is_rounding = distances < 0
+        if self.kernel.positive_definite is not True:
+            size = xp.abs(diagonal) + abs(self.map.mean_norm)
+            is_rounding = xp.logical_and(is_rounding, distances > -ROUNDING * epsilon(Z) * size)
+        return xp.where(is_rounding, xp.zeros_like(distances), distances)
 
     def _diagonal(self, Y: Any) -> Array:
         """Return k(y, y), a panel of rows at a time."""
@@ -304,15 +308,6 @@ class FeatureSpace:
             for bounds in row_panels(Y)
         ]
         return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
-
-    def _above_rounding(self, distances: Array, diagonal: Array, eps: float) -> Array:
-        """Return the squared distances with 0 for negative ones within rounding."""
-        xp = namespace_of(distances)
-        made = distances < 0
-        if self.kernel.positive_definite is not True:
-            size = xp.abs(diagonal) + abs(self.map.mean_norm)
-            made = xp.logical_and(made, distances > -ROUNDING * eps * size)
-        return xp.where(made, xp.zeros_like(distances), distances)
 
 
 def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
+from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, one_of, word
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest, choose_solver
 from gpukpca.eigen.solve import are_many
-from gpukpca.eigen.solver import MinimalSolver
+from gpukpca.eigen.solver import TOLERANCE, MinimalSolver
 from gpukpca.gram.storage import Storage
 
 EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
@@ -44,11 +44,7 @@ RULES = {
         "{name}={value!r} is not a solver; give a name or an object such as gpukpca.eigen.BlockKrylov(tol=1e-6).",
         "{name}={value!r} is not known; give one of {known}, or a solver object.{near}",
     ),
-    "tol": Rule(
-        "a number in [0, 1) (0: the default)",
-        lambda value: is_real(value) and 0 <= value < 1,
-        message="{name}={value!r} is not allowed; it must be {text}.",
-    ),
+    "tol": replace(TOLERANCE, message="{name}={value!r} is not allowed; it must be {text}."),
     "max_passes": one_of(NONE, integer(at_least=1)),
     "passes": one_of(NONE, integer(at_least=0)),
     "gram": one_of(

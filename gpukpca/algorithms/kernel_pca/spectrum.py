@@ -13,7 +13,7 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.magnitude import row_bounds, scaled_rows
 from gpukpca.algorithms.solver_warnings import warn_of_convergence
 from gpukpca.backend.linalg import reciprocals
-from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
+from gpukpca.backend.namespace import dtype_name, epsilon, overflow_allowed, to_host
 from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import spectral_rounding, total_of
@@ -33,7 +33,6 @@ EQUAL_SHARES, FEW_SAMPLES = 5, 50
 # Centering takes at least this share of the trace of K from a matrix that is not nearly the identity.
 COMMON = 0.005
 
-EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
 # scikit-learn's bounds: a negative eigenvalue beyond the first (relative to the largest) is an error; an eigenvalue
 # below the second counts as zero when zeros are dropped.
 SIGNIFICANT_NEGATIVE = {"float64": 1e-5, "float32": 5e-3}
@@ -100,7 +99,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
     values = np.maximum(values, 0.0)
     indefinite = psd is not True and smallest < -rounding
     total = op.trace
-    if abs(total) <= n * EPS[dtype] * op.noise_scale and largest == 0.0:
+    if abs(total) <= n * epsilon(op.like) * op.noise_scale and largest == 0.0:
         total = 0.0
     if not indefinite:
         # The trace carries the rounding of what was cancelled; it is at least the sum of the eigenvalues.
@@ -164,7 +163,7 @@ def warn_of_lost_components(
     if not is_unresolved(eigenvalues, eigen, op):
         return
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
-    if op.trace > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant()):
+    if op.trace > 4.0 * epsilon(op.like) * op.noise_scale or not (_is_flat(op) or is_constant()):
         warn_user(
             f"{dtype} cannot resolve these components: centering cancels numbers of size {op.noise_scale:.3g}, and "
             f"eigenvalues below {eigen.null_threshold:.3g} are lost in their rounding. "
@@ -192,7 +191,7 @@ def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
 
 def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> bool:
     """Return whether the largest eigenvalue lacks digits because of rounding."""
-    noise = EPS[dtype_name(op.dtype)] * op.noise_scale
+    noise = epsilon(op.like) * op.noise_scale
     return eigen.null_threshold > UNRESOLVED * max(float(np.max(eigenvalues, initial=0.0)), noise)
 
 

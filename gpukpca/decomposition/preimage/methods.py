@@ -261,13 +261,7 @@ def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:
 
 
 def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:
-    """Raise where a method has no pre-images for a kernel.
-
-    Raises
-    ------
-    InvalidParameterError
-        Names the methods that suit the kernel.
-    """
+    """Raise where a method has no pre-images for a kernel, and name the methods that suit it."""
     if isinstance(kernel, Precomputed):
         what = "fit_inverse_transform" if by_flag else "find pre-images"
         raise InvalidParameterError(
