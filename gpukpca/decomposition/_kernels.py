@@ -91,6 +91,11 @@ def _parts(kernel: Kernel | ProcessKernel) -> Iterator[Kernel | ProcessKernel]:
             yield from _parts(value)
 
 
+def is_precomputed(kernel: Any) -> bool:
+    """Return whether the parameter `kernel` of an estimator stands for a precomputed matrix."""
+    return isinstance(kernel, Precomputed) or (isinstance(kernel, str) and kernel == "precomputed")
+
+
 def kernel_gamma(kernel: Kernel, d: int) -> float:
     """Return gamma of a resolved kernel; 1/d for kernels without one, as scikit-learn reports it."""
     gamma = getattr(kernel, "gamma", None)

@@ -35,7 +35,7 @@ from gpukpca.decomposition._dask import (
     supports_dask,
 )
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
+from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
     Client,
@@ -479,9 +479,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        precomputed = isinstance(self.kernel, Precomputed) or (
-            isinstance(self.kernel, str) and self.kernel == "precomputed"
-        )
+        precomputed = is_precomputed(self.kernel)
         tags.input_tags.pairwise = precomputed
         tags.input_tags.sparse = not precomputed and not self.fit_inverse_transform and self.preimage is None
         return tags

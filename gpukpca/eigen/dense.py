@@ -158,7 +158,7 @@ class Dense(Solver):
         _check_values(values, trace, epsilon(op.like))
         values = np.ldexp(values[::-1], exponent)
         descending = namespace_of(vectors).flip(vectors, axis=1)
-        result = self._result(op, request, values, descending[:, : _count(op, request, values)])
+        result = self._result(op, request, values, descending[:, : request.count_at_most(op, values)])
         _check_vectors(result)
         return result
 
@@ -178,17 +178,12 @@ def _pairs_on_host(op: SymmetricOperator, A: Array, request: PairRequest) -> tup
     """
     A, exponent = scaled_to_unit(A)
     try:
-        values, vectors = largest_eigenpairs(A, lambda values: _count(op, request, np.ldexp(values, exponent)))
+        values, vectors = largest_eigenpairs(A, lambda values: request.count_at_most(op, np.ldexp(values, exponent)))
     except np.linalg.LinAlgError as error:
         raise ConvergenceError(f"the dense eigensolver failed, as it does on NaN and infinity: {error}") from error
     if not np.all(np.isfinite(values)):
         raise ConvergenceError("the dense eigensolver returned NaN or infinity on a finite matrix")
     return np.ldexp(values, exponent), vectors
-
-
-def _count(op: SymmetricOperator, request: PairRequest, values: np.ndarray) -> int:
-    """Return the number of pairs, given all eigenvalues, descending."""
-    return request.count_of(op, values) or request.most
 
 
 def _check_values(values: np.ndarray, trace: float, eps: float) -> None:

@@ -108,6 +108,10 @@ class PairRequest:
         """Return the number of pairs, given leading eigenvalues of an operator, descending; None as in `count`."""
         return self.count(values, total_of(op, values) if self.is_share else math.nan)
 
+    def count_at_most(self, op: SymmetricOperator, values: np.ndarray) -> int:
+        """Return the number of pairs, given at least the `most` leading eigenvalues, or all."""
+        return self.count_of(op, values) or self.most
+
     def count(self, values: np.ndarray, total: float) -> int | None:
         """Return the number of pairs, given leading eigenvalues and the sum of all; None where they are not enough."""
         if not self.is_share:

@@ -71,7 +71,7 @@ class Solver(ABC):
         """Return the eigenpairs of a request; by default `most` pairs are computed, and the others are left out."""
         eigen = self.solve(op, request.most, rng, report)
         values = to_host(eigen.eigenvalues).astype(np.float64)
-        return eigen.truncated(request.count_of(op, values) or request.most)
+        return eigen.truncated(request.count_at_most(op, values))
 
     @property
     def given(self) -> Any:

@@ -23,10 +23,10 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, overflow_allowed, to_host
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._dask import mean_of, supports_dask
+from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels import Precomputed
 
 
 def _without_inverse(estimator: Any) -> str:
@@ -51,8 +51,7 @@ def _without_score(estimator: Any) -> str:
 
 
 def _without_diagonal(estimator: Any) -> str:
-    kernel = estimator.kernel
-    if not isinstance(kernel, Precomputed) and not (isinstance(kernel, str) and kernel == "precomputed"):
+    if not is_precomputed(estimator.kernel):
         return ""
     return (
         "score_samples needs k(x, x) of the new points, which the rows of a precomputed kernel do not hold. Use "
@@ -294,7 +293,7 @@ class WithPreimages:
         """
         check_is_fitted(self)
         q = self._first(n_components, lowest=0)
-        given = isinstance(self.kernel_, Precomputed)
+        given = is_precomputed(self.kernel_)
         if given != (diagonal is not None):
             raise InvalidParameterError(
                 "feature_space_error needs diagonal = k(x, x) of the new points with a precomputed kernel, whose rows "
