@@ -135,7 +135,7 @@ def sequence_of(rule: Rule, text: str) -> Rule:
     """Return the rule of the sequences, not empty, whose items a rule allows."""
 
     def allows(value: Any) -> bool:
-        is_sequence = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+        is_sequence = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes))
         return is_sequence and getattr(value, "ndim", 1) > 0 and len(value) > 0 and all(map(rule.allows, value))
 
     return Rule(text, allows)

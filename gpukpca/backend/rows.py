@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-import os
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import pairwise
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from array_api_compat import is_torch_array
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
+from gpukpca.backend.containers import check_container, check_numbers, entries_named, without_missing
 from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
@@ -56,12 +55,13 @@ def as_rows(X: Any, *, missing: bool = False) -> Any:
     check_numbers(X, missing)
     if is_sparse(X):
         check_compressed(X)
-        X = canonical(X.tocsr())
-        return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-    if not is_foreign(X):
-        X = _without_missing(X) if missing else np.asarray(X)
-        check_numbers(X, missing)
+        X = X.tocsr()
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+    elif not is_foreign(X):
+        with entries_named(X):
+            X = without_missing(X)
+            check_numbers(X, missing)
+            X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     else:
         X = X.detach() if is_torch_array(X) else X  # a fit is no part of a graph of gradients
         if not real_floating(X) or "float16" in str(X.dtype):  # bfloat16 too
@@ -71,65 +71,13 @@ def as_rows(X: Any, *, missing: bool = False) -> Any:
             f"expected a two-dimensional array of rows, got {X.ndim} dimension(s) with shape {tuple(X.shape)}. "
             "Reshape your data with X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample."
         )
-    return X
+    return canonical(X) if is_sparse(X) else X
 
 
 def check_not_empty(X: Any, what: str, name: str = "X") -> None:
     """Raise `InvalidParameterError` where X, called `name`, has no rows or no columns, which `what` needs."""
     if not all(X.shape):
         raise InvalidParameterError(f"{name} has shape {tuple(X.shape)}; {what} needs at least one row and one column.")
-
-
-def check_container(X: Any, shape: str = "(n_samples, n_features)") -> None:
-    """Raise `InvalidParameterError` where X, which should have a shape, is no array, list or table of numbers."""
-    if isinstance(X, (str, bytes, os.PathLike)):
-        raise InvalidParameterError(
-            f"X is {repr(X)[:200]}, and not an array of shape {shape}. Read a file first: numpy.load(path) reads .npy, "
-            'numpy.loadtxt(path, delimiter=",") reads numbers in text, and pandas.read_csv(path) reads tables.'
-        )
-    if type(X).__name__ == "LazyFrame":
-        raise InvalidParameterError("X is a LazyFrame, which holds no numbers yet; pass X.collect().")
-    is_array, is_list = hasattr(X, "shape") or hasattr(X, "__array__"), hasattr(X, "__len__") or isinstance(X, Number)
-    if not is_array and (not is_list or isinstance(X, (Mapping, Set))):
-        what = "None" if X is None else f"of type {type(X).__name__}"
-        raise InvalidParameterError(f"X is {what}, and not an array of shape {shape}; pass an array or a list of rows.")
-    if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
-        raise InvalidParameterError("X is a sparse tensor; pass X.to_dense(), or a CSR matrix of SciPy.")
-    if type(X).__module__.startswith("cupyx."):
-        raise InvalidParameterError(
-            "X is a sparse CuPy matrix; pass X.toarray(), or X.get() for a CSR matrix of SciPy."
-        )
-
-
-def check_numbers(X: Any, missing: bool = False) -> None:
-    """Raise where the entries of X are no real numbers: complex, dates, or masked unless they may be missing."""
-    if isinstance(X, np.ma.MaskedArray) and not missing and np.ma.is_masked(X):
-        raise InvalidParameterError("X has masked entries, which are no numbers; fill or drop them first.")
-    dtypes = getattr(X, "dtypes", None)
-    for dtype in [getattr(X, "dtype", None), *(dtypes if dtypes is not None and hasattr(X, "columns") else [])]:
-        if is_time(dtype):
-            raise TypeError("X holds dates or time differences; turn them into numbers first.")
-        kind = getattr(dtype, "kind", "")
-        if kind == "c" or (not kind and "complex" in str(dtype)):
-            raise InvalidParameterError(
-                f"X is complex ({dtype}); pass X.real, or real and imaginary parts as features."
-            )
-
-
-def is_time(dtype: Any) -> bool:
-    """Return whether a dtype holds dates or time differences; those of polars have no `kind`."""
-    return getattr(dtype, "kind", None) in ("m", "M") or getattr(dtype, "is_temporal", bool)()
-
-
-def _without_missing(X: Any) -> np.ndarray:
-    """Return a host container as an array with NaN for masked entries and for missing values of pandas."""
-    if isinstance(X, np.ma.MaskedArray):
-        return np.ma.filled(X.astype(X.dtype if X.dtype.kind == "f" else np.float64), np.nan)
-    if hasattr(X, "columns") and hasattr(X, "to_numpy") and hasattr(X, "isna"):
-        return (
-            np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan)) if bool(X.isna().any().any()) else np.asarray(X)
-        )
-    return np.asarray(X)
 
 
 def check_widths(X: Any, Y: Any) -> None:

@@ -14,6 +14,7 @@ from sklearn import get_config
 from sklearn.utils.validation import check_array, validate_data
 
 from gpukpca._typing import Array
+from gpukpca.backend.containers import check_container, column_names, entries_named, is_time
 from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import FINITE, check_finite
@@ -33,7 +34,6 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.rows import check_container, is_time
 from gpukpca.distributed.rows import dask_kind
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -154,38 +154,11 @@ def _host(estimator: Any, X: Any) -> Array:
         check_compressed(X)
     if isinstance(getattr(X, "dtypes", None), list):  # a polars frame, whose dtypes scikit-learn does not compare
         X = np.asarray(X)
-    try:
+    with entries_named(given):
         X = check_array(
             X, accept_sparse="csr", dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X"
         )
-        return canonical(X) if is_sparse(X) else X
-    except OverflowError as error:
-        raise ValueError(f"Input X contains an integer beyond float64: {error}.") from error
-    except (TypeError, ValueError) as error:
-        if not (place := _first_without_number(given)):
-            raise
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{error} ({place} of X). Leave the column out, or turn it into numbers first.") from error
-
-
-def _first_without_number(X: Any) -> str:
-    """Return the column and the row of the first entry that is no number; empty where there is none."""
-    entries = np.asarray(X, dtype=object)
-    names = _column_names(X) or range(entries.shape[-1] if entries.ndim else 0)
-    for name, column in zip(names, entries.T if entries.ndim == 2 else (), strict=False):
-        if not _converts(column):
-            row = next(i for i in range(len(column)) if not _converts(column[i : i + 1]))
-            return f"column {name!r}, row {row}"
-    return ""
-
-
-def _converts(entries: np.ndarray) -> bool:
-    """Return whether NumPy makes numbers of an array of objects."""
-    try:
-        entries.astype(np.complex128)
-    except (TypeError, ValueError):
-        return False
-    return True
+    return canonical(X) if is_sparse(X) else X
 
 
 def _foreign(estimator: Any, X: Array) -> Array:
@@ -260,17 +233,12 @@ def _refuse_what_is_not_numbers(estimator: Any, X: Any) -> None:
         raise ValueError(
             f"Input X has masked entries, and {_name(estimator)} takes no missing values; fill or drop them first."
         )
-    names = _column_names(X) or []
+    names = column_names(X) or []
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"Input X has several columns named {twice!r}; feature names must be unique.")
     if any(is_time(dtype) for dtype in (X.dtypes if names else [getattr(X, "dtype", None)])):
         raise TypeError("Input X holds dates or time differences; turn them into numbers first.")
-
-
-def _column_names(X: Any) -> list[Any] | None:
-    """Return the names of the columns of a data frame, None for other containers."""
-    return list(X.columns) if hasattr(X, "columns") and hasattr(X, "dtypes") else None
 
 
 def _warn_of_lost_digits(X: Any) -> None:

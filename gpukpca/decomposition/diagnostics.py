@@ -34,7 +34,17 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.rows import as_rows, by_panels, dense_rows, feature_means, row_panels
+from gpukpca.backend.rows import (
+    as_rows,
+    by_panels,
+    check_not_empty,
+    dense_rows,
+    feature_bounds,
+    feature_means,
+    half_range,
+    power_of_two_scale,
+    row_panels,
+)
 from gpukpca.decomposition._validation import new_data
 from gpukpca.exceptions import InvalidParameterError
 
@@ -85,10 +95,17 @@ def contributions(model: Any) -> np.ndarray:
 
 def spectrum_of(model: Any) -> np.ndarray:
     """Return the variances of the components that a PCA keeps, on the host in float64, shape (p,)."""
-    check_is_fitted(model)
+    _check_model(model)
     if (variances := fitted_value(model, "explained_variance_")) is None:
         raise InvalidParameterError(f"{type(model).__name__} has no explained_variance_; expected a fitted PCA.")
     return np.array(to_host(variances), dtype=np.float64)
+
+
+def _check_model(model: Any) -> None:
+    """Raise where a model is no estimator, or not fitted."""
+    if not hasattr(model, "fit"):
+        raise InvalidParameterError(f"expected a fitted estimator, got an object of type {type(model).__name__}.")
+    check_is_fitted(model)
 
 
 def fitted_value(model: Any, *names: str) -> Any:
@@ -548,7 +565,9 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
 
     rows = as_rows(X)
     check_finite(rows, "The neighbors need every value.")
+    check_not_empty(rows, "the dimension")
     rows = np.asarray(to_host(rows), dtype=np.float64)
+    rows = rows * power_of_two_scale(half_range(*feature_bounds(rows)), np.float64)  # distances in range
     most = len(rows) - 1
     if not is_integer(n_neighbors) or not 2 <= n_neighbors <= most:
         raise InvalidParameterError(
@@ -578,7 +597,7 @@ def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
 
 def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, narrow: bool = True) -> Array:
     """Return a function of the dense rows of X, computed where the model is, in the library of X."""
-    check_is_fitted(model)
+    _check_model(model)
     like = model.components_
     Y = new_data(model, X, like, name)
     with device_context(like), overflow_allowed():

@@ -17,8 +17,6 @@ def checked_matrix(A: Any, what: str) -> Array:
     """Return a dense real matrix of two dimensions in float32 or float64; raise for others, which `what` names."""
     if isinstance(A, PartitionedRows):
         return A
-    if A is None or isinstance(A, str):
-        raise InvalidParameterError(f"{what} must be an array, got {A!r}.")
     if is_sparse(A):
         raise InvalidParameterError(f"{what} must be dense; pass its toarray().")
     return as_rows(A)

@@ -15,17 +15,14 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     full,
-    is_foreign,
-    is_sparse,
     namespace_of,
     overflow_allowed,
-    real_floating,
     to_host,
 )
 from gpukpca.backend.parallel import TileReport
 from gpukpca.backend.rows import gather_rows
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.arguments import check_block, check_indices
+from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels.base import Kernel
@@ -69,14 +66,8 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
            [ 2.,  1., -3.],
            [-6., -3.,  9.]])
     """
-    if is_sparse(K):
-        raise InvalidParameterError("double centering fills a sparse matrix; pass K.toarray().")
-    if not is_foreign(K):
-        K = np.asarray(K)
-    if not real_floating(K):
-        K = cast(K, accumulation_dtype(K))
-        overwrite = True
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or K.shape[0] == 0:
+    K = checked_matrix(K, "the matrix of double centering")
+    if K.shape[0] != K.shape[1] or K.shape[0] == 0:
         raise InvalidParameterError(f"double centering needs a square matrix; got shape {tuple(K.shape)}.")
     if not overwrite:
         K = namespace_of(K).asarray(K, copy=True)

@@ -192,7 +192,8 @@ def write_model(file: IO[bytes], model: Any, notes: dict[str, Any] | None = None
 def _node_of(writer: Writer, path: str, model: Any) -> dict[str, Node]:
     """Return the node of an estimator or a scaler; names of its arrays begin with the path."""
     cls = type(model)
-    check_is_fitted(model)
+    if hasattr(model, "fit"):
+        check_is_fitted(model)
     if cls is StandardScaler:
         result: Any = ScalerFit.of(model)
     elif cls is ESTIMATORS.get(cls.__name__):

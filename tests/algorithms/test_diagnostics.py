@@ -250,6 +250,11 @@ def test_local_dimension_by_hand(X):
     assert found.median == np.median(found.per_sample)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e200, 1e305])
+def test_the_dimension_does_not_depend_on_the_unit(X, scale):
+    np.testing.assert_array_equal(intrinsic_dimension(X * scale, 5).per_sample, intrinsic_dimension(X, 5).per_sample)
+
+
 def test_repeated_points_have_dimension_zero():
     assert np.all(intrinsic_dimension(np.ones((10, 3)), n_neighbors=4).per_sample == 0)
     assert np.all(intrinsic_dimension(np.linspace(0, 1e-200, 30)[:, None] * np.ones(3), 5).per_sample == 1)
@@ -262,6 +267,11 @@ def test_wrong_arguments_are_named(X):
     model = PCA(3).fit(X)
     with pytest.raises(NotFittedError):
         contributions(PCA())
+    for call in (contributions, lambda given: squared_cosines(given, X)):
+        with pytest.raises(InvalidParameterError, match="expected a fitted estimator, got an object of type ndarray"):
+            call(X)
+    with pytest.raises(InvalidParameterError, match=r"shape \(40, 0\)"):
+        intrinsic_dimension(X[:, :0])
     with pytest.raises(ValueError, match="expecting 6 features"):
         squared_cosines(model, X[:, :4])
     with pytest.raises(ValueError, match="NaN"):

@@ -42,7 +42,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "max_iter": (0, 2.5),
     "memory_limit": ("much", 0),
     "method": ("soft",),
-    "n_clusters": (0, []),
+    "n_clusters": (0, [], b"2"),
     "n_components": (-1, "many"),
     "n_init": (0,),
     "n_jobs": (0, "all"),

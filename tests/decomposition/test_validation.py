@@ -72,6 +72,21 @@ def test_sparse_tensors_are_refused_with_advice(X: np.ndarray, form: str) -> Non
             call(tensor)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (scipy.sparse.coo_array([1.0, 2.0]), "two-dimensional array of rows, got 1 dim"),
+        ([[10**400], [1]], "an integer beyond float64"),
+        (np.ones((0, 3)), r"shape \(0, 3\)"),
+    ],
+    ids=["sparse vector", "huge integer", "no rows"],
+)
+def test_functions_name_what_are_no_rows(given, words: str) -> None:
+    for call in (RBF(), RBF().diagonal, lambda X: fit_pca(X, 1)):
+        with pytest.raises(InvalidParameterError, match=words):
+            call(given)
+
+
 class Frame:
     """A data frame as polars makes them: dtypes in a list, without kinds, and numbers by `__array__` alone."""
 
@@ -141,7 +156,7 @@ def test_polars_frames_are_rows(X: np.ndarray) -> None:
     [
         (lambda X: pd.DataFrame(X, columns=list("abcde")).assign(kind="red"), ValueError, "column 'kind', row 0"),
         (lambda X: np.array([[1.0, 2.0, 3.0], [4.0, None, "red"]], dtype=object), ValueError, "column 2, row 1"),
-        (lambda X: [[1.0, 2.0], [3.0, "red"]], ValueError, "'red' .column 1, row 1"),
+        (lambda X: [[1.0, 2.0], [3.0, "red"]], ValueError, "'red'.*column 1, row 1"),
         (lambda X: np.array([["1.5", "2"], ["red", "4"]]), ValueError, "column 0, row 1"),
         (lambda X: [[1.0, 2.0], [object(), 3.0]], TypeError, "column 0, row 1"),
         (lambda X: Frame(np.array([[1.0, "red"]], dtype=object)), ValueError, "column 'x1', row 0"),
@@ -152,6 +167,8 @@ def test_what_is_no_number_is_named_by_its_column(X: np.ndarray, make, error, wo
     for estimator in ESTIMATORS:
         with pytest.raises(error, match=words):
             clone(estimator).fit(make(X))
+    with pytest.raises(error, match=words):
+        RBF()(make(X))
 
 
 def test_a_missing_value_in_a_wide_csr_matrix_is_found_without_filling_it() -> None:

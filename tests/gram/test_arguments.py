@@ -7,7 +7,16 @@ import pytest
 
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, landmark_cholesky, pivoted_cholesky, spread_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, gram_matrix, kernel_matmat
+from gpukpca.gram import (
+    BasePointGram,
+    CenteredGram,
+    DenseGram,
+    LowRankGram,
+    TiledGram,
+    double_center,
+    gram_matrix,
+    kernel_matmat,
+)
 from gpukpca.kernels import RBF, is_psd
 
 N = 12
@@ -49,13 +58,16 @@ def test_matrices_of_other_types_are_computed_in_float64(dtype):
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: DenseGram(None), "must be an array"),
-        (lambda: DenseGram("a"), "must be an array"),
+        (lambda: DenseGram(None), "not an array of shape"),
+        (lambda: DenseGram("a"), "not an array of shape"),
         (lambda: DenseGram(X), "square"),
         (lambda: DenseGram(X[0]), "two-dimensional"),
         (lambda: DenseGram(np.ma.masked_greater(X @ X.T, 1.0)), "masked"),
         (lambda: DenseGram(1j * np.eye(3)), "complex"),
-        (lambda: LowRankGram(None), "must be an array"),
+        (lambda: double_center(1j * np.eye(3)), "complex"),
+        (lambda: double_center("K.npy"), "Read a file first"),
+        (lambda: double_center([[10**400]]), "an integer beyond float64"),
+        (lambda: LowRankGram(None), "not an array of shape"),
         (lambda: CenteredGram(X @ X.T), "wrap a matrix"),
         (lambda: CenteredGram(None), "wrap a matrix"),
         (lambda: CenteredGram(DenseGram), "symmetric operator"),

@@ -405,6 +405,8 @@ def test_code_is_refused_and_the_old_file_stays(case: str, tmp_path: Path) -> No
 
 
 def test_only_fitted_models_are_saved(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError, match="ndarray is no class of gpukpca"):
+        save(np.ones((3, 2)), tmp_path / "m")
     for estimator in (*(cls() for cls in ESTIMATORS.values()), make_pipeline(StandardScaler(), PCA(1))):
         with pytest.raises(NotFittedError):
             save(estimator, tmp_path / "m", {})
