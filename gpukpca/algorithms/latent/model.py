@@ -266,67 +266,17 @@ class LatentFit:
         return self if precisions is None else replace(self, precisions=_in_full(precisions, self.components))
 
     def transform(self, X_new: Array) -> Array:
-        """Return the posterior means of z of new rows.
-
-        Parameters
-        ----------
-        X_new : array or CSR matrix, shape (m, d)
-            NaN is a missing entry.
-
-        Returns
-        -------
-        array, shape (m, p), in the dtype of the fit
-
-        Raises
-        ------
-        InvalidParameterError
-            X_new is not two-dimensional, or has another number of features.
-        ValueError
-            X_new holds infinity.
-        """
+        """Return the posterior means (m, p) of z of new rows, NaN for missing entries; see `PCAFit.transform`."""
         with device_context(self.components), overflow_allowed():
             return scores_of(self, self._rows(X_new))
 
     def inverse_transform(self, Z: Array) -> Array:
-        """Return the means W z + μ of x for given z.
-
-        Parameters
-        ----------
-        Z : array, shape (m, p)
-
-        Returns
-        -------
-        array, shape (m, d)
-
-        Raises
-        ------
-        InvalidParameterError
-            Z is not two-dimensional, or has another number of columns.
-        ValueError
-            Z holds NaN or infinity.
-        """
+        """Return the means W z + μ (m, d) of x for scores Z (m, p); see `PCAFit.inverse_transform`."""
         with device_context(self.components), overflow_allowed():
             return points_of(self, new_scores(Z, self.n_components, self.components))
 
     def log_density(self, X_new: Array) -> Array:
-        """Return the log-likelihood of the observed entries of new rows.
-
-        Parameters
-        ----------
-        X_new : array or CSR matrix, shape (m, d)
-            NaN is a missing entry.
-
-        Returns
-        -------
-        array, shape (m,)
-
-        Raises
-        ------
-        InvalidParameterError
-            X_new is not two-dimensional, or has another number of features.
-        ValueError
-            X_new holds infinity.
-        """
+        """Return the log-likelihoods (m,) of the observed entries of new rows; see `transform`."""
         with device_context(self.components), overflow_allowed():
             return self.in_dtype(self.model.log_likelihood(self._rows(X_new)))
 

@@ -249,23 +249,7 @@ class MixtureFit:
             return self.model.labels(self._rows(X_new), None)
 
     def transform(self, X_new: Array) -> Array:
-        """Return the coordinates of new rows in the planes of their clusters.
-
-        Parameters
-        ----------
-        X_new : array, shape (m, d)
-
-        Returns
-        -------
-        array, shape (m, p), in the dtype of the fit
-
-        Raises
-        ------
-        InvalidParameterError
-            X_new is not two-dimensional, or has another number of features.
-        ValueError
-            X_new holds NaN or infinity.
-        """
+        """Return the coordinates (m, p) of new rows in the planes of their clusters; see `predict`."""
         with device_context(self.components), overflow_allowed():
             return self.in_dtype(self.model.coordinates(self._rows(X_new), None))
 
@@ -295,23 +279,7 @@ class MixtureFit:
             return self.in_dtype(self.model.points(Z, which), "The coordinates are too large.")
 
     def log_density(self, X_new: Array) -> Array:
-        """Return the log-likelihood of new rows; with "hard" minus the squared distances.
-
-        Parameters
-        ----------
-        X_new : array, shape (m, d)
-
-        Returns
-        -------
-        array, shape (m,)
-
-        Raises
-        ------
-        InvalidParameterError
-            X_new is not two-dimensional, or has another number of features.
-        ValueError
-            X_new holds NaN or infinity.
-        """
+        """Return the log-likelihoods (m,) of new rows, with "hard" minus the squared distances; see `predict`."""
         with device_context(self.components), overflow_allowed():
             return self.in_dtype(self.model.values(self._rows(X_new), None))
 

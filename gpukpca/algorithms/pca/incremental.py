@@ -253,25 +253,7 @@ class IncrementalFit:
         return describe_device(self.state.axes)
 
     def transform(self, X_new: Array, *, whiten: bool = False) -> Array:
-        """Return the scores of new rows.
-
-        Parameters
-        ----------
-        X_new : array or CSR matrix, shape (m, d)
-        whiten : bool
-            Divide them by their standard deviations.
-
-        Returns
-        -------
-        array, shape (m, p), in the dtype of the fit
-
-        Raises
-        ------
-        InvalidParameterError
-            X_new is not two-dimensional, or has another number of features.
-        ValueError
-            X_new holds NaN or infinity.
-        """
+        """Return the scores (m, p) of new rows; see `PCAFit.transform`."""
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
             rows = new_points(X_new, self.components)
@@ -280,25 +262,7 @@ class IncrementalFit:
             return scores
 
     def inverse_transform(self, Z: Array, *, whiten: bool = False) -> Array:
-        """Return the points of data space with given scores.
-
-        Parameters
-        ----------
-        Z : array, shape (m, p)
-        whiten : bool
-            The scores are divided by their standard deviations.
-
-        Returns
-        -------
-        array, shape (m, d)
-
-        Raises
-        ------
-        InvalidParameterError
-            Z is not two-dimensional, or has another number of columns.
-        ValueError
-            Z holds NaN or infinity.
-        """
+        """Return the points (m, d) of data space with scores Z (m, p); see `PCAFit.inverse_transform`."""
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
             Z = new_scores(Z, self.n_components, self.components)

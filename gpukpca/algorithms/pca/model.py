@@ -210,23 +210,7 @@ class PCAFit:
             return points
 
     def log_density(self, X_new: Array) -> Array:
-        """Return the log-likelihood of new rows under the Gaussian model.
-
-        Parameters
-        ----------
-        X_new : array or CSR matrix, shape (m, d)
-
-        Returns
-        -------
-        array, shape (m,)
-
-        Raises
-        ------
-        InvalidParameterError
-            X_new is not two-dimensional, or has another number of features.
-        ValueError
-            X_new holds NaN or infinity.
-        """
+        """Return the log-likelihoods (m,) of new rows under the Gaussian model; see `transform`."""
         with device_context(self.components), overflow_allowed():
             rows = new_points(X_new, self.components)
             return cast(self.projection.log_density(rows, self.gaussian), self.components.dtype)
