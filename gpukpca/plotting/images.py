@@ -82,18 +82,7 @@ class ComponentImagesDisplay(Display):
         return cls(estimator.mean_, components, ratios_of(estimator), image_shape).plot(figure)
 
     def plot(self, figure: Any = None) -> ComponentImagesDisplay:
-        """Draw the images.
-
-        Parameters
-        ----------
-        figure : matplotlib Figure or SubFigure, optional
-            Drawn into; a new one without.
-
-        Returns
-        -------
-        ComponentImagesDisplay
-            The display itself.
-        """
+        """Draw the images into a matplotlib Figure or SubFigure (None: a new one); return the display."""
         figure = new_figure(5.6, 4.4) if figure is None else figure
         count = len(self.components) + 1
         rows = min(IMAGE_ROWS, count)

@@ -93,18 +93,7 @@ class LocalDisplay(Display):
         return cls(estimator, X, labels=labels).plot(ax)
 
     def plot(self, ax: Any = None) -> LocalDisplay:
-        """Draw clusters and axes.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Drawn into; a new figure without one.
-
-        Returns
-        -------
-        LocalDisplay
-            The display itself.
-        """
+        """Draw clusters and axes into `ax`, matplotlib Axes (None: of a new figure); return the display."""
         ax = self._axes(ax)
         tidy(ax)
         shown = np.array([f"cluster {k}" for k in self.clusters]) if self.labels is None else self.labels

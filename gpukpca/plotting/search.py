@@ -72,18 +72,7 @@ class SearchDisplay(Display):
         return cls(search.cv_results_, search.best_index_).plot(ax)
 
     def plot(self, ax: Any = None) -> SearchDisplay:
-        """Draw the errors.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Drawn into; a new figure without one.
-
-        Returns
-        -------
-        SearchDisplay
-            The display itself.
-        """
+        """Draw the errors into `ax`, matplotlib Axes (None: of a new figure); return the display."""
         ax = self._axes(ax)
         tidy(ax)
         params = self.results["params"]

@@ -62,18 +62,7 @@ class SpectrumDisplay(Display):
         return cls(ratios_of(estimator)).plot(ax)
 
     def plot(self, ax: Any = None) -> SpectrumDisplay:
-        """Draw the spectrum.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Drawn into; a new figure without one.
-
-        Returns
-        -------
-        SpectrumDisplay
-            The display itself.
-        """
+        """Draw the spectrum into `ax`, matplotlib Axes (None: of a new figure); return the display."""
         ax = self._axes(ax)
         percent = 100.0 * self.ratios
         p, largest, total = len(percent), float(np.max(percent)), float(np.sum(percent))
