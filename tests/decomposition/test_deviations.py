@@ -174,6 +174,22 @@ def test_whitening(name):
     assert scores[0] == scores[1]
 
 
+def test_evidence():
+    small = 1e-9 * data(60, 4)
+    assert PCA("mle").fit(small).n_components_ == PCA("mle").fit(1e9 * small).n_components_ > 0
+    assert theirs.PCA("mle").fit(small).n_components_ == 0 < theirs.PCA("mle").fit(1e9 * small).n_components_
+
+
+def test_solver_limits():
+    assert fitted(PCA(4, svd_solver="arpack")).n_components_ == 4
+    with pytest.raises(ValueError, match="strictly less"):
+        theirs.PCA(4, svd_solver="arpack").fit(X)
+    sparse = scipy.sparse.csr_array(X)
+    assert fitted(PCA(2, svd_solver="randomized"), sparse).n_components_ == 2
+    with pytest.raises(TypeError, match="sparse"):
+        theirs.PCA(2, svd_solver="randomized").fit(sparse)
+
+
 def test_singular_covariance():
     rows = np.column_stack([X, X[:, 0]])
     mine = fitted(PCA(5), rows)

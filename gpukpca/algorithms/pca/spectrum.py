@@ -21,8 +21,6 @@ from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 ADVICE = (
     'Use iterated_power="auto" (passes=None of PCASettings), a larger tol, or svd_solver="covariance_eigh" or "dual".'
 )
-# scikit-learn's: variances up to it count as zero in Minka's likelihood.
-MINKA_EPS = 1e-15
 # A remainder of the trace up to this many eps of it is rounding.
 REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
 # Standard deviations up to this many eps of the largest have two digits at most.
@@ -33,10 +31,10 @@ NOTHING = 1e-15
 SHARE_NOISE = 100.0
 
 
-def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = None) -> np.ndarray:
+def log_evidence(variances: np.ndarray, n: int, d: int) -> np.ndarray:
     """Return the logarithm of the evidence for K = 1 ... d - 1 components, shape (d - 1,), up to a constant; or -inf.
 
-    Variances (missing ones are 0) up to `floor`, by default a share of the largest, have no likelihood.
+    Variances (missing ones are 0) up to a share of the largest have no likelihood.
     Minka, Automatic choice of dimensionality for PCA, NIPS 13 (2000) 598, equation (30). The terms of the determinant,
     equation (31), that do not depend on K are summed once, so that all K cost O(d²) together.
     """
@@ -44,8 +42,7 @@ def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = No
     values[: min(d, len(variances))] = variances[:d]
     size = float(values[0]) if values[0] > 0 else 1.0
     values = values / size  # shifts the evidence of all K by the same number
-    least = NOTHING if floor is None else floor / size
-    positive = np.maximum(values, least)
+    positive = np.maximum(values, NOTHING)
     gaps = np.triu(values[:, None] - values[None, :], k=1)
     turns = np.triu(1.0 / positive[None, :] - 1.0 / positive[:, None], k=1)
     # Equal variances count as different by their rounding.
@@ -54,7 +51,7 @@ def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = No
     K = np.arange(1, d)
     gap_sums = np.cumsum(np.sum(np.triu(log_gaps, k=1), axis=1))[:-1]
     turn_sums = np.cumsum(np.sum(np.triu(log_turns, k=1), axis=0))[:-1]
-    tail = np.maximum((np.cumsum(values[::-1])[::-1][1:]) / (d - K), least)
+    tail = np.maximum((np.cumsum(values[::-1])[::-1][1:]) / (d - K), NOTHING)
     # Σ log(1/v - 1/λ) of the mean variance v left out and those retained.
     differences = (np.maximum(1.0 / v - 1.0 / positive[:k], NOTHING / v) for k, v in zip(K, tail, strict=True))
     outer = np.array([np.sum(np.log(difference)) for difference in differences])
@@ -70,7 +67,7 @@ def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = No
         - log_determinant / 2.0
         - K * math.log(n) / 2.0
     )
-    return np.where(values[:-1] > least, evidence, -np.inf)
+    return np.where(values[:-1] > NOTHING, evidence, -np.inf)
 
 
 def most_evident(evidence: np.ndarray) -> int:
@@ -126,7 +123,7 @@ def _kept(found: Components, total: float, n: int, rank: RankRequest) -> int:
     """Return the number of retained components."""
     if rank.minka and found.spectrum is not None:
         variances = found.spectrum / max(n - 1, 1)
-        return most_evident(log_evidence(variances, n, len(variances), floor=MINKA_EPS))
+        return most_evident(log_evidence(variances, n, len(variances)))
     if rank.share is None:
         return rank.most
     if total <= 0:
