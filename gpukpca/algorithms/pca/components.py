@@ -6,13 +6,12 @@ axes still span their space: an SVD of Z V for these axes V restores the digits,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.plan import PCASolver
 from gpukpca.algorithms.pca.settings import RankRequest
@@ -35,8 +34,6 @@ BLURRED = {"float64": 1e-6, "float32": 1e-4}
 UNRESOLVED = 4.0
 # Singular values up to this many eps of the largest are rounding noise.
 NULL_FACTOR = 20.0
-
-PassReport = Callable[[int, int, float | None, float], None]
 
 
 @documented

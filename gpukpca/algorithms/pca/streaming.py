@@ -5,7 +5,7 @@ Between batches only d numbers, a d × d matrix or a block of d-vectors are kept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from gpukpca.backend.rows import dense_rows
 from gpukpca.covariance.moments import Moments, moments_of
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
-from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, top_eigh
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram import DenseGram
 
@@ -35,9 +35,6 @@ from gpukpca.gram import DenseGram
 COVARIANCE_UP_TO = 4096
 # Relative residual of the iterative solver: rounding, after some dozen passes over the data.
 TOLERANCE = 1e-13
-
-# Called after every pass with its number and its purpose.
-PassReport = Callable[[int, str], None]
 
 
 def fit_pca_batches(
@@ -146,7 +143,13 @@ def fit_exact(
             f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
         )
     solver = exact_solver(d, p, batches.largest, limit, batches.like)
-    eigen = components_of(scaled_batches(batches, scale), moments, p, solver, report)
+    op = ScatterOperator(StreamedCenteredMatrix(scaled_batches(batches, scale), moments), of_samples=False)
+    if solver.forms_matrix:
+        matrix = DenseGram(op.to_dense())
+        report(2, "covariance")
+        eigen = top_eigh(matrix, p, solver)
+    else:  # a fixed start gives the same last digits in every run
+        eigen = top_eigh(op, p, solver, rng=0, report=lambda done, *_: report(done + 1, "product"))
     warn_of_convergence(eigen, "Request fewer components.")
     warn_of_fallbacks(eigen)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
@@ -164,19 +167,6 @@ def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
     low, high = row_bounds(batches)
     scale = safe_scale(low, high, moments.mean.dtype)
     return moments_of(scaled_batches(batches, scale), low == high), scale
-
-
-def components_of(
-    batches: Iterable[Array], moments: Moments, p: int, solver: Dense | BlockKrylov, report: PassReport
-) -> EigenResult:
-    """Return the p largest eigenpairs of the scatter matrix."""
-    op = ScatterOperator(StreamedCenteredMatrix(batches, moments), of_samples=False)
-    if not solver.forms_matrix:
-        # A fixed start gives the same last digits in every run.
-        return top_eigh(op, p, solver, rng=0, report=lambda done, *_: report(done + 1, "product"))
-    matrix = DenseGram(op.to_dense())
-    report(2, "covariance")
-    return top_eigh(matrix, p, solver)
 
 
 def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | BlockKrylov:
