@@ -339,15 +339,14 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
     from gpukpca import decomposition  # noqa: F401  # the estimators register
 
     parsed_device(device)
+    path = os.fsdecode(path)
     try:
-        return restored(*read_container(os.fspath(path), KIND), device)
+        return restored(*read_container(path, KIND), device)
     except (FileNotFoundError, IsADirectoryError) as error:
         what = "is a directory" if isinstance(error, IsADirectoryError) else "does not exist"
-        raise type(error)(
-            f"{os.fspath(path)} {what}; give a model file, which `save` or gpukpca fit --save wrote."
-        ) from error
+        raise type(error)(f"{path} {what}; give a model file, which `save` or gpukpca fit --save wrote.") from error
     except ModelFormatError as error:
-        raise ModelFormatError(f"{os.fspath(path)} is no model file of gpukpca that can be read: {error}.") from error
+        raise ModelFormatError(f"{path} is no model file of gpukpca that can be read: {error}.") from error
 
 
 def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple[Any, dict[str, Any]]:
