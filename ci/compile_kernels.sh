@@ -2,6 +2,7 @@
 # Compiles every CUDA kernel for sm_80, sm_90 and sm_100 as CuPy assembles it, with NVRTC: without a card or a driver.
 # Prints the registers of each kernel. Fails where one does not compile or uses local memory (spills, a stack).
 # Where the wheels of CuPy and NVRTC cannot be installed it says so in one line, with exit status 0.
+# Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs the package into a separate environment and runs the main job on scikit-learn's digits, with a picture.
+# Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh

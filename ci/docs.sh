@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the documentation into docs/_build/html without a network: warnings are errors; examples run; links resolve.
+# Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Style, format, spelling and types: ruff, codespell, shellcheck, mypy; pyright on a user's calls and on the types of
 # public names.
+# Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the sdist, and from it the wheel, into dist/, and checks both. The unpacked sdist runs tests and the linter.
+# Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh

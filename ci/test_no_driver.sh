@@ -2,6 +2,7 @@
 # «CuPy is installed, and there is no driver»: the real CuPy wheel in a separate environment, all devices hidden.
 # CuPy alone: the CUDA libraries of the extra are large, and nothing loads them without a driver.
 # Arguments go to pytest.
+# Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh

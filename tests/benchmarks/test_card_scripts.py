@@ -19,7 +19,9 @@ from gpukpca.cuda.device import probe
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("bash") is None, reason="the scripts need bash 4 and the tools of Linux"
+)
 
 
 def script(*command: str, folder: Path = ROOT, **settings: str) -> subprocess.CompletedProcess[str]:

@@ -69,7 +69,7 @@ def gpukpca(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.skipif(sys.platform == "win32" or shutil.which("bash") is None, reason="needs bash")
 def test_the_benchmarks_end_with_one_sentence() -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
