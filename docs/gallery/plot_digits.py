@@ -1,6 +1,6 @@
 """
-Images of digits
-================
+Digits: mean, components and reconstructions
+============================================
 
 The mean image and the first components of 1797 digits, the first plane, and reconstructions from K components.
 """
