@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products, times_small
-from gpukpca.backend.namespace import namespace_of, to_host, writable
+from gpukpca.backend.namespace import concat, to_host, writable
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import gather_rows
 
@@ -58,7 +58,7 @@ class ColumnBasis:
         first, *others = self.parts
         if isinstance(first, PartitionedRows):
             return first.map_panels(_side_by_side, *others, width=self.count)
-        return namespace_of(first).concat(self.parts, axis=1) if others else first
+        return concat(self.parts, axis=1)
 
     def take(self, chosen: np.ndarray) -> np.ndarray:
         """Return the rows named by host integers, shape (len(chosen), count), on the host in float64."""
@@ -102,4 +102,4 @@ class ColumnBasis:
 
 
 def _side_by_side(*parts: Array) -> Array:
-    return namespace_of(*parts).concat(list(parts), axis=1)
+    return concat(parts, axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_compat
@@ -286,6 +287,11 @@ def overflow_allowed() -> Any:
 def full(shape: tuple[int, ...], value: float, like: Any, dtype: Any = None) -> Array:
     """Return an array that holds `value` everywhere, in the dtype of `like` unless another is given."""
     return namespace_of(like).full(shape, value, dtype=dtype or like.dtype, device=device_of(like))
+
+
+def concat(parts: Sequence[Array], axis: int = 0) -> Array:
+    """Return arrays one after another along an axis; one of them as it is."""
+    return parts[0] if len(parts) == 1 else namespace_of(*parts).concat(list(parts), axis=axis)
 
 
 def arange(n: int, like: Any, dtype: Any = None) -> Array:

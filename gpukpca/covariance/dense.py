@@ -13,7 +13,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch, add, difference, multiply
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upper
-from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, full, is_numpy, namespace_of
+from gpukpca.backend.namespace import accumulation_dtype, cast, concat, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import assemble_rows, even_slices, fold, map_in_order, map_tiles, sum_over, worker_count
 from gpukpca.backend.rows import feature_bounds
@@ -267,7 +267,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         """Join ``part(start, stop)``, a product with so many columns, of all blocks."""
         workers = self._workers(columns)
         parts = map_in_order(lambda block: part(*block), self._blocks(workers), workers)
-        return parts[0] if len(parts) == 1 else namespace_of(self.like).concat(parts, axis=axis)
+        return concat(parts, axis)
 
 
 def _symmetric(S: Array) -> Array:

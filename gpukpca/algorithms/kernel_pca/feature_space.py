@@ -18,6 +18,7 @@ from gpukpca.backend.linalg import column_sums, row_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
+    concat,
     epsilon,
     from_host,
     full,
@@ -307,7 +308,7 @@ class FeatureSpace:
             self.kernel.tile_diagonal(self.kernel.prepare(cast(take_rows(Y, *bounds), dtype), like=template))
             for bounds in row_panels(Y)
         ]
-        return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
+        return concat(parts)
 
 
 def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:

@@ -38,7 +38,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import empty_like, namespace_of, overflow_allowed
+from gpukpca.backend.namespace import concat, empty_like, overflow_allowed
 from gpukpca.backend.partitioned_rows import map_row_blocks
 from gpukpca.backend.random import Randomness, random_subset
 from gpukpca.backend.rows import gather_rows, place_of
@@ -291,8 +291,7 @@ def components_of_sample(
     K = compute_tile(kernel, sample, sample, empty_like(place_of(X)), diagonal=True)
     eigen = top_eigh(CenteredGram(DenseGram(K)), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng)
     given = kernel, gather_rows(X, chosen), sample, eigen.eigenvectors, n_jobs
-    parts = map_row_blocks(X, _sample_scores, *given)
-    return parts[0] if len(parts) == 1 else namespace_of(*parts).concat(parts, axis=0)
+    return concat(map_row_blocks(X, _sample_scores, *given))
 
 
 def _sample_scores(

@@ -16,7 +16,7 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.magnitude import check_entries, row_bounds
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, full, move, namespace_of, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, half_range, power_of_two_scale, row_panels, take_rows
@@ -98,7 +98,7 @@ class ScaledRows:
     def concatenate(self, work: Callable[[Array], Array]) -> Array:
         """Return ``work(rows)`` of all panels, one below the other."""
         parts = self.map_panels(lambda rows, _: work(rows))
-        return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
+        return concat(parts)
 
     def sum_panels(self, work: Callable[[Array, int, int], Array], chosen: np.ndarray, workers: int) -> Array:
         """Return the sum of ``work(rows, start, stop)`` over panels of chosen rows; start and stop count among these.

@@ -21,6 +21,7 @@ from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
+    concat,
     from_host,
     is_foreign,
     is_sparse,
@@ -75,7 +76,7 @@ class LinearProjection:
             projected_rows(move(take_rows(Y, *bounds), self.axes), self.shift, self.axes, offset, n_jobs)
             for bounds in panels_of(Y, blocking.PROJECTED_ROWS)
         ]
-        return parts[0] if len(parts) == 1 else namespace_of(self.axes).concat(parts, axis=0)
+        return concat(parts)
 
     def whitened(self, scores: Array) -> Array:
         """Return scores in units of their standard deviation; exactly 0 where that is 0."""

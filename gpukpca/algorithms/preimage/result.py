@@ -17,7 +17,7 @@ from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sum
 from gpukpca.algorithms.placement import panels_of, to_caller
 from gpukpca.backend import blocking
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import cast, dtype_name, is_sparse, move, namespace_of
+from gpukpca.backend.namespace import cast, concat, dtype_name, is_sparse, move
 from gpukpca.backend.rows import dense_rows, take_rows
 from gpukpca.exceptions import ConvergenceWarning, warn_user
 
@@ -120,7 +120,7 @@ def feature_space_errors(space: FeatureSpace, Y: Any, q: int, like: Any, diagona
         errors = cast(space.errors(_rows_of_panel(space, Y, start, stop), q, own), space.map.projection.dtype)
         check_finite(errors[:, None], "The kernel overflows on the new points.", "The array of errors")
         parts.append(to_caller(errors, like))
-    return namespace_of(parts[0]).concat(parts, axis=0)
+    return concat(parts)
 
 
 def _rows_of_panel(space: FeatureSpace, Y: Any, start: int, stop: int) -> Any:
@@ -139,8 +139,7 @@ def _points(preimage: Preimage, Z: Array, start: Array | None, like: Any) -> Pre
 
 def _concatenated(parts: Sequence[Preimages]) -> Preimages:
     """Return the results of all panels as one; warn where some points have not converged."""
-    first = parts[0][0]
-    points = first if len(parts) == 1 else namespace_of(first).concat([points for points, _ in parts], axis=0)
+    points = concat([points for points, _ in parts])
     info = PreimageInfo.concatenate([info for _, info in parts])
     missing = int(np.sum(~info.converged))
     if missing:
