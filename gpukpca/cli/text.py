@@ -15,7 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from gpukpca._formatting import format_bytes
-from gpukpca.cli.table import InputOptions, Table, check_memory, column_position, feature_positions, is_position
+from gpukpca.cli.table import (
+    InputOptions,
+    Table,
+    abbreviated,
+    check_memory,
+    column_position,
+    feature_positions,
+    is_position,
+)
 
 WHITE_SPACE = " "
 # In the order of the search. A comma is also a decimal sign, so it comes after tab and semicolon.
@@ -344,7 +352,7 @@ def _read_exactly(layout: Layout, missing: bool) -> Table:
 def _no_number(layout: Layout, line: int, cell: str, column: int) -> str:
     """Return the message for a cell that is no finite number, with what to do."""
     called = f" ({layout.header[column]})" if layout.header is not None and layout.header[column] else ""
-    where = f"{layout.path}, line {line}, column {column + 1}{called}: {cell!r}"
+    where = f"{layout.path}, line {line}, column {column + 1}{called}: {abbreviated([cell])!r}"
     if cell == "" and _is_empty(layout, column):
         return f"{where}: no row has a value in this column, and it has no name; --drop {column} leaves it out."
     if cell.lower() in MISSING:
@@ -359,7 +367,7 @@ def _no_number(layout: Layout, line: int, cell: str, column: int) -> str:
         )
     if re.fullmatch(r"[+-]?inf(inity)?", cell, re.IGNORECASE):
         return f"{where} is infinite; every cell must be a finite number. Correct or drop the row."
-    if re.fullmatch(r"[+-]?[0-9.,]+e\+?[0-9]+", cell, re.IGNORECASE):
+    if re.fullmatch(r"[+-]?([0-9.,]+e\+?[0-9]+|[0-9]{309,})", cell, re.IGNORECASE):
         return f"{where} is too large for float64; the largest number is about 1.8e308."
     if _number(cell, "," if layout.decimal == "." else ".") is not None:
         mark = {",": "a decimal comma", ".": "a decimal point"}
