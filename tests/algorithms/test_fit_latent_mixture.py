@@ -81,11 +81,11 @@ ROWS = {
     "one column": (X[:2, :1], "1 feature.*has 5"),
     "three columns": (X[:, :3], "3 feature.*has 5"),
     "one row": (X[0], "two-dimensional"),
-    "None": (None, "two-dimensional"),
+    "None": (None, "not an array of shape"),
     "infinity": (with_entry(np.inf), "infinity.*row 3, column 2"),
     "complex": (X + 1j, "complex"),
     "dates": (X.astype("datetime64[s]"), "dates"),
-    "text": ("rows", "could not convert"),
+    "text": ("rows", "not an array of shape"),
 }
 COMPLETE = {
     "NaN": (with_entry(np.nan), "NaN.*row 3, column 2"),
@@ -97,7 +97,7 @@ SCORES = {
     "too wide": (np.ones((4, 3)), "3 column"),
     "NaN": (np.full((4, 1), np.nan), "column|NaN"),
     "one row": (np.ones(1), "two-dimensional"),
-    "None": (None, "two-dimensional"),
+    "None": (None, "not an array of shape"),
     "complex": (np.ones((4, 1)) + 1j, "complex"),
     "sparse": (scipy.sparse.csr_array(np.ones((4, 1))), "sparse"),
 }

@@ -23,11 +23,11 @@ NO_ROWS = {
     "dates": (X.astype("datetime64[D]"), TypeError, "dates"),
     "time differences": (X.astype("timedelta64[s]"), TypeError, "dates"),
     "masked": (MASKED, InvalidParameterError, "masked"),
-    "nothing": (None, InvalidParameterError, "two-dimensional"),
+    "nothing": (None, InvalidParameterError, "not an array of shape"),
     "too narrow": (X[:, :1], InvalidParameterError, "1 feature.*has 3"),
     "NaN": (np.where(X > 7, np.nan, X), ValueError, "NaN"),
     "infinity": (np.where(X > 7, np.inf, X), ValueError, "infinity"),
-    "a word": ("rows", ValueError, "could not convert"),
+    "a word": ("rows", ValueError, "not an array of shape"),
 }
 
 
