@@ -44,6 +44,11 @@ COUNTS = dict.fromkeys(("block_size", "max_passes", "max_blocks"), one_of(NONE, 
 COUNTS["passes"] = one_of(NONE, integer(at_least=0))
 
 
+def too_many(n: int, p: int) -> str:
+    """Return why the dense solver computes p of n eigenpairs in place of block Krylov."""
+    return f"block Krylov was requested, but p = {p} is more than a fifth of n = {n}"
+
+
 @dataclass(frozen=True)
 class BlockKrylov(Solver):
     """Block Krylov solver for the algebraically largest eigenpairs; the operator is only multiplied with blocks.
@@ -202,9 +207,7 @@ class BlockKrylov(Solver):
     ) -> EigenResult:
         n, p = op.shape[0], request.first
         if not self.iterates(n, p):
-            dense = Dense(tol=self.tol).solve_request(op, request, rng)
-            why = f"dense (block Krylov was requested, but p = {p} is more than a fifth of n = {n})"
-            return replace(dense, solver=why, has_fixed_passes=self.passes is not None)
+            return self._dense(op, request, rng, too_many(n, p))
         # In small blocks the waiting of a second BLAS thread costs more than its work. On a device BLAS solves only the
         # eigenproblem of the basis.
         few = n <= blocking.KRYLOV_ONE_THREAD_UP_TO.on(is_on_gpu(op.like))
@@ -215,6 +218,10 @@ class BlockKrylov(Solver):
             if not self.or_dense and request.most <= self.most_pairs(n):
                 raise
             why = str(reason)  # the exception holds the basis
+        return self._dense(op, request, rng, why)
+
+    def _dense(self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator, why: str) -> EigenResult:
+        """Return the pairs by the dense solver, which takes over for a reason."""
         dense = Dense(tol=self.tol).solve_request(op, request, rng)
         return replace(dense, solver=f"dense ({why})", has_fixed_passes=self.passes is not None)
 

@@ -93,6 +93,24 @@ def test_a_precomputed_matrix_that_is_not_square_has_no_plan() -> None:
         KernelPCA(2, kernel="precomputed").plan(np.ones((5, 3)))
 
 
+@pytest.mark.parametrize(
+    "model", [KernelPCA(3, kernel="rbf", eigen_solver=BlockKrylov()), PCA(3, svd_solver="randomized")]
+)
+def test_the_plan_states_the_dense_solver_where_it_takes_over(X: np.ndarray, model: KernelPCA | PCA) -> None:
+    plan = model.plan(X[:14])  # more than a fifth of the samples and of the features
+    assert plan.solver == Dense()
+    assert "p = 3 is more than a fifth" in str(plan)
+    assert "dense" in model.fit(X[:14]).solver_
+
+
+def test_a_limit_that_serves_the_dense_solver_serves_a_request_that_it_takes_over(X: np.ndarray) -> None:
+    needs = [
+        KernelPCA(150, kernel="rbf", eigen_solver=solver).plan(X[:600]).predicted_bytes
+        for solver in ("dense", "randomized")
+    ]
+    assert needs[0] == needs[1]
+
+
 @pytest.mark.parametrize("gram", ["auto", "dense", "tiled"])
 @pytest.mark.parametrize("solver", ["dense", "randomized"])
 def test_storage_and_solver_are_independent(X: np.ndarray, gram: str, solver: str) -> None:

@@ -12,7 +12,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import hidden_memory
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
-from gpukpca.eigen.block_krylov import FEWEST_BLOCKS
+from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
 from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.product import dense_row_bytes
@@ -57,7 +57,10 @@ def _routes(task: FitTask) -> Iterator[Route]:
         else:
             yield from (LandmarkRoute.of(task, given, reason, edge) for edge in _edges(task))
         return
-    for solver, notes in _solvers(task, complete_solver(given)):
+    chosen = complete_solver(given)
+    if isinstance(chosen, BlockKrylov) and not chosen.iterates(task.n, task.p):
+        chosen, reason = Dense(tol=chosen.tol), too_many(task.n, task.p)
+    for solver, notes in _solvers(task, chosen):
         yield from (_exact_route(task, solver, reason, edge, notes) for edge in _edges(task))
 
 

@@ -23,7 +23,7 @@ from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import SQUARES
 from gpukpca.eigen import BlockKrylov, Dense
-from gpukpca.eigen.block_krylov import WIDENING
+from gpukpca.eigen.block_krylov import WIDENING, too_many
 from gpukpca.eigen.dense import FEW_PAIRS
 from gpukpca.eigen.request import HandOver
 from gpukpca.exceptions import MemoryBudgetError
@@ -216,13 +216,16 @@ class Route(ABC):
 
     def plan(self) -> PCAPlan:
         """Return the plan, with an estimate of the time where that does not depend on a network."""
-        task, notes, seconds = self.task, self.notes, None
+        task, notes, seconds, solver = self.task, self.notes, None, self.solver
+        size = task.n if self.by_samples else task.d
+        if isinstance(solver, BlockKrylov) and not solver.iterates(size, task.first):
+            solver, notes = Dense(tol=solver.tol), (*notes, too_many(size, task.first))
         if task.is_on_cluster:
             notes = (f"cluster: {task.X.cluster.describe()}", *notes)
         else:
             work = Work(bytes=COPIES * task.stored * task.item, calls=STEPS) + task.row_products(task.first)
             seconds = estimate_seconds(work + self.fit_work(), task)
-        if task.settings.has_checkpoint and not (self.solver and self.solver.grows_with_p):
+        if task.settings.has_checkpoint and not (solver and solver.grows_with_p):
             notes += (NO_CHECKPOINT,)
         return PCAPlan(
             n_samples=task.n,
@@ -232,7 +235,7 @@ class Route(ABC):
             device=describe_device(task.place.work),
             method=self.method,
             reason=self.reason,
-            solver=self.solver,
+            solver=solver,
             by_samples=self.by_samples,
             workers=task.workers,
             predicted_bytes=self.predicted_bytes,
