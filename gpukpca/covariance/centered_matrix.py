@@ -26,8 +26,9 @@ SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 128, 16, 2**19
 MOST_CANCELLED = 20.0
 # Advice where an entry is NaN.
 OF_MISSING = "PCA does not accept missing values; impute or drop them first."
-# Deviations from the mean of a column below this share of its last digit are those of a constant.
-CONSTANT = 1e-2
+# Deviations of a column up to this share of the rounding of its mean are rounding: of the mean itself, and of entries
+# where they would be divided by their deviation.
+CONSTANT, CONSTANT_ENTRIES = 1e-2, 2.0
 
 
 class CenteredMatrix(Protocol):
@@ -123,12 +124,16 @@ class CenteredMatrix(Protocol):
             if may_scale and self._rescaled_to_unit(squares):
                 continue
             rest = rest * (1.0 / self.unit)
-            cancelled = ((raw > MOST_CANCELLED * squares) & (squares > 0)).any()
-            if not (may_shift and cancelled):
+            # Also of a constant column without digits, where the rounding of its mean is large beside the others.
+            visible = (squares > 0) | ~(raw <= squares.max())
+            if not (may_shift and (~(raw <= MOST_CANCELLED * squares) & visible).any()):
                 break
-            self.shift = cast(cast(self.shift, self.wide) + rest, self.dtype)
+            self._subtract(cast(cast(self.shift, self.wide) + rest, self.dtype))
         self.rest, self.squares = rest, squares
         return product
+
+    def _subtract(self, shift: Array) -> None:
+        self.shift = shift
 
     def _rescaled_to_unit(self, squares: np.ndarray) -> bool:
         """Set the power of two that the deviations need; return whether they needed one."""
@@ -140,12 +145,12 @@ class CenteredMatrix(Protocol):
         return self.unit != 1.0
 
     def rescale(self, scale: np.ndarray) -> None:
-        """Divide every feature by its entry of a host array (d,)."""
+        """Divide every feature by its entry of a host array (d,); by infinity, it has weight 0 and a scale of 1."""
         self.measure()
         deviations = np.sqrt(self.squares / self.shape[0]) / self.unit / scale
         unit = scale_for_squares(float(np.max(deviations, initial=0.0)), self.dtype)
         self.squares = self.squares * (unit / self.unit / scale) ** 2
-        self.unit, self.scale = unit, scale
+        self.unit, self.scale = unit, np.where(np.isinf(scale), 1.0, scale)
         self._weigh(unit / scale)
 
     def _weigh(self, weights: np.ndarray) -> None:
@@ -157,13 +162,11 @@ class CenteredMatrix(Protocol):
         self.measure()
         return float(self.squares.sum())
 
-    @property
-    def is_constant(self) -> bool:
-        """Return whether no column deviates from its mean by more than a share of the rounding of that mean."""
-        rounding = CONSTANT * epsilon(self.like) ** 2
-        mean = to_host(self.weighted(self.mean)).astype(np.float64)
+    def constant_columns(self, share: float) -> np.ndarray:
+        """Return which columns (d,) deviate from their mean by at most a share of the rounding of that mean."""
         with np.errstate(over="ignore"):
-            return bool((self.squares <= rounding * self.shape[0] * mean**2).all())
+            mean = np.abs(to_host(self.weighted(self.mean)).astype(np.float64))
+        return np.asarray(np.sqrt(self.squares / self.shape[0]) <= share * epsilon(self.like) * mean)
 
     def weighted(self, v: Array) -> Array:
         """Return a wide vector (d,) in the units of Z."""

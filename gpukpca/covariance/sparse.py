@@ -41,13 +41,16 @@ class SparseCenteredMatrix(CenteredMatrix):
         self.like: Array = np.empty(0, X.dtype)
         self.source = X
         X = cast(X, np.float64)
-        self.deviations: Array
-        self.shift: Array
-        self.deviations, self.shift = less_full_columns(X, np.asarray(X.sum(axis=0)).reshape(-1) / self.shape[0])
-        self.X = self.deviations
+        self._subtract(np.asarray(X.sum(axis=0)).reshape(-1) / self.shape[0])
 
     def check_entries(self) -> None:
         check_finite(self.source, FINITE, of_missing=OF_MISSING)
+
+    def _subtract(self, shift: np.ndarray) -> None:
+        self.deviations, self.shift = less_full_columns(self.source, shift)
+        self.X = self.deviations
+        if self.weights is not None:
+            self._weigh(self.weights)
 
     def _weigh(self, weights: np.ndarray) -> None:
         super()._weigh(weights)

@@ -153,6 +153,24 @@ def test_standardizing_leaves_columns_that_are_constant_but_for_rounding(dtype, 
     np.testing.assert_allclose(model.components_[:, 3], 0.0, atol=1e-3)
 
 
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("solver", SPARSE_SOLVERS)
+@pytest.mark.parametrize(("scale", "is_exact"), [(False, True), (True, True), (True, False)])
+def test_the_rounding_of_a_huge_constant_column_is_no_variance(sparse, solver, scale, is_exact):
+    """Beside standardized columns a constant is one also where its entries are rounded."""
+    X = np.random.default_rng(0).standard_normal((23, 4))
+    X[:, 2] = 1e100 / 3
+    if not is_exact:
+        X[::2, 2] = np.nextafter(X[::2, 2], np.inf)
+    data, others = scipy.sparse.csr_array(X) if sparse else X, np.delete(X, 2, axis=1)
+    model, caught = fitted(PCA(3, scale=scale, svd_solver=solver, random_state=0), data)
+    assert not caught
+    matrix = np.corrcoef(others.T) if scale else np.cov(others.T)
+    np.testing.assert_allclose(model.explained_variance_, np.linalg.eigvalsh(matrix)[::-1], rtol=1e-12)
+    np.testing.assert_allclose(np.cov(model.transform(data).T), np.diag(model.explained_variance_), atol=1e-12)
+    assert not np.any(model.components_[:, 2])
+
+
 ENTRIES = {"NaN": np.nan, "infinity": np.inf, "minus infinity": -np.inf}
 
 

@@ -6,6 +6,7 @@ axes still span their space: an SVD of Z V for these axes V restores the digits,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, name
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import Randomness, random_directions
-from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.eigen import Checkpointer, EigenResult, top_eigh
 from gpukpca.eigen.residuals import residuals, signs
@@ -246,12 +247,16 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
     if found.eigen is None or vectors is not found.eigen.eigenvectors:  # whose signs the solver has fixed
         sign = signs(vectors)[None, :]
         vectors, scores = vectors * sign, None if scores is None else scores * sign
+    if (constant := Z.squares == 0.0).any():  # whose entries of components with variance are rounding
+        xp, of_constant = namespace_of(vectors), from_host(constant, vectors)[:, None] > 0.5
+        rounding = xp.abs(vectors) < math.sqrt(epsilon(vectors))
+        vectors = xp.where(xp.logical_and(of_constant, rounding), xp.zeros_like(vectors), vectors)
     return replace(found, vectors=vectors, squares=squares, spectrum=spectrum, scores=scores)
 
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
     """Return the squared singular value up to which all are rounding noise."""
-    if Z.is_constant:
+    if Z.constant_columns(CONSTANT).all():
         return max(float(np.max(squares, initial=0.0)), 0.0)
     return (NULL_FACTOR * epsilon(Z.like)) ** 2 * Z.total
 

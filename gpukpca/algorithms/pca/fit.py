@@ -21,19 +21,16 @@ from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import cast, epsilon, from_host, is_sparse, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import cast, from_host, is_sparse, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import Randomness
 from gpukpca.backend.rows import as_rows, check_not_empty
-from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.centered_matrix import CONSTANT_ENTRIES, CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Checkpointer
 from gpukpca.exceptions import InvalidParameterError
-
-# Standard deviations up to this many eps of the mean are rounding of a constant.
-ROUNDING = 2.0
 
 # From the plan to a context with the checkpointer of the fit, or None where the solver writes none.
 OpenCheckpoint = Callable[[PCAPlan], AbstractContextManager[Checkpointer | None]]
@@ -159,7 +156,7 @@ def fit_rows(
     variances = variances_of(found, Z, rank)
     warn_of_components(found, variances, rank)
     plan = plan if plan.n_components == variances.kept else replace(plan, n_components=variances.kept)
-    fit = _fit_of(Z, plan, found, variances, scale)
+    fit = _fit_of(Z, plan, found, variances)
     if settings.warns_of_rounding:
         warn_of_lost_variances(fit, by_count=rank.given or rank.decides)
     if found.eigen is not None and plan.solver is not None and plan.solver.tol == settings.tol:
@@ -195,16 +192,13 @@ def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -
 
 
 def _deviations(Z: CenteredMatrix) -> np.ndarray:
-    """Return standard deviations with n - 1 degrees of freedom; 1 for columns that are constant but for rounding."""
+    """Return standard deviations with n - 1 degrees of freedom; infinity for columns constant but for rounding."""
     Z.measure()
     deviations = np.sqrt(Z.squares / max(Z.shape[0] - 1, 1)) / Z.unit
-    rounding = ROUNDING * epsilon(Z.like) * np.abs(to_host(Z.mean).astype(np.float64))
-    return np.where(deviations <= rounding, 1.0, deviations)
+    return np.where(Z.constant_columns(CONSTANT_ENTRIES), np.inf, deviations)
 
 
-def _fit_of(
-    Z: CenteredMatrix, plan: PCAPlan, found: Components, variances: Variances, scale: np.ndarray | None
-) -> PCAFit:
+def _fit_of(Z: CenteredMatrix, plan: PCAPlan, found: Components, variances: Variances) -> PCAFit:
     """Return the result with the retained components."""
     xp, p, eigen = namespace_of(found.vectors), variances.kept, found.eigen
     V = cast(found.vectors[:, :p], Z.dtype)
@@ -216,7 +210,7 @@ def _fit_of(
         total_variance=variances.total,
         noise_variance=variances.noise,
         mean=cast(Z.mean, Z.dtype),
-        scale=None if scale is None else from_host(scale, V),
+        scale=None if Z.scale is None else from_host(Z.scale, V),
         residual_norms=from_host(variances.residual_norms, V),
         converged=eigen is None or bool(eigen.converged[:p].all()),
         n_samples=plan.n_samples,
