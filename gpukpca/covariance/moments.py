@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
-from gpukpca.backend.namespace import cast, from_host, namespace_of
+from gpukpca.backend.namespace import cast, namespace_of
 from gpukpca.backend.rows import feature_means
 
 
@@ -37,28 +35,26 @@ class Moments:
         )
 
 
-def moments_and_rows(X: Array, constant: np.ndarray | None = None) -> tuple[Moments, Array]:
+def moments_and_rows(X: Array) -> tuple[Moments, Array]:
     """Return the moments of the rows of one batch, and the centered rows in the widest floating type.
 
-    Columns that are known to be `constant`, a host array (d,), have variance 0, even where a huge mean is rounded.
+    The mean of a constant column is its entry without rounding, so that the deviations are 0.
     """
-    mean = feature_means(X)
-    if constant is not None:
-        mean = namespace_of(mean).where(from_host(constant, mean) > 0.5, cast(X[0, :], mean.dtype), mean)
+    mean, xp = feature_means(X), namespace_of(X)
+    mean = xp.where(xp.all(X[:1, :] == X, axis=0), cast(X[0, :], mean.dtype), mean)
     rows = cast(X, mean.dtype) - mean[None, :]
     # The mean was rounded, so the rows do not quite sum to zero.
     left = column_sums(rows)
     squares = column_sums(rows * rows) - left * left / X.shape[0]
-    xp = namespace_of(squares)
     # Overflow is NaN here, which must not become 0.
     return Moments(int(X.shape[0]), mean, xp.where(squares < 0, xp.zeros_like(squares), squares)), rows
 
 
-def moments_of(batches: Iterable[Array], constant: np.ndarray | None = None) -> Moments:
-    """Return the moments of all rows, in one pass; see `moments_and_rows` for `constant`."""
+def moments_of(batches: Iterable[Array]) -> Moments:
+    """Return the moments of all rows, in one pass."""
     total: Moments | None = None
     for batch in batches:
-        part, _ = moments_and_rows(batch, constant)
+        part, _ = moments_and_rows(batch)
         total = part if total is None else total.merged(part)
     if total is None:
         raise ValueError("the iterable of batches is empty; give at least one batch.")

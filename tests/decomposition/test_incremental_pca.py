@@ -510,6 +510,21 @@ def test_batches_that_change_between_passes_are_noticed(X):
 
 
 @pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("value", [0.1, 1e4 / 3, 1e17 / 3])
+def test_batches_of_a_constant_have_the_same_mean(exact, value):
+    """Rounded means of different numbers of rows differ in the last digit, which is no variance."""
+    rows = np.full((27, 2), value)
+    with pytest.warns(RankWarning, match="all rows are equal"):
+        model = IncrementalPCA(2, exact=exact, whiten=True, batch_size=10).fit(rows)
+    assert model.total_variance_ == 0
+    assert np.all(model.explained_variance_ == 0)
+    assert np.all(model.transform(2 * rows) == 0)
+    others = np.random.default_rng(0).standard_normal((27, 2))
+    mixed = IncrementalPCA(2, exact=exact, batch_size=10).fit(np.c_[others, rows])
+    np.testing.assert_allclose(mixed.explained_variance_, np.linalg.eigvalsh(np.cov(others.T))[::-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("exact", [False, True])
 def test_no_variance_is_zeros_and_a_warning(exact):
     for rows in (np.full((6, 3), 0.1), np.ones((1, 3))):
         with pytest.warns(RankWarning, match="all rows are equal"):

@@ -43,7 +43,7 @@ class RowScaling:
         low, high = row_bounds(_panels(X))
         factor = power_of_two_scale(half_range(low, high), wide)
         check_entries(low, high, factor, wide)
-        moments = moments_of((cast(rows, wide) * factor for rows in _panels(X)), low == high)
+        moments = moments_of(cast(rows, wide) * factor for rows in _panels(X))
         variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * len(low))
         return cls(move(moments.mean, like), factor, variance)
 

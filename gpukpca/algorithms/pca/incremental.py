@@ -383,7 +383,7 @@ def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalS
         low, high = _bounds(before, X)
         scale = safe_scale(low, high, moments.mean.dtype)
         before = None if before is None else before.rescaled(scale)
-        fresh, rows = moments_and_rows(scaled_rows(X, scale), low == high)
+        fresh, rows = moments_and_rows(scaled_rows(X, scale))
         moments = fresh if before is None else before.moments.merged(fresh)
     stack = rows
     if before is not None:

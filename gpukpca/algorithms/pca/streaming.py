@@ -166,7 +166,7 @@ def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
         return moments, 1.0
     low, high = row_bounds(batches)
     scale = safe_scale(low, high, moments.mean.dtype)
-    return moments_of(scaled_batches(batches, scale), low == high), scale
+    return moments_of(scaled_batches(batches, scale)), scale
 
 
 def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | BlockKrylov:
