@@ -53,8 +53,8 @@ GROWTH = 1.25
 # semidefinite and small pivots have magnified the rounding of F. Such pivots are skipped.
 INDEFINITE = {"float64": 1e-6, "float32": 1e-3}
 REMEDY = (
-    "Nyström needs a positive semidefinite kernel: use another one (rbf, laplacian, matern, poly with coef0 >= 0), for "
-    "sigmoid a smaller gamma, or an exact solver."
+    "Nyström needs a positive semidefinite kernel: use an exact solver, another kernel (rbf, laplacian, matern, poly "
+    "with coef0 >= 0), or for sigmoid a smaller gamma."
 )
 
 LANDMARK_TOLERANCE = replace(TOLERANCE, text="a number in [0, 1) (0: no stop)")

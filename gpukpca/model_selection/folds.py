@@ -312,7 +312,7 @@ def _score_shared(
 
 def _learned_preimage(fold: CVFold, member: Candidate, shared: SharedDecomposition, eigen: EigenResult) -> Any:
     """Return the pre-image method of the member, learned from its components."""
-    checked_spectrum(eigen, shared.facts, shared.kernel.positive_definite, None)
+    checked_spectrum(eigen, shared.facts, shared.kernel, None)
     method = preimage_method(member.estimator, shared.kernel)
     check_preimage_suits(method, shared.kernel, by_flag=False)
     space = FeatureSpace(shared.kernel, shared.projection.truncated(member.p), shared.n_jobs)

@@ -823,3 +823,16 @@ def test_memory_does_not_grow_with_the_number_of_points(sizes, method):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 4 * many.nbytes
+
+
+def test_the_advice_of_an_inverse_that_cannot_be_learned_helps():
+    rows = np.random.default_rng(0).standard_normal((60, 3))
+    tiny = KernelPCA(2, kernel="poly", gamma="scale", fit_inverse_transform=True)
+    with pytest.raises(InvalidParameterError, match="use a smaller gamma, or multiply the data"):
+        tiny.fit(1e-3 * rows)
+    tiny.set_params(gamma=1.0).fit(1e-3 * rows)
+    tiny.set_params(gamma="scale").fit(rows)
+    sharp = KernelPCA(2, kernel="poly", gamma=1.0, alpha=1e-12, fit_inverse_transform=True)
+    with pytest.raises(InvalidParameterError, match="Use a larger alpha"):
+        sharp.fit(rows)
+    sharp.set_params(alpha=1.0).fit(rows)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.spatial
 import sklearn.decomposition
 from sklearn import config_context
 from sklearn.datasets import make_circles
@@ -392,6 +393,17 @@ def test_negative_eigenvalues_are_refused_in_the_same_text_where_they_are_select
         KernelPCA(6, kernel="precomputed", eigen_solver=solver, random_state=0).fit(indefinite())
     with pytest.raises(ValueError, match="There are significant negative eigenvalues"):
         Theirs(6, kernel="precomputed", eigen_solver=solver, random_state=0).fit(indefinite())
+
+
+def test_the_refusal_of_a_matrix_names_a_number_of_components_that_fits() -> None:
+    rows = np.random.default_rng(0).standard_normal((40, 5))
+    D = scipy.spatial.distance.cdist(rows, rows, "cityblock")
+    with pytest.raises(ValueError, match="or use Euclidean distances if the matrix is made of distances") as raised:
+        KernelPCA(kernel="precomputed").fit(-(D**2) / 2)
+    most = int(str(raised.value).partition("at most ")[2].split()[0])
+    assert KernelPCA(most, kernel="precomputed").fit(-(D**2) / 2).eigenvalues_[-1] > 0
+    with pytest.raises(ValueError, match="significant negative"):
+        KernelPCA(most + 2, kernel="precomputed").fit(-(D**2) / 2)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

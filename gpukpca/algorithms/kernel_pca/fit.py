@@ -225,7 +225,7 @@ def _exact_fit(
             op = CenteredGram(beyond.storage.build(source))
         route, plan, eigen = beyond, beyond.plan(), solve(op, beyond.request, beyond.solver)
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
-    spectrum = checked_spectrum(eigen, op, task.kernel.positive_definite, settings.share or None)
+    spectrum = checked_spectrum(eigen, op, task.kernel, settings.share or None)
     if settings.is_share:
         eigen, spectrum = _of_share(eigen, spectrum, settings.share, route.most)
         p = len(spectrum.eigenvalues)

@@ -41,10 +41,8 @@ SMALL_POSITIVE = {"float64": 1e-12, "float32": 2e-7}
 UNRESOLVED = 0.01
 # Rows that show whether a kernel that is 0 is so by underflow.
 SEEN_ROWS = 16
-REMEDIES = (
-    "The kernel is not positive semidefinite on these data. Request fewer components, use another kernel (rbf, "
-    "laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
-)
+OTHER_KERNELS = "another kernel (rbf, laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
+EUCLIDEAN = "Euclidean distances if the matrix is made of distances."
 OF_DISTANCES = "A matrix of distances is no kernel matrix: pass -D**2 / 2."
 # Negative eigenvalues that sum to less than this share of the positive ones hardly change a ratio.
 NOTABLE = 0.01
@@ -84,7 +82,7 @@ def inverse_roots(values: np.ndarray) -> np.ndarray:
     return reciprocals(np.sqrt(values))
 
 
-def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fraction: float | None) -> Spectrum:
+def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fraction: float | None) -> Spectrum:
     """Return the eigenvalues, negative ones within rounding set to zero, and the total variance.
 
     Warn of an indefinite operator. Raise `IndefiniteKernelError` for a significant negative eigenvalue among the
@@ -95,9 +93,9 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
     largest = float(np.max(values, initial=0.0))
     smallest = min(eigen.smallest_seen, float(np.min(values, initial=0.0)))
     rounding = spectral_rounding(op, np.append(values, smallest))
-    _refuse_negative(values, largest, smallest, rounding, dtype)
+    _refuse_negative(values, smallest, rounding, kernel, dtype)
     values = np.maximum(values, 0.0)
-    indefinite = psd is not True and smallest < -rounding
+    indefinite = kernel.positive_definite is not True and smallest < -rounding
     total = op.trace
     if abs(total) <= n * epsilon(op.like) * op.noise_scale and largest == 0.0:
         total = 0.0
@@ -127,17 +125,19 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
     return Spectrum(values, total, dtype)
 
 
-def _refuse_negative(values: np.ndarray, largest: float, smallest: float, rounding: float, dtype: str) -> None:
-    lowest = float(np.min(values, initial=0.0))
+def _refuse_negative(values: np.ndarray, smallest: float, rounding: float, kernel: Kernel, dtype: str) -> None:
+    largest, lowest = float(np.max(values, initial=0.0)), float(np.min(values, initial=0.0))
+    is_matrix = isinstance(kernel, Precomputed)
     if largest <= 0 and smallest < -rounding:
         raise IndefiniteKernelError(
             f"All eigenvalues are negative: the largest is {np.max(values):.4g}, the smallest computed {smallest:.4g}. "
-            f"{REMEDIES} {OF_DISTANCES}"
+            + (OF_DISTANCES if is_matrix else f"Use {OTHER_KERNELS}")
         )
     if lowest < -max(SIGNIFICANT_NEGATIVE[dtype] * largest, rounding):
         raise IndefiniteKernelError(
             f"There are significant negative eigenvalues among the components: {lowest:.4g}, the smallest computed is "
-            f"{smallest:.4g}, the largest {largest:.4g}. {REMEDIES}"
+            f"{smallest:.4g}, the largest {largest:.4g}. Request at most {int(np.sum(values > rounding))} components, "
+            f"the number of positive ones, or use {EUCLIDEAN if is_matrix else OTHER_KERNELS}"
         )
     if lowest < -rounding:
         warn_user(

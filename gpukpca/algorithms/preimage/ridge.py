@@ -11,7 +11,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend.linalg import add_to_diagonal, inner_products, solve_positive_definite, solve_triangular
-from gpukpca.backend.namespace import cast, from_host, namespace_of
+from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of
 from gpukpca.backend.rows import feature_means, gather_rows, row_panels, shifted_rows
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import InvalidParameterError
@@ -55,9 +55,9 @@ class RidgeRegression(Preimage):
         try:
             knots, dual_coef = solve(X, scores, kernel, mean, rule)
         except np.linalg.LinAlgError as error:
-            raise _not_solvable(rule.alpha) from error
+            raise _not_solvable(rule.alpha, kernel, scores) from error
         if not bool(namespace_of(dual_coef).all(namespace_of(dual_coef).isfinite(dual_coef))):
-            raise _not_solvable(rule.alpha)
+            raise _not_solvable(rule.alpha, kernel, scores)
         return cls(rule, X, scores, kernel, knots, dual_coef, mean)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
@@ -102,8 +102,12 @@ def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, r
     return gather_rows(scores, factor.pivots), from_host(dual_coef, X)
 
 
-def _not_solvable(alpha: float) -> InvalidParameterError:
+def _not_solvable(alpha: float, kernel: Kernel, scores: Array) -> InvalidParameterError:
+    largest = float(namespace_of(scores).max(kernel.diagonal(scores)))
+    advice = "Use a larger alpha."
+    if not largest * epsilon(scores) * int(scores.shape[0]) < 1.0:
+        advice = f"Its entries reach {largest:.1g}: use a smaller gamma, or multiply the data by a constant above 1."
     return InvalidParameterError(
         f"the pre-image cannot be learned: the kernel matrix of the scores plus alpha={alpha!r} is not positive "
-        "definite. Use a larger alpha."
+        f"definite. {advice}"
     )
