@@ -75,7 +75,7 @@ class KrylovTask:
         Of a cluster as wide as a quarter of the block, a narrow block or a new part of it may not show all members.
         """
         few, most = max(2, self.b // 4), self.request.most
-        hides = self.b < most or state.n_passes < state.probe_until
+        hides = self.b < most or state.n_passes <= state.probe_until
         if hides and bool(np.any(theta[few - 1 :] > (1.0 - CLUSTER) * theta[: 1 - few])):
             return min(count, most)
         return self.request.checked(count)

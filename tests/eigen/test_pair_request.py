@@ -108,6 +108,20 @@ def test_clusters_wider_than_a_block_are_no_reason_to_refuse_a_share(values: tup
         np.testing.assert_allclose(found.eigenvalues, spectrum[:p], atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("lead", "width", "tail", "share", "most"),
+    [(14, 60, 0.0, 0.31, 15), (14, 20, 0.01, 0.55, 14)],
+)
+def test_a_bound_near_the_number_of_pairs_is_enough(
+    lead: int, width: int, tail: float, share: float, most: int
+) -> None:
+    """New directions of a block hide members of a cluster for as many passes as there are eigenvalues."""
+    spectrum = np.repeat([1.0, 0.5, 0.5 * tail], [lead, width, N - lead - width])
+    op, request = Operator(oracle.with_spectrum(spectrum, 3)), PairRequest.of_share(share, most, first=4)
+    found = top_eigh(op, request, BlockKrylov(), rng=1)
+    np.testing.assert_allclose(found.eigenvalues, spectrum[: counted(spectrum, share)], atol=1e-7)
+
+
 def test_a_share_whose_pairs_become_fewer_after_a_probe_is_complete() -> None:
     spectrum = np.repeat([1.0, 0.5, 0.0], [60, 60, 280])
     p = counted(spectrum, 0.71)
