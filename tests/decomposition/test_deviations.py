@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import sklearn.decomposition as theirs
+from sklearn import config_context
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, RankWarning
@@ -180,7 +181,7 @@ def test_evidence():
     assert theirs.PCA("mle").fit(small).n_components_ == 0 < theirs.PCA("mle").fit(1e9 * small).n_components_
 
 
-def test_solver_limits():
+def test_solver_limits(monkeypatch):
     assert fitted(PCA(4, svd_solver="arpack")).n_components_ == 4
     with pytest.raises(ValueError, match="strictly less"):
         theirs.PCA(4, svd_solver="arpack").fit(X)
@@ -188,6 +189,11 @@ def test_solver_limits():
     assert fitted(PCA(2, svd_solver="randomized"), sparse).n_components_ == 2
     with pytest.raises(TypeError, match="sparse"):
         theirs.PCA(2, svd_solver="randomized").fit(sparse)
+    strict = pytest.importorskip("array_api_strict").asarray(X)
+    assert isinstance(fitted(PCA(2, svd_solver="arpack"), strict).components_, type(strict))
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # which the peer demands
+    with config_context(array_api_dispatch=True), pytest.raises(ValueError, match="arpack"):
+        theirs.PCA(2, svd_solver="arpack").fit(strict)
 
 
 def test_singular_covariance():
