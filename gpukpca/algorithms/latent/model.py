@@ -270,10 +270,10 @@ class LatentFit:
         with device_context(self.components), overflow_allowed():
             return scores_of(self, self._rows(X_new))
 
-    def inverse_transform(self, Z: Array) -> Array:
-        """Return the means W z + μ (m, d) of x for scores Z (m, p); see `PCAFit.inverse_transform`."""
+    def inverse_transform(self, scores: Array) -> Array:
+        """Return the means W z + μ (m, d) of x for scores z (m, p); see `PCAFit.inverse_transform`."""
         with device_context(self.components), overflow_allowed():
-            return points_of(self, new_scores(Z, self.n_components, self.components))
+            return points_of(self, new_scores(scores, self.n_components, self.components))
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihoods (m,) of the observed entries of new rows; see `transform`."""
@@ -304,9 +304,9 @@ def scores_of(fit: LatentFit, rows: Array) -> Array:
     return means
 
 
-def points_of(fit: LatentFit, Z: Array, advice: str = "The scores are too large.") -> Array:
+def points_of(fit: LatentFit, scores: Array, advice: str = "The scores are too large.") -> Array:
     """Return the points (m, d) of checked scores (m, p)."""
-    points = fit.in_dtype(fit.model.points(cast(move(Z, fit.model.axes), fit.model.axes.dtype)))
+    points = fit.in_dtype(fit.model.points(cast(move(scores, fit.model.axes), fit.model.axes.dtype)))
     check_finite(points, advice, "The array of points")
     return points
 

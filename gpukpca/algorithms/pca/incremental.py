@@ -76,11 +76,11 @@ class BatchProjection:
 
         return by_panels(Y if is_sparse(Y) else move(Y, self.components), scores_of)
 
-    def inverse_transform(self, Z: Array, *, whiten: bool = False) -> Array:
+    def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
         """Return the points (m, d) of data space with given scores (m, p), whitened ones with `whiten`."""
         if whiten:
-            Z = Z * from_host(np.sqrt(self.variances) / self.unit, self.components)[None, :]
-        points = cast(Z @ self.components, self.mean.dtype) + self.mean[None, :]
+            scores = scores * from_host(np.sqrt(self.variances) / self.unit, self.components)[None, :]
+        points = cast(scores @ self.components, self.mean.dtype) + self.mean[None, :]
         return cast(points, self.components.dtype)
 
     @property
@@ -261,12 +261,12 @@ class IncrementalFit:
             check_finite(scores, "The new points are too large.", "The array of scores")
             return scores
 
-    def inverse_transform(self, Z: Array, *, whiten: bool = False) -> Array:
-        """Return the points (m, d) of data space with scores Z (m, p); see `PCAFit.inverse_transform`."""
+    def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
+        """Return the points (m, d) of data space with scores (m, p); see `PCAFit.inverse_transform`."""
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
-            Z = new_scores(Z, self.n_components, self.components)
-            points = self.state.projection(self.components, self.mean).inverse_transform(Z, whiten=whiten)
+            scores = new_scores(scores, self.n_components, self.components)
+            points = self.state.projection(self.components, self.mean).inverse_transform(scores, whiten=whiten)
             check_finite(points, "The scores are too large.", "The array of points")
             return points
 
