@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -107,6 +108,16 @@ def imported_by(code: str) -> set[str]:
     run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert run.stderr == ""
     return set(run.stdout.split())
+
+
+def test_citation_and_changes_state_the_version_and_the_same_date():
+    root = Path(__file__).resolve().parents[1]
+    citation = (root / "CITATION.cff").read_text(encoding="utf-8")
+    stated = re.search(r"^version: (\S+)\ndate-released: (\S+)$", citation, flags=re.M)
+    heading = re.search(r"^## (\S+) \((\S+)\)$", (root / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
+    assert stated is not None
+    assert heading is not None
+    assert heading[2] == "unreleased" or heading.groups() == stated.groups() == (gpukpca.__version__, stated[2])
 
 
 def test_the_version_is_the_one_of_the_distribution():
