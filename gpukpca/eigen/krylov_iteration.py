@@ -59,7 +59,6 @@ MOST_WIDENED = 2
 def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> KrylovState:
     """Return the state before the first pass; `start`, shape (n, k), holds or returns directions to start from."""
     start = start() if callable(start) else start
-    Q, W = (ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like) for _ in "QW")
     return KrylovState(
         p=task.p,
         b=task.b,
@@ -67,8 +66,8 @@ def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> 
         tol=task.tol,
         is_fixed=task.is_fixed,
         phase=Phase.EXTEND,
-        Q=Q,
-        W=W,
+        Q=ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like),
+        W=ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like),
         T=np.zeros((0, 0)),
         block=_first_block(task, start),
         probe_until=0 if start is None else PASSES_WITH_START,
@@ -172,7 +171,7 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
         values = np.ldexp(theta[: task.p], state.exponent or 0)
         if task.request.count_of(task.op, values) is None:
             more = max(task.p + 1, task.request.forecast(task.op, values, _noise(task, state)))
-            state, has_converged = state.updated(p=task.allowed(state, theta, more)), False
+            state, has_converged = state.updated(p=task.request.checked(more)), False
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
     return _continue(task, state.updated(product=product), block)
@@ -192,8 +191,7 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
         if state.n_passes > FIRST_CHECK and task.request.is_exceeded_by(task.op, theta):
             count = task.request.most + 1
     # The first Ritz values are too small for a forecast.
-    is_first = state.n_passes < FIRST_CHECK and not is_closed
-    p = min(count, task.request.most) if is_first else task.allowed(state, theta, count)
+    p = min(count, task.request.most) if state.n_passes < FIRST_CHECK and not is_closed else task.request.checked(count)
     b = task.b
     if p > b:  # with as many spare columns as before, and in steps: the first values are far too small
         spare = rounded_up(p + task.b - task.p, blocking.GEMM_COLUMNS)

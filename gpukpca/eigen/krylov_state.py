@@ -19,8 +19,6 @@ from gpukpca.eigen.request import HandOver, PairRequest
 
 # In place of 0 in logarithms.
 TINY = 1e-300
-# Ritz values within this share of each other may belong to one cluster.
-CLUSTER = 1e-3
 
 
 class Phase(Enum):
@@ -68,17 +66,6 @@ class KrylovTask:
         passes = state.n_passes + state.distance / max(recent, mean, TINY)
         if passes > self.patience:
             raise HandOver(f"block Krylov would take some {passes:.0f} passes")
-
-    def allowed(self, state: KrylovState, theta: np.ndarray, count: int) -> int:
-        """Return a number of pairs, at most `most` of the request; raise `HandOver` where more are needed.
-
-        Of a cluster as wide as a quarter of the block, a narrow block or a new part of it may not show all members.
-        """
-        few, most = max(2, self.b // 4), self.request.most
-        hides = self.b < most or state.n_passes <= state.probe_until
-        if hides and bool(np.any(theta[few - 1 :] > (1.0 - CLUSTER) * theta[: 1 - few])):
-            return min(count, most)
-        return self.request.checked(count)
 
     @property
     def eps(self) -> float:
