@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from gpukpca._typing import Array
 
 
-class Reread:
+class RepeatedBatches:
     """Batches that a function reads again for every iteration."""
 
     def __init__(self, read: Callable[[], Iterator[Array]]) -> None:
@@ -17,7 +17,7 @@ class Reread:
         return self._read()
 
 
-class Batches(Reread):
+class Batches(RepeatedBatches):
     """Batches of checked, dense rows (b, d) where they are computed.
 
     Parameters

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.batches import Reread
+from gpukpca.algorithms.batches import RepeatedBatches
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, namespace_of, to_host
 from gpukpca.backend.rows import feature_bounds, half_range, scale_for_squares
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
@@ -55,7 +55,7 @@ def scaled_rows(X: Any, scale: float) -> Any:
 
 def scaled_batches(batches: Iterable[Any], scale: float) -> Iterable[Any]:
     """Return batches of rows times a power of two, multiplied when they are read."""
-    return Reread(lambda: (scaled_rows(batch, scale) for batch in batches))
+    return RepeatedBatches(lambda: (scaled_rows(batch, scale) for batch in batches))
 
 
 def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:

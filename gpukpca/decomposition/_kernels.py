@@ -52,25 +52,29 @@ def kernel_from(estimator: Any) -> Kernel:
     """Return the kernel object of checked parameters; objects of the user are cloned, never written to."""
     kernel, extra = estimator.kernel, dict(estimator.kernel_params or {})
     if isinstance(kernel, str):
-        return named_kernel(kernel, estimator, extra)
+        return named_kernel(kernel, {key: getattr(estimator, key) for key in SHARED}, extra)
     if isinstance(kernel, KERNELS):
         _check_noiseless(kernel)
         return clone(kernel) if isinstance(kernel, Kernel) else BlockCallable(clone(kernel))
     return PairwiseCallable(kernel, extra)
 
 
-def named_kernel(name: str, estimator: Any, extra: dict[str, Any]) -> Kernel:
-    """Return the kernel of a name with the estimator's gamma, degree and coef0 and, beyond scikit-learn, `extra`."""
+def named_kernel(name: str, shared: dict[str, Any], extra: dict[str, Any]) -> Kernel:
+    """Return the kernel of a name with those of the `shared` parameters that it has and, beyond scikit-learn, `extra`.
+
+    Raise `InvalidParameterError` where `extra`, the `kernel_params` of an estimator, has other keys.
+    """
     names = NAMED_KERNELS[name].parameter_names()
-    shared = {key: getattr(estimator, key) for key in SHARED if key in names}
-    own = [key for key in names if key not in shared]
-    for key in extra:
-        if key not in own:
-            raise InvalidParameterError(
-                f"kernel_params={extra!r} is not allowed: kernel={name!r} takes {', '.join(own) or 'nothing'} there, "
-                f"and {', '.join(shared) or 'nothing'} of the estimator.{closest(key, names)}"
-            )
-    return NAMED_KERNELS[name](**shared, **extra)
+    for key, value in extra.items():
+        if key not in names:
+            has = ", ".join(names) or "none"
+            wrong = f"kernel={name!r} has no parameter {key!r}; it has {has}.{closest(key, names)}"
+        elif key in shared:
+            wrong = f"{key} is a parameter of the estimator; pass {key}={value!r} in place of kernel_params."
+        else:
+            continue
+        raise InvalidParameterError(f"kernel_params={extra!r} is not allowed: {wrong}")
+    return NAMED_KERNELS[name](**{key: value for key, value in shared.items() if key in names}, **extra)
 
 
 def _check_noiseless(kernel: Kernel | ProcessKernel) -> None:

@@ -467,12 +467,12 @@ def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
         return feature_means(rows), None
     is_subspace = isinstance(about, tuple) and len(about) == 2 and len(np.shape(about[1])) == 2
     point, axes = about if is_subspace else (about, None)
-    point = _checked(point, rows, wide)
+    point = _in_place_of_rows(point, rows, wide)
     if point.shape != (d,):
         raise InvalidParameterError(f"about: expected a point of shape ({d},), got shape {tuple(point.shape)}.")
     if axes is None:
         return point, None
-    axes = _checked(axes, rows, wide)
+    axes = _in_place_of_rows(axes, rows, wide)
     if axes.ndim != 2 or axes.shape[1] != d:
         raise InvalidParameterError(f"about: expected axes of shape (q, {d}), got shape {tuple(axes.shape)}.")
     turned = namespace_of(axes).matrix_transpose(axes)
@@ -484,8 +484,8 @@ def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
     return point, axes
 
 
-def _checked(a: Any, rows: Array, dtype: Any) -> Array:
-    """Return a point or axes in the place of the rows."""
+def _in_place_of_rows(a: Any, rows: Array, dtype: Any) -> Array:
+    """Return a finite point or axes in the place of the rows."""
     host = np.asarray(to_host(a) if is_foreign(a) else a, dtype=np.float64)
     if not np.all(np.isfinite(host)):
         raise InvalidParameterError("about: the point and the axes must be finite.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.batches import Reread
+from gpukpca.algorithms.batches import RepeatedBatches
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters
 from gpukpca.algorithms.magnitude import are_safe, row_bounds, safe_scale, scaled_batches
@@ -125,7 +125,7 @@ def imputed(batches: Iterable[Array], means: Array) -> Iterable[Array]:
                 rows = cast(batch[start:stop, :], means.dtype)
                 yield xp.where(xp.isnan(rows), means[None, :] + xp.zeros_like(rows), rows)
 
-    return Reread(panels)
+    return RepeatedBatches(panels)
 
 
 def start_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, clone
@@ -126,7 +125,7 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
         if isinstance(self.kernel, Kernel):
             return self.kernel
         gamma = "median" if self.gamma is None else self.gamma
-        return named_kernel(self.kernel or "rbf", SimpleNamespace(gamma=gamma, degree=3, coef0=1), {})
+        return named_kernel(self.kernel or "rbf", {"gamma": gamma, "degree": 3, "coef0": 1}, {})
 
 
 class FixedPointPreimage(PreimageOptions, BaseEstimator):
