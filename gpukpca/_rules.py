@@ -30,15 +30,15 @@ def is_real(value: Any) -> bool:
         return False
 
 
-# Names of other libraries, in lower case -> those of this one. In scikit-learn gamma="auto" is 1 / n_features.
-SYNONYMS = {"auto": "none", "gaussian": "rbf", "gpu": "cuda", "polynomial": "poly"}
+# Names of other libraries, in lower case -> those of this one.
+SYNONYMS = {"gaussian": "rbf", "gpu": "cuda", "polynomial": "poly"}
 
 
-def closest(word: Any, words: Iterable[Any]) -> str:
+def closest(word: Any, words: Iterable[Any], synonyms: Iterable[tuple[str, str]] = ()) -> str:
     """Return «Did you mean ...?» where a name is near in letters or has the meaning of the word, else nothing."""
     names = {str(name).lower(): name for name in words}
     text = str(word).lower() if isinstance(word, str) else ""
-    near = get_close_matches(text if text in names else SYNONYMS.get(text, text), names, n=1)
+    near = get_close_matches(text if text in names else dict(synonyms, **SYNONYMS).get(text, text), names, n=1)
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
@@ -58,6 +58,8 @@ class Rule:
         Format of the error, with owner, name, value, text, near and known (the words).
     unknown : str
         The same for a string that is not among the words; empty where `message` serves.
+    synonyms : tuple of (str, str)
+        Names of other libraries for one of the words, in addition to `SYNONYMS`; both in lower case.
     """
 
     text: str
@@ -65,13 +67,14 @@ class Rule:
     words: tuple[str | None, ...] = ()
     message: str = "{owner}: {name}={value!r} is not allowed; {name} must be {text}.{near}"
     unknown: str = ""
+    synonyms: tuple[tuple[str, str], ...] = ()
 
     def check(self, owner: str, name: str, value: Any) -> None:
         """Raise `InvalidParameterError` for a value that is not allowed."""
         if self.allows(value):
             return
         message = self.unknown if isinstance(value, str) and self.unknown else self.message
-        near, known = closest(value, self.words), ", ".join(map(repr, self.words))
+        near, known = closest(value, self.words, self.synonyms), ", ".join(map(repr, self.words))
         raise InvalidParameterError(
             message.format(owner=owner, name=name, value=value, text=self.text, near=near, known=known)
         )
@@ -79,7 +82,7 @@ class Rule:
     def check_argument(self, name: str, value: Any) -> None:
         """Raise `InvalidParameterError` for an argument of a function that is not allowed."""
         if not self.allows(value):
-            near = closest(value, self.words)
+            near = closest(value, self.words, self.synonyms)
             raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {self.text}.{near}")
 
 

@@ -11,14 +11,18 @@ from gpukpca._rules import NONE, one_of, word
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import epsilon, overflow_allowed
-from gpukpca.backend.rows import place_of, sampled_panels, total_range, variance_of_entries
+from gpukpca.backend.rows import check_not_empty, place_of, sampled_panels, total_range, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.validation import NOT_NEGATIVE
 
 GammaRule = Literal["scale", "median"]
 Gamma = float | GammaRule | None
 GAMMA = one_of(
-    NOT_NEGATIVE, NONE, word(*get_args(GammaRule)), text='None (1 / n_features), a number >= 0, "scale" or "median"'
+    NOT_NEGATIVE,
+    NONE,
+    word(*get_args(GammaRule)),
+    text='None (1 / n_features), a number >= 0, "scale" or "median"',
+    synonyms=(("auto", "none"),),  # scikit-learn's name of 1 / n_features
 )
 MEDIAN_SAMPLE = 1000
 # Rows nearer to each other than so many eps of their distance from the middle are one row, up to rounding. Where most
@@ -37,10 +41,11 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
     """
     d = int(X.shape[1])
     if gamma is None:
-        return 1.0 / d
+        return 1.0 / max(1, d)  # `Kernel.prepare` refuses rows without features
     GAMMA.check(owner, "gamma", gamma)
     if not isinstance(gamma, str):
         return float(gamma)
+    check_not_empty(X, f"gamma={gamma!r}")
     with overflow_allowed():
         spread = variance_of_entries(X) * d if gamma == "scale" else 2.0 * _median_distance(X) ** 2
     if spread == 0 and not _squares_vanish(X):

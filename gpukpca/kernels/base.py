@@ -14,7 +14,7 @@ from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
 from gpukpca.backend.partitioned_rows import PartitionedRows
-from gpukpca.backend.rows import as_rows, check_not_empty, check_widths
+from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
 from gpukpca.kernels.prepared import DataRows, DensifiedRows, PreparedRows
@@ -123,7 +123,6 @@ class Kernel:
         Cost O(n m d), in one block. `gpukpca.gram.gram_matrix` does the same tile by tile and with threads.
         """
         X = as_rows(X)
-        check_not_empty(X, "a kernel")
         if Y is not None:
             Y = as_rows(Y)
             check_widths(X, Y)
@@ -138,7 +137,6 @@ class Kernel:
     def diagonal(self, X: Array) -> Array:
         """Return k(x, x) of every row of X, shape (n,). Cost O(n d)."""
         X = as_rows(X)
-        check_not_empty(X, "a kernel")
         with overflow_allowed():
             kernel = self.resolve(X)
             return kernel.tile_diagonal(kernel.prepare(X))

@@ -19,6 +19,7 @@ from gpukpca.backend.elementwise import from_strips, in_strips
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, full, is_sparse, namespace_of
 from gpukpca.backend.rows import (
     as_csr,
+    check_not_empty,
     constant_columns,
     dense_rows,
     feature_bounds,
@@ -103,6 +104,7 @@ class _EuclideanKernel(Kernel):
 
     def _geometry(self, X: Any, centered: bool) -> Geometry:
         """Return mean, precision and flatness of a training set, by two sweeps over X."""
+        check_not_empty(X, "a kernel of distances")
         gamma = float(self.gamma)
         constant = np.zeros(X.shape[1], dtype=bool) if is_sparse(X) else constant_columns(X)
         mean = stored_means(X) if is_sparse(X) else _exact_means(X, constant)

@@ -97,10 +97,10 @@ def test_fit_refuses_a_value_out_of_range_and_names_the_parameter(kind: type, na
 @pytest.mark.parametrize(
     ("kernel", "parameters", "words"),
     [
-        ("linear", {"gamma": 1}, "kernel='linear' takes nothing there, and nothing of the estimator."),
-        ("rbf", {"gama": 1}, "takes nothing there, and gamma of the estimator. Did you mean 'gamma'?"),
-        ("matern", {"nuu": 1}, "takes nu there, and gamma of the estimator. Did you mean 'nu'?"),
-        ("poly", {"degree": 2}, "takes nothing there, and gamma, degree, coef0 of the estimator."),
+        ("linear", {"gamma": 1}, "kernel='linear' has no parameter 'gamma'; it has none."),
+        ("rbf", {"gama": 1}, "kernel='rbf' has no parameter 'gama'; it has gamma. Did you mean 'gamma'?"),
+        ("matern", {"nuu": 1}, "kernel='matern' has no parameter 'nuu'; it has gamma, nu. Did you mean 'nu'?"),
+        ("poly", {"degree": 2}, "degree is a parameter of the estimator; pass degree=2 in place of kernel_params."),
     ],
 )
 def test_wrong_kernel_params_name_the_kernel_and_its_parameters(kernel: str, parameters: Any, words: str) -> None:
@@ -126,6 +126,12 @@ def test_a_subclass_inherits_rules_and_may_add_parameters() -> None:
     check_parameters(Sharpened(2, sharpness="very"))
     with pytest.raises(InvalidParameterError, match="Sharpened: tol=2 is not allowed"):
         check_parameters(Sharpened(tol=2))
+
+
+def test_auto_means_none_for_gamma_alone() -> None:
+    with pytest.raises(InvalidParameterError, match="n_components='auto' is not allowed") as caught:
+        fitted_with(PCA, "n_components", "auto")
+    assert "Did you mean" not in str(caught.value)
 
 
 def test_the_nearest_name_is_proposed() -> None:

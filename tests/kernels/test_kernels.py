@@ -333,7 +333,7 @@ def test_modulation_must_return_one_factor_a_row():
 
 
 def test_no_features_are_refused():
-    with pytest.raises(InvalidParameterError, match=r"shape \(3, 0\)"):
+    with pytest.raises(InvalidParameterError, match=r"0 features \(shape=\(3, 0\)\)"):
         RBF(1.0)(np.ones((3, 0)))
 
 
@@ -845,3 +845,13 @@ def test_values_of_a_polynomial_give_the_inner_product(degree):
     np.testing.assert_allclose(kernel.inner_products(values), products, rtol=1e-10, atol=1e-12)
     assert kernels.Polynomial(0, 0.3).inverts_to is None
     assert (kernel + kernel).inverts_to is None
+
+
+def test_no_rows_are_an_empty_block_unless_the_kernel_takes_its_scale_from_them():
+    none, Y = np.empty((0, 4)), np.ones((3, 4))
+    assert Linear()(none, Y).shape == (0, 3)
+    assert Linear().diagonal(none).shape == (0,)
+    assert RBF()(Y, none).shape == (3, 0)
+    for kernel in (RBF(), RBF(1.0), RBF("scale"), Laplacian("median")):
+        with pytest.raises(InvalidParameterError, match="at least one row"):
+            kernel(none, Y)
