@@ -13,39 +13,42 @@ import numpy as np
 from gpukpca.exceptions import InvalidParameterError
 
 
-def check_container(X: Any, shape: str = "(n_samples, n_features)") -> None:
-    """Raise `InvalidParameterError` where X, which should have a shape, is no array, list or table of numbers."""
+def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = "X") -> None:
+    """Raise `InvalidParameterError` where X, called `name`, is no array, list or table of numbers of a shape."""
     if isinstance(X, (str, bytes, os.PathLike)):
         raise InvalidParameterError(
-            f"X is {repr(X)[:200]}, and not an array of shape {shape}. Read a file first: numpy.load(path) reads .npy, "
-            'numpy.loadtxt(path, delimiter=",") reads numbers in text, and pandas.read_csv(path) reads tables.'
+            f"{name} is {repr(X)[:200]}, and not an array of shape {shape}. Read a file first: numpy.load(path) reads "
+            '.npy, numpy.loadtxt(path, delimiter=",") reads numbers in text, and pandas.read_csv(path) reads tables.'
         )
     if type(X).__name__ == "LazyFrame":
-        raise InvalidParameterError("X is a LazyFrame, which holds no numbers yet; pass X.collect().")
+        raise InvalidParameterError(f"{name} is a LazyFrame, which holds no numbers yet; pass {name}.collect().")
     is_array, is_list = hasattr(X, "shape") or hasattr(X, "__array__"), hasattr(X, "__len__") or isinstance(X, Number)
     if not is_array and (not is_list or isinstance(X, (Mapping, Set))):
         what = "None" if X is None else f"of type {type(X).__name__}"
-        raise InvalidParameterError(f"X is {what}, and not an array of shape {shape}; pass an array or a list of rows.")
+        raise InvalidParameterError(
+            f"{name} is {what}, and not an array of shape {shape}; pass an array or a list of rows."
+        )
     if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
-        raise InvalidParameterError("X is a sparse tensor; pass X.to_dense(), or a CSR matrix of SciPy.")
+        raise InvalidParameterError(f"{name} is a sparse tensor; pass {name}.to_dense(), or a CSR matrix of SciPy.")
     if type(X).__module__.startswith("cupyx."):
         raise InvalidParameterError(
-            "X is a sparse CuPy matrix; pass X.toarray(), or X.get() for a CSR matrix of SciPy."
+            f"{name} is a sparse CuPy matrix; pass {name}.toarray(), or {name}.get() for a CSR matrix of SciPy."
         )
 
 
-def check_numbers(X: Any, missing: bool = False) -> None:
-    """Raise where the entries of X are no real numbers: complex, dates, or masked unless they may be missing."""
+def check_numbers(X: Any, missing: bool = False, name: str = "X") -> None:
+    """Raise where entries of X, called `name`, are no real numbers: complex, dates, or masked and not `missing`."""
     if isinstance(X, np.ma.MaskedArray) and not missing and np.ma.is_masked(X):
-        raise InvalidParameterError("X has masked entries, which are no numbers; fill or drop them first.")
+        raise InvalidParameterError(f"{name} has masked entries, which are no numbers; fill or drop them first.")
     dtypes = getattr(X, "dtypes", None)
     for dtype in [getattr(X, "dtype", None), *(dtypes if dtypes is not None and hasattr(X, "columns") else [])]:
         if is_time(dtype):
-            raise TypeError("X holds dates or time differences; turn them into numbers first.")
+            raise TypeError(f"{name} holds dates or time differences; turn them into numbers first.")
         kind = getattr(dtype, "kind", "")
         if kind == "c" or (not kind and "complex" in str(dtype)):
             raise InvalidParameterError(
-                f"X is complex ({dtype}); pass X.real, or real and imaginary parts as features."
+                f"Complex data not supported: {name} holds {dtype}; pass {name}.real, or real and imaginary parts as "
+                "features."
             )
 
 
@@ -54,15 +57,14 @@ def is_time(dtype: Any) -> bool:
     return getattr(dtype, "kind", None) in ("m", "M") or getattr(dtype, "is_temporal", bool)()
 
 
-def without_missing(X: Any) -> np.ndarray:
-    """Return a host container as an array with NaN for masked entries and for missing values of pandas."""
-    if isinstance(X, np.ma.MaskedArray):
+def without_missing(X: Any) -> Any:
+    """Return a host container with NaN for masked entries and for missing values of pandas; X itself without those."""
+    if np.ma.is_masked(X):
         return np.ma.filled(X.astype(X.dtype if X.dtype.kind == "f" else np.float64), np.nan)
-    if hasattr(X, "columns") and hasattr(X, "to_numpy") and hasattr(X, "isna"):
-        return (
-            np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan)) if bool(X.isna().any().any()) else np.asarray(X)
-        )
-    return np.asarray(X)
+    if hasattr(X, "columns") and hasattr(X, "isna"):
+        other = any(not isinstance(dtype, np.dtype) or dtype.kind == "O" for dtype in X.dtypes)  # than numbers of NumPy
+        return X.to_numpy(dtype=np.float64, na_value=np.nan) if other and bool(X.isna().any().any()) else X
+    return X
 
 
 @contextmanager
@@ -81,7 +83,10 @@ def entries_named(X: Any) -> Iterator[None]:
 
 def _first_without_number(X: Any) -> str:
     """Return the column and the row of the first entry that is no number; empty where there is none."""
-    entries = np.asarray(X, dtype=object)
+    try:
+        entries = np.asarray(X, dtype=object)
+    except ValueError:  # arrays of different shapes
+        return ""
     names = column_names(X) or range(entries.shape[-1] if entries.ndim else 0)
     for name, column in zip(names, entries.T if entries.ndim == 2 else (), strict=False):
         if not _converts(column):

@@ -46,21 +46,21 @@ LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
 SAFE_EXPONENT = {"float64": 200, "float32": 20}
 
 
-def as_rows(X: Any, *, missing: bool = False) -> Any:
+def as_rows(X: Any, *, missing: bool = False, shape: str = "(n_samples, n_features)", name: str = "X") -> Any:
     """Return X as a two-dimensional floating-point array or CSR matrix; raise where it is none of real numbers.
 
-    With `missing`, masked entries and missing values of pandas are NaN.
+    With `missing`, masked entries and missing values of pandas are NaN. Errors call X `name`, an array of `shape`.
     """
-    check_container(X)
-    check_numbers(X, missing)
+    check_container(X, shape, name)
+    check_numbers(X, missing, name)
     if is_sparse(X):
         check_compressed(X)
         X = X.tocsr()
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     elif not is_foreign(X):
         with entries_named(X):
-            X = without_missing(X)
-            check_numbers(X, missing)
+            X = np.asarray(without_missing(X) if missing else X)
+            check_numbers(X, missing, name)
             X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     else:
         X = X.detach() if is_torch_array(X) else X  # a fit is no part of a graph of gradients

@@ -14,7 +14,7 @@ from sklearn import get_config
 from sklearn.utils.validation import check_array, validate_data
 
 from gpukpca._typing import Array
-from gpukpca.backend.containers import check_container, column_names, entries_named, is_time
+from gpukpca.backend.containers import check_container, check_numbers, column_names, entries_named, without_missing
 from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import FINITE, check_finite
@@ -28,7 +28,6 @@ from gpukpca.backend.namespace import (
     is_sparse,
     library_of,
     move,
-    namespace_of,
     overflow_allowed,
     real_floating,
     same_place,
@@ -96,14 +95,10 @@ def _as_rows(estimator: Any, X: Any, missing: bool = False) -> Array:
     """Return X as a floating-point array (n, d) or CSR matrix; its entries are not looked at."""
     _refuse_dask(estimator, X)
     check_container(X)
-    if is_foreign(X):
-        return _foreign(estimator, X)
     if _is_rows(X):
         return X
-    X = _with_nan(X) if missing else X
-    _refuse_what_is_not_numbers(estimator, X)
-    _warn_of_lost_digits(X)
-    return _host(estimator, X)
+    check_numbers(X, missing)
+    return _foreign(estimator, X) if is_foreign(X) else _host(estimator, X, missing)
 
 
 def _check_width(estimator: Any, given: Any, X: Array, reset: bool) -> None:
@@ -144,17 +139,20 @@ def _refuse_dask(estimator: Any, X: Any) -> None:
         )
 
 
-def _host(estimator: Any, X: Any) -> Array:
+def _host(estimator: Any, X: Any, missing: bool) -> Array:
     """Return a host container as a floating-point array or CSR matrix."""
     kinds = [np.float64, np.float32]
-    given = X
-    if isinstance(X, np.ndarray) and X.dtype.kind == "f" and not X.dtype.isnative:
-        X = X.astype(X.dtype.newbyteorder("="))
-    if is_sparse(X):
-        check_compressed(X)
-    if isinstance(getattr(X, "dtypes", None), list):  # a polars frame, whose dtypes scikit-learn does not compare
-        X = np.asarray(X)
-    with entries_named(given):
+    _check_unique_names(X)
+    with entries_named(X):
+        X = without_missing(X) if missing else X
+        if is_sparse(X):
+            check_compressed(X)
+        elif not hasattr(X, "dtype") and not hasattr(X, "isna"):  # neither an array nor of pandas: a list, say
+            X = np.asarray(X)
+        check_numbers(X, missing)
+        _warn_of_lost_digits(X)
+        if isinstance(X, np.ndarray) and X.dtype.kind == "f" and not X.dtype.isnative:
+            X = X.astype(X.dtype.newbyteorder("="))
         X = check_array(
             X, accept_sparse="csr", dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X"
         )
@@ -174,7 +172,6 @@ def _foreign(estimator: Any, X: Array) -> Array:
             f"arrays of {library_of(X)} are not supported. Supported: NumPy, CuPy, PyTorch, JAX, array-api-strict, "
             "SciPy CSR matrices, pandas data frames, and lists of numbers."
         )
-    xp = namespace_of(X)
     if array_api_compat.is_torch_array(X):
         X = X.detach()  # a fit has no gradients
     if X.ndim != 2:
@@ -185,8 +182,6 @@ def _foreign(estimator: Any, X: Array) -> Array:
             f"Expected 2D array, got {what} instead. Reshape your data either using array.reshape(-1, 1) if your data "
             "has a single feature or array.reshape(1, -1) if it contains a single sample."
         )
-    if xp.isdtype(X.dtype, "complex floating"):
-        raise ValueError("Complex data not supported")
     for axis, what in ((0, "sample(s)"), (1, "feature(s)")):
         if X.shape[axis] < 1:
             raise ValueError(
@@ -217,28 +212,12 @@ def _warn_of_single_precision(X: Array) -> None:
     warn_user(f"the device {getattr(X, 'device', '')} has no float64; computing in float32.{advice}", PrecisionWarning)
 
 
-def _with_nan(X: Any) -> Any:
-    """Return masked entries, and missing values of pandas, as NaN."""
-    if isinstance(X, np.ma.MaskedArray):
-        kind = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
-        return np.ma.filled(X.astype(kind), np.nan)
-    if hasattr(X, "columns") and hasattr(X, "isna") and any(dtype.kind == "O" for dtype in X.dtypes):
-        return X.where(X.notna(), np.nan)  # None and NA among objects
-    return X
-
-
-def _refuse_what_is_not_numbers(estimator: Any, X: Any) -> None:
-    """Reject dates, which would silently become counts of days, masked entries, and columns with equal names."""
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise ValueError(
-            f"Input X has masked entries, and {_name(estimator)} takes no missing values; fill or drop them first."
-        )
+def _check_unique_names(X: Any) -> None:
+    """Raise where two columns of a data frame have one name."""
     names = column_names(X) or []
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"Input X has several columns named {twice!r}; feature names must be unique.")
-    if any(is_time(dtype) for dtype in (X.dtypes if names else [getattr(X, "dtype", None)])):
-        raise TypeError("Input X holds dates or time differences; turn them into numbers first.")
 
 
 def _warn_of_lost_digits(X: Any) -> None:
@@ -278,8 +257,7 @@ def checked_scores(Z: Any, like: Array, p: int) -> Array:
             f"inverse_transform expects scores of shape (m, n_components) with m >= 1 and n_components = {p}; got "
             f"shape {tuple(Z.shape)}. Pass all {p} columns, as transform returns them."
         )
-    if namespace_of(Z).isdtype(Z.dtype, "complex floating"):
-        raise ValueError("Complex data not supported")
+    check_numbers(Z)
     Z = cast(move(Z, like), like.dtype)
     check_finite(Z, "Every score must be finite.", "The array of scores")
     return Z

@@ -13,13 +13,13 @@ from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
-def checked_matrix(A: Any, what: str) -> Array:
-    """Return a dense real matrix of two dimensions in float32 or float64; raise for others, which `what` names."""
+def checked_matrix(A: Any, name: str, shape: str) -> Array:
+    """Return a dense real matrix of two dimensions in float32 or float64; errors call it `name`, of `shape`."""
     if isinstance(A, PartitionedRows):
         return A
     if is_sparse(A):
-        raise InvalidParameterError(f"{what} must be dense; pass its toarray().")
-    return as_rows(A)
+        raise InvalidParameterError(f"{name} must be dense; pass {name}.toarray().")
+    return as_rows(A, shape=shape, name=name)
 
 
 def check_block(op: SymmetricOperator, V: Any) -> None:

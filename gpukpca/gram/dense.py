@@ -50,7 +50,7 @@ class DenseGram(SymmetricOperator):
     def __init__(
         self, K: Array, *, n_jobs: int | None = None, rounding: float = 1.0, rows: PreparedRows | None = None
     ) -> None:
-        K = checked_matrix(K, "a Gram matrix")
+        K = checked_matrix(K, "K", "(n, n)")
         if K.shape[0] != K.shape[1]:
             raise InvalidParameterError(f"a Gram matrix must be square; got shape {tuple(K.shape)}.")
         self.K = K

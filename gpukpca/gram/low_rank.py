@@ -56,7 +56,7 @@ class LowRankGram(SymmetricOperator):
     """
 
     def __init__(self, F: Array, noise_scale: float = 0.0, *, n_jobs: int | None = None) -> None:
-        self.F = F = checked_matrix(F, "a factor")
+        self.F = F = checked_matrix(F, "F", "(n, k)")
         self.noise_scale = noise_scale
         self.shape: tuple[int, int] = (int(F.shape[0]), int(F.shape[0]))
         self.dtype: Any = F.dtype

@@ -104,7 +104,7 @@ def kernel_matmat(
     TILE_EDGE.check_argument("tile_edge", tile_edge)
     N_JOBS.check_argument("n_jobs", n_jobs)
     namespace_of(V)
-    check_numbers(V)
+    check_numbers(V, name="V")
     return prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from gpukpca import PCA, ProbabilisticPCA
 from gpukpca.algorithms.inputs import check_type, checked_listener, new_rows, new_scores
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels import RBF
 
 X = np.arange(12.0).reshape(4, 3)
 MASKED = np.ma.masked_greater(X, 7.0)
@@ -53,6 +55,30 @@ def test_missing_entries_become_nan() -> None:
         new_rows(np.where(X > 7, np.inf, X), 3, missing=True)
     with pytest.raises(TypeError, match="dates"):
         as_rows(pandas.DataFrame({"a": pandas.to_datetime([date(2020, 1, 1)])}), missing=True)
+
+
+def test_missing_entries_are_refused_where_they_have_no_meaning() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, None], "b": [1.0, 2.0]}, dtype="Float64")
+    with pytest.raises(TypeError, match="column 'a', row 1"):
+        RBF()(frame)
+
+
+def test_a_masked_array_without_masked_entries_is_no_copy() -> None:
+    for missing in (False, True):
+        assert np.shares_memory(as_rows(np.ma.MaskedArray(X), missing=missing), X)
+
+
+def test_arrays_of_different_widths_keep_the_error_of_numpy() -> None:
+    with pytest.raises(ValueError, match="inhomogeneous shape"):
+        as_rows([np.ones((2, 3)), np.ones((2, 4))])
+
+
+@pytest.mark.parametrize("dates", [[[np.datetime64("2020-01-01")]] * 3, [[np.timedelta64(1, "D")]] * 3])
+def test_lists_of_dates_are_refused_everywhere(dates: Any) -> None:
+    for take in (as_rows, PCA(1).fit(X[:3, :1]).transform, PCA(1).fit, ProbabilisticPCA(1).fit):
+        with pytest.raises(TypeError, match="holds dates"):
+            take(dates)
 
 
 def test_short_and_complex_tensors() -> None:

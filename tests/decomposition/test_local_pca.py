@@ -515,7 +515,7 @@ WRONG = [
     ({"memory_limit": 1000}, np.asarray, MemoryBudgetError, "2 clusters of 30 rows"),
     ({}, lambda X: np.where(X[4, 1] == X, np.nan, X), ValueError, "contains NaN"),
     ({}, lambda X: np.where(X[4, 1] == X, np.inf, X), ValueError, "contains infinity"),
-    ({}, lambda X: np.ma.masked_less(X, 0.0), ValueError, "LocalPCA takes no missing values"),
+    ({}, lambda X: np.ma.masked_less(X, 0.0), ValueError, "X has masked entries"),
     ({}, scipy.sparse.csr_array, TypeError, r"sparse input. Pass X.toarray\(\)"),
     ({}, lambda X: 1e306 * X, ValueError, "has no variances so large"),
 ]

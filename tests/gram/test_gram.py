@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -248,6 +249,17 @@ def test_double_centering_of_integers_and_lists_is_in_float64(xp):
     assert worst(xp.host(result), oracle.centered(K)) <= 1e-15
     assert np.array_equal(K, [[4, 1], [1, 2]])
     assert worst(double_center([[4.0, 1.0], [1.0, 2.0]]), oracle.centered(K)) <= 1e-15
+
+
+def test_double_centering_copies_integers_once():
+    K = np.arange(1200 * 1200).reshape(1200, 1200)
+    tracemalloc.start()
+    try:
+        double_center(K)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.9 * K.nbytes
 
 
 def test_double_centering_a_large_constant_leaves_nothing_but_the_differences():
