@@ -613,7 +613,7 @@ MATRICES = [
         [
             ("There are significant negative eigenvalues", {}),
             ("There are significant negative eigenvalues", {"n_components": 5}),
-            ("Request fewer components", {"n_components": 4}),
+            ("Request at most 2 components", {"n_components": 4}),
             ("There are significant negative eigenvalues", {"n_components": 4, "eigen_solver": "randomized"}),
         ],
     ),

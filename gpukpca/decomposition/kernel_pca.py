@@ -94,7 +94,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         gram="auto" it solves the small eigenproblem of the features of the linear kernel with d < n, and of polynomial
         kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound on
         the error of every eigenvalue; "auto" never approximates.
-    tol : float >= 0
+    tol : float in [0, 1)
         Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. 0 is 1e-8 in
         float64 and 1e-5 in float32. The smallest reachable value is 100 eps (2.2e-14, 1.2e-5); a smaller tol is raised
         to what rounding allows. With Nyström 0 uses the whole rank.

@@ -16,7 +16,13 @@ from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_pan
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.routes import PCATask, choose_route
 from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE, PCASettings, RankRequest
-from gpukpca.algorithms.pca.spectrum import Variances, variances_of, warn_of_components, warn_of_lost_variances
+from gpukpca.algorithms.pca.spectrum import (
+    Variances,
+    variances_of,
+    warn_of_components,
+    warn_of_hidden_variances,
+    warn_of_lost_variances,
+)
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
@@ -161,6 +167,8 @@ def fit_rows(
         warn_of_lost_variances(fit, by_count=rank.given or rank.decides)
     if found.eigen is not None and plan.solver is not None and plan.solver.tol == settings.tol:
         warn_of_tolerance(found.eigen)
+        if plan.solver.grows_with_p:
+            warn_of_hidden_variances(fit)
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
 
 

@@ -216,16 +216,13 @@ class Route(ABC):
 
     def plan(self) -> PCAPlan:
         """Return the plan, with an estimate of the time where that does not depend on a network."""
-        task, notes, seconds, solver = self.task, self.notes, None, self.solver
-        size = task.n if self.by_samples else task.d
-        if isinstance(solver, BlockKrylov) and not solver.iterates(size, task.first):
-            solver, notes = Dense(tol=solver.tol), (*notes, too_many(size, task.first))
+        task, notes, seconds = self.task, self.notes, None
         if task.is_on_cluster:
             notes = (f"cluster: {task.X.cluster.describe()}", *notes)
         else:
             work = Work(bytes=COPIES * task.stored * task.item, calls=STEPS) + task.row_products(task.first)
             seconds = estimate_seconds(work + self.fit_work(), task)
-        if task.settings.has_checkpoint and not (solver and solver.grows_with_p):
+        if task.settings.has_checkpoint and not (self.solver and self.solver.grows_with_p):
             notes += (NO_CHECKPOINT,)
         return PCAPlan(
             n_samples=task.n,
@@ -235,7 +232,7 @@ class Route(ABC):
             device=describe_device(task.place.work),
             method=self.method,
             reason=self.reason,
-            solver=solver,
+            solver=self.solver,
             by_samples=self.by_samples,
             workers=task.workers,
             predicted_bytes=self.predicted_bytes,
@@ -351,7 +348,7 @@ class RandomizedRoute(Route):
         """Return the most components of a share: as many as fit into memory, and are few for `beyond`."""
         task, first = self.task, self.task.first
         spare = task.resources.allowed() - self.first_bytes
-        few = replace(self.solver, or_dense=self.beyond is not None).most_pairs(task.few)
+        few = replace(self.krylov, or_dense=self.beyond is not None).most_pairs(task.few)
         return max(first, min(few, first + spare // self.pair_bytes))
 
     def bytes_up_to(self, count: int) -> int:
@@ -368,7 +365,19 @@ class RandomizedRoute(Route):
         return self.task.n < self.task.d
 
     @property
-    def solver(self) -> BlockKrylov:
+    def solver(self) -> PCASolver:
+        krylov = self.krylov
+        return krylov if krylov.iterates(self.task.few, self.task.first) else Dense(tol=krylov.tol)
+
+    def plan(self) -> PCAPlan:
+        plan = super().plan()
+        if isinstance(self.solver, BlockKrylov):
+            return plan
+        return replace(plan, notes=(*plan.notes, too_many(self.task.few, self.task.first)))
+
+    @property
+    def krylov(self) -> BlockKrylov:
+        """Return the iteration, which the dense solver replaces for too many components."""
         settings = self.task.settings
         width = None if settings.oversampling is None else self.task.first + settings.oversampling
         return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width)
@@ -376,12 +385,12 @@ class RandomizedRoute(Route):
     def peak_bytes(self, p: int, workers: int, blocks: int, results: int) -> int:
         task, few = self.task, self.task.few
         sums = workers * few * (p + 10) * 8 + blocks + results
-        if self.solver.iterates(few, p):
-            return self.solver.workspace_items(few, p, task.on_gpu) * task.item + sums
+        if self.krylov.iterates(few, p):
+            return self.krylov.workspace_items(few, p, task.on_gpu) * task.item + sums
         return (2 * few * few + DENSE.workspace_items(few, p, task.on_gpu)) * 8 + sums
 
     def fit_work(self) -> Work:
-        task, few, p, solver = self.task, self.task.few, self.task.first, self.solver
+        task, few, p, solver = self.task, self.task.few, self.task.first, self.krylov
         if not solver.iterates(few, p):
             return self.matrix_work()
         passes = solver.expected_passes(few, p, task.item, task.on_gpu)

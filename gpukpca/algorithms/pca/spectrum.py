@@ -162,6 +162,25 @@ def warn_of_components(found: Components, variances: Variances, rank: RankReques
         )
 
 
+def warn_of_hidden_variances(fit: PCAFit) -> None:
+    """Warn of variances below their own residuals, which an iteration has not separated from 0."""
+    variances, norms = (to_host(x).astype(np.float64) for x in (fit.explained_variance, fit.residual_norms))
+    hidden = np.flatnonzero((variances > 0.0) & (norms > variances))
+    if hidden.size:
+        warn_user(
+            f"block Krylov iteration cannot resolve the variances of {_places(hidden, len(variances))}: they are below "
+            "the bound on their errors, residual_norms_, and may be far too small. Request fewer components, or pass "
+            'float64 data, or a smaller tol, or svd_solver="full".',
+            PrecisionWarning,
+        )
+
+
+def _places(places: np.ndarray, p: int) -> str:
+    """Return which of p components are meant."""
+    where = ", ".join(str(k + 1) for k in places[:10]) + (", ..." if places.size > 10 else "")
+    return f"{places.size} of {p} components ({where})"
+
+
 def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
     """Warn of variances within the rounding of the largest one, or of the data before centering.
 
@@ -182,10 +201,9 @@ def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
     noise = eps * np.maximum(size * shares, relative)
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
     if lost.size:
-        where = ", ".join(str(k + 1) for k in lost[:10]) + (", ..." if lost.size > 10 else "")
         warn_user(
-            f"{dtype_name(V.dtype)} cannot resolve the variances of {lost.size} of {len(deviations)} components "
-            f"({where}): they are within the rounding of the largest one, or of data of size {size:.3g} before "
-            "centering. Request fewer components, or pass float64 data, or data less their means.",
+            f"{dtype_name(V.dtype)} cannot resolve the variances of {_places(lost, len(deviations))}: they are "
+            f"within the rounding of the largest one, or of data of size {size:.3g} before centering. Request fewer "
+            "components, or pass float64 data, or data less their means.",
             PrecisionWarning,
         )
