@@ -33,6 +33,8 @@ ONE_FIT = "A folder is for one fit: cross-validation and searches make many, whi
 SKEW = 1e-3
 # The field of a fingerprint that kernels of the user have: a hash of a few entries.
 KERNEL_VALUES = "kernel_values"
+# The fields of fits whose K code of the user computes: a product with K is checked too.
+OF_USER = {KERNEL_VALUES, "gram"}
 
 Fingerprint = dict[str, str]
 # Takes the stage of an event, its text, and the passes done.
@@ -123,11 +125,12 @@ def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
 
 def difference(found: Mapping[str, Any], expected: Fingerprint) -> str:
     """Return the first field in which two fingerprints differ, as text; empty where they agree."""
-    for name, value in expected.items():
-        if found.get(name) != value:
+    for name in {**expected, **found}:
+        was, now = found.get(name), expected.get(name)
+        if was != now:
             if name == "data" and name in found:
                 return "the data differ (their hashes do)"
-            return printable(f"{name} was {str(found.get(name))[:200]} and is {value[:200]} now")
+            return printable(f"{name} was {str(was)[:200]} and is {str(now)[:200]} now")
     return ""
 
 
@@ -168,14 +171,17 @@ class FolderCheckpointer:
     def resumed(self, task: KrylovTask) -> KrylovState | None:
         """Return the stored state, once.
 
-        Raise `CheckpointError` where a kernel of the user gives other products now; that check takes one product.
+        Raise `CheckpointError` where code of the user gives other products now; that check takes one product.
         """
         state, self._stored = self._stored, None
         if state is not None:
             state.restore_means(task.op)
-            if KERNEL_VALUES in self._fingerprint and not _has_products_of(state, task):
+            if OF_USER & self._fingerprint.keys() and not _has_products_of(state, task):
                 another = f"{self._folder} is the checkpoint of another fit"
-                changed = f"kernel={self._fingerprint['kernel']} has other values now"
+                parts = (
+                    f"{name}={self._fingerprint[name]}" for name in ("kernel", "gram") if name in self._fingerprint
+                )
+                changed = f"{' with '.join(parts)} has other values now"
                 raise CheckpointError(f"{another}: {changed}. {AGAIN}.")
             where = f"pass {state.n_passes} from {self._folder}"
             how = "resumed at" if state.continues(task) else "other settings: started with the components of"

@@ -31,7 +31,9 @@ def kernel_fingerprint(estimator: Any, X: Any, kernel: Kernel, rng: np.random.Ge
 
     The rules stand in the fingerprint: another device or thread count may change their numbers in the last digit.
     """
-    fingerprint = _fingerprint(estimator, X, rng, solver, kernel=kernel_from(estimator))
+    # Storages that have a name give the same K. The class of one is checked by a product (`checkpoint.OF_USER`).
+    storage = {} if isinstance(estimator.gram, str) else {"gram": estimator.gram}
+    fingerprint = _fingerprint(estimator, X, rng, solver, kernel=kernel_from(estimator), **storage)
     return fingerprint | {KERNEL_VALUES: _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
 
 

@@ -35,7 +35,7 @@ from gpukpca.decomposition import _fingerprint
 from gpukpca.decomposition._fingerprint import described, digest_of
 from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, InvalidParameterError
-from gpukpca.gram import CenteredGram, TiledGram
+from gpukpca.gram import CenteredGram, DenseGram, Storage, TiledGram, gram_matrix
 from gpukpca.kernels import RBF, Matern
 from tests.conftest import MAKERS, Namespace
 from tests.long_fits import SETTINGS, rows
@@ -461,6 +461,44 @@ def test_code_of_the_user_that_changed_between_the_sampled_rows_is_refused(
         assert contents(tmp_path) == before
     factor = 1.0
     assert resume(tmp_path, data, **settings)[1][0].startswith("resumed at pass")
+
+
+class Square(Storage):
+    """The square matrix, times a factor."""
+
+    factor = 1.0
+
+    def bytes_held(self, item_size: int) -> int:
+        return self.n**2 * item_size
+
+    def build(self, source: Any) -> DenseGram:
+        return DenseGram(self.factor * gram_matrix(source.kernel, source.X))
+
+    def __str__(self) -> str:
+        return "square"
+
+
+class Twice(Square):
+    factor = 2.0
+
+
+@pytest.mark.parametrize("done", [3, 10**6])
+def test_a_fit_with_another_class_of_storage_is_refused(
+    done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SETTINGS, "gram": Square}
+    if done == 3:
+        interrupt(tmp_path, done, **settings)
+    else:
+        KernelPCA(**settings, checkpoint=tmp_path).fit(X)
+    with pytest.raises(CheckpointError, match=r"gram was .*Square and is .*Twice now"):
+        resume(tmp_path, **{**settings, "gram": Twice})
+    with pytest.raises(CheckpointError, match=r"gram was .*Square and is None now"):
+        resume(tmp_path, **SETTINGS)
+    assert resume(tmp_path, **settings)[1][0].startswith("resumed at pass")
+    monkeypatch.setattr(Square, "factor", 3.0)
+    with pytest.raises(CheckpointError, match=r"with gram=.*Square has other values now"):
+        resume(tmp_path, **settings)
 
 
 def test_a_description_has_all_digits_and_is_the_same_in_every_process() -> None:
