@@ -68,8 +68,7 @@ def _moved(value: Any, like: Array) -> Any:
         return [_moved(one, like) for one in value]
     if isinstance(value, PreparedRows) or is_dataclass(value):
         other = copy(value)
-        for name, part in vars(value).items():
-            object.__setattr__(other, name, _moved(part, like))  # the dataclasses are frozen
+        vars(other).update({name: _moved(part, like) for name, part in vars(value).items()})
         return other
     return move(value, like) if (is_numpy(value) or is_foreign(value)) and real_floating(value) else value
 
@@ -77,14 +76,16 @@ def _moved(value: Any, like: Array) -> Any:
 class DataRows(PreparedRows):
     """Rows kept as they are: an array (n, d) or a CSR matrix."""
 
+    data: Any
+
     def __init__(self, data: Any) -> None:
-        self.kept = data
+        vars(self)["data"] = data  # a subclass may define another `data` for tiles
         self.n_rows: int = int(data.shape[0])
 
     @property
-    def data(self) -> Any:
-        """Return the rows that a tile is computed from."""
-        return self.kept
+    def kept(self) -> Any:
+        """Return the rows as they are."""
+        return vars(self)["data"]
 
     def with_data(self, data: Any) -> Self:
         """Return other rows that share everything else with these."""

@@ -16,6 +16,7 @@ from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import PrecisionWarning, RankWarning
 from gpukpca.gram import gram_matrix
 from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
+from gpukpca.kernels.prepared import DataRows, DensifiedRows
 from tests import oracle
 
 OFFSETS = [0.0, 10.0, 1e4, 1e6, 1e8]
@@ -37,6 +38,12 @@ def mixed_rows(offset: float, seed: int, dtype: str, n: int = 60) -> np.ndarray:
     X = np.concatenate([full, rng.standard_normal((n, 5)) * (rng.random((n, 5)) < 0.3)], axis=1)
     X[-5:] = X[:5]
     return X.astype(dtype)
+
+
+@pytest.mark.parametrize("cls", [DataRows, DensifiedRows])
+def test_rows_are_pickled_by_the_names_of_earlier_versions(cls: type[DataRows]) -> None:
+    X = scipy.sparse.csr_array(np.eye(3))
+    assert vars(cls(X)) == {"data": X, "n_rows": 3}
 
 
 def fitted(X: Any, X_new: Any, kernel: Any, solver: Any) -> tuple[np.ndarray, np.ndarray, set[type]]:
