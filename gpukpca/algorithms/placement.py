@@ -93,7 +93,7 @@ def placement_for(device: Any, X: Any) -> Placement:
     if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
         return place
     warn_once(f"{cause}.", PrecisionWarning)
-    return replace(place, notes=place.notes or (cause,))
+    return replace(place, notes=(*place.notes, cause))
 
 
 def _placement_for(device: Any, X: Any) -> Placement:

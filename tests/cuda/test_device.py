@@ -22,6 +22,7 @@ import scipy.sparse
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA, backend
 from gpukpca._process import state
+from gpukpca.algorithms import placement
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, describe_device, device_context, on_its_device, placed_rows
 from gpukpca.backend.namespace import empty_like
@@ -698,6 +699,14 @@ def set_as_at_the_start(monkeypatch: pytest.MonkeyPatch, switch: str, value: str
     monkeypatch.setenv(switch, value)
     fake_cupy.forget_compute_types()
     state.rounded_operands.clear()
+
+
+def test_a_note_on_precision_follows_another_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "precision_warning", lambda like: "products in TF32")
+    rows = scipy.sparse.csr_array(np.eye(3, dtype=np.float32))
+    with pytest.warns(PrecisionWarning, match="products in TF32"):
+        notes = placement.placement_for("auto", rows).notes
+    assert notes == ("sparse rows are computed on the CPU", "products in TF32")
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
