@@ -344,7 +344,8 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
         return restored(*read_container(path, KIND), device)
     except (FileNotFoundError, IsADirectoryError) as error:
         what = "is a directory" if isinstance(error, IsADirectoryError) else "does not exist"
-        raise type(error)(f"{path} {what}; give a model file, which `save` or gpukpca fit --save wrote.") from error
+        advice = f"{what}; give a model file, which `save` or gpukpca fit --save wrote"
+        raise type(error)(error.errno, advice, path) from error
     except ModelFormatError as error:
         raise ModelFormatError(f"{path} is no model file of gpukpca that can be read: {error}.") from error
 

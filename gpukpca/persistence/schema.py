@@ -347,6 +347,11 @@ class Writer:
 def _refusal(path: str, value: Any) -> str:
     """Return why a value cannot be written, and what to do."""
     name = f"{path} is a {type(value).__name__}, "
+    if isinstance(value, type):
+        return (
+            f"{path} is the class {value.__name__}, and model files hold data only. Fit with a name, such as "
+            '"auto", or pickle the model for readers who trust you.'
+        )
     if callable(value) or isinstance(value, Kernel):
         return (
             f"{name}which is code, and model files hold data only. Use kernels of gpukpca.kernels and their algebra, "

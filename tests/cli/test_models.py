@@ -219,7 +219,7 @@ def test_noise_does_not_set_the_grays_of_the_picture(rng: np.random.Generator, m
     [
         (f"transform {M} wide.npy -o t.npz", "wide.npy has 7 columns of numbers; the model needs 6"),
         (f"denoise {M} x.npy -o t.npz", "the model has no way back to data space: fit it with --preimage"),
-        ("transform none.npz x.npy -o t.npz", "none.npz does not exist; give a model file"),
+        ("transform none.npz x.npy -o t.npz", "none.npz: does not exist; give a model file"),
         ("denoise . x.npy -o t.npz", "is a directory; give a model file"),
         (f"transform x.npy {M} -o t.npz", f"{M} is the model: MODEL comes first"),
         (f"transform {M} {M} -o t.npz", f"{M} is a saved model; give data"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import errno
 import json
 import os
 import pickle
@@ -33,7 +34,7 @@ from gpukpca._container import LARGEST_HEADER, read_container, write_container
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.eigen import BlockKrylov, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
-from gpukpca.gram.storage import Storage
+from gpukpca.gram.storage import DenseStorage, Storage
 from gpukpca.persistence import load_with_notes, save
 from gpukpca.persistence.save_load import ESTIMATORS, FORMAT, KIND
 from gpukpca.persistence.schema import CLASSES, RULES, fields_of
@@ -387,6 +388,7 @@ CODE = {
         "Modulated, which is code",
     ),
     "own solver": (KernelPCA(1, eigen_solver=OwnSolver()), "eigen_solver is a OwnSolver, which has no place"),
+    "storage": (KernelPCA(1, gram=DenseStorage), "gram is the class DenseStorage, .* Fit with a name"),
     "own class": (OwnPCA(1), "OwnPCA is no class of gpukpca.*only PCA itself"),
     "huge integer": (PCA(1, memory_limit=10**30), "beyond 64 bits"),
     "another scaler": (make_pipeline(MinMaxScaler(), PCA(1)), "a StandardScaler and such an estimator"),
@@ -611,8 +613,9 @@ def test_reading_never_unpickles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="devices and pipes as on POSIX")
 def test_places_that_hold_no_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="none does not exist; give a model file"):
+    with pytest.raises(FileNotFoundError, match="does not exist; give a model file") as found:
         gpukpca.load(tmp_path / "none")
+    assert (found.value.errno, found.value.filename) == (errno.ENOENT, str(tmp_path / "none"))
     with pytest.raises(IsADirectoryError, match=r"is a directory; give a model file"):
         gpukpca.load(tmp_path)
     with pytest.raises(ModelFormatError, match="a device or a pipe"):
