@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from gpukpca._formatting import format_allowance, format_bytes, format_need
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram.storage import DenseStorage, TiledStorage
+from gpukpca.gram.storage import DenseStorage, Storage, TiledStorage
 from gpukpca.gram.tiling import full_cache_bytes, tile_edge_for
 
 
@@ -118,6 +119,35 @@ def test_storage_and_solver_are_independent(X: np.ndarray, gram: str, solver: st
     model = KernelPCA(4, kernel="rbf", eigen_solver=solver, gram=gram, random_state=0).fit(X[:600])
     assert isinstance(model.plan_.storage, DenseStorage if gram == "dense" else TiledStorage)
     np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=1e-12)
+
+
+def test_a_class_of_storage_has_the_bytes_of_its_name(X: np.ndarray) -> None:
+    by_name, by_class = (KernelPCA(4, kernel="laplacian", gram=gram).plan(X) for gram in ("dense", DenseStorage))
+    assert by_class.predicted_bytes == by_name.predicted_bytes
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"gram": Storage}, "gram=Storage cannot be made of n and workers: .*abstract.*build"),
+        ({"gram": TiledStorage}, "gram=TiledStorage cannot be made of n and workers: .*tile_edge"),
+        ({"gram": DenseStorage, "kernel": "precomputed"}, "gram=DenseStorage needs a kernel"),
+        ({"gram": DenseStorage, "memory_limit": "1MiB"}, 'Try gram="auto"'),
+    ],
+)
+def test_a_class_of_storage_that_cannot_be_used_is_an_error(
+    X: np.ndarray, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((InvalidParameterError, MemoryBudgetError), match=words):
+        KernelPCA(**{"n_components": 2, "kernel": "rbf", **settings}).fit(X @ X.T)
+
+
+def test_a_plan_of_landmarks_states_that_a_class_of_storage_is_not_used(X: np.ndarray) -> None:
+    notes = [
+        KernelPCA(2, kernel="rbf", eigen_solver=solver, gram=DenseStorage).plan(X[:50]).notes
+        for solver in ("nystrom", "dense")
+    ]
+    assert notes == [("gram=DenseStorage is not used: it is for exact solvers in this process",), ()]
 
 
 def test_progress_reaches_a_callable(X: np.ndarray) -> None:

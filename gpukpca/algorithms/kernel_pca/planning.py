@@ -46,7 +46,7 @@ def _routes(task: FitTask) -> Iterator[Route]:
     given, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
     if task.kernel.stored_only and task.settings.gram not in ("auto", "dense"):
         raise InvalidParameterError(
-            'gram="tiled", or a class, needs a kernel that can be evaluated block by block; precomputed kernels and '
+            f"{task.settings.gram_text} needs a kernel that can be evaluated block by block; precomputed kernels and "
             'plain callables are stored. Use gram="auto".'
         )
     if features := _explicit_features(task):
@@ -143,7 +143,7 @@ def _too_big(task: FitTask, fewest: Route | None) -> str:
         advice.insert(0, few if iterates else f'eigen_solver="randomized" with {few}')
     if task.kernel.positive_definite and not settings.is_nystrom:
         advice.append('the approximation eigen_solver="nystrom"')
-    if settings.gram == "dense":
+    if settings.gram not in ("auto", "tiled"):
         advice.insert(0, 'gram="auto"')
     return (
         f"the fit needs {needed} (a stored kernel matrix alone takes {format_bytes(n * n * task.item)}), and "

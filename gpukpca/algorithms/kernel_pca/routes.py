@@ -131,6 +131,8 @@ class Route(ABC):
         task, solver, notes, work = self.task, self.solver, self.notes, self.work()
         if task.preimage_landmarks:
             notes += (f"the ridge pre-image uses {task.preimage_landmarks} landmarks among the {task.n} scores",)
+        if not isinstance(gram := task.settings.gram, str) and not isinstance(self.storage, gram):
+            notes += (f"{task.settings.gram_text} is not used: it is for exact solvers in this process",)
         if task.has_checkpoint and not solver.iterates(task.n, task.p):
             notes += (NO_CHECKPOINT,)
         return Plan(
@@ -160,14 +162,11 @@ class StoredRoute(Route):
     def of(cls, task: FitTask, solver: Solver, reason: str, edge: int, notes: tuple[str, ...]) -> Self:
         """Return the route with tiles of an edge, as many of them cached as memory allows."""
         n, item, bytes_read = task.n, task.item, 0
-        storage: Storage = DenseStorage(n, task.workers)
+        storage = task.settings.storage_for(n, task.workers)
         if isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker
             columns = task.workers * n * solver.width(n, task.p, task.on_gpu)
             needed = (n * n + columns) * item + _solver_bytes(task, solver)
-        elif not isinstance(given := task.settings.gram, str):
-            storage = given(n, task.workers)
-            needed = task.copy_bytes + _solver_bytes(task, solver) + storage.bytes_held(item)
-        elif task.kernel.stored_only or task.settings.gram == "dense":
+        elif task.kernel.stored_only or task.settings.gram not in ("auto", "tiled"):
             needed = _evaluated_bytes(task, solver, edge, n) + storage.bytes_held(item)
         else:
             panel = _panel_for(task, edge)

@@ -15,7 +15,8 @@ from gpukpca.algorithms.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest, choose_solver
 from gpukpca.eigen.solve import are_many
 from gpukpca.eigen.solver import TOLERANCE, MinimalSolver
-from gpukpca.gram.storage import Storage
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.storage import DenseStorage, Storage
 
 EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
 EigenSolver = EigenSolverName | MinimalSolver | Nystrom
@@ -137,6 +138,20 @@ class KernelPCASettings:
     def is_nystrom(self) -> bool:
         """Return whether the user requested the approximation by landmarks."""
         return is_nystrom(self.eigen_solver)
+
+    @property
+    def gram_text(self) -> str:
+        """Return the parameter `gram` as a message shows it."""
+        return f'gram="{self.gram}"' if isinstance(self.gram, str) else f"gram={self.gram.__name__}"
+
+    def storage_for(self, n: int, workers: int) -> Storage:
+        """Return the storage of the class that the user gave, for n rows; the square matrix without one."""
+        if isinstance(self.gram, str):
+            return DenseStorage(n, workers)
+        try:
+            return self.gram(n, workers)
+        except TypeError as error:
+            raise InvalidParameterError(f"{self.gram_text} cannot be made of n and workers: {error}.") from error
 
     def requests(self, solver_class: type, *names: str) -> bool:
         """Return whether the user gave a solver of this class or one of these names."""
