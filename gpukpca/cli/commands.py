@@ -190,7 +190,7 @@ plan = GroupedCommand(
     {**MODEL, "Output": [DEBUG]},
     name="plan",
     help="""Print what `gpukpca fit INPUT` with the same options would do: solver, storage of the kernel matrix, memory,
-    bytes read. Nothing is fitted.
+    bytes read. Nothing is fitted. Options of outputs and checkpoints are not taken.
 
     Example: gpukpca plan X.npy --kernel rbf -n 20 --memory-limit 8GiB""",
 )

@@ -136,7 +136,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     explained_variance_ : array (p,)
         Eigenvalues / (n - 1): the variances of the scores.
     explained_variance_ratio_ : array (p,)
-        Exact shares of the total variance, which is the trace of the centered kernel matrix.
+        Exact shares of the total variance, which is the trace of the centered kernel matrix; for indefinite kernels
+        the sum of its positive eigenvalues.
     total_variance_ : float
         The same trace / (n - 1).
     residual_norms_ : array (p,)

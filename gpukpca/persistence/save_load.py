@@ -236,7 +236,7 @@ def _check_same(model: Any, twin: Any) -> None:
         if attribute.endswith("_") and not _is_same(vars(model).get(attribute), vars(twin)[attribute]):
             raise InvalidParameterError(
                 f"{name} cannot be saved: {attribute} was changed after the fit, and a file holds the result of the "
-                "fit. Fit again, or keep what you changed with gpukpca.persistence.save."
+                "fit. Fit again, or give what you changed to gpukpca.persistence.save in `notes`."
             )
 
 
