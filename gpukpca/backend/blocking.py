@@ -68,8 +68,8 @@ MEDIAN_PANEL = 250
 NEIGHBOR_ENTRIES = 2**22
 
 # Bytes that a fit on the host may allocate without reading what is free, which takes 0.5 ms: the interpreter and its
-# libraries take more.
-UNREAD_BYTES = 2**24
+# libraries take more. Odd, so that a plan distinguishes it from memory_limit="16MiB".
+UNREAD_BYTES = 2**24 + 1
 
 # -- tall matrices ---------------------------------------------------------------------------------------------------
 
