@@ -68,17 +68,17 @@ def without_missing(X: Any) -> Any:
 
 
 @contextmanager
-def entries_named(X: Any) -> Iterator[None]:
-    """Add the column and the row to an error about an entry of a host container X that is no number."""
+def entries_named(X: Any, name: str = "X") -> Iterator[None]:
+    """Add the column and the row to an error about an entry of a host container, called `name`, that is no number."""
     try:
         yield
     except OverflowError as error:
-        raise InvalidParameterError(f"Input X contains an integer beyond float64: {error}.") from error
+        raise InvalidParameterError(f"Input {name} contains an integer beyond float64: {error}.") from error
     except (TypeError, ValueError) as error:
         if not (place := _first_without_number(X)):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{error} ({place} of X). Leave the column out, or turn it into numbers first.") from error
+        raise kind(f"{error} ({place} of {name}). Leave the column out, or turn it into numbers first.") from error
 
 
 def _first_without_number(X: Any) -> str:

@@ -58,7 +58,7 @@ def as_rows(X: Any, *, missing: bool = False, shape: str = "(n_samples, n_featur
         X = X.tocsr()
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     elif not is_foreign(X):
-        with entries_named(X):
+        with entries_named(X, name):
             X = np.asarray(without_missing(X) if missing else X)
             check_numbers(X, missing, name)
             X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)

@@ -67,7 +67,7 @@ def test_matrices_of_other_types_are_computed_in_float64(dtype):
         (lambda: DenseGram(1j * np.eye(3)), "complex"),
         (lambda: double_center(1j * np.eye(3)), "complex"),
         (lambda: double_center("K.npy"), "Read a file first"),
-        (lambda: double_center([[10**400]]), "an integer beyond float64"),
+        (lambda: double_center([[10**400]]), "Input K contains an integer beyond float64"),
         (lambda: LowRankGram(None), r"^F is None, and not an array of shape \(n, k\)"),
         (lambda: CenteredGram(X @ X.T), "wrap a matrix"),
         (lambda: CenteredGram(None), "wrap a matrix"),
