@@ -12,7 +12,8 @@ import scipy.sparse
 
 from gpukpca import KernelPCA
 from gpukpca.eigen import top_eigh
-from gpukpca.gram import CenteredGram
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram import CenteredGram, Storage
 from gpukpca.kernels import RBF
 from tests import fake_cupy, oracle, tolerances
 from tests.datasets import data
@@ -77,6 +78,36 @@ def test_the_storage(xp, dtype, n):
         assert answer.dtype == op.dtype
         assert np.max(np.abs(xp.host(answer) - expected)) <= bound
     assert np.max(np.abs(values - oracle.eigenpairs(oracle.centered(K), 2)[0])) <= bound
+
+
+class Extra(Storage):
+    """A class of storage whose operator has rows that the data do not have, or is not finite."""
+
+    rows, factor = 0, 1.0
+
+    def bytes_held(self, item_size):
+        return self.n**2 * item_size
+
+    def build(self, source):
+        rows = self.n + self.rows
+        return class_of("storage")(self.factor * source.kernel(np.ones((rows, 1)), np.ones((1, 1)))[:, 0])
+
+    def __str__(self):
+        return "extra"
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"rows": 2}, r"Extra has shape \(42, 42\), and K of 40 rows \(40, 40\)"),
+        ({"factor": np.nan}, "NaN or infinity"),
+    ],
+)
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+def test_an_operator_that_cannot_be_the_kernel_matrix_is_refused(solver, members, message):
+    storage = type("Extra", (Extra,), members)
+    with pytest.raises(InvalidParameterError, match=message):
+        KernelPCA(2, kernel="rbf", gram=storage, eigen_solver=solver).fit(data(40, 1))
 
 
 def test_the_solver(xp, dtype):

@@ -85,10 +85,12 @@ def checked_means(means: Array, base: SymmetricOperator) -> Array:
         return means
     j = int(np.flatnonzero(~to_host(finite))[0])
     with overflow_allowed():
-        column = to_host(base.columns([j])).reshape(-1)
-    bad = np.flatnonzero(~np.isfinite(column))
-    if bad.size and np.isnan(column[bad[0]]):
-        raise not_finite(base, bad[0], j, column[bad[0]])
+        found = base.columns([j])
+    if found is not None:  # an operator of the user may lack columns
+        column = to_host(found).reshape(-1)
+        bad = np.flatnonzero(~np.isfinite(column))
+        if bad.size and np.isnan(column[bad[0]]):
+            raise not_finite(base, bad[0], j, column[bad[0]])
     raise overflow(base, f"NaN or infinity, first in column {j}")
 
 

@@ -211,7 +211,7 @@ def _exact_fit(
 ) -> KernelPCAFit:
     """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
     settings = task.settings
-    op = CenteredGram(route.storage.build(source))
+    op = _centered_gram(route, source)
     solve = partial(top_eigh, rng=random, report=pass_report(listener))
     eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
@@ -222,7 +222,7 @@ def _exact_fit(
     if eigen is None:
         if beyond.storage != route.storage:
             del op  # two do not fit into memory
-            op = CenteredGram(beyond.storage.build(source))
+            op = _centered_gram(beyond, source)
         route, plan, eigen = beyond, beyond.plan(), solve(op, beyond.request, beyond.solver)
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
     spectrum = checked_spectrum(eigen, op, task.kernel, settings.share or None)
@@ -249,6 +249,16 @@ def _exact_fit(
     return KernelPCAFit.of_eigenpairs(
         task.kernel, plan, eigen, spectrum, scores, affine, n_jobs=task.resources.n_jobs, certificate=certificate
     )
+
+
+def _centered_gram(route: Route, source: KernelRows) -> CenteredGram:
+    """Return the centered operator of K in the storage of a route, which may be a class of the user."""
+    op, n = CenteredGram(route.storage.build(source)), route.task.n
+    if tuple(op.shape) != (n, n):
+        raise InvalidParameterError(
+            f"the operator of {type(route.storage).__name__} has shape {tuple(op.shape)}, and K of {n} rows ({n}, {n})."
+        )
+    return op
 
 
 def _with_start(route: Route, op: CenteredGram, random: Randomness) -> Solver:
