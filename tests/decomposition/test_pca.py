@@ -128,7 +128,7 @@ def test_tiny_singular_values_keep_their_digits(solver, shape):
 
 
 def test_variances_that_an_iteration_cannot_resolve_are_named():
-    X = chosen(400, 120, 10.0 ** -np.linspace(0.0, 6.0, 30)).astype(np.float32)
+    X = chosen(1200, 300, 10.0 ** -np.linspace(0.0, 6.0, 30)).astype(np.float32)
     with pytest.warns(PrecisionWarning, match=r"variances of \d+ of 15 components \([\d, ]*15\)"):
         model = PCA(15, svd_solver="randomized", random_state=0).fit(X)
     resolved = model.residual_norms_ <= model.explained_variance_
