@@ -1,4 +1,4 @@
-"""What users pass as rows: containers, kinds of entries, missing values."""
+"""Check what users pass as rows: containers, kinds of entries, missing values."""
 
 from __future__ import annotations
 
