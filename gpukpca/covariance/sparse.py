@@ -40,8 +40,7 @@ class SparseCenteredMatrix(CenteredMatrix):
         self.dtype: Any = X.dtype
         self.like: Array = np.empty(0, X.dtype)
         self.source = X
-        X = cast(X, np.float64)
-        self._subtract(np.asarray(X.sum(axis=0)).reshape(-1) / self.shape[0])
+        self._subtract(np.bincount(X.indices, X.data, minlength=self.shape[1]) / self.shape[0])
 
     def check_entries(self) -> None:
         check_finite(self.source, FINITE, of_missing=OF_MISSING)
