@@ -311,7 +311,7 @@ READ = WRITE | {float: float.fromhex, Phase: lambda name: Phase[name]}
 # The types of the fields of a state, apart from None; those that are not here are arrays.
 KINDS = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(KrylovState).items()}
 KINDS = {name: kind for name, kind in KINDS.items() if kind in WRITE}
-ARRAYS = ("T", "block", "probed_values", "means")
+ARRAYS = ("T", "block", "means")
 
 
 def _packed(state: KrylovState) -> tuple[Header, Arrays]:
@@ -332,7 +332,7 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
     state = KrylovState(**fields, Q=ColumnBasis((Q,)), W=ColumnBasis((W,)))
     blocks = [Q] if state.block is None else [Q, state.block]
     (n, k), b = Q.shape, sum(block.shape[1] for block in blocks) - Q.shape[1]
-    due = {"W": (n, k), "T": (k, k), "block": (n, b), "means": (n,), "probed_values": (state.p,)}
+    due = {"W": (n, k), "T": (k, k), "block": (n, b), "means": (n,)}
     if wrong := [name for name, array in arrays.items() if array.shape != due.get(name, array.shape)]:
         raise ValueError(f"{wrong[0]} has the shape {arrays[wrong[0]].shape} where {due[wrong[0]]} is due")
     if (state.phase is Phase.EXTEND) != (b > 0) or not k + b <= n or not all(a.dtype == Q.dtype for a in (W, *blocks)):

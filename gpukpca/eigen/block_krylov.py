@@ -56,14 +56,14 @@ class BlockKrylov(Solver):
     Parameters
     ----------
     tol : float
-        Stop when every residual ``||op u - lambda u||`` is at most ``tol`` times the largest eigenvalue; 0 is the
-        default of the dtype (1e-8 in float64, 1e-5 in float32). 100 eps can be reached.
+        Stop when every residual ``||op u - lambda u||`` is at most ``tol`` times the largest eigenvalue, and at most
+        ``max(1e-3, tol)`` of its own one where rounding allows that; 0 is the default of the dtype (1e-8 in float64,
+        1e-5 in float32). 100 eps can be reached.
     block_size : int, optional
-        Columns a pass. Default p + 3 rounded up to a multiple of 4 on a CPU, at least 64 on a GPU. With fewer columns
-        than p, members of a cluster of more equal eigenvalues than columns may be missed; a probe of new random
-        directions looks for them.
+        Columns a pass, at least p: a narrower block would miss members of a cluster of equal eigenvalues. Default p + 3
+        rounded up to a multiple of 4 on a CPU, at least 64 on a GPU.
     max_passes : int, optional
-        Most passes over the operator (default 300, more for a block narrower than p).
+        Most passes over the operator (default 300).
     passes : int, optional
         The exact number of passes, for any residuals.
     max_blocks : int, optional
@@ -129,7 +129,7 @@ class BlockKrylov(Solver):
             usual = rounded_up(max(blocking.GPU_BLOCK_COLUMNS, p + EXTRA_COLUMNS), blocking.GPU_COLUMNS)
         else:
             usual = rounded_up(p + blocking.CPU_EXTRA_COLUMNS, blocking.GEMM_COLUMNS)
-        return max(1, min(n, self.block_size or usual))
+        return max(1, min(n, max(p, self.block_size or usual)))
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
         b = self.width(n, p, on_gpu)
@@ -137,12 +137,10 @@ class BlockKrylov(Solver):
         # A restart keeps up to p + b columns, and the next block may have 1.5 times as many.
         return min(n, max(blocks, 2 * p + 3 * b + 2 * PROBES))
 
-    def most_passes(self, p: int, b: int) -> int:
+    @property
+    def most_passes(self) -> int:
         """Return the passes after which the iteration ends with any residuals."""
-        if self.passes is not None:
-            return max(1, self.passes)
-        # A narrow block needs more passes for as many columns.
-        return self.max_passes or MAX_PASSES * -(-p // b)
+        return max(1, self.passes) if self.passes is not None else self.max_passes or MAX_PASSES
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
@@ -162,7 +160,7 @@ class BlockKrylov(Solver):
         saved += SAVED_BY_START if with_start else 0
         usual = 1e-8 if item_size == 8 else 1e-5
         share = math.log(self.tol) / math.log(usual) if self.tol else 1.0
-        return min(max(FEWEST_PASSES, round((PASSES - saved) * share)), self.most_passes(p, width))
+        return min(max(FEWEST_PASSES, round((PASSES - saved) * share)), self.most_passes)
 
     def direct_work(self, n: int, p: int) -> float:
         return Dense(tol=self.tol).direct_work(n, p)
@@ -260,15 +258,13 @@ class BlockKrylov(Solver):
     ) -> KrylovTask:
         """Return the task of a request for an operator; with a checkpointer no product is launched early."""
         n, p, on_gpu = op.shape[0], request.first, is_on_gpu(op.like)
-        b = self.width(n, p, on_gpu)
-        limit = self.most_passes(p, b)
         return KrylovTask(
             op=op,
             rng=rng,
             p=p,
-            b=max(b, -(-p // limit)),  # few passes must still give p directions
+            b=self.width(n, p, on_gpu),
             max_columns=self.basis_columns(n, p, on_gpu),
-            limit=limit,
+            limit=self.most_passes,
             tol=self.tol or default_tolerance(op.dtype),
             is_fixed=self.passes is not None,
             launches_early=on_gpu and launches_early,

@@ -25,8 +25,8 @@ from gpukpca.backend.random import random_directions, restore_generator
 from gpukpca.eigen.krylov_state import TINY, Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
-    allowed_residual,
-    estimated_residual,
+    allowed_residuals,
+    estimated_residuals,
     ldexp,
     rayleigh_ritz,
     residuals,
@@ -44,11 +44,15 @@ PASSES_WHEN_WIDER = 2
 SUMMED_PRODUCTS = 2.0
 # After so many verifications without progress the residual counts as rounding.
 MOST_STAGNANT = 3
+# Residuals of this many eps of the operator's size are rounding.
+FLOOR = 4.0
 # Directions smaller than this many eps of the operator's size are rounding noise.
 DROP_FACTOR = 50.0
 # The next check is not expected to be the last if residuals that fall so many times faster would still miss the target.
 # On 34 spectra in both precisions this held for half of the checks; 3 of 1956 passes were launched in vain.
 FASTEST = 3.0
+# Eigenvalues that differ by up to so many times the residuals allowed may be equal.
+CLUSTER = 10.0
 # A block becomes at most so many times as wide in a pass.
 MOST_WIDENED = 2
 
@@ -59,6 +63,7 @@ MOST_WIDENED = 2
 def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> KrylovState:
     """Return the state before the first pass; `start`, shape (n, k), holds or returns directions to start from."""
     start = start() if callable(start) else start
+    block, known = _first_block(task, start)
     return KrylovState(
         p=task.p,
         b=task.b,
@@ -69,8 +74,9 @@ def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> 
         Q=ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like),
         W=ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like),
         T=np.zeros((0, 0)),
-        block=_first_block(task, start),
+        block=block,
         probe_until=0 if start is None else PASSES_WITH_START,
+        known=known,
         # Before the first pass the residual counts as 1 / tol times the target.
         distance=-math.log(task.tol),
     )
@@ -163,10 +169,10 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     # While a device makes the next product, the host computes Ritz values.
     product = task.op @ block if goes_on and task.launches_early and state.is_far else None
     before = state
-    state, theta, S, estimate = _estimate(task, state, outside)
+    state, theta, S, excess = _estimate(task, state, outside)
     task.check_forecast(before, state)
     may_stop = not task.is_fixed and state.Q.count >= task.p and state.n_passes >= state.probe_until
-    has_converged = may_stop and (block is None or estimate <= _target(task, state, theta))
+    has_converged = may_stop and (block is None or excess <= 1.0)
     if task.is_share and has_converged and block is not None:
         values = np.ldexp(theta[: task.p], state.exponent or 0)
         if task.request.count_of(task.op, values) is None:
@@ -250,31 +256,31 @@ def _multiply(task: KrylovTask, state: KrylovState, V: Array) -> tuple[KrylovSta
 def _estimate(
     task: KrylovTask, state: KrylovState, outside: np.ndarray
 ) -> tuple[KrylovState, np.ndarray, np.ndarray, float]:
-    """Return the state, the p + 1 largest Ritz values, their coordinates (k, p + 1) and the estimated residual.
+    """Return the state, the p + 1 largest Ritz values, their coordinates (k, p + 1) and the excess of the residuals.
 
     `outside`, shape (b, b), is the Gram matrix of the part of the last product outside of the basis. All arrays are on
     the host: a device may be busy with the next product.
     """
     theta, S = leading_ritz_pairs(state.T, min(state.T.shape[0], task.p + 1))
-    estimate = estimated_residual(S, outside, task.p)
-    distance = math.log(max(estimate, TINY)) - math.log(max(_target(task, state, theta), TINY))
+    excess = _excess(task, state, theta, estimated_residuals(S, outside, task.p))
+    distance = math.log(max(excess, TINY))
     drop = (state.distance - distance) / (state.n_passes - state.last_check)
     state = state.updated(
-        residual=_relative(estimate, theta, task),
+        residual=excess * task.tol,
         distance=distance,
         last_check=state.n_passes,
         is_far=distance > FASTEST * drop,
     )
-    return state, theta, S, estimate
+    return state, theta, S, excess
 
 
 def _stop(task: KrylovTask, state: KrylovState, theta: np.ndarray, S: np.ndarray) -> KrylovState:
     """Return the end with residuals of the products so far; near rounding the state before a verification."""
-    target = _target(task, state, theta)
+    target = float(np.min(_targets(task, state, theta), initial=math.inf))
     rounding = NULL_FACTOR * task.eps * max(_size(task, state), _largest(theta, task))
-    if task.b >= task.p and target >= SUMMED_PRODUCTS * rounding:
+    if target >= SUMMED_PRODUCTS * rounding and _is_complete(task, state, theta):
         U, W = state.Q.combine(S), state.W.combine(S)
-        if _worst(U, W, theta, task) <= target:
+        if _excess(task, state, theta, _residuals(U, W, theta, task)) <= 1.0:
             smallest = min(state.smallest, smallest_eigenvalue(state.T))
             return _done(state.updated(smallest=smallest), theta, U, W)
     return state.updated(phase=Phase.VERIFY)
@@ -336,14 +342,16 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     U = orthonormal_directions(task.op.project(U), floor=0.0)
     state, W = _multiply(task, state, U)
     values, U, W = rayleigh_ritz(U, W)
-    worst, target = _worst(U, W, values, task), _target(task, state, values)
-    stagnant = state.stagnant + 1 if worst > 0.5 * state.best_residual else 0
-    best = min(worst, state.best_residual)
-    state = state.updated(residual=_relative(worst, values, task), stagnant=stagnant, best_residual=best)
-    if worst <= target or stagnant == MOST_STAGNANT:
-        if _is_complete(task, state, values, target):
+    excess = _excess(task, state, values, _residuals(U, W, values, task))
+    stagnant = state.stagnant + 1 if excess > 0.5 * state.best_excess else 0
+    best = min(excess, state.best_excess)
+    state = state.updated(residual=excess * task.tol, stagnant=stagnant, best_excess=best)
+    if excess <= 1.0 or stagnant == MOST_STAGNANT:
+        if _is_complete(task, state, values):
             return _done(state, values, U, W)
-        state = _probe(state, values[:p])
+        # From random directions, for as many passes as before.
+        probe_until = 2 * state.n_passes
+        state = state.updated(known=0, probe_until=probe_until, stagnant=0, best_excess=math.inf)
     remainder = W - U * from_host(values, U)[None, :]
     Q, products = state.Q.replace_all(U), state.W.replace_all(W)
     state = state.updated(Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)
@@ -353,42 +361,31 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     return _continue(task, state, _next_block(task, state, remainder, inner_products(remainder, remainder)))
 
 
-def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray, target: float) -> bool:
-    """Return whether no member of a cluster can be missing: a block narrower than p may hide some until a probe."""
-    probed, p = state.probed_values, task.p
-    if task.b >= p:
+def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray) -> bool:
+    """Return whether no member of a cluster can be missing: one as wide as the random directions may have more."""
+    random, values = task.b - state.known, values[: task.p]
+    if random >= task.p or random > len(values):
         return True
-    return probed is not None and len(probed) >= p and float(np.max(np.abs(values[:p] - probed[:p]))) <= target
-
-
-def _probe(state: KrylovState, values: np.ndarray) -> KrylovState:
-    """Return the state that continues from random directions, for as many passes as before the first probe."""
-    passes_before_probe = state.passes_before_probe or state.n_passes
-    return state.updated(
-        probed_values=values,
-        passes_before_probe=passes_before_probe,
-        probe_until=state.n_passes + passes_before_probe,
-        stagnant=0,
-        best_residual=float("inf"),
-    )
+    width = CLUSTER * float(np.max(_targets(task, state, values), initial=0.0))
+    return bool(np.all(values[: len(values) - random + 1] - values[random - 1 :] > width))
 
 
 # -- blocks ------------------------------------------------------------------------------------------------------------
 
 
-def _first_block(task: KrylovTask, start: Array | None) -> Array:
-    """Return orthonormal directions to start with, shape (n, b): those of `start` first, then random ones."""
+def _first_block(task: KrylovTask, start: Array | None) -> tuple[Array, int]:
+    """Return orthonormal directions to start with, shape (n, b): those of `start` first, then random ones; how many."""
     n, b = task.op.shape[0], task.b
     room = max(0, b - max(PROBES, b // 4))  # random directions always take part
     given = None if start is None or room == 0 else _checked_start(task, start)
     if given is not None:  # of length one, like the random ones, for any size of a start
         given = orthonormal_directions(task.op.project(given[:, : min(room, given.shape[1])]), floor=0.0)
-    missing = b if given is None else b - given.shape[1]
-    block = random_directions(task.rng, (n, missing), task.op.like) * n**-0.5
+    known = 0 if given is None else int(given.shape[1])
+    block = random_directions(task.rng, (n, b - known), task.op.like) * n**-0.5
     block = block if given is None else namespace_of(block).concat([given, block], axis=1)
     block = orthonormal_directions(task.op.project(block), floor=0.0)
     # A centered problem on so few points has the constant vector only.
-    return block if block is not None else from_host(np.eye(n, 1), task.op.like)
+    return (block if block is not None else from_host(np.eye(n, 1), task.op.like)), known
 
 
 def _checked_start(task: KrylovTask, start: Array) -> Array:
@@ -448,24 +445,26 @@ def _noise(task: KrylovTask, state: KrylovState) -> float:
     return float(np.ldexp(DROP_FACTOR * task.eps * _size(task, state), state.exponent or 0))
 
 
-def _target(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> float:
-    """Return the largest residual allowed: what the tolerance leaves or rounding allows."""
-    largest = _largest(theta, task)
-    allowed = allowed_residual(task.op, task.tol, largest, state.exponent or 0)
-    return max(allowed, NULL_FACTOR * task.eps * max(_size(task, state), largest))
+def _excess(task: KrylovTask, state: KrylovState, theta: np.ndarray, norms: np.ndarray) -> float:
+    """Return the largest ratio of the residuals `norms` of the first pairs to those allowed."""
+    if not np.isfinite(norms).all():  # fewer pairs than requested
+        return math.inf
+    targets = _targets(task, state, theta)
+    return float(np.max(np.divide(norms, targets, out=np.zeros_like(norms), where=norms > 0.0), initial=0.0))
+
+
+def _targets(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> np.ndarray:
+    """Return the largest residuals allowed, shape (p,): what the tolerance leaves or rounding allows."""
+    theta = theta[: task.p]
+    allowed = allowed_residuals(task.op, task.tol, theta, state.exponent or 0)
+    return np.maximum(allowed, FLOOR * task.eps * max(_size(task, state), _largest(theta, task)))
 
 
 def _largest(theta: np.ndarray, task: KrylovTask) -> float:
     return float(np.max(np.abs(theta[: task.p]), initial=0.0))
 
 
-def _relative(residual: float, theta: np.ndarray, task: KrylovTask) -> float:
-    """Return a residual as a share of the largest Ritz value."""
-    largest = _largest(theta, task)
-    return residual / largest if largest > 0 else 0.0
-
-
-def _worst(U: Array, W: Array, values: np.ndarray, task: KrylovTask) -> float:
-    """Return the largest residual of the first p pairs."""
+def _residuals(U: Array, W: Array, values: np.ndarray, task: KrylovTask) -> np.ndarray:
+    """Return the residuals of the first p pairs."""
     p = task.p
-    return float(np.max(residuals(U[:, :p], W[:, :p], values[:p]), initial=0.0))
+    return residuals(U[:, :p], W[:, :p], values[:p])

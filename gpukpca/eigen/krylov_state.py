@@ -97,17 +97,16 @@ class KrylovState:
     smallest : float
         The smallest Ritz value so far: an upper bound on the smallest eigenvalue, and so a proof of indefiniteness.
     residual : float or None
-        Largest relative residual after the last pass, where it was computed.
-    best_residual : float
-        The best residual that a verification has confirmed; infinite before.
+        `tol` times the largest ratio of a residual to the one allowed, after the last pass, where it was computed.
+    best_excess : float
+        The smallest such ratio that a verification has confirmed; infinite before.
     stagnant : int
         Verifications without progress.
     probe_until : int
         The iteration does not stop before this pass: a start may lie in an invariant subspace that is not the top one.
-    passes_before_probe : int
-        Passes before the first probe of a narrow block; 0 before it.
-    probed_values : host array, shape (p,), or None
-        Eigenvalues at the last probe of a narrow block.
+    known : int
+        Columns of the first block that came from a start. The others were random, and they alone find new members of a
+        cluster of equal eigenvalues, each one.
     means : array, shape (n,), or None
         `SymmetricOperator.known_means`.
     generator : str
@@ -154,11 +153,10 @@ class KrylovState:
     exponent: int | None = None
     smallest: float = 0.0
     residual: float | None = None
-    best_residual: float = float("inf")
+    best_excess: float = float("inf")
     stagnant: int = 0
     probe_until: int = 0
-    passes_before_probe: int = 0
-    probed_values: np.ndarray | None = None
+    known: int = 0
     means: Array | None = field(default=None, repr=False)
     generator: str = field(default="", repr=False)
     distance: float = 0.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import column_norms, down_columns, entries_of_columns, inner_products
+from gpukpca.backend.linalg import column_norms, down_columns, entries_of_columns, inner_products, times_small
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -22,6 +22,8 @@ from gpukpca.backend.parallel import row_slices
 # Eigenvalues of modulus up to this many eps of the operator's size are rounding noise.
 NULL_FACTOR = 20.0
 DEFAULT_TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
+# A residual above this share of its eigenvalue leaves the direction uncertain, however small it is beside the largest.
+RESOLVED = 1e-3
 
 
 def default_tolerance(dtype: object) -> float:
@@ -63,14 +65,21 @@ def entry_rounding(op: SymmetricOperator, largest: float) -> float:
     return op.rounding * epsilon(op.like) * (largest + noise)
 
 
-def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent: int) -> float:
-    """Return the residual at which an iteration may stop; it and `largest` in units of 2**exponent.
+def allowed_residuals(op: SymmetricOperator, tol: float, values: np.ndarray, exponent: int) -> np.ndarray:
+    """Return the residuals at which an iteration may stop; they and the Ritz values (p,) in units of 2**exponent.
 
-    With the rounding of the entries it is within the tolerance. It is at least that rounding, below which no residual
-    helps, or the tolerance where that is smaller.
+    With the rounding of the entries each is within the tolerance of the largest value, and within `resolved_share` of
+    its own. It is at least that rounding, below which no residual helps, or the tolerance where that is smaller.
     """
+    largest = float(np.max(np.abs(values), initial=0.0))
     rounding = float(np.ldexp(entry_rounding(op, float(np.ldexp(largest, exponent))), -exponent))
-    return max(tol * largest - rounding, min(tol * largest, rounding))
+    within = np.minimum(tol * largest, resolved_share(tol) * np.abs(values))
+    return np.maximum(within - rounding, np.minimum(within, rounding))
+
+
+def resolved_share(tol: float) -> float:
+    """Return the largest residual of a resolved pair as a share of its eigenvalue; a large tolerance allows more."""
+    return max(RESOLVED, tol)
 
 
 def rayleigh_ritz(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
@@ -92,6 +101,24 @@ def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
     return np.concatenate(norms)
 
 
+def value_bounds(U: Array, W: Array, values: np.ndarray) -> np.ndarray:
+    """Return bounds on the errors of the last of `values`, of very different size; W = op @ U[:, -k:], shape (n, k).
+
+    A part of the residual that lies along another column of U, of length c, turns the two by c over the gap of their
+    values, and changes these by its square over the gap, which is far less than c. The rest of the residual counts as
+    it is. The columns are stored to eps, which alone leaves residuals of eps times the largest value.
+
+    Li & Li, Linear Algebra Appl. 395 (2005) 183 (eigenvalues of block matrices with small couplings).
+    """
+    wide, own = accumulation_dtype(W), values[len(values) - int(W.shape[1]) :]
+    T = inner_products(U, W)
+    rest = column_norms(cast(W, wide) - times_small(cast(U, wide), T))
+    couplings = np.abs(T - np.diag(values)[:, len(values) - len(own) :])
+    gaps = np.abs(values[:, None] - own[None, :])
+    np.minimum(couplings, np.divide(couplings**2, gaps, out=couplings.copy(), where=gaps > 0.0), out=couplings)
+    return np.sqrt(rest**2 + np.sum(couplings**2, axis=0))
+
+
 def signs(U: Array) -> Array:
     """Return +1 or -1 for every column, so that its entry of largest modulus becomes positive.
 
@@ -105,16 +132,15 @@ def signs(U: Array) -> Array:
     return 1.0 - 2.0 * xp.astype(entries_of_columns(U, first) < 0, U.dtype)
 
 
-def estimated_residual(S: np.ndarray, outside: np.ndarray, p: int) -> float:
-    """Return the largest residual of the first p Ritz pairs with coordinates S; infinite where there are fewer.
+def estimated_residuals(S: np.ndarray, outside: np.ndarray, p: int) -> np.ndarray:
+    """Return the residuals of the first p Ritz pairs with coordinates S; infinite where there are fewer.
 
     `outside` is the Gram matrix of the part of the last product outside the basis.
     """
     if S.shape[0] < p:
-        return float("inf")
+        return np.full(p, np.inf)
     last = S[-len(outside) :, :p]
-    squares = np.einsum("ij,ik,kj->j", last, outside, last)
-    return float(np.sqrt(max(0.0, float(np.max(squares, initial=0.0)))))
+    return np.sqrt(np.maximum(np.einsum("ij,ik,kj->j", last, outside, last), 0.0))
 
 
 def ldexp(W: Array, exponent: int) -> Array:
