@@ -6,7 +6,7 @@ import numpy as np
 
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.eigen import EigenResult
-from gpukpca.eigen.residuals import default_tolerance
+from gpukpca.eigen.residuals import default_tolerance, resolved_share
 from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, DeviceFallbackWarning, PrecisionWarning, warn_user
 
 # With every residual above this share of the largest eigenvalue, nothing was found.
@@ -40,6 +40,18 @@ def warn_of_tolerance(eigen: EigenResult, noise_scale: float = 0.0) -> None:
         f"matrix, so converged_ is judged by {eigen.tolerance:.1e}. {remedy}",
         PrecisionWarning,
     )
+
+
+def warn_of_unresolved(values: np.ndarray, norms: np.ndarray, tol: float, advice: str) -> None:
+    """Warn of eigenvalues (p,) whose residuals are large beside themselves, though not beside the largest one."""
+    unresolved = np.flatnonzero((values > 0.0) & (norms > resolved_share(tol) * values))
+    if unresolved.size:
+        named = ", ".join(f"{i + 1} ({norms[i] / values[i]:.1e})" for i in unresolved[:10])
+        warn_user(
+            f"components are uncertain, because their residuals exceed {resolved_share(tol):.0e} of their own "
+            f"eigenvalues (residual_norms_): {named}. {advice}",
+            PrecisionWarning,
+        )
 
 
 def warn_of_share(kept: int, reached: float, share: float) -> None:

@@ -49,6 +49,7 @@ class CenteredMatrix(Protocol):
     unit: float = 1.0  # a power of two that brings the deviations near 1; exactly 1 for ordinary data
     scale: np.ndarray | None = None  # (d,), divisors of the features, on the host
     weights: Array = None  # (d,), wide: unit / scale; None means ones
+    noise: float = 0.0  # products err by some eps of it, where leading directions are subtracted
 
     def moments(self) -> Array:
         """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
@@ -81,6 +82,10 @@ class CenteredMatrix(Protocol):
     def gram_times(self, U: Array) -> Array:
         """Return Z ZᵀU for columns U (n, b) that sum to zero, shape (n, b)."""
         return self.times(self.adjoint(U))
+
+    def project(self, V: Array) -> Array:
+        """Return the projection of V (d, b) onto a subspace that holds the range of Zᵀ."""
+        return V
 
     def triangle(self, V: Array) -> tuple[np.ndarray, Array | None]:
         """Return R of Z V = Q R on the host in float64, shape (b, b), and Z V where it was held as a whole."""

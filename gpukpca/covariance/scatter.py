@@ -26,6 +26,7 @@ class ScatterOperator(SymmetricOperator):
         self.shape: tuple[int, int] = (size, size)
         self.dtype: Any = matrix.dtype
         self.like: Array = matrix.like
+        self.noise_scale = matrix.noise
 
     @property
     def trace(self) -> float:  # type: ignore[override]
@@ -36,9 +37,9 @@ class ScatterOperator(SymmetricOperator):
         return self.matrix.gram_times(self.project(V)) if self.of_samples else self.matrix.scatter_times(V)
 
     def project(self, V: Array) -> Array:
-        """Return the projection onto vectors whose entries sum to zero, for Z Zᵀ; V itself for ZᵀZ."""
+        """Return the projection onto vectors whose entries sum to zero, for Z Zᵀ; that of the matrix for ZᵀZ."""
         if not self.of_samples:
-            return V
+            return self.matrix.project(V)
         return V - cast(column_sums(V) / V.shape[0], V.dtype)[None, :]
 
     def diagonal(self) -> Array:

@@ -30,6 +30,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_lost_components,
     warn_of_passes,
     warn_of_rank,
+    warn_of_unresolved_components,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import own_copy
@@ -233,9 +234,11 @@ def _exact_fit(
     check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
     warn_of_passes(eigen)
     warn_of_fallbacks(eigen)
+    keep = task.n_kept(spectrum)
     if not is_unresolved(spectrum.eigenvalues, eigen, op):
         warn_of_tolerance(eigen, op.noise_scale)
-    keep = task.n_kept(spectrum)
+        if settings.n_components is not None:  # else components of rounding are among them
+            warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n)
     if not warn_of_identity(task.kernel, op.base, spectrum) and not settings.drops_zeros:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.magnitude import row_bounds, scaled_rows
-from gpukpca.algorithms.solver_warnings import warn_of_convergence
+from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_unresolved
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import dtype_name, epsilon, overflow_allowed, to_host
 from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows
@@ -44,6 +44,10 @@ SEEN_ROWS = 16
 OTHER_KERNELS = "another kernel (rbf, laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
 EUCLIDEAN = "Euclidean distances if the matrix is made of distances."
 OF_DISTANCES = "A matrix of distances is no kernel matrix: pass -D**2 / 2."
+OF_UNRESOLVED = (
+    "Request fewer components, pass float64 data, or bring the features to similar units (StandardScaler). Where the "
+    "kernel is linear, PCA resolves them from the data."
+)
 # Negative eigenvalues that sum to less than this share of the positive ones hardly change a ratio.
 NOTABLE = 0.01
 
@@ -153,6 +157,13 @@ def warn_of_passes(eigen: EigenResult) -> None:
         f'Allow more passes ({names[0]}, or {names[1]} of the settings), a larger tol, or use eigen_solver="dense".'
     )
     warn_of_convergence(eigen, advice, may_fail=eigen.has_fixed_passes)
+
+
+def warn_of_unresolved_components(eigen: EigenResult, eigenvalues: np.ndarray) -> None:
+    """Warn of the leading components, of those that converged, with residuals that are large beside themselves."""
+    values = np.where(eigen.converged[: len(eigenvalues)], eigenvalues, 0.0)
+    norms = to_host(eigen.residual_norms).astype(np.float64)[: len(values)]
+    warn_of_unresolved(values, norms, eigen.requested_tolerance, OF_UNRESOLVED)
 
 
 def warn_of_lost_components(

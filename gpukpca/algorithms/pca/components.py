@@ -1,12 +1,15 @@
 """Principal components of centered rows: eigenvectors of ZᵀZ or Z Zᵀ, or an SVD.
 
-A squared matrix holds an eigenvalue λ to an error of eps λ₁, so singular values below √eps σ₁ are lost in it. Their
-axes still span their space: an SVD of Z V for these axes V restores the digits, as an SVD of Z would.
+A squared matrix holds an eigenvalue λ to an error of eps λ₁, so singular values below √eps σ₁ are lost in it. Where
+their axes V span their space, an SVD of Z V restores the digits, as an SVD of Z would. Residuals of products with Z
+show where they do not. Those components are computed again, by the same method, from Z (I - V Vᵀ) for the axes V of
+the larger ones.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,22 +20,28 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.plan import PCASolver
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.backend import blocking
+from gpukpca.backend.lapack import graded_svd
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import Randomness, random_directions
 from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
+from gpukpca.covariance.deflated import DeflatedMatrix
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.eigen import Checkpointer, EigenResult, top_eigh
-from gpukpca.eigen.residuals import residuals, signs
+from gpukpca.eigen import Checkpointer, EigenResult, PairRequest, top_eigh
+from gpukpca.eigen.residuals import RESOLVED, signs, value_bounds
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
 
 # Eigenvalues below this share of the largest have lost half of their digits and are recomputed from Z.
 BLURRED = {"float64": 1e-6, "float32": 1e-4}
-# Eigenvalues up to this many eps of the largest do not determine their vectors.
-UNRESOLVED = 4.0
+# Only eigenvalues below this share of the largest are hidden by it; others take more passes, not other products.
+HIDDEN = 1e-2
+# Deflations end where one resolves nothing new; each reaches some six digits of the singular values further down.
+MOST_DEFLATIONS = 8
+# Random directions that show whether a deflation leaves anything but rounding.
+PROBES = 4
 # Singular values up to this many eps of the largest are rounding noise.
 NULL_FACTOR = 20.0
 
@@ -62,30 +71,42 @@ class SolverTools:
 
 def of_scatter(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix ZᵀZ."""
-    return _of_features(Z, _top_pairs(Z, DenseGram(_checked(Z.scatter())), solver, rank, tools))
+
+    def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
+        return _of_features(Z, _top_pairs(DenseGram(_checked(Z.scatter())), solver, request, tools))
+
+    return _deflated(Z, rank.pairs, stage, tools)
 
 
 def of_operator(
     Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools, by_samples: bool
 ) -> Components:
     """Return the components from products with ZᵀZ, or with Z Zᵀ where `by_samples`."""
-    Z.measure()
-    eigen = _top_pairs(Z, ScatterOperator(Z, of_samples=by_samples), solver, rank, tools)
-    if by_samples:
-        return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.random)
-    return _of_features(Z, eigen)
+
+    def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
+        Z.measure()
+        eigen = _top_pairs(ScatterOperator(Z, of_samples=by_samples), solver, request, tools)
+        if by_samples:
+            return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.random)
+        return _of_features(Z, eigen)
+
+    return _deflated(Z, rank.pairs, stage, tools)
 
 
 def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix Z Zᵀ."""
-    G = DenseGram(_checked(Z.gram()))
-    eigen = _top_pairs(Z, G, solver, rank, tools, min(Z.shape))
-    # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
-    largest = float(np.max(_host(eigen.eigenvalues), initial=0.0)) or 1.0
-    R = _remainders(eigen) * (1.0 / largest)
-    squares = np.maximum(_host(namespace_of(R).sum(R * (G @ R), axis=0)), 0.0)
-    del G
-    return _of_samples(Z, eigen, np.sqrt(squares) * largest, tools.random)
+
+    def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
+        G = DenseGram(_checked(Z.gram()))
+        eigen = _top_pairs(G, solver, request, tools)
+        # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
+        largest = float(np.max(_host(eigen.eigenvalues), initial=0.0)) or 1.0
+        R = _remainders(eigen) * (1.0 / largest)
+        squares = np.maximum(_host(namespace_of(R).sum(R * (G @ R), axis=0)), 0.0)
+        del G
+        return _of_samples(Z, eigen, np.sqrt(squares) * largest, tools.random)
+
+    return _deflated(Z, rank.pairs, stage, tools)
 
 
 def of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
@@ -100,14 +121,14 @@ def _of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
         _, s, Vt = thin_svd(_checked(Z.own_triangle()))
         squares = s**2
         V = cast(Vt[: _count(rank, squares), :].T.copy(), Z.dtype)
-        norms = residuals(V, Z.scatter_times(V), squares[: V.shape[1]])
+        norms = value_bounds(V, Z.scatter_times(V), squares[: V.shape[1]])
         return Components(V, squares[: V.shape[1]], norms, spectrum=squares)
     U, s, Vt = thin_svd(_checked(matrix))
     xp, squares = namespace_of(Vt), s**2
     requested = _count(rank, squares)
     V = xp.asarray(xp.matrix_transpose(Vt[:requested, :]), copy=True)
     scores = U[:, :requested] * from_host(s[:requested], U)[None, :]
-    norms = residuals(V, from_host(inner_products(matrix, matrix @ V), V, Z.wide), squares[:requested])
+    norms = value_bounds(V, from_host(inner_products(matrix, matrix @ V), V, Z.wide), squares[:requested])
     return Components(V, squares[:requested], norms, spectrum=squares, scores=scores)
 
 
@@ -122,26 +143,12 @@ def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
     return _sharpened(Z, Components(vectors, _host(eigen.eigenvalues), _host(eigen.residual_norms), eigen=eigen))
 
 
-def _top_pairs(
-    Z: CenteredMatrix,
-    op: SymmetricOperator,
-    solver: PCASolver,
-    rank: RankRequest,
-    tools: SolverTools,
-    most: int | None = None,
-) -> EigenResult:
-    """Return the leading eigenpairs; `most` of them, or all, where the last are within the rounding of the matrix."""
-    n, request, is_dense = op.shape[0], rank.pairs, solver.forms_matrix
+def _top_pairs(op: SymmetricOperator, solver: PCASolver, request: PairRequest, tools: SolverTools) -> EigenResult:
+    """Return the leading eigenpairs."""
+    n = op.shape[0]
     up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
-    with single_threaded_blas(is_dense and n <= up_to):
-        eigen = top_eigh(op, request, solver, rng=tools.random, report=tools.report, checkpointer=tools.checkpointer)
-    most = n if most is None else most
-    values = _host(eigen.eigenvalues)
-    unresolved = bool(values[-1] <= UNRESOLVED * epsilon(Z.like) * max(float(values[0]), 0.0))
-    # Only the data show which of the unresolved vectors belong to the small singular values.
-    return (
-        top_eigh(op, most, solver=solver, rng=tools.random) if len(values) < most and is_dense and unresolved else eigen
-    )
+    with single_threaded_blas(solver.forms_matrix and n <= up_to):
+        return top_eigh(op, request, solver, rng=tools.random, report=tools.report, checkpointer=tools.checkpointer)
 
 
 def _remainders(eigen: EigenResult) -> Array:
@@ -220,14 +227,91 @@ def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
     s = np.append(s, np.zeros(V.shape[1] - len(s)))
     V = V @ turn
     T = None if T is None else T @ turn
-    norms = residuals(V, Z.scatter_times(V) if T is None else Z.adjoint(T), s**2)
+    products = Z.scatter_times(V) if T is None else Z.adjoint(T)
+    V, squares = xp.concat([found.vectors[:, :clear], V], axis=1), np.append(found.squares[:clear], s**2)
     return replace(
         found,
-        vectors=xp.concat([found.vectors[:, :clear], V], axis=1),
-        squares=np.append(found.squares[:clear], s**2),
-        residual_norms=np.append(found.residual_norms[:clear], norms),
+        vectors=V,
+        squares=squares,
+        residual_norms=np.append(found.residual_norms[:clear], value_bounds(V, products, squares)),
         scores=None if found.scores is None else xp.concat([found.scores[:, :clear], T], axis=1),
     )
+
+
+# -- components that the largest ones hide ----------------------------------------------------------------------------
+
+Stage = Callable[[CenteredMatrix, PairRequest, SolverTools], Components]
+
+
+def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: SolverTools) -> Components:
+    """Return the components of a stage; those that the larger ones hide come from stages without these."""
+    found = stage(Z, request, tools)
+    eigen, p = found.eigen, len(found.squares)
+    tools = replace(tools, checkpointer=None)  # whose state is that of the first stage
+    count = _resolved_count(found)
+    for _ in range(MOST_DEFLATIONS):
+        if count == p or (eigen is not None and eigen.has_fixed_passes):
+            break
+        rest = _deflated_matrix(Z, found.vectors[:, :count], tools.random)
+        if rest is None:
+            found = replace(found, squares=np.append(found.squares[:count], np.zeros(p - count)))
+            break
+        found = _joined(Z, found, count, stage(rest, PairRequest.of_count(p - count), tools))
+        before, count = count, _resolved_count(found)
+        if count <= before:
+            break
+    return found
+
+
+def _resolved_count(found: Components) -> int:
+    """Return how many leading components have residuals that are small beside their own squares, at least one.
+
+    The error of a value is the square of its residual over a gap. Of small ones it is kept at eps σ₁.
+    """
+    squares = found.squares
+    largest = float(np.max(squares, initial=0.0))
+    eps, shares = epsilon(found.vectors), squares / (largest or 1.0)
+    kept = np.minimum(RESOLVED, np.sqrt(eps / np.sqrt(np.maximum(shares, eps**2))))
+    allowed = np.where(shares <= BLURRED[dtype_name(found.vectors.dtype)], kept, RESOLVED)
+    hidden = (shares < HIDDEN) & ~(found.residual_norms <= allowed * squares)
+    return max(1, int(np.argmax(hidden))) if hidden.any() else len(squares)
+
+
+def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> DeflatedMatrix | None:
+    """Return Z without some axes V (d, k), and its noise; None where products with random directions are rounding."""
+    rest = DeflatedMatrix(Z, V)
+    directions = rest.project(random_directions(random.generator, (Z.shape[1], PROBES), Z.like))
+    rounding = float(np.max(_rounding(Z, directions)))
+    if float(np.max(column_norms(rest.times(directions)))) ** 2 <= rounding:
+        return None
+    rest.noise = rounding / (NULL_FACTOR * epsilon(Z.like))
+    return rest
+
+
+def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components) -> Components:
+    """Return the first `count` components and those of a stage without them, with residuals of products with Z.
+
+    An SVD of Z V for all axes V, which keeps the digits of columns of any size, turns the axes that were known to a few
+    digits only.
+    """
+    xp = namespace_of(found.vectors)
+    first = found.vectors[:, :count]
+    complement = DeflatedMatrix(Z, first).project
+    # Axes of no variance may be random. A feature that only the first axes hold keeps entries of exactly 0 elsewhere.
+    others, _ = xp.linalg.qr(complement(more.vectors), mode="reduced")
+    V = xp.concat([first, complement(others)], axis=1)
+    scores = None if found.scores is None else Z.times(V)
+    s, turn = graded_svd(Z.triangle(V)[0] if scores is None else orthonormal_factors(scores)[1])
+    V, scores = V @ from_host(turn, V), None if scores is None else scores @ from_host(turn, scores)
+    norms = value_bounds(V, Z.scatter_times(V) if scores is None else Z.adjoint(scores), s**2)
+    eigen = found.eigen
+    if eigen is not None and more.eigen is not None:
+        # Residuals of products in the type of the data, not of a matrix in the widest one.
+        tolerance = max(eigen.tolerance, NULL_FACTOR * epsilon(Z.like))
+        converged = norms <= tolerance * float(np.max(s, initial=0.0)) ** 2
+        passes = eigen.n_passes + more.eigen.n_passes
+        eigen = replace(eigen, converged=converged, n_passes=passes)
+    return Components(V, s**2, norms, scores=scores, eigen=eigen)
 
 
 # -- the last steps ----------------------------------------------------------------------------------------------------
@@ -238,7 +322,9 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
     if not (np.isfinite(found.squares).all() and np.isfinite(found.residual_norms).all()):
         raise _overflow(Z.dtype)
     floor = _noise_floor(Z, found.squares)
-    squares = np.where(found.squares <= floor, 0.0, found.squares)
+    # Axes without the entries of large features have their rounding neither.
+    own = floor if found.eigen is None else np.minimum(floor, Z.shape[1] * _rounding(Z, found.vectors))
+    squares = np.where(found.squares <= own, 0.0, found.squares)
     spectrum = found.spectrum
     if spectrum is None and len(squares) >= min(Z.shape):
         spectrum = squares[: min(Z.shape)]
@@ -259,6 +345,13 @@ def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
     if Z.constant_columns(CONSTANT).all():
         return max(float(np.max(squares, initial=0.0)), 0.0)
     return (NULL_FACTOR * epsilon(Z.like)) ** 2 * Z.total
+
+
+def _rounding(Z: CenteredMatrix, V: Array) -> np.ndarray:
+    """Return the squares of the columns of Z V, shape (b,), up to which they are rounding, from the features' sizes."""
+    xp, sizes = namespace_of(V), from_host(Z.squares, V, Z.wide)
+    weighted = xp.sum(cast(V, Z.wide) ** 2 * sizes[:, None], axis=0)
+    return np.asarray((NULL_FACTOR * epsilon(Z.like)) ** 2 * _host(weighted))
 
 
 def _checked(A: Array) -> Array:

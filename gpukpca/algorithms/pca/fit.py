@@ -20,8 +20,9 @@ from gpukpca.algorithms.pca.spectrum import (
     Variances,
     variances_of,
     warn_of_components,
-    warn_of_hidden_variances,
+    warn_of_lost_features,
     warn_of_lost_variances,
+    warn_of_unresolved_variances,
 )
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
 from gpukpca.algorithms.resources import Resources
@@ -164,11 +165,12 @@ def fit_rows(
     plan = plan if plan.n_components == variances.kept else replace(plan, n_components=variances.kept)
     fit = _fit_of(Z, plan, found, variances)
     if settings.warns_of_rounding:
-        warn_of_lost_variances(fit, by_count=rank.given or rank.decides)
+        warn_of_lost_variances(fit)
+        warn_of_lost_features(found, Z)
+        if rank.given or rank.decides:  # without a count, directions of rounding are among the components
+            warn_of_unresolved_variances(fit, settings.tol)
     if found.eigen is not None and plan.solver is not None and plan.solver.tol == settings.tol:
         warn_of_tolerance(found.eigen)
-        if plan.solver.grows_with_p:
-            warn_of_hidden_variances(fit)
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
 
 

@@ -13,9 +13,14 @@ from gpukpca.algorithms.magnitude import check_variance, variances_of_data
 from gpukpca.algorithms.pca.components import Components
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
-from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks, warn_of_share
+from gpukpca.algorithms.solver_warnings import (
+    warn_of_convergence,
+    warn_of_fallbacks,
+    warn_of_share,
+    warn_of_unresolved,
+)
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
-from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
 from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
 ADVICE = (
@@ -23,8 +28,9 @@ ADVICE = (
 )
 # A remainder of the trace up to this many eps of it is rounding.
 REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
-# Standard deviations up to this many eps of the largest have two digits at most.
-FEW_DIGITS = 100.0
+OF_UNRESOLVED = 'Request fewer components, or pass scale=True, float64 data, a smaller tol, or svd_solver="auto".'
+# Components that explain less than this share of a feature do not hold it.
+EXPLAINED = 0.5
 # Variances up to this share of the largest are rounding, and have no likelihood.
 NOTHING = 1e-15
 # A share of the variance may be missed by so many eps of rounding.
@@ -162,17 +168,27 @@ def warn_of_components(found: Components, variances: Variances, rank: RankReques
         )
 
 
-def warn_of_hidden_variances(fit: PCAFit) -> None:
-    """Warn of variances below their own residuals, which an iteration has not separated from 0."""
-    variances, norms = (to_host(x).astype(np.float64) for x in (fit.explained_variance, fit.residual_norms))
-    hidden = np.flatnonzero((variances > 0.0) & (norms > variances))
-    if hidden.size:
+def warn_of_lost_features(found: Components, Z: CenteredMatrix) -> None:
+    """Warn where components of variance 0 hide features that vary: the rounding of the largest component is larger."""
+    carried = found.squares > 0.0
+    if carried.all() or not carried.any():
+        return
+    V = to_host(found.vectors).astype(np.float64)[:, carried]
+    explained = np.sum(V**2 * found.squares[carried][None, :], axis=1)
+    lost = (explained < EXPLAINED * Z.squares) & ~Z.constant_columns(CONSTANT)
+    if lost.any():
+        dtype = dtype_name(found.vectors.dtype)
         warn_user(
-            f"block Krylov iteration cannot resolve the variances of {_places(hidden, len(variances))}: they are below "
-            "the bound on their errors, residual_norms_, and may be far too small. Request fewer components, or pass "
-            'float64 data, or a smaller tol, or svd_solver="full".',
+            f"variances were set to 0 because the rounding of the largest one in {dtype} exceeds them, though features "
+            'in small units vary. Pass scale=True (or data in similar units), float64 data, or svd_solver="auto".',
             PrecisionWarning,
         )
+
+
+def warn_of_unresolved_variances(fit: PCAFit, tol: float) -> None:
+    """Warn of variances with errors that may be as large as `warn_of_unresolved` says."""
+    values, norms = (to_host(x).astype(np.float64) for x in (fit.explained_variance, fit.residual_norms))
+    warn_of_unresolved(values, norms, tol, OF_UNRESOLVED)
 
 
 def _places(places: np.ndarray, p: int) -> str:
@@ -181,29 +197,23 @@ def _places(places: np.ndarray, p: int) -> str:
     return f"{places.size} of {p} components ({where})"
 
 
-def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
-    """Warn of variances within the rounding of the largest one, or of the data before centering.
+def warn_of_lost_variances(fit: PCAFit) -> None:
+    """Warn of variances within the rounding of the data before centering.
 
-    An entry x is stored to eps |x|, and a component has the rounding of the means of its features. With `by_count` the
-    caller chose the number of components.
+    An entry x is stored to eps |x|, and a component has the rounding of the means of its features.
     """
     V, xp = fit.components, namespace_of(fit.components)
     deviations = np.sqrt(to_host(fit.explained_variance).astype(np.float64))
-    if not (deviations > 0.0).any():
+    mean = xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
+    eps, size = epsilon(V), float(xp.max(mean))
+    if size == 0.0 or deviations[-1] > 2.0 * eps * size:  # the smallest is far above the noise, as shares are at most 1
         return
-    eps, mean = epsilon(V), xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
-    size = float(xp.max(mean))
-    # Without a count, directions without variance are among the components and hold rounding of the largest.
-    relative = FEW_DIGITS * float(deviations[0]) if by_count else 0.0
-    if deviations[-1] > 2.0 * eps * max(size, relative):  # the smallest is far above the noise, as shares are at most 1
-        return
-    shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1))) if size > 0.0 else 0.0
-    noise = eps * np.maximum(size * shares, relative)
-    lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
+    shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1)))
+    lost = np.flatnonzero((deviations > 0.0) & (deviations <= eps * size * shares))
     if lost.size:
         warn_user(
             f"{dtype_name(V.dtype)} cannot resolve the variances of {_places(lost, len(deviations))}: they are "
-            f"within the rounding of the largest one, or of data of size {size:.3g} before centering. Request fewer "
-            "components, or pass float64 data, or data less their means.",
+            f"within the rounding of data of size {size:.3g} before centering. Request fewer components, or pass "
+            "float64 data, or data less their means.",
             PrecisionWarning,
         )
