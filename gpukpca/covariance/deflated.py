@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products, times_small
-from gpukpca.backend.namespace import cast, concat, from_host, namespace_of
+from gpukpca.backend.namespace import cast, concat, from_host, namespace_of, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 
@@ -51,6 +51,14 @@ class DeflatedMatrix(CenteredMatrix):
 
     def scatter_times(self, V: Array) -> Array:
         return self.project(self.matrix.scatter_times(self.project(cast(V, self.dtype))))
+
+    def materialized(self) -> Array | None:
+        Z = self.matrix.materialized()
+        return None if Z is None else Z - (Z @ self.V) @ namespace_of(Z).matrix_transpose(self.V)
+
+    def own_triangle(self) -> np.ndarray:
+        R, V = self.matrix.own_triangle(), to_host(self.V).astype(np.float64)
+        return np.asarray(R - (R @ V) @ V.T)
 
     def triangle(self, V: Array) -> tuple[np.ndarray, Array | None]:
         return self.matrix.triangle(self.project(V))

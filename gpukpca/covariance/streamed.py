@@ -12,6 +12,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums, inner_panel
 from gpukpca.backend.namespace import cast, empty_like, namespace_of, to_host
+from gpukpca.backend.orthogonalization import triangular_factor
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
 from gpukpca.covariance.centered_matrix import CenteredMatrix
@@ -88,6 +89,11 @@ class StreamedCenteredMatrix(CenteredMatrix):
 
     def scatter_times(self, V: Array) -> Array:
         return self._summed(lambda rows: namespace_of(rows).matrix_transpose(rows) @ (rows @ V))
+
+    def triangle(self, V: Array) -> tuple[np.ndarray, None]:
+        """Return R of Z V = Q R, by QR of the panels and of their R; Z V is never stored."""
+        factors = (triangular_factor(rows @ V) for rows in self._panels())
+        return reduce(lambda R, S: np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r")), factors), None
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
         return self.scatter(), self.moments()[0, :]

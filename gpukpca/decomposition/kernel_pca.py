@@ -89,15 +89,16 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         `RidgePreimage`, `FixedPointPreimage`, `DistanceConstraintPreimage` of `gpukpca.decomposition`. All are exact
         for the linear kernel.
     eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom", a solver object or a `Nystrom` object
-        "randomized" is block Krylov iteration that stops by residuals; "arpack" is another name for it. "auto" is dense
+        "randomized" is block Krylov iteration that stops by residuals; "arpack": the same to rounding. "auto" is dense
         for n <= 400 or more than n/12 components (1000 and n/5 on a GPU), else block Krylov. For dense X and
         gram="auto" it solves the small eigenproblem of the features of the linear kernel with d < n, and of polynomial
         kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound on
         the error of every eigenvalue; "auto" never approximates.
     tol : float in [0, 1)
         Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. 0 is 1e-8 in
-        float64 and 1e-5 in float32. The smallest reachable value is 100 eps (2.2e-14, 1.2e-5); a smaller tol is raised
-        to what rounding allows. With Nyström 0 uses the whole rank.
+        float64 and 1e-5 in float32, and what rounding allows with "arpack". Residuals are also at most 1e-3 of their
+        own λ, or a warning names the components. The smallest reachable value is 100 eps (2.2e-14, 1.2e-5); a smaller
+        tol is raised to what rounding allows. With Nyström 0 uses the whole rank.
     max_iter : int, optional
         Largest number of passes over K for block Krylov (default 300).
     iterated_power : "auto" or int >= 0

@@ -68,12 +68,13 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     svd_solver : "auto", "covariance_eigh", "dual", "full", "tsqr", "randomized" or "arpack"
         "covariance_eigh": eigenproblem of the features, d x d. "dual": of the samples, n x n. "full": LAPACK's SVD of
         the centered data, on a cluster of their triangular factor; "tsqr" is dask-ml's name for it. "randomized": block
-        Krylov on the smaller side, matrix-free, which stops by residuals; "arpack" is another name for it. "auto":
+        Krylov on the smaller side, matrix-free, which stops by residuals; "arpack": the same to rounding. "auto":
         "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and "randomized" where d > 2000 and few
         components are requested, for large sparse data, and where memory is short.
     tol : float in [0, 1)
-        For "randomized": bound on the residuals ``||ZᵀZ v - σ² v||``, relative to σ₁². 0 is 1e-8 in float64 and 1e-5 in
-        float32.
+        For "randomized" and "arpack": bound on the residuals ``||ZᵀZ v - σ² v||``, relative to σ₁². 0 is 1e-8 in
+        float64 and 1e-5 in float32 for "randomized", and what rounding allows for "arpack". Residuals are also at most
+        1e-3 of their own σ², or a warning names the components.
     iterated_power : "auto" or int >= 0
         For "randomized": an integer q fixes the number of passes to q + 1, whatever the residuals.
     n_oversamples : int >= 1

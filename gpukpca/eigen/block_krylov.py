@@ -58,7 +58,7 @@ class BlockKrylov(Solver):
     tol : float
         Stop when every residual ``||op u - lambda u||`` is at most ``tol`` times the largest eigenvalue, and at most
         ``max(1e-3, tol)`` of its own one where rounding allows that; 0 is the default of the dtype (1e-8 in float64,
-        1e-5 in float32). 100 eps can be reached.
+        1e-5 in float32).
     block_size : int, optional
         Columns a pass, at least p: a narrower block would miss members of a cluster of equal eigenvalues. Default p + 3
         rounded up to a multiple of 4 on a CPU, at least 64 on a GPU.
@@ -73,6 +73,8 @@ class BlockKrylov(Solver):
         the block, and there are at least three passes, so that components outside the start are found.
     or_dense : bool
         Whether the dense solver takes over where it is forecast to be faster. It needs memory for the matrix.
+    to_rounding : bool
+        Whether the default of `tol` is what rounding allows, 100 eps, as in ARPACK.
 
     See Also
     --------
@@ -110,6 +112,7 @@ class BlockKrylov(Solver):
     max_blocks: int | None = None
     start: Array | Callable[[], Array] | None = field(default=None, repr=False)
     or_dense: bool = False
+    to_rounding: bool = False
 
     def __post_init__(self) -> None:
         TOLERANCE.check_argument("tol", self.tol)
@@ -137,6 +140,10 @@ class BlockKrylov(Solver):
         # A restart keeps up to p + b columns, and the next block may have 1.5 times as many.
         return min(n, max(blocks, 2 * p + 3 * b + 2 * PROBES))
 
+    def tolerance_for(self, dtype: object) -> float:
+        """Return the relative residual at which the iteration stops."""
+        return self.tol or default_tolerance(dtype, self.to_rounding)
+
     @property
     def most_passes(self) -> int:
         """Return the passes after which the iteration ends with any residuals."""
@@ -158,8 +165,8 @@ class BlockKrylov(Solver):
         width = self.width(n, p, on_gpu)
         saved = SAVED_BY_COLUMNS if width >= p + SPARE_COLUMNS else 0
         saved += SAVED_BY_START if with_start else 0
-        usual = 1e-8 if item_size == 8 else 1e-5
-        share = math.log(self.tol) / math.log(usual) if self.tol else 1.0
+        usual, dtype = (1e-8, "float64") if item_size == 8 else (1e-5, "float32")
+        share = math.log(self.tolerance_for(dtype)) / math.log(usual)
         return min(max(FEWEST_PASSES, round((PASSES - saved) * share)), self.most_passes)
 
     def direct_work(self, n: int, p: int) -> float:
@@ -265,7 +272,7 @@ class BlockKrylov(Solver):
             b=self.width(n, p, on_gpu),
             max_columns=self.basis_columns(n, p, on_gpu),
             limit=self.most_passes,
-            tol=self.tol or default_tolerance(op.dtype),
+            tol=self.tolerance_for(op.dtype),
             is_fixed=self.passes is not None,
             launches_early=on_gpu and launches_early,
             request=request,

@@ -10,6 +10,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_norms, down_columns, entries_of_columns, inner_products, times_small
 from gpukpca.backend.namespace import (
+    EPSILON,
     accumulation_dtype,
     cast,
     dtype_name,
@@ -22,13 +23,16 @@ from gpukpca.backend.parallel import row_slices
 # Eigenvalues of modulus up to this many eps of the operator's size are rounding noise.
 NULL_FACTOR = 20.0
 DEFAULT_TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
+# The tightest tolerance that iterations can reach, in eps.
+TIGHT = 100.0
 # A residual above this share of its eigenvalue leaves the direction uncertain, however small it is beside the largest.
 RESOLVED = 1e-3
 
 
-def default_tolerance(dtype: object) -> float:
-    """Return the relative residual that solvers stop at by default: 1e-8 in float64, 1e-5 in float32."""
-    return DEFAULT_TOLERANCE[dtype_name(dtype)]
+def default_tolerance(dtype: object, to_rounding: bool = False) -> float:
+    """Return the relative residual that solvers stop at by default, 1e-8 in float64 and 1e-5 in float32, or 100 eps."""
+    name = dtype_name(dtype)
+    return min(DEFAULT_TOLERANCE[name], TIGHT * EPSILON[name]) if to_rounding else DEFAULT_TOLERANCE[name]
 
 
 def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
@@ -115,8 +119,9 @@ def value_bounds(U: Array, W: Array, values: np.ndarray) -> np.ndarray:
     rest = column_norms(cast(W, wide) - times_small(cast(U, wide), T))
     couplings = np.abs(T - np.diag(values)[:, len(values) - len(own) :])
     gaps = np.abs(values[:, None] - own[None, :])
-    np.minimum(couplings, np.divide(couplings**2, gaps, out=couplings.copy(), where=gaps > 0.0), out=couplings)
-    return np.sqrt(rest**2 + np.sum(couplings**2, axis=0))
+    far = couplings < gaps
+    turned = np.divide(couplings**2, gaps, out=np.zeros_like(gaps), where=far)
+    return np.sqrt(rest**2 + np.sum(np.where(far, 0.0, couplings**2), axis=0)) + np.sum(turned, axis=0)
 
 
 def signs(U: Array) -> Array:

@@ -98,7 +98,7 @@ def top_eigh(
     p : int or PairRequest
         Number of eigenpairs, ``1 <= p <= n``, or the fewest that hold a share of the trace.
     solver : "auto", "dense", "randomized", "arpack" or a solver object
-        "randomized" and "arpack" both mean `BlockKrylov`.
+        "randomized" and "arpack" both mean `BlockKrylov`; "arpack" goes as far as rounding allows.
     rng : numpy.random.Generator, int or None
         Source of the random start; an int is a seed.
     report : callable, optional
@@ -179,7 +179,7 @@ def as_solver(solver: SolverName | MinimalSolver, n: int, p: int, *, on_gpu: boo
     if solver == "dense":
         return Dense()
     if solver in ("randomized", "arpack"):
-        return BlockKrylov()
+        return BlockKrylov(to_rounding=solver == "arpack")
     raise InvalidParameterError(
         f"solver={solver!r} is not allowed; give one of {', '.join(map(repr, SOLVER_NAMES))} or a solver object such "
         "as gpukpca.eigen.BlockKrylov(tol=1e-6)."

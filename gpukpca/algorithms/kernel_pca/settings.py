@@ -161,7 +161,8 @@ class KernelPCASettings:
     def solver_for(self, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
         """Return the solver object for p of n components and the reason for it."""
         tol, given = self.tol, self.eigen_solver
-        iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes)
+        to_rounding = isinstance(given, str) and given == "arpack"
+        iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes, to_rounding=to_rounding)
         if self.is_nystrom:
             solver = Nystrom(tol=tol) if given == "nystrom" else given
             return solver, "requested: an approximation with a certificate"

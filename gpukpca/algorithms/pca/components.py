@@ -44,6 +44,8 @@ MOST_DEFLATIONS = 8
 PROBES = 4
 # Singular values up to this many eps of the largest are rounding noise.
 NULL_FACTOR = 20.0
+# ... unless their residuals are less than this share of their squares.
+KNOWN = 0.1
 
 
 @documented
@@ -53,10 +55,15 @@ class Components:
 
     vectors: Array = field_of("d p", "orthonormal columns")
     squares: np.ndarray = field_of("p", "squared singular values, descending, on the host; rounding noise is 0")
-    residual_norms: np.ndarray = field_of("p", "‖ZᵀZ v - σ² v‖, on the host")
-    spectrum: np.ndarray | None = field_of("min(n, d)", "all squares, where they were computed", default=None)
+    residual_norms: np.ndarray = field_of("p", "bounds on the errors of the squares, from ‖ZᵀZ v - σ² v‖, on the host")
+    spectrum: np.ndarray | None = field_of("min(n, d)", "all squares, of an SVD of the whole matrix", default=None)
     scores: Array | None = field_of("n p", "Z v, where the method computes it", default=None)
     eigen: EigenResult | None = field_of("", "the result of the eigensolver; None for an SVD", default=None)
+
+    def as_eigen(self) -> EigenResult:
+        """Return the result of the eigensolver with these components."""
+        values, norms = (from_host(part, self.vectors) for part in (self.squares, self.residual_norms))
+        return replace(self.eigen, eigenvalues=values, eigenvectors=self.vectors, residual_norms=norms)
 
 
 @documented
@@ -109,32 +116,36 @@ def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: Solv
     return _deflated(Z, rank.pairs, stage, tools)
 
 
-def of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
+def of_svd(Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
+
+    def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
+        return _of_svd(Z, request)
+
     with single_threaded_blas(min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL):
-        return _of_svd(Z, rank)
+        return _deflated(Z, rank.pairs, stage, tools)
 
 
-def _of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
+def _of_svd(Z: CenteredMatrix, request: PairRequest) -> Components:
     matrix = Z.materialized()
     if matrix is None:
         _, s, Vt = thin_svd(_checked(Z.own_triangle()))
         squares = s**2
-        V = cast(Vt[: _count(rank, squares), :].T.copy(), Z.dtype)
+        V = cast(Vt[: _count(request, squares), :].T.copy(), Z.dtype)
         norms = value_bounds(V, Z.scatter_times(V), squares[: V.shape[1]])
         return Components(V, squares[: V.shape[1]], norms, spectrum=squares)
     U, s, Vt = thin_svd(_checked(matrix))
     xp, squares = namespace_of(Vt), s**2
-    requested = _count(rank, squares)
+    requested = _count(request, squares)
     V = xp.asarray(xp.matrix_transpose(Vt[:requested, :]), copy=True)
     scores = U[:, :requested] * from_host(s[:requested], U)[None, :]
     norms = value_bounds(V, from_host(inner_products(matrix, matrix @ V), V, Z.wide), squares[:requested])
     return Components(V, squares[:requested], norms, spectrum=squares, scores=scores)
 
 
-def _count(rank: RankRequest, squares: np.ndarray) -> int:
+def _count(request: PairRequest, squares: np.ndarray) -> int:
     """Return the number of components of a complete spectrum that are requested."""
-    return rank.pairs.count(squares, float(np.sum(squares))) or rank.pairs.most
+    return request.count(squares, float(np.sum(squares))) or request.most
 
 
 def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
@@ -281,8 +292,8 @@ def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> Deflate
     """Return Z without some axes V (d, k), and its noise; None where products with random directions are rounding."""
     rest = DeflatedMatrix(Z, V)
     directions = rest.project(random_directions(random.generator, (Z.shape[1], PROBES), Z.like))
-    rounding = float(np.max(_rounding(Z, directions)))
-    if float(np.max(column_norms(rest.times(directions)))) ** 2 <= rounding:
+    rounding = float(np.max(_noise(Z, _sizes(Z, directions))))
+    if float(np.max(np.sum(rest.triangle(directions)[0] ** 2, axis=0))) <= rounding:
         return None
     rest.noise = rounding / (NULL_FACTOR * epsilon(Z.like))
     return rest
@@ -321,10 +332,14 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
     """Set rounding noise to 0 and fix the signs; the spectrum is complete where all components are known."""
     if not (np.isfinite(found.squares).all() and np.isfinite(found.residual_norms).all()):
         raise _overflow(Z.dtype)
-    floor = _noise_floor(Z, found.squares)
-    # Axes without the entries of large features have their rounding neither.
-    own = floor if found.eigen is None else np.minimum(floor, Z.shape[1] * _rounding(Z, found.vectors))
-    squares = np.where(found.squares <= own, 0.0, found.squares)
+    floor, largest = _noise_floor(Z, found.squares), float(np.max(found.squares, initial=0.0))
+    # Products with an axis have the rounding of the features that it holds, an SVD that of the whole matrix.
+    rounding = largest if found.spectrum is not None else _sizes(Z, found.vectors)
+    small = found.squares <= np.minimum(floor, _noise(Z, Z.shape[1] * rounding))
+    # The square of an axis without variance is that of its error, and so is its residual.
+    unknown = (found.squares <= floor) & ~(found.residual_norms <= KNOWN * found.squares)
+    squares = np.where(small | unknown, 0.0, found.squares)
+    norms = found.residual_norms + 2.0 * epsilon(Z.like) * np.sqrt(squares * rounding)
     spectrum = found.spectrum
     if spectrum is None and len(squares) >= min(Z.shape):
         spectrum = squares[: min(Z.shape)]
@@ -337,21 +352,27 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
         xp, of_constant = namespace_of(vectors), from_host(constant, vectors)[:, None] > 0.5
         rounding = xp.abs(vectors) < math.sqrt(epsilon(vectors))
         vectors = xp.where(xp.logical_and(of_constant, rounding), xp.zeros_like(vectors), vectors)
-    return replace(found, vectors=vectors, squares=squares, spectrum=spectrum, scores=scores)
+    return replace(
+        found, vectors=vectors, squares=squares, residual_norms=norms, spectrum=spectrum, scores=scores
+    )
 
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
     """Return the squared singular value up to which all are rounding noise."""
     if Z.constant_columns(CONSTANT).all():
         return max(float(np.max(squares, initial=0.0)), 0.0)
-    return (NULL_FACTOR * epsilon(Z.like)) ** 2 * Z.total
+    return float(_noise(Z, Z.total))
 
 
-def _rounding(Z: CenteredMatrix, V: Array) -> np.ndarray:
-    """Return the squares of the columns of Z V, shape (b,), up to which they are rounding, from the features' sizes."""
-    xp, sizes = namespace_of(V), from_host(Z.squares, V, Z.wide)
-    weighted = xp.sum(cast(V, Z.wide) ** 2 * sizes[:, None], axis=0)
-    return np.asarray((NULL_FACTOR * epsilon(Z.like)) ** 2 * _host(weighted))
+def _sizes(Z: CenteredMatrix, V: Array) -> np.ndarray:
+    """Return the sums of squares (b,) of the columns of Z, weighted by V (d, b): products Z v have eps of their roots."""
+    sizes = from_host(Z.squares, V, Z.wide)
+    return _host(namespace_of(V).sum(cast(V, Z.wide) ** 2 * sizes[:, None], axis=0))
+
+
+def _noise(Z: CenteredMatrix, squares: Any) -> Any:
+    """Return the squared singular values up to which all are the rounding of products of such size."""
+    return (NULL_FACTOR * epsilon(Z.like)) ** 2 * squares
 
 
 def _checked(A: Array) -> Array:

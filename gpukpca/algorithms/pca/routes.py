@@ -36,10 +36,8 @@ FEW_FEATURES, FEATURES_PER_COMPONENT = 2000, 30
 FEW_OF_SPARSE = 1000
 # Block Krylov on a stored matrix where LAPACK takes as long as so many of its passes: twice what most problems take.
 PASSES_WORTH = 20
-# The tightest tolerance that block Krylov can reach, in eps: the tolerance for a stored matrix.
-TIGHT = 100.0
 # The solvers of a stored matrix.
-DENSE, KRYLOV = Dense(), BlockKrylov(tol=TIGHT * 2.3e-16, or_dense=True)
+DENSE, KRYLOV = Dense(), BlockKrylov(to_rounding=True, or_dense=True)
 # Bytes of the objects of a fit that are no arrays of the data.
 OBJECT_BYTES = 2**16
 # Columns of LAPACK's workspace to reduce a matrix to a tridiagonal one.
@@ -380,7 +378,8 @@ class RandomizedRoute(Route):
         """Return the iteration, which the dense solver replaces for too many components."""
         settings = self.task.settings
         width = None if settings.oversampling is None else self.task.first + settings.oversampling
-        return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width)
+        to_rounding = settings.svd_solver == "arpack"
+        return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width, to_rounding=to_rounding)
 
     def peak_bytes(self, p: int, workers: int, blocks: int, results: int) -> int:
         task, few = self.task, self.task.few
@@ -427,7 +426,7 @@ class SVDRoute(Route):
         return Work(eigenproblems=SVD_WORK * self.task.few**2 * max(self.task.n, self.task.d))
 
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
-        return components.of_svd(Z, rank)
+        return components.of_svd(Z, rank, tools)
 
 
 ROUTES: dict[str, type[Route]] = {

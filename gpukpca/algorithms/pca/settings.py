@@ -110,8 +110,9 @@ class RankRequest:
         if value is None:
             return cls(max(most - 1, 1) if svd_solver == "arpack" else most)
         if not isinstance(value, Integral) and svd_solver in ITERATIVE:
+            kind = "a string" if isinstance(value, str) else "a share"
             raise InvalidParameterError(
-                f"n_components={value!r} and svd_solver={svd_solver!r} do not go together; give a number of components "
+                f"n_components={value!r} cannot be {kind} with svd_solver={svd_solver!r}; give a number of components "
                 f'from 1 to {most}, or svd_solver="auto".'
             )
         if isinstance(value, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln
@@ -19,7 +19,7 @@ from gpukpca.algorithms.solver_warnings import (
     warn_of_share,
     warn_of_unresolved,
 )
-from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import dtype_name, epsilon, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
 from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
@@ -154,9 +154,7 @@ def warn_of_components(found: Components, variances: Variances, rank: RankReques
     if (eigen := found.eigen) is not None:
         warn_of_fallbacks(eigen)
     if eigen is not None and not eigen.converged.all():
-        values, norms = (from_host(part, found.vectors) for part in (found.squares, found.residual_norms))
-        eigen = replace(eigen, eigenvalues=values, eigenvectors=found.vectors, residual_norms=norms)
-        warn_of_convergence(eigen, ADVICE)
+        warn_of_convergence(found.as_eigen(), ADVICE)
     reached = float(variances.ratios.sum())
     if eigen is not None and rank.share is not None and 0 < reached < rank.share - SHARE_NOISE * epsilon(found.vectors):
         warn_of_share(variances.kept, reached, rank.share)
@@ -185,10 +183,10 @@ def warn_of_lost_features(found: Components, Z: CenteredMatrix) -> None:
         )
 
 
-def warn_of_unresolved_variances(fit: PCAFit, tol: float) -> None:
-    """Warn of variances with errors that may be as large as `warn_of_unresolved` says."""
-    values, norms = (to_host(x).astype(np.float64) for x in (fit.explained_variance, fit.residual_norms))
-    warn_of_unresolved(values, norms, tol, OF_UNRESOLVED)
+def warn_of_unresolved_variances(found: Components, variances: Variances, tol: float) -> None:
+    """Warn of variances, of those that converged, with residuals that are large beside themselves."""
+    converged = True if found.eigen is None else found.eigen.converged[: variances.kept]
+    warn_of_unresolved(np.where(converged, variances.values, 0.0), variances.residual_norms, tol, OF_UNRESOLVED)
 
 
 def _places(places: np.ndarray, p: int) -> str:
@@ -206,7 +204,7 @@ def warn_of_lost_variances(fit: PCAFit) -> None:
     deviations = np.sqrt(to_host(fit.explained_variance).astype(np.float64))
     mean = xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
     eps, size = epsilon(V), float(xp.max(mean))
-    if size == 0.0 or deviations[-1] > 2.0 * eps * size:  # the smallest is far above the noise, as shares are at most 1
+    if size == 0.0 or deviations.size == 0 or deviations[-1] > 2.0 * eps * size:  # the smallest is far above the noise, as shares are at most 1
         return
     shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1)))
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= eps * size * shares))

@@ -14,22 +14,23 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.batches import Batches
 from gpukpca.algorithms.inputs import checked_listener, training_batches
 from gpukpca.algorithms.magnitude import are_safe, row_bounds, safe_scale, scaled_batches
+from gpukpca.algorithms.pca.components import SolverTools, of_operator, of_scatter, without_noise
 from gpukpca.algorithms.pca.incremental import COUNT, WIDE, IncrementalFit, IncrementalState, warn_of_equal_rows
+from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
-from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
+from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks, warn_of_unresolved
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.linalg import inner_panel
-from gpukpca.backend.namespace import empty_like, item_size, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import empty_like, item_size, namespace_of, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.backend.random import Randomness, generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.covariance.moments import Moments, moments_of
-from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
-from gpukpca.eigen import BlockKrylov, Dense, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram import DenseGram
 
 # Features up to which the covariance matrix is formed where it fits: 128 MiB in float64.
 COVARIANCE_UP_TO = 4096
@@ -143,17 +144,21 @@ def fit_exact(
             f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
         )
     solver = exact_solver(d, p, batches.largest, limit, batches.like)
-    op = ScatterOperator(StreamedCenteredMatrix(scaled_batches(batches, scale), moments), of_samples=False)
+    Z = StreamedCenteredMatrix(scaled_batches(batches, scale), moments)
+    # A fixed start gives the same last digits in every run.
+    tools = SolverTools(Randomness(generator(0), "rng"), lambda done, *_: report(done + 1, "product"))
     if solver.forms_matrix:
-        matrix = DenseGram(op.to_dense())
         report(2, "covariance")
-        eigen = top_eigh(matrix, p, solver)
-    else:  # a fixed start gives the same last digits in every run
-        eigen = top_eigh(op, p, solver, rng=0, report=lambda done, *_: report(done + 1, "product"))
+        found = of_scatter(Z, solver, RankRequest(p), tools)
+    else:
+        found = of_operator(Z, solver, RankRequest(p), tools, by_samples=False)
+    found = without_noise(Z, found)
+    eigen, values = found.as_eigen(), found.squares
     warn_of_convergence(eigen, "Request fewer components.")
     warn_of_fallbacks(eigen)
-    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
-    axes = namespace_of(eigen.eigenvectors).matrix_transpose(eigen.eigenvectors)
+    if n_components is not None:
+        warn_of_unresolved(values, found.residual_norms, 0.0, "Request fewer components, or scale the features.")
+    axes = namespace_of(found.vectors).matrix_transpose(found.vectors)
     left = (moments.total - float(np.sum(values))) / max(moments.count - 1, 1)
     noise = max(left, 0.0) / (most - p) if p < most else 0.0
     return IncrementalFit.of(IncrementalState(moments, axes, np.sqrt(values), noise, scale), batches.like.dtype, eigen)
