@@ -267,7 +267,8 @@ def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: Solv
         if rest is None:
             found = replace(found, squares=np.append(found.squares[:count], np.zeros(p - count)))
             break
-        found = _joined(Z, found, count, stage(rest, PairRequest.of_count(p - count), tools))
+        more = stage(rest, PairRequest.of_count(p - count), tools)
+        found = _joined(Z, found, count, more, tools.random)
         before, count = count, _resolved_count(found)
         if count <= before:
             break
@@ -299,7 +300,7 @@ def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> Deflate
     return rest
 
 
-def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components) -> Components:
+def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components, random: Randomness) -> Components:
     """Return the first `count` components and those of a stage without them, with residuals of products with Z.
 
     An SVD of Z V for all axes V, which keeps the digits of columns of any size, turns the axes that were known to a few
@@ -308,8 +309,16 @@ def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components) 
     xp = namespace_of(found.vectors)
     first = found.vectors[:, :count]
     complement = DeflatedMatrix(Z, first).project
-    # Axes of no variance may be random. A feature that only the first axes hold keeps entries of exactly 0 elsewhere.
-    others, _ = xp.linalg.qr(complement(more.vectors), mode="reduced")
+    others = complement(more.vectors)
+    # Axes without variance may be among the first ones; random ones replace them.
+    lost = column_norms(others) < 0.5
+    if lost.any():
+        keep = from_host(np.where(lost, 0.0, 1.0), others)[None, :]
+        others = others * keep + complement(random_directions(random.generator, tuple(others.shape), others)) * (
+            1.0 - keep
+        )
+    # A feature that only the first axes hold keeps entries of exactly 0 in the others.
+    others, _ = xp.linalg.qr(others, mode="reduced")
     V = xp.concat([first, complement(others)], axis=1)
     scores = None if found.scores is None else Z.times(V)
     s, turn = graded_svd(Z.triangle(V)[0] if scores is None else orthonormal_factors(scores)[1])
@@ -352,9 +361,7 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
         xp, of_constant = namespace_of(vectors), from_host(constant, vectors)[:, None] > 0.5
         rounding = xp.abs(vectors) < math.sqrt(epsilon(vectors))
         vectors = xp.where(xp.logical_and(of_constant, rounding), xp.zeros_like(vectors), vectors)
-    return replace(
-        found, vectors=vectors, squares=squares, residual_norms=norms, spectrum=spectrum, scores=scores
-    )
+    return replace(found, vectors=vectors, squares=squares, residual_norms=norms, spectrum=spectrum, scores=scores)
 
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
@@ -365,7 +372,7 @@ def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
 
 
 def _sizes(Z: CenteredMatrix, V: Array) -> np.ndarray:
-    """Return the sums of squares (b,) of the columns of Z, weighted by V (d, b): products Z v have eps of their roots."""
+    """Return the sums of squares (b,) of the columns of Z weighted by V (d, b): products err by eps of their roots."""
     sizes = from_host(Z.squares, V, Z.wide)
     return _host(namespace_of(V).sum(cast(V, Z.wide) ** 2 * sizes[:, None], axis=0))
 

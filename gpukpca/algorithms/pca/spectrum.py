@@ -204,7 +204,9 @@ def warn_of_lost_variances(fit: PCAFit) -> None:
     deviations = np.sqrt(to_host(fit.explained_variance).astype(np.float64))
     mean = xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
     eps, size = epsilon(V), float(xp.max(mean))
-    if size == 0.0 or deviations.size == 0 or deviations[-1] > 2.0 * eps * size:  # the smallest is far above the noise, as shares are at most 1
+    if (
+        size == 0.0 or deviations.size == 0 or deviations[-1] > 2.0 * eps * size
+    ):  # the smallest is far above the noise, as shares are at most 1
         return
     shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1)))
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= eps * size * shares))
