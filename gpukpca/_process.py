@@ -5,6 +5,7 @@ All state that survives a call is here. Caches of pure functions and contexts th
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,8 +16,8 @@ class ProcessState:
 
     Attributes
     ----------
-    warned : set of str
-        Messages that `warn_once` has given.
+    warned : set
+        Messages that `warn_once` has given, and what searches have: text, category, file and line.
     device_loss : str
         Why no CUDA device can be used any more; empty while they can.
     cuda_process : int or None
@@ -29,7 +30,7 @@ class ProcessState:
         Folders whose checkpoint a fit has written or resumed.
     """
 
-    warned: set[str] = field(default_factory=set)
+    warned: set[Hashable] = field(default_factory=set)
     device_loss: str = ""
     cuda_process: int | None = None
     working_devices: dict[int, str] = field(default_factory=dict)

@@ -21,10 +21,24 @@ A filter turns a warning into an error, or hides it.
 ...     model = KernelPCA(9).fit(np.eye(3))
 >>> model.eigenvalues_.shape
 (3,)
+
+The text of a warning states the cause, and is the same for every fit. The numbers are in `values`.
+
+>>> with warnings.catch_warnings(record=True) as caught:
+...     warnings.simplefilter("always")
+...     model = KernelPCA(9).fit(np.eye(3))
+>>> print(caught[0].message)
+n_components is more than the number of samples; one component for each sample is computed.
+>>> caught[0].message.values
+{'n_components': 9, 'n_samples': 3}
 """
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
 from typing import Any
 
 from gpukpca._process import state
@@ -39,6 +53,7 @@ __all__ = [
     "DeviceLostError",
     "DeviceMismatchError",
     "DeviceUnavailableError",
+    "GpuKPCAWarning",
     "IndefiniteKernelError",
     "IndefiniteKernelWarning",
     "InvalidParameterError",
@@ -157,17 +172,66 @@ class ClusterError(RuntimeError):
     """
 
 
-class ConvergenceWarning(UserWarning):
+class GpuKPCAWarning(UserWarning):
+    """The base class of the warnings of this library: a cause in words, and the numbers of one fit apart from them.
+
+    The text depends on the cause alone. The fits of a search thus share one text, which Python shows once for a line
+    of code, and the library once for a line that starts them through joblib. The numbers are attributes: of the
+    warning, for handlers and for `warnings.catch_warnings`, and of the fitted estimator, where the text names one.
+
+    Attributes
+    ----------
+    values : dict of str to Any
+        The numbers, by name: integers, floats, texts and lists of them. `details` writes them in a line. They are a
+        note of the exception (`__notes__`) where a filter turns the warning into an error.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from gpukpca import PCA
+    >>> from gpukpca.exceptions import GpuKPCAWarning
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", GpuKPCAWarning)
+    ...     model = PCA(3).fit(np.outer(np.arange(5.0), [1.0, 2.0, 3.0]))
+    >>> caught[0].message.values["nonzero"]
+    1
+    """
+
+    values: dict[str, Any]
+
+    def __init__(self, message: str = "", **values: Any) -> None:
+        super().__init__(message)
+        self.values = values
+
+    @property
+    def details(self) -> str:
+        """Return the values in one line, as "components=[3, 4], tol=1e-05"."""
+        return ", ".join(f"{name}={_written(value)}" for name, value in self.values.items())
+
+
+MOST_WRITTEN = 10
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    return f"[{', '.join(map(_written, value[:MOST_WRITTEN]))}{', ...' if len(value) > MOST_WRITTEN else ''}]"
+
+
+class ConvergenceWarning(GpuKPCAWarning):
     """Some eigenpairs have residuals above the tolerance.
 
     Given where passes, steps of EM or iterations of pre-images ended early, and where Nyström's certificate exceeds
-    `tol`. The numbers are usable, to the accuracy that the message gives. Allow more passes or iterations, a larger
+    `tol`. The numbers are usable, to the accuracy that `values` gives. Allow more passes or iterations, a larger
     rank or a larger `tol`. Estimators warn with a class that is also scikit-learn's
     `sklearn.exceptions.ConvergenceWarning`.
     """
 
 
-class CheckpointWarning(UserWarning):
+class CheckpointWarning(GpuKPCAWarning):
     """A checkpoint could not be written, or a file was damaged or of another fit; the fit continues.
 
     After a failed write the checkpoint before it is intact, and the next pass tries again: free some space. Where two
@@ -175,7 +239,7 @@ class CheckpointWarning(UserWarning):
     """
 
 
-class RankWarning(UserWarning):
+class RankWarning(GpuKPCAWarning):
     """Fewer components than requested carry variance.
 
     Given where samples, features or clusters are too few or alike for the number of components. The others have
@@ -183,7 +247,7 @@ class RankWarning(UserWarning):
     """
 
 
-class IndefiniteKernelWarning(UserWarning):
+class IndefiniteKernelWarning(GpuKPCAWarning):
     """A kernel matrix is not positive semidefinite, and a reported number depends on it.
 
     Shares of the variance are relative to a trace that negative eigenvalues reduce, or negative values were set to 0.
@@ -192,25 +256,25 @@ class IndefiniteKernelWarning(UserWarning):
     """
 
 
-class DeviceFallbackWarning(UserWarning):
+class DeviceFallbackWarning(GpuKPCAWarning):
     """The work was done on another device or by another method than requested, because a device cannot do it.
 
-    The result is right; it took longer. The message gives the reason, once for each cause, and `fallbacks_` lists what
-    failed. Repair the installation, or request what works.
+    The result is right; it took longer. `fallbacks_` lists what failed and why. Repair the installation, or request
+    what works.
     """
 
 
-class PrecisionWarning(UserWarning):
+class PrecisionWarning(GpuKPCAWarning):
     """Digits were lost before the computation, or the result is less accurate than its digits suggest.
 
-    Causes: float32 that cannot resolve the components, a tolerance below rounding, equal eigenvalues at the last
-    component, a gamma so large that K is nearly the identity, new rows far from all training rows, input types that
-    float64 cannot hold. The message names one and its remedy: pass float64, subtract the feature means, change gamma or
-    the number of components.
+    Causes: float32 that cannot resolve the components, rounding above the `tol` of the fit, equal eigenvalues at the
+    last component, a gamma so large that K is nearly the identity, new rows far from all training rows, input types
+    that float64 cannot hold. The message names one and its remedy: pass float64, subtract the feature means, change
+    gamma or the number of components.
     """
 
 
-class VersionWarning(UserWarning):
+class VersionWarning(GpuKPCAWarning):
     """A pickle was written by another version of the library, whose attributes may have another meaning.
 
     Fit again, or keep models as files: `gpukpca.load` checks what it reads.
@@ -218,24 +282,83 @@ class VersionWarning(UserWarning):
 
 
 # category -> the subclass that is raised in its place.
-_subclasses: dict[type[Warning], type[Warning]] = {}
+_subclasses: dict[type[GpuKPCAWarning], type[GpuKPCAWarning]] = {}
+# The category that this thread holds back, and the list that takes its warnings: `warnings.catch_warnings` acts on all
+# threads of a process, and makes Python forget at which lines it has warned.
+_held: ContextVar[tuple[type[GpuKPCAWarning], list[GpuKPCAWarning]] | None] = ContextVar("_held", default=None)
+# A warning comes at the first line outside of these: the line of the user.
+LIBRARIES = ("gpukpca", "sklearn", "joblib")
+# Actions of filters that show a text once for a line, module or process.
+ONCE = ("default", "module", "once")
 
 
-def raise_as(category: type[Warning], subclass: type[Warning]) -> None:
+def raise_as(category: type[GpuKPCAWarning], subclass: type[GpuKPCAWarning]) -> None:
     """Let `warn_user` raise a subclass, so that filters of a library apply that this room cannot import."""
     _subclasses[category] = subclass
 
 
-def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the first line outside of this library and of scikit-learn's wrappers: the line of the user."""
-    category, level, frame = _subclasses.get(category, category), 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("gpukpca", "sklearn"):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+def warn_user(message: str, category: type[GpuKPCAWarning], **values: Any) -> None:
+    """Warn at the line of the user. The message depends on the cause alone; numbers are `values` of the warning."""
+    warning = _subclasses.get(category, category)(message, **values)
+    if values:
+        warning.add_note(warning.details)
+    warn_again(warning)
 
 
-def warn_once(message: str, category: type[Warning]) -> None:
+def warn_again(warning: GpuKPCAWarning) -> None:
+    """Warn at the line of the user of what `held_warnings` kept."""
+    if (holding := _held.get()) is not None and isinstance(warning, holding[0]):
+        holding[1].append(warning)
+        return
+    level, frame, repeats = 1, sys._getframe(), False
+    while frame.f_back is not None and (package := _module(frame).partition(".")[0]) in LIBRARIES:
+        level, frame, repeats = level + 1, frame.f_back, repeats or package == "joblib"
+    # scikit-learn changes the filters for every task of joblib, and Python then forgets at which lines it has warned.
+    if repeats and _action(warning, _module(frame), frame.f_lineno) in ONCE:
+        shown = (str(warning), type(warning), frame.f_code.co_filename, frame.f_lineno)
+        if shown in state.warned:
+            return
+        state.warned.add(shown)
+    warnings.warn(warning, stacklevel=level)
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _action(warning: Warning, module: str, line: int) -> str:
+    """Return what the filters of Python do with a warning: "default", "always", "error", ..."""
+    for action, text, category, where, number in warnings.filters:
+        if (
+            isinstance(warning, category)
+            and _matches(text, str(warning))
+            and _matches(where, module)
+            and number in (0, line)
+        ):
+            return action
+    return "default"
+
+
+def _matches(pattern: Any, text: str) -> bool:
+    """Return whether a pattern of a filter applies; Python's first filters have strings."""
+    if pattern is None or isinstance(pattern, str):
+        return pattern in (None, text)
+    return pattern.match(text) is not None
+
+
+def warn_once(message: str, category: type[GpuKPCAWarning]) -> None:
     """Warn as `warn_user`, once in a process for every message."""
     if message not in state.warned:
         state.warned.add(message)
         warn_user(message, category)
+
+
+@contextmanager
+def held_warnings(category: type[GpuKPCAWarning] = GpuKPCAWarning) -> Iterator[list[GpuKPCAWarning]]:
+    """Keep the warnings of a category that this thread gives in a list, in place of warning."""
+    held: list[GpuKPCAWarning] = []
+    token = _held.set((category, held))
+    try:
+        yield held
+    finally:
+        _held.reset(token)

@@ -81,6 +81,11 @@ def assert_finite(estimator: Any) -> None:
             assert np.isfinite(value), name
 
 
+def written(seen: warnings.WarningMessage) -> str:
+    """The text of a warning and its numbers, as the command line writes them."""
+    return f"{seen.message} ({getattr(seen.message, 'details', '')})"
+
+
 @contextmanager
 def only_these_warnings(expected: tuple, all_of_them: bool = True) -> Iterator[None]:
     """Every warning is one of those expected; and every one expected came, unless `all_of_them` is False."""
@@ -88,12 +93,10 @@ def only_these_warnings(expected: tuple, all_of_them: bool = True) -> Iterator[N
         warnings.simplefilter("always")
         yield
     for seen in caught:
-        fits = [kind for kind, text in expected if issubclass(seen.category, kind) and text in str(seen.message)]
+        fits = [kind for kind, text in expected if issubclass(seen.category, kind) and text in written(seen)]
         assert fits, f"unexpected {seen.category.__name__}: {seen.message}"
     for kind, text in expected if all_of_them else ():
-        assert any(issubclass(seen.category, kind) and text in str(seen.message) for seen in caught), (
-            f"no {kind}: {text}"
-        )
+        assert any(issubclass(seen.category, kind) and text in written(seen) for seen in caught), f"no {kind}: {text}"
 
 
 @contextmanager

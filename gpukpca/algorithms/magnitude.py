@@ -69,10 +69,13 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     found: np.ndarray = values / scale / scale
     check_variance(largest, scale, dtype)
     if ((found < info.tiny) & (values > np.finfo(np.float64).eps * largest)).any():
+        size, factor = _size_and_factor(largest, scale)
         warn_user(
-            f"fitted variances are 0 or lost digits: {_reason(largest, scale, dtype, 'small')} Components, scores and "
-            "shares of the variance are right.",
+            f"fitted variances are 0 or lost digits: {dtype_name(dtype)} has no variances so small. Multiply the data "
+            "by a large constant. Components, scores and shares of the variance are right.",
             PrecisionWarning,
+            deviation=size,
+            factor=factor,
         )
     return found
 
@@ -80,14 +83,14 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
 def check_variance(value: float, scale: float, dtype: Any) -> None:
     """Raise `InvalidParameterError` where a variance of data that were multiplied by `scale` overflows in `dtype`."""
     if not value / scale / scale <= float(np.finfo(dtype_name(dtype)).max):
-        raise InvalidParameterError(f"overflow: {_reason(value, scale, dtype, 'large')}")
+        size, factor = _size_and_factor(value, scale)
+        raise InvalidParameterError(
+            f"overflow: the data deviate from their mean by about {size:.0e}, and {dtype_name(dtype)} has no variances "
+            f"so large. Multiply the data by {factor}."
+        )
 
 
-def _reason(value: float, scale: float, dtype: Any, extreme: str) -> str:
-    """Return why a variance of scaled data does not fit into a type, and what to do."""
-    size, name = math.sqrt(value) / scale, dtype_name(dtype)
-    factor = f"2**{-math.frexp(size)[1]}" if math.isfinite(size) else "a number much smaller than 1"
-    return (
-        f"the data deviate from their mean by about {size:.0e}, and {name} has no variances so {extreme}. Multiply the "
-        f"data by {factor}."
-    )
+def _size_and_factor(value: float, scale: float) -> tuple[float, str]:
+    """Return the deviation of a variance of scaled data in the units of the data, and what brings it near 1."""
+    size = math.sqrt(value) / scale
+    return size, f"2**{-math.frexp(size)[1]}" if math.isfinite(size) else "a number much smaller than 1"

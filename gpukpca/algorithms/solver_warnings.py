@@ -4,41 +4,60 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.backend.namespace import dtype_name, epsilon, to_host
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import default_tolerance, resolved_share
 from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, DeviceFallbackWarning, PrecisionWarning, warn_user
 
 # With every residual above this share of the largest eigenvalue, nothing was found.
 USELESS_RESIDUAL = 0.1
+# A fit without a tolerance promises the default one, or so many eps: kernel matrices lose as much in float32, where the
+# default, 1e-5, is 84 eps.
+ORDINARY_ROUNDING = 1e4
 
 
 def warn_of_fallbacks(eigen: EigenResult) -> None:
     """Warn where the solver of a device failed and another one took its place."""
     if eigen.fallbacks:
-        n = eigen.eigenvectors.shape[0]
         warn_user(
-            f"n = {n}: {'; '.join(eigen.fallbacks)}. The components come from: {eigen.solver}.", DeviceFallbackWarning
+            "the eigensolver of the device failed, and another one took its place: fallbacks_ has the reasons, and "
+            "solver_ names what computed the components.",
+            DeviceFallbackWarning,
+            n=int(eigen.eigenvectors.shape[0]),
+            fallbacks=list(eigen.fallbacks),
+            solver=eigen.solver,
         )
 
 
-def warn_of_tolerance(eigen: EigenResult, noise_scale: float = 0.0) -> None:
-    """Warn where rounding keeps residuals above the tolerance; `noise_scale` is the size that centering cancels."""
+def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) -> None:
+    """Warn where rounding keeps residuals above a tolerance: `tol`, or where it is 0, what a fit without one promises.
+
+    `noise_scale` is the size that centering cancels.
+    """
     dtype = dtype_name(eigen.eigenvalues.dtype)
-    tol = eigen.requested_tolerance or default_tolerance(dtype)
     largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
-    if eigen.tolerance <= tol or largest == 0.0:
+    promised = tol or max(default_tolerance(dtype), ORDINARY_ROUNDING * epsilon(eigen.eigenvalues))
+    worst = float(np.max(to_host(eigen.residual_norms), initial=0.0))
+    if min(eigen.tolerance * largest, worst) <= promised * largest:
         return
-    remedy = "Pass float64, or a larger tol." if dtype == "float32" else "Pass a larger tol."
+    if tol:
+        cause = f"tol is below what rounding allows in {dtype} for this matrix"
+        remedy = "Pass float64, or a larger tol." if dtype == "float32" else "Pass a larger tol."
+    else:
+        cause = f"rounding in {dtype} leaves large residuals on this matrix (residual_norms_)"
+        remedy = "Pass float64." if dtype == "float32" else ""
     if noise_scale > largest:
         remedy += (
-            f" Centering cancels numbers of size {noise_scale:.3g}: subtract the feature means, or the constant from a "
-            "precomputed matrix, or change gamma and coef0."
+            " Centering cancels numbers larger than the eigenvalues: subtract the feature means, or the constant from "
+            "a precomputed matrix, or change gamma and coef0."
         )
     warn_user(
-        f"tol = {tol:.0e} of the largest eigenvalue {largest:.3g} is below what rounding allows in {dtype} for this "
-        f"matrix, so converged_ is judged by {eigen.tolerance:.1e}. {remedy}",
+        f"{cause}, so converged_ is judged by what rounding allows. {remedy}".rstrip(),
         PrecisionWarning,
+        tol=promised,
+        reached=eigen.tolerance,
+        largest=largest,
+        cancelled=noise_scale,
     )
 
 
@@ -46,19 +65,23 @@ def warn_of_unresolved(values: np.ndarray, norms: np.ndarray, tol: float, advice
     """Warn of eigenvalues (p,) whose residuals are large beside themselves, though not beside the largest one."""
     unresolved = np.flatnonzero((values > 0.0) & (norms > resolved_share(tol) * values))
     if unresolved.size:
-        named = ", ".join(f"{i + 1} ({norms[i] / values[i]:.1e})" for i in unresolved[:10])
         warn_user(
-            f"components are uncertain, because their residuals exceed {resolved_share(tol):.0e} of their own "
-            f"eigenvalues (residual_norms_): {named}. {advice}",
+            "some components are uncertain: their residuals (residual_norms_) exceed a thousandth of their own "
+            f"eigenvalues, though not the tolerance, which is relative to the largest. {advice}",
             PrecisionWarning,
+            components=(unresolved + 1).tolist(),
+            residuals=(norms[unresolved] / values[unresolved]).tolist(),
         )
 
 
 def warn_of_share(kept: int, reached: float, share: float) -> None:
     """Warn of components that hold less than a share of the variance, as those of too few passes may."""
     warn_user(
-        f"the {kept} components hold {reached:.3g} of the variance, less than n_components={share}. Allow more passes.",
+        "the components hold less of the variance than the share n_components. Allow more passes.",
         ConvergenceWarning,
+        n_components=kept,
+        reached=reached,
+        share=share,
     )
 
 
@@ -74,10 +97,13 @@ def warn_of_convergence(eigen: EigenResult, advice: str, *, may_fail: bool = Fal
             f"largest eigenvalue {largest:.4g}. {advice}",
             partial_result=eigen,
         )
-    passes = "1 pass" if eigen.n_passes == 1 else f"{eigen.n_passes} passes"
-    worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
+    above = np.flatnonzero(~eigen.converged)
     warn_user(
-        f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above tol = {eigen.tolerance:.0e} "
-        f"of the largest eigenvalue after {passes}: components {worst}. {advice}",
+        "some components have a residual above tol of the largest eigenvalue after the last pass (residual_norms_). "
+        + advice,
         ConvergenceWarning,
+        components=(above + 1).tolist(),
+        residuals=(norms[above] / largest).tolist(),
+        tol=eigen.tolerance,
+        n_passes=eigen.n_passes,
     )

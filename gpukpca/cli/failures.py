@@ -22,6 +22,7 @@ from gpukpca.exceptions import (
     ConvergenceError,
     DeviceLostError,
     DeviceUnavailableError,
+    GpuKPCAWarning,
 )
 
 QUOTES = "'\""
@@ -161,7 +162,8 @@ def warnings_in_one_line() -> Iterator[None]:
     seen: dict[str, type[Warning]] = {}
 
     def keep(message: Warning | str, category: type[Warning], *_: Any, **_more: Any) -> None:
-        line = f"warning: {with_options(' '.join(str(message).split()))}"
+        details = f" ({message.details})" if isinstance(message, GpuKPCAWarning) and message.values else ""
+        line = f"warning: {with_options(' '.join(f'{message}{details}'.split()))}"
         if line not in seen and issubclass(category, CheckpointWarning):
             say(line, err=True)
         seen[line] = category

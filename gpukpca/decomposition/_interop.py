@@ -193,14 +193,14 @@ def _check_scores(peer: Any, theirs: Any, scores: np.ndarray) -> None:
     difference = float(np.max(differences)) / float(np.max(np.abs(scores)))  # NaN where the peer overflows
     if difference <= np.sqrt(np.finfo(scores.dtype).eps):
         return
-    message = (
-        f"the scores of scikit-learn's {type(peer).__name__} differ from those of the model by {difference:.1e} of the "
-        "largest one, on training rows: its formulas lose digits that this library keeps. Fit centered data, or "
-        "float64 data, with a kernel that varies more on them; or keep the model itself, with save."
+    differ = f"the scores of scikit-learn's {type(peer).__name__} differ from those of the model"
+    why = (
+        "on training rows: its formulas lose digits that this library keeps. Fit centered data, or float64 data, with "
+        "a kernel that varies more on them; or keep the model itself, with save."
     )
     if not difference <= ANOTHER_MODEL:
-        raise InvalidParameterError(message)
-    warn_user(message, PrecisionWarning)
+        raise InvalidParameterError(f"{differ} by {difference:.1e} of the largest one, {why}")
+    warn_user(f"{differ} {why}", PrecisionWarning, relative_difference=difference)
 
 
 def _some_rows(X: Any) -> Any:

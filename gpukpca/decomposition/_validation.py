@@ -230,7 +230,7 @@ def _warn_of_lost_digits(X: Any) -> None:
     if dtype in (np.uint64, np.int64) and X.size and is_numpy(X):
         largest = max(abs(int(X.max())), abs(int(X.min())))
         if largest > 2**53:
-            warn_user(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
+            warn_user("integers that exceed 2**53 lose digits in float64.", PrecisionWarning, largest=largest)
 
 
 def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:

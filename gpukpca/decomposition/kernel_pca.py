@@ -95,10 +95,11 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound on
         the error of every eigenvalue; "auto" never approximates.
     tol : float in [0, 1)
-        Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. 0 is 1e-8 in
-        float64 and 1e-5 in float32, and what rounding allows with "arpack". Residuals are also at most 1e-3 of their
-        own λ, or a warning names the components. The smallest reachable value is 100 eps (2.2e-14, 1.2e-5); a smaller
-        tol is raised to what rounding allows. With Nyström 0 uses the whole rank.
+        Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. Residuals are also
+        at most 1e-3 of their own λ, or a `PrecisionWarning` names the components. A tol below what rounding allows is
+        raised to that, with a `PrecisionWarning`; 100 eps (2.2e-14, 1.2e-5) is reachable on most data. 0 is 1e-8 in
+        float64 and 1e-5 in float32, raised without a warning up to 1e4 eps (1.2e-3 in float32), and what rounding
+        allows with "arpack". With Nyström 0 uses the whole rank.
     max_iter : int, optional
         Largest number of passes over K for block Krylov (default 300).
     iterated_power : "auto" or int >= 0

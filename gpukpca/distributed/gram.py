@@ -25,7 +25,7 @@ from gpukpca.distributed.pairs import (
     panel_diagonal,
     place_pairs,
     prepare_rows,
-    warn_once,
+    warn_of_panels,
 )
 from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.exceptions import InvalidParameterError
@@ -124,7 +124,7 @@ class DaskGram(SymmetricOperator):
     def diagonal(self) -> Array:
         """Return k(x, x) of every row, shape (n,), with the warnings of the kernel about the rows."""
         found = self.source.over_panels(panel_diagonal, self.kernel, self.template)
-        warn_once([warned for _, warned in found])
+        warn_of_panels([held for _, held in found])
         return np.concatenate([diagonal for diagonal, _ in found])
 
     def columns(self, indices: Indices) -> Array:

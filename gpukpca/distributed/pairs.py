@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.namespace import empty_like, indices, item_size, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices, single_threaded_blas
-from gpukpca.exceptions import RankWarning
+from gpukpca.exceptions import GpuKPCAWarning, held_warnings, warn_user
 from gpukpca.gram.product import compute_tile
 from gpukpca.gram.tiled import UpperTiles
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.prepared import PreparedRows, kept_warnings
+from gpukpca.kernels.prepared import PreparedRows
 
 
-def prepare_rows(kernel: Kernel, rows: Array, template: PreparedRows) -> tuple[PreparedRows, list[str]]:
+def prepare_rows(kernel: Kernel, rows: Array, template: PreparedRows) -> tuple[PreparedRows, list[GpuKPCAWarning]]:
     """Return prepared rows, and the warnings of the kernel about them, which a worker would not show."""
-    with kept_warnings() as kept:
-        return kernel.prepare(rows, like=template), kept
+    with held_warnings() as held:
+        return kernel.prepare(rows, like=template), held
 
 
 class Group:
@@ -140,15 +138,17 @@ def panel_columns(
     return C
 
 
-def panel_diagonal(panel: Array, kernel: Kernel, template: PreparedRows) -> tuple[Array, list[str]]:
+def panel_diagonal(panel: Array, kernel: Kernel, template: PreparedRows) -> tuple[Array, list[GpuKPCAWarning]]:
     """Return k(x, x) of the rows of a panel, and the warnings of the kernel."""
     rows, warned = prepare_rows(kernel, panel, template)
     return kernel.tile_diagonal(rows), warned
 
 
-def warn_once(by_panel: Sequence[Sequence[str]]) -> None:
-    """Warn once in this process of what kernels on workers warned of, with the first text."""
-    found = [(k, texts[0]) for k, texts in enumerate(by_panel) if texts]
-    if found:
-        others = f" Likewise in {pluralize(len(found) - 1, 'other panel')}." if len(found) > 1 else ""
-        warnings.warn(f"panel {found[0][0]} of the rows: {found[0][1]}{others}", RankWarning, stacklevel=3)
+def warn_of_panels(by_panel: Sequence[Sequence[GpuKPCAWarning]]) -> None:
+    """Warn in this process of what kernels on workers warned of: once for each text, with the panels of the rows."""
+    panels: dict[tuple[str, type[GpuKPCAWarning]], list[int]] = {}
+    for k, held in enumerate(by_panel):
+        for warning in held:
+            panels.setdefault((str(warning), type(warning)), []).append(k)
+    for (text, category), where in panels.items():
+        warn_user(text, category, panels=where)

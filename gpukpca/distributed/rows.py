@@ -420,7 +420,7 @@ def checked_width(facts: Sequence[ChunkFacts]) -> int:
 
 def lost_digits(facts: Sequence[ChunkFacts]) -> str:
     """Return what of the chunks float64 cannot hold; nothing where it holds all."""
-    if largest := max(fact.largest for fact in facts):
-        return f"integers up to {largest} exceed 2**53 and lose digits in float64."
+    if max(fact.largest for fact in facts):
+        return "integers that exceed 2**53 lose digits in float64."
     extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
     return "extended precision is reduced to float64." if extended else ""

@@ -25,10 +25,10 @@ from gpukpca.backend.rows import (
     stored_means,
     take_rows,
 )
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.prepared import DataRows, PreparedRows, warn_of_rows
+from gpukpca.kernels.prepared import DataRows, PreparedRows
 from gpukpca.kernels.validation import NOT_NEGATIVE
 
 # The largest degree of explicit monomials: the factorials stay within the range of numbers.
@@ -297,9 +297,9 @@ class Cosine(_DotKernel):
         zeros = np.flatnonzero(norms == 0)
         if zeros.size:
             # New rows come in panels, whose row numbers the user does not know.
-            first = "" if like is not None and like.n_rows else f", the first is row {zeros[0]}"
-            text = f"Cosine: {zeros.size} row(s) are zero{first}; their kernel values are set to 0."
-            warn_of_rows(text)
+            known = {} if like is not None and like.n_rows else {"rows": zeros.tolist()}
+            text = "Cosine: some rows are zero; their kernel values are set to 0."
+            warn_user(text, RankWarning, n_zero=int(zeros.size), **known)
         return DotRows(divided_rows(X, np.where(norms > 0, norms, 1.0)), 1.0, copied=True)
 
     def tile_diagonal(self, a: DotRows) -> Array:

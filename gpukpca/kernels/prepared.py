@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from copy import copy
 from dataclasses import is_dataclass
 from typing import Any, Self
@@ -13,10 +9,6 @@ from typing import Any, Self
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, real_floating
 from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
-from gpukpca.exceptions import RankWarning
-
-# The list that keeps warnings about rows in this thread: `warnings.catch_warnings` acts on all threads of a process.
-_kept: ContextVar[list[str] | None] = ContextVar("_kept", default=None)
 
 
 class PreparedRows:
@@ -104,22 +96,3 @@ class DensifiedRows(DataRows):
     @property
     def data(self) -> Array:
         return dense_rows(self.kept)
-
-
-def warn_of_rows(text: str) -> None:
-    """Warn of rows that a kernel cannot use, at the line that called `prepare_rows`."""
-    if (kept := _kept.get()) is None:
-        warnings.warn(text, RankWarning, stacklevel=3)
-    else:
-        kept.append(text)
-
-
-@contextmanager
-def kept_warnings() -> Iterator[list[str]]:
-    """Keep the texts of `warn_of_rows` in a list, for this thread."""
-    texts: list[str] = []
-    token = _kept.set(texts)
-    try:
-        yield texts
-    finally:
-        _kept.reset(token)

@@ -12,7 +12,13 @@ from gpukpca._typing import Array
 from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import epsilon, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.rows import gather_rows, place_of
-from gpukpca.exceptions import DeviceMismatchError, IndefiniteKernelWarning, InvalidParameterError, warn_user
+from gpukpca.exceptions import (
+    DeviceMismatchError,
+    GpuKPCAWarning,
+    IndefiniteKernelWarning,
+    InvalidParameterError,
+    warn_user,
+)
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import DataRows
 
@@ -310,9 +316,10 @@ def training_matrix(K: Array) -> Array:
     largest, i, j = largest_asymmetry(K)
     if largest > 100.0 * eps * largest_modulus(K):
         warn_user(
-            f"the precomputed kernel matrix is not symmetric: |K - Kᵀ| reaches {largest:.3g} at ({i}, {j}). Its "
-            "symmetric part (K + Kᵀ)/2 is used.",
-            UserWarning,
+            "the precomputed kernel matrix is not symmetric beyond rounding. Its symmetric part (K + Kᵀ)/2 is used.",
+            GpuKPCAWarning,
+            asymmetry=float(largest),
+            entry=[int(i), int(j)],
         )
     if largest > 0.0:
         K = 0.5 * K + 0.5 * xp.matrix_transpose(K)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +32,7 @@ from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._session import settings_of
 from gpukpca.decomposition.preimage.methods import RidgePreimage, check_preimage_suits, preimage_method
 from gpukpca.eigen import Dense, EigenResult, top_eigh
-from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError
+from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError, held_warnings
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.user_defined import check_symmetry
@@ -349,6 +348,5 @@ def _has_same_fit(one: Candidate, other: Candidate) -> bool:
 
 def _denoise(fold: CVFold, member: Candidate, model: Any) -> tuple[Array, Any]:
     fitted = int(model.eigenvalues_.shape[0])
-    with warnings.catch_warnings():  # one warning reports all fits together
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with held_warnings(ConvergenceWarning):  # one warning reports all fits together
         return model.denoise(fold.X_new, min(member.p or fitted, fitted), return_info=True)

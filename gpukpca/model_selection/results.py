@@ -6,14 +6,18 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
-from sklearn.exceptions import FitFailedWarning
+from sklearn.exceptions import FitFailedWarning as SklearnFitFailedWarning
 
-from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, warn_user
+from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, PrecisionWarning, warn_user
 from gpukpca.model_selection.folds import CandidateScore
 
 MOST_REASONS = 5
 # Scores of the candidates of every fold, by number.
 SearchResult = list[dict[int, CandidateScore]]
+
+
+class FitFailedWarning(GpuKPCAWarning, SklearnFitFailedWarning):
+    """Warning of fits of a search that raised; filters of scikit-learn's class apply too."""
 
 
 def results_table(grid: list[dict[str, Any]], folds: SearchResult) -> dict[str, Any]:
@@ -66,18 +70,21 @@ def warn_of_scores(grid: list[dict[str, Any]], folds: SearchResult) -> None:
     counts = [score.unconverged for _, _, score in scores if score.unconverged]
     if counts:
         warn_user(
-            f"{sum(counts)} pre-images of held-out rows did not converge, in {len(counts)} of {len(scores)} fits; the "
-            "scores include them as they are. Allow more iterations (max_iter) or a larger tol of FixedPointPreimage.",
+            "some pre-images of held-out rows did not converge; the scores include them as they are. Allow more "
+            "iterations (max_iter) or a larger tol of FixedPointPreimage.",
             ConvergenceWarning,
+            unconverged=sum(counts),
+            fits=len(counts),
+            n_fits=len(scores),
         )
     numbers = sorted({number for _, number, score in scores if score.undetermined})
     if numbers:
-        more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         warn_user(
-            f"the last component of {grid[numbers[0]]}{more} and the next one are not separately determined on some "
-            "folds: their eigenvalues are equal to rounding, so that rounding decides on the score. Try other "
-            "n_components, or for kernels of distances a smaller gamma.",
+            "the last component of some candidates and the next one are not separately determined: their eigenvalues "
+            "are equal to rounding, so that rounding decides on the score. Try other n_components, or for kernels of "
+            "distances a smaller gamma.",
             PrecisionWarning,
+            candidates=[grid[number] for number in numbers],
         )
 
 
@@ -99,7 +106,8 @@ def _warn_of_failures(grid: list[dict[str, Any]], fits: int, failed: list[tuple[
             for reason, where in list(reasons.items())[:MOST_REASONS]
         ]
         warn_user(
-            f"{len(failed)} of {fits} fits failed; their scores are NaN, and the candidates come last. "
-            + " | ".join(lines),
+            "some fits failed; their scores are NaN, and the candidates come last. " + " | ".join(lines),
             FitFailedWarning,
+            failed=len(failed),
+            n_fits=fits,
         )

@@ -207,7 +207,7 @@ def test_errors_name_options_and_no_parameters(options: str):
 
 def test_warnings_name_options_and_kernels_keep_their_parameters():
     result = fit("iris", "-n", 1000, *OUT, "-q")
-    assert result.stderr.startswith("warning: --n-components 1000 is more than the 150 sample(s)")
+    assert result.stderr.startswith("warning: --n-components is more than the number of samples")
     message = refused("fit", "iris", "--preimage", "fixed_point", "-k", "sigmoid", "-o", "t.npz")
     assert "Sigmoid(gamma=0.25, coef0=1.0)" in message
 

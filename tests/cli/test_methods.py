@@ -116,7 +116,7 @@ def test_foods_give_the_published_ratios_and_the_names_of_the_countries(method: 
     for word in ("0.67444", "0.96497", "variance ratio", "residual", solver, "header in the first line", "4 x 17 from"):
         assert word in result.stdout
     # The warning is one tidy line without path and class.
-    assert result.stderr.startswith("warning: only 3 of the 4 components carry variance")
+    assert result.stderr.startswith("warning: fewer components carry variance than were requested")
     assert result.stderr.count("\n") == 1
     assert ".py" not in result.stderr
 

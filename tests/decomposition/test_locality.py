@@ -19,10 +19,14 @@ def data(n: int = 80, d: int = 4, seed: int = 0) -> np.ndarray:
 
 
 def messages(call: Any) -> list[str]:
+    return [str(warning) for warning in precision_warnings(call)]
+
+
+def precision_warnings(call: Any) -> list[PrecisionWarning]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()
-    return [str(warning.message) for warning in caught if warning.category is PrecisionWarning]
+    return [warning.message for warning in caught if isinstance(warning.message, PrecisionWarning)]
 
 
 SHARP = {
@@ -83,8 +87,9 @@ def test_new_points_far_from_all_data_are_reported_once(xp, dtype, name, p):
     new = data(30, seed=1)
     new[[7, 11]] += 1e4
     scores = []
-    (message,) = messages(lambda: scores.append(model.transform(xp.array(new, dtype))))
-    assert message.startswith("2 of 30 row(s), the first is row 7,")
+    (warning,) = precision_warnings(lambda: scores.append(model.transform(xp.array(new, dtype))))
+    assert "so far from all training rows" in str(warning)
+    assert warning.values == {"rows": [7, 11], "n_rows": 30}
     far = xp.host(scores[0])[[7, 11]]
     np.testing.assert_allclose(far, np.broadcast_to(-xp.host(model.offset_), far.shape), rtol=1e-6)
     assert messages(lambda: model.transform(xp.array(data(30, seed=1), dtype))) == []
@@ -95,8 +100,8 @@ def test_panels_of_rows_report_together(tmp_path, monkeypatch):
     model = KernelPCA(2, kernel="rbf").fit(data())
     new = data(30, seed=1)
     new[[9, 29]] = 1e6
-    (message,) = messages(lambda: model.transform(new, out=np.empty((30, 2))))
-    assert message.startswith("2 of 30 row(s), the first is row 9,")
+    (warning,) = precision_warnings(lambda: model.transform(new, out=np.empty((30, 2))))
+    assert warning.values == {"rows": [9, 29], "n_rows": 30}
 
 
 def test_sparse_points_far_from_all_data_are_reported():

@@ -190,7 +190,7 @@ def test_the_certificate_is_small_where_the_kernel_is_smooth():
 
 def test_a_constant_kernel_has_no_components(xp, dtype):
     X = xp.array(points().astype(dtype))
-    with pytest.warns(RankWarning, match="only 0 of the 3"):
+    with pytest.warns(RankWarning, match="fewer components carry variance"):
         model = KernelPCA(P, kernel="rbf", gamma=0.0, eigen_solver=Nystrom(RANK)).fit(X)
     assert np.array_equal(xp.host(model.eigenvalues_), np.zeros(P))
     assert np.array_equal(xp.host(model.transform(X)), np.zeros((N, P)))
@@ -331,7 +331,7 @@ def test_all_components_that_carry_variance_are_as_many_as_landmarks():
 
 def test_components_without_variance_are_named_or_dropped():
     estimator = KernelPCA(6, kernel="cosine", eigen_solver=Nystrom(RANK), random_state=0)
-    with pytest.warns(RankWarning, match="only 4 of the 6 components carry variance in an approximation"):
+    with pytest.warns(RankWarning, match="fewer components carry variance than were requested, in an approximation"):
         model = clone(estimator).fit(points())
     assert np.array_equal(model.eigenvalues_[4:], [0, 0])
     assert np.array_equal(model.transform(points(7))[:, 4:], np.zeros((7, 2)))
@@ -358,7 +358,7 @@ def test_a_share_that_the_landmarks_do_not_hold_is_an_error():
 def test_more_components_than_rows_are_clamped_and_more_than_landmarks_refused():
     with pytest.warns(RankWarning) as caught:
         model = KernelPCA(200, kernel="rbf", gamma=0.5, eigen_solver="nystrom").fit(points())
-    assert "n_components=200 is more than the 96" in str(caught[0].message)
+    assert caught[0].message.values == {"n_components": 200, "n_samples": 96}
     assert model.eigenvalues_.shape == (N,)
     with pytest.raises(InvalidParameterError, match=r"n_components=30 needs at least as many landmarks.*rank=20"):
         KernelPCA(30, kernel="rbf", eigen_solver=Nystrom(RANK)).fit(points())
@@ -694,7 +694,7 @@ def test_all_components_and_shares_by_features():
     assert np.sum(every.explained_variance_ratio_) == pytest.approx(1.0, abs=1e-14)
     half = KernelPCA(0.8, kernel="linear").fit(X)
     assert half.eigenvalues_.shape == (np.searchsorted(np.cumsum(every.explained_variance_ratio_), 0.8) + 1,)
-    with pytest.warns(RankWarning, match="only 4 of the 6"):
+    with pytest.warns(RankWarning, match="fewer components carry variance"):
         assert KernelPCA(6, kernel="linear").fit(X).eigenvalues_.tolist()[4:] == [0.0, 0.0]
 
 

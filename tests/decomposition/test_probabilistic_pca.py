@@ -172,7 +172,7 @@ def test_em_from_a_far_start_goes_up_at_every_step_to_the_closed_form(rng):
     """A spectrum without a gap, of which two products with the data find little."""
     X = rng.standard_normal((300, 80)) * np.linspace(1.3, 1.0, 80)
     model = ProbabilisticPCA(3, solver="em", random_state=0, ddof=0, tol=0.0, max_iter=40)
-    with pytest.warns(ConvergenceWarning, match="max_iter = 40"):
+    with pytest.warns(ConvergenceWarning, match="stopped after max_iter steps"):
         model.fit(X)
     assert model.n_iter_ == 40
     assert not model.converged_
@@ -268,7 +268,7 @@ def test_em_without_a_number_takes_few_components_and_says_what_all_would_need(x
     X = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 70)) * 5.0 + rng.standard_normal((60, 70))
     X[rng.random(X.shape) < 0.1] = np.nan
     rows = xp.array(X)
-    with pytest.warns(UserWarning, match=r"EM takes 20 of the 59 possible components.* need .* MiB .* Set n_comp"):
+    with pytest.warns(UserWarning, match=r"EM takes 20 components.* Set n_comp"):
         model = Estimator(random_state=0, tol=1e-3).fit(rows)
     assert model.n_components_ == (20 if Estimator is ProbabilisticPCA else 3)
     assert Estimator(3, random_state=0, tol=1e-3).fit(rows).n_components_ == 3

@@ -214,7 +214,7 @@ NEARLY_EQUAL = np.array([[1.0, 2.0], [1.0, 2.0 - 1e-25], [1.0 + 1e-28, 2.0]])
 def test_rows_equal_to_rounding_have_no_components() -> None:
     with pytest.warns(RankWarning, match="none is kept"):
         assert KernelPCA().fit_transform(NEARLY_EQUAL).shape == (3, 0)
-    with pytest.warns(RankWarning, match="0 of the 2"):
+    with pytest.warns(RankWarning, match="fewer components carry variance"):
         assert KernelPCA(2).fit_transform(NEARLY_EQUAL).shape == (3, 2)
     with pytest.warns(RankWarning, match="none is kept"):
         assert KernelPCA(2, remove_zero_eig=True).fit_transform(NEARLY_EQUAL).shape == (3, 0)
@@ -276,7 +276,6 @@ def test_fixed_number_of_iterations_is_accepted(iterated_power: int) -> None:
 # -- inverse ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:tol = 1e-05 .* float32")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 10.0])
 @pytest.mark.parametrize("kernel", ["rbf", "poly", "cosine", "sigmoid"])
@@ -427,7 +426,11 @@ def test_new_points_of_offset_data_are_mapped_as_well_as_in_scikit_learn(solver,
     X = np.random.default_rng(0).standard_normal((150, 6)) + offset
     settings = {"n_components": 4, "kernel": "poly", "gamma": 0.02}
     model = KernelPCA(**settings, eigen_solver=solver, random_state=0)
-    beyond = pytest.warns(PrecisionWarning, match="below what rounding") if offset == 1e5 else nullcontext()
+    beyond = (
+        pytest.warns(PrecisionWarning, match="Centering cancels numbers larger than the eigenvalues")
+        if offset == 1e5
+        else nullcontext()
+    )
     with beyond:
         scores = model.fit_transform(X)
     assert np.abs(model.transform(X) - scores).max() <= bound * np.abs(scores).max()

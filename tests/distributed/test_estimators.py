@@ -431,7 +431,7 @@ def test_scores_have_the_chunks_of_the_rows(active, name):
 
 
 @BOTH
-@pytest.mark.filterwarnings("ignore:only 0 of the 3")
+@pytest.mark.filterwarnings("ignore:fewer components carry")
 def test_without_a_client_a_dask_array_is_loaded(name):
     X, model = data(), clone(ESTIMATORS[name])
     expected = clone(model).fit_transform(X)
@@ -510,9 +510,7 @@ WIDE = pytest.param(
 @pytest.mark.parametrize("estimator", [KernelPCA(2), PCA(2)], ids=["KernelPCA", "PCA"])
 def test_digits_that_are_lost_are_reported_at_the_line_of_the_caller(active, estimator, dtype):
     X = (data(60) * 2.0 ** (52 if dtype == "uint64" else 0)).clip(0).astype(dtype)
-    text = (
-        rf"integers up to {X.max()} exceed 2\*\*53 and lose" if dtype == "uint64" else "extended precision is reduced"
-    )
+    text = r"integers that exceed 2\*\*53 lose" if dtype == "uint64" else "extended precision is reduced"
     with pytest.warns(exceptions.PrecisionWarning, match=text) as caught:
         estimator.fit(chunked(X, 20))
     assert caught[0].filename == __file__

@@ -112,7 +112,7 @@ def test_panels_of_threads_are_prepared_at_once_and_no_warning_of_others_is_kept
         warn_meanwhile()
     assert len(caught) == 1
     assert len(kept[10]) == 1
-    assert kept[10][0].startswith("Cosine: 1 row(s) are zero")
+    assert str(kept[10][0]).startswith("Cosine: some rows are zero")
     assert kept[30] == []
 
 
@@ -122,6 +122,6 @@ def test_products_on_workers_do_not_warn_again(client):
     op = DaskGram(Cosine(), ClusterRows.of_array(X, Cluster(client)))
     op @ np.ones((40, 1))  # warnings are errors here
     op.columns([0, 7])
-    with pytest.warns(RankWarning, match=r"panel \d of the rows: Cosine: 1 row\(s\) are zero") as caught:
+    with pytest.warns(RankWarning, match="Cosine: some rows are zero") as caught:
         op.diagonal()
     assert len(caught) == 1

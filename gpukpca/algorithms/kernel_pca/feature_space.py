@@ -315,10 +315,11 @@ def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:
     """Warn once of all new rows that are far from all training rows."""
     if far.size:
         warn_user(
-            f"{far.size} of {n_rows} row(s), the first is row {far[0]}, are so far from all training rows that every "
-            "kernel value is below rounding, and their scores are all the same. Check their units, or fit with a "
-            "smaller gamma.",
+            "some rows are so far from all training rows that every kernel value is below rounding, and their scores "
+            "are all the same. Check their units, or fit with a smaller gamma.",
             PrecisionWarning,
+            rows=far.tolist(),
+            n_rows=n_rows,
         )
 
 

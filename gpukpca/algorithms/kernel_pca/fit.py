@@ -184,7 +184,12 @@ def fit_rows(
     """
     n, requested = int(X.shape[0]), settings.n_components
     if requested is not None and requested > n:
-        warn_user(f"n_components={requested} is more than the {n} sample(s); {n} components are computed.", RankWarning)
+        warn_user(
+            "n_components is more than the number of samples; one component for each sample is computed.",
+            RankWarning,
+            n_components=requested,
+            n_samples=n,
+        )
     task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, basis=basis)
     route, listener = choose_route(task), timed(progress)
     plan = route.plan()
@@ -236,7 +241,7 @@ def _exact_fit(
     warn_of_fallbacks(eigen)
     keep = task.n_kept(spectrum)
     if not is_unresolved(spectrum.eigenvalues, eigen, op):
-        warn_of_tolerance(eigen, op.noise_scale)
+        warn_of_tolerance(eigen, getattr(route.solver, "tol", settings.tol), op.noise_scale)
         if settings.n_components is not None:  # else components of rounding are among them
             warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)

@@ -176,27 +176,32 @@ def _warn_of_certificate(fit: KernelPCAFit, eigen: EigenResult, task: FitTask) -
     largest = float(np.max(values, initial=0.0))
     if eigen.null_threshold > UNRESOLVED * largest and not task.is_constant():
         warn_user(
-            f"{fit.spectrum.dtype} cannot resolve these components: eigenvalues below "
-            f"{eigen.null_threshold:.3g} are lost in the rounding of what centering cancels, and the largest is "
-            f"{largest:.3g}. Subtract the feature means, or take a large, nearly constant term out of the kernel"
+            f"{fit.spectrum.dtype} cannot resolve these components: the eigenvalues are lost in the rounding of what "
+            "centering cancels. Subtract the feature means, or take a large, nearly constant term out of the kernel"
             f"{', or pass float64' if fit.spectrum.dtype == 'float32' else ''}.",
             PrecisionWarning,
+            largest=largest,
+            lost_below=eigen.null_threshold,
         )
     if solver.tol and fit.certificate is not None and fit.certificate > solver.tol * largest:
         why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
         if eigen.rounding > solver.tol * largest:
             why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
         warn_user(
-            f"{why}: eigenvalues may be too small by up to {fit.certificate:.3g}, and the largest is {largest:.3g} "
-            f"(tol = {solver.tol:.0e}). Allow {remedy}.",
+            f"{why}: together the eigenvalues may be too small by up to certificate_. Allow {remedy}.",
             ConvergenceWarning,
+            certificate=fit.certificate,
+            largest=largest,
+            tol=solver.tol,
         )
     missing = int(np.sum(values <= 0))
     if missing:
         warn_user(
-            f"only {len(values) - missing} of the {len(values)} components carry variance in an approximation of this "
-            "rank. The others have eigenvalue 0 and zero scores.",
+            "fewer components carry variance than were requested, in an approximation of this rank. The others have "
+            "eigenvalue 0 and zero scores.",
             RankWarning,
+            nonzero=len(values) - missing,
+            n_components=len(values),
         )
 
 

@@ -122,9 +122,10 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
         meaning = "holds upper bounds, as the sum of the positive ones is not known"
     hint = f" {OF_DISTANCES}" if -smallest > largest else ""
     warn_user(
-        f"the kernel matrix has negative eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}): "
-        f"explained_variance_ratio_ {meaning}.{hint}",
+        f"the kernel matrix has negative eigenvalues: explained_variance_ratio_ {meaning}.{hint}",
         IndefiniteKernelWarning,
+        smallest=smallest,
+        largest=largest,
     )
     return Spectrum(values, total, dtype)
 
@@ -145,8 +146,10 @@ def _refuse_negative(values: np.ndarray, smallest: float, rounding: float, kerne
         )
     if lowest < -rounding:
         warn_user(
-            f"negative eigenvalues of K, down to {lowest:.4g}, are set to 0; the largest is {largest:.4g}.",
+            "negative eigenvalues of K among the components are set to 0.",
             IndefiniteKernelWarning,
+            smallest=lowest,
+            largest=largest,
         )
 
 
@@ -176,10 +179,13 @@ def warn_of_lost_components(
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     if op.trace > 4.0 * epsilon(op.like) * op.noise_scale or not (_is_flat(op) or is_constant()):
         warn_user(
-            f"{dtype} cannot resolve these components: centering cancels numbers of size {op.noise_scale:.3g}, and "
-            f"eigenvalues below {eigen.null_threshold:.3g} are lost in their rounding. "
-            f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first.",
+            f"{dtype} cannot resolve these components: the eigenvalues are lost in the rounding of what centering "
+            f"cancels. {'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means "
+            "first.",
             PrecisionWarning,
+            largest=float(np.max(eigenvalues, initial=0.0)),
+            lost_below=eigen.null_threshold,
+            cancelled=op.noise_scale,
         )
 
 
@@ -188,15 +194,19 @@ def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
     rank = int(np.sum(spectrum.eigenvalues > 0))
     if keep == 0:
         warn_user(
-            f"no component carries variance, and none is kept: the centered kernel matrix of {n} sample(s) is 0 to the "
-            f"rounding of {spectrum.dtype}, and transform returns no columns.",
+            "no component carries variance, and none is kept: the centered kernel matrix is 0 to the rounding of "
+            f"{spectrum.dtype}, and transform returns no columns.",
             RankWarning,
+            n_samples=n,
         )
     elif rank < keep:
         warn_user(
-            f"only {rank} of the {keep} components carry variance: the centered kernel matrix of {n} sample(s) has "
-            f"rank {rank} to the rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
+            "fewer components carry variance than were requested: the centered kernel matrix has a smaller rank to the "
+            f"rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
+            nonzero=rank,
+            n_components=keep,
+            n_samples=n,
         )
 
 
@@ -216,9 +226,11 @@ def warn_of_gap(eigen: EigenResult, p: int) -> None:
     """Warn where the last component kept and the first one left out are not separately determined."""
     if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen):
         warn_user(
-            f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {eigen.gap:.3g}. "
-            "Only the space that they span is determined. Request one component more or less.",
+            "the last component and the next one are not separately determined: their eigenvalues are equal to "
+            "rounding (gap_). Only the space that they span is determined. Request one component more or less.",
             PrecisionWarning,
+            components=[p, p + 1],
+            gap=eigen.gap,
         )
 
 
@@ -245,6 +257,8 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
         "K is nearly the identity, so the components are not informative: gamma is large for these units. Try a "
         'smaller one, such as gamma="scale".',
         PrecisionWarning,
+        largest_share=float(np.max(ratios)),
+        n_samples=n,
     )
     return True
 

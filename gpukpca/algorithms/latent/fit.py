@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
@@ -43,7 +42,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness, generator
 from gpukpca.backend.rows import dense_rows, feature_means
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, RankWarning, warn_user
+from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, InvalidParameterError, RankWarning, warn_user
 
 # Components of EM with n_components=None: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20
@@ -312,9 +311,11 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     p = task.count(n, d, below=d)
     if task.n_components is None and p > MOST_BY_DEFAULT:
         warn_user(
-            f"n_components=None: EM takes {MOST_BY_DEFAULT} of the {p} possible components, as all would need "
-            f"{format_bytes(_bytes_of_em(like, d, p, resources.n_jobs))} and a step O(n d p²). Set n_components.",
-            UserWarning,
+            f"n_components=None: EM takes {MOST_BY_DEFAULT} components, as all that are possible need much memory and "
+            "steps of O(n d p²). Set n_components.",
+            GpuKPCAWarning,
+            possible=p,
+            bytes_of_all=_bytes_of_em(like, d, p, resources.n_jobs),
         )
         p = MOST_BY_DEFAULT
     needed = _bytes_of_em(like, d, p, resources.n_jobs)
@@ -347,10 +348,11 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     )
     if not result.converged:
         warn_user(
-            f"EM stopped after max_iter = {settings.max_iter} steps; the last one raised the log-likelihood of an "
-            f"observed entry by {result.gain:.1e} (tol = {settings.tol:g}). Use a larger max_iter or tol, or fewer "
-            "components.",
+            "EM stopped after max_iter steps, before tol. Use a larger max_iter or tol, or fewer components.",
             ConvergenceWarning,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            gain=float(result.gain),
         )
     return fit.with_precisions(prior.precisions(model, p))
 

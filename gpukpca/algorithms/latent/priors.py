@@ -87,7 +87,7 @@ class ARDPrior:
         axes = take_columns(known.axes.axes, np.flatnonzero(found.kept))
         variances = factor * (found.lengths[found.kept] + found.noise)
         if not found.converged:
-            warn_user(f"the precisions did not converge within {found.n_steps} steps.", ConvergenceWarning)
+            warn_user("the precisions did not converge.", ConvergenceWarning, n_steps=found.n_steps)
         model = LatentModel(axes, variances, factor * found.noise, known.axes.mean)
         return model, found.n_steps, found.converged
 
@@ -120,9 +120,12 @@ class ARDPrior:
     def _warn_if_most_stay(self, kept: int, candidates: int, n: int) -> None:
         if not self.by_count and 2 * kept >= candidates > 1 and n < 2 * candidates:
             warn_user(
-                f"{kept} of {candidates} candidates stay, with {n} samples: too few to separate the noise, so "
-                "their number is unreliable. Set n_components, or see gpukpca.model_selection.compare_rules.",
+                "most candidates stay: the samples are too few to separate the noise, so the number of components is "
+                "unreliable. Set n_components, or see gpukpca.model_selection.compare_rules.",
                 RankWarning,
+                kept=kept,
+                candidates=candidates,
+                n_samples=n,
             )
 
 

@@ -133,13 +133,17 @@ def _warn(fit: MixtureFit, chosen: BICSelection, settings: MixtureSettings) -> N
         )
     if fit.n_clusters < chosen.k:
         warn_user(
-            f"{fit.n_clusters} of {chosen.k} clusters are left: the others had no more rows than their planes have "
-            f"dimensions ({chosen.p}), or the data have fewer different rows. Request fewer clusters or components.",
+            "fewer clusters are left than were requested: the others had no more rows than their planes have "
+            "dimensions, or the data have fewer different rows. Request fewer clusters or components.",
             RankWarning,
+            left=fit.n_clusters,
+            n_clusters=chosen.k,
+            n_components=chosen.p,
         )
     if not fit.converged:
         warn_user(
-            f"the fit stopped after max_iter={settings.max_iter} iterations, before tol={settings.tol}. Raise one of "
-            "them.",
+            "the fit stopped after max_iter iterations, before tol. Raise one of them.",
             ConvergenceWarning,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
         )

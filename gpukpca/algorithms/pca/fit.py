@@ -170,7 +170,7 @@ def fit_rows(
         if rank.given or rank.decides:  # without a count, directions of rounding are among the components
             warn_of_unresolved_variances(found, variances, settings.tol)
     if found.eigen is not None and plan.solver is not None and plan.solver.tol == settings.tol:
-        warn_of_tolerance(found.eigen)
+        warn_of_tolerance(found.eigen, settings.tol)
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
 
 

@@ -161,8 +161,10 @@ def warn_of_components(found: Components, variances: Variances, rank: RankReques
     nonzero = int((variances.singular_values > 0).sum())
     if nonzero < variances.kept and (rank.given or nonzero == 0):
         warn_user(
-            f"only {nonzero} of the {variances.kept} components carry variance. The others have variance 0.",
+            "fewer components carry variance than were requested. The others have variance 0.",
             RankWarning,
+            nonzero=nonzero,
+            n_components=variances.kept,
         )
 
 
@@ -180,6 +182,8 @@ def warn_of_lost_features(found: Components, Z: CenteredMatrix) -> None:
             f"variances were set to 0 because the rounding of the largest one in {dtype} exceeds them, though features "
             'in small units vary. Pass scale=True (or data in similar units), float64 data, or svd_solver="auto".',
             PrecisionWarning,
+            components=(np.flatnonzero(~carried) + 1).tolist(),
+            features=np.flatnonzero(lost).tolist(),
         )
 
 
@@ -187,12 +191,6 @@ def warn_of_unresolved_variances(found: Components, variances: Variances, tol: f
     """Warn of variances, of those that converged, with residuals that are large beside themselves."""
     converged = True if found.eigen is None else found.eigen.converged[: variances.kept]
     warn_of_unresolved(np.where(converged, variances.values, 0.0), variances.residual_norms, tol, OF_UNRESOLVED)
-
-
-def _places(places: np.ndarray, p: int) -> str:
-    """Return which of p components are meant."""
-    where = ", ".join(str(k + 1) for k in places[:10]) + (", ..." if places.size > 10 else "")
-    return f"{places.size} of {p} components ({where})"
 
 
 def warn_of_lost_variances(fit: PCAFit) -> None:
@@ -204,16 +202,17 @@ def warn_of_lost_variances(fit: PCAFit) -> None:
     deviations = np.sqrt(to_host(fit.explained_variance).astype(np.float64))
     mean = xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
     eps, size = epsilon(V), float(xp.max(mean))
-    if (
-        size == 0.0 or deviations.size == 0 or deviations[-1] > 2.0 * eps * size
-    ):  # the smallest is far above the noise, as shares are at most 1
+    # Where the smallest is far above the noise, all are, as shares are at most 1.
+    if size == 0.0 or deviations.size == 0 or deviations[-1] > 2.0 * eps * size:
         return
     shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1)))
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= eps * size * shares))
     if lost.size:
         warn_user(
-            f"{dtype_name(V.dtype)} cannot resolve the variances of {_places(lost, len(deviations))}: they are "
-            f"within the rounding of data of size {size:.3g} before centering. Request fewer components, or pass "
-            "float64 data, or data less their means.",
+            f"{dtype_name(V.dtype)} cannot resolve the smallest variances: they are within the rounding of the data "
+            "before centering. Request fewer components, or pass float64 data, or data less their means.",
             PrecisionWarning,
+            components=(lost + 1).tolist(),
+            n_components=len(deviations),
+            size=size,
         )

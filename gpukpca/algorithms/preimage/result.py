@@ -144,8 +144,11 @@ def _concatenated(parts: Sequence[Preimages]) -> Preimages:
     missing = int(np.sum(~info.converged))
     if missing:
         warn_user(
-            f"{missing} of {len(info.converged)} pre-images did not converge within {int(info.n_iter.max())} "
-            "iterations. Allow more (max_iter) or a larger tol of FixedPointPreimage; return_info=True says which.",
+            "some pre-images did not converge. Allow more iterations (max_iter) or a larger tol of FixedPointPreimage; "
+            "return_info=True says which.",
             ConvergenceWarning,
+            unconverged=missing,
+            n_points=len(info.converged),
+            n_iter=int(info.n_iter.max()),
         )
     return points, info
