@@ -19,10 +19,10 @@ ranks = (25, 50, 100, 200, 400, 800)
 models = [KernelPCA(10, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank), random_state=0).fit(X) for rank in ranks]
 
 # %%
-# For a positive semidefinite kernel, every eigenvalue of the centered kernel matrix lies between the eigenvalue of the
-# approximation and that eigenvalue plus the certificate. The certificate is the trace of what the landmarks do not
-# explain: one number that needs no exact eigenvalue and holds for all components. It sums what is missing over the full
-# spectrum, so the errors of the first eigenvalues are smaller. :doc:`/explanation/certificate` says what it bounds and
+# For a positive semidefinite kernel, no eigenvalue of the centered kernel matrix is below that of the approximation.
+# Together they exceed them by at most the certificate: the trace of what the landmarks do not explain. This is one
+# number that needs no exact eigenvalue. It sums what is missing over the full spectrum, so the errors of the first
+# eigenvalues are smaller. :doc:`/explanation/certificate` says what it bounds and
 # what not.
 
 errors = np.array([np.max(krylov.eigenvalues_ - model.eigenvalues_) for model in models])

@@ -93,8 +93,8 @@ MODEL = {
         ),
         option(
             "--gamma",
-            "Coefficient of the kernel. scale: 1/(d var(X)); median: from the median distance. [default: 1/d, d the "
-            "number of columns]",
+            "Coefficient of the kernel. scale: 1/(d var(X)); median: from the median distance of different rows. "
+            "[default: 1/d, d the number of columns]",
             type=NumberOr("gamma", "scale", "median"),
             metavar="NUMBER|scale|median",
         ),

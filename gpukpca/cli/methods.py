@@ -184,7 +184,7 @@ def _kernel_lines(model: KernelPCA) -> Lines:
         _residual_line(model.eigenvalues_, "eigenvalue"),
         (
             "certificate",
-            "" if certificate is None else f"every eigenvalue is too small by at most {certificate:.3g}{share}",
+            "" if certificate is None else f"the eigenvalues in sum are too small by at most {certificate:.3g}{share}",
         ),
         ("read", f"{format_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
     ]

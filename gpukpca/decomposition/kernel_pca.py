@@ -74,7 +74,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed", "laplacian", "matern", "rational_quadratic"; a
         kernel object of `gpukpca.kernels`; a Gaussian-process kernel of scikit-learn; or a function of two rows.
     gamma : None, float >= 0, "scale" or "median"
-        None is 1/d; "scale" is 1 / (d Var(X)); "median" is 1 / (2 m²), m the median distance of at most 1000 rows.
+        None is 1/d; "scale" is 1 / (d Var(X)); "median" is 1 / (2 m²), m the median distance
+        of at most 1000 rows; pairs of equal rows do not count.
     degree, coef0 : float
         Parameters of "poly" and "sigmoid".
     kernel_params : dict, optional
@@ -93,13 +94,12 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         for n <= 400 or more than n/12 components (1000 and n/5 on a GPU), else block Krylov. For dense X and
         gram="auto" it solves the small eigenproblem of the features of the linear kernel with d < n, and of polynomial
         kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound on
-        the error of every eigenvalue; "auto" never approximates.
+        the sum of the errors of all eigenvalues; "auto" never approximates.
     tol : float in [0, 1)
         Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. Residuals are also
-        at most 1e-3 of their own λ, or a `PrecisionWarning` names the components. A tol below what rounding allows is
-        raised to that, with a `PrecisionWarning`; 100 eps (2.2e-14, 1.2e-5) is reachable on most data. 0 is 1e-8 in
-        float64 and 1e-5 in float32, raised without a warning up to 1e4 eps (1.2e-3 in float32), and what rounding
-        allows with "arpack". With Nyström 0 uses the whole rank.
+        at most 1e-3 of their own λ, or a `PrecisionWarning` names the components. Below what rounding allows, at best
+        100 eps, it is raised with a `PrecisionWarning`. 0 is 1e-8 in float64 and 1e-5 in float32, raised without one up
+        to 1e4 eps, and what rounding allows with "arpack"; with Nyström it uses the whole rank.
     max_iter : int, optional
         Largest number of passes over K for block Krylov (default 300).
     iterated_power : "auto" or int >= 0
@@ -149,7 +149,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     converged_ : bool
         True where all residuals are at most tol λ₁, with tol raised to what rounding allows (PrecisionWarning).
     gap_ : float or None
-        λ_p - λ_{p+1}; None where it is unknown.
+        λ_p - λ_{p+1} >= 0, with Nyström a lower bound. None where it is unknown.
     n_passes_, n_products_ : int
         Passes over K, and columns multiplied by K in all of them (with Nyström: evaluated columns of K).
     solver_seconds_ : float
@@ -164,7 +164,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         With Nyström the landmarks, and `projection_` has as many rows. For a nearly flat kernel (a small gamma) one row
         more than the rank: the base point, which saves digits.
     certificate_ : float
-        Only with Nyström: every true eigenvalue lies between `eigenvalues_` and ``eigenvalues_ + certificate_``.
+        Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`. It is the trace that the
+        landmarks leave plus ρ for rounding; each difference is at least -ρ.
     total_variance_interval_ : (float, float)
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int

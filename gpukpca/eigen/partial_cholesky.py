@@ -118,10 +118,11 @@ class PivotedCholesky:
 
     @property
     def certificate(self) -> float:
-        """Return a bound on every eigenvalue that F misses: lambda_i(H K H) - theta_i <= certificate.
+        """Return a bound on the sum of what F misses: Σ (lambda_i(H K H) - theta_i) <= certificate.
 
         theta_i are the eigenvalues of H F Fᵀ H, H = I - 11ᵀ/n. K - F Fᵀ is positive semidefinite in exact arithmetic,
-        so none of its eigenvalues exceeds its trace, and centering only lowers eigenvalues: the first term. The second
+        so no difference is negative. They sum to the trace of H (K - F Fᵀ) H, and centering only lowers a trace: the
+        first term. The sum bounds each difference too. The second term
         allows for rounding. Let s be the diagonal before anything was subtracted from it. Where entries of K and F Fᵀ
         err by at most c sqrt(s_i s_j), trace and 2-norm of the error are at most c Σ s_i. Likewise
         ``lambda_i - theta_i >= -rounding``.

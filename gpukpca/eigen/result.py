@@ -42,7 +42,8 @@ class EigenResult:
         Judges `converged`, relative to the largest eigenvalue: the tolerance of the solver, or, where a residual
         exceeds that and rounding allows no less, the residual that rounding allows.
     next_eigenvalue : float or None
-        Eigenvalue p + 1: exact from `Dense`, a lower bound from `BlockKrylov`, None where it is not known.
+        Eigenvalue p + 1: exact from `Dense`, a lower bound from `BlockKrylov`, an upper bound from Nyström, None where
+        it is not known.
     null_threshold : float
         Eigenvalues of at most this modulus count as rounding noise.
     n_passes : int
@@ -179,10 +180,14 @@ class EigenResult:
 
     @property
     def gap(self) -> float | None:
-        """Return eigenvalue p minus eigenvalue p + 1; where it is small, the two are not separately determined."""
+        """Return eigenvalue p minus eigenvalue p + 1; where it is small, the two are not separately determined.
+
+        None where eigenvalue p + 1 is not known, or is known by an upper bound above eigenvalue p.
+        """
         if self.next_eigenvalue is None or self.eigenvalues.shape[0] == 0:
             return None
-        return float(self.eigenvalues[-1]) - self.next_eigenvalue
+        gap = float(self.eigenvalues[-1]) - self.next_eigenvalue
+        return gap if gap >= 0.0 else None
 
     def truncated(self, keep: int) -> EigenResult:
         """Return the result with the first `keep` pairs only."""

@@ -149,7 +149,7 @@ class Polynomial(_DotKernel):
     degree : float, >= 0
         An integer is computed by multiplication. Any other exponent needs gamma x·y + coef0 >= 0 for all pairs.
     gamma : float > 0, None, "scale" or "median"
-        None is 1 / d.
+        None is 1 / d. The rules are those of `RBF`.
     coef0 : float
 
     See Also
@@ -235,7 +235,7 @@ class Sigmoid(_DotKernel):
     Parameters
     ----------
     gamma : float >= 0, None, "scale" or "median"
-        None is 1 / d.
+        None is 1 / d. The rules are those of `RBF`.
     coef0 : float
 
     See Also

@@ -200,7 +200,9 @@ class RBF(_EuclideanKernel):
     Parameters
     ----------
     gamma : float >= 0, None, "scale" or "median"
-        None is 1 / d. `RBF.from_sigma` takes the standard deviation instead: gamma = 1 / (2 sigma²).
+        None is 1 / d; "scale" is 1 / (d Var(X)); "median" is 1 / (2 m²), m the median distance of at most 1000 rows.
+        Pairs of equal rows do not count for m. `RBF.from_sigma` takes the standard deviation instead:
+        gamma = 1 / (2 sigma²).
 
     See Also
     --------
@@ -243,7 +245,8 @@ class RationalQuadratic(_EuclideanKernel):
     Parameters
     ----------
     gamma : float >= 0, None, "scale" or "median"
-        1 / (2 l²) with l the length scale of Rasmussen & Williams (2006), eq. 4.19. None is 1 / d.
+        1 / (2 l²) with l the length scale of Rasmussen & Williams (2006), eq. 4.19. None is 1 / d. The rules
+        are those of `RBF`.
     alpha : float > 0
 
     See Also
@@ -285,7 +288,7 @@ class Matern(_EuclideanKernel):
     ----------
     gamma : float >= 0, None, "scale" or "median"
         1 / (2 l²) with l the length scale of Rasmussen & Williams (2006), eqs. 4.16 and 4.17, so that nu = infinity
-        is `RBF` with the same gamma. None is 1 / d.
+        is `RBF` with the same gamma. None is 1 / d. The rules are those of `RBF`.
     nu : float
         0.5, 1.5, 2.5 or ``inf``.
 

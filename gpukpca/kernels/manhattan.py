@@ -37,7 +37,7 @@ class Laplacian(Kernel):
     Parameters
     ----------
     gamma : float >= 0, None, "scale" or "median"
-        None is 1 / d.
+        None is 1 / d. The rules are those of `RBF`, and "median" takes Euclidean distances too.
 
     See Also
     --------

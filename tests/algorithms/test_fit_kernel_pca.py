@@ -145,7 +145,7 @@ def test_the_function_keeps_to_its_resources(rng):
 
 
 def test_more_components_than_rows_are_reported(rng):
-    with pytest.warns(RankWarning, match="more than the 5 sample"):
+    with pytest.warns(RankWarning, match="more than the number of samples"):
         fit_kernel_pca(
             rng.standard_normal((5, 3)), kernels.RBF(gamma=1.0), 6, settings=KernelPCASettings(remove_zeros=True)
         )

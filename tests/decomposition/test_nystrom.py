@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
 from gpukpca import KernelPCA, Nystrom, Progress
+from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, choose_solver, top_eigh
 from gpukpca.exceptions import (
     ConvergenceWarning,
@@ -24,6 +25,7 @@ from gpukpca.exceptions import (
     IndefiniteKernelWarning,
     InvalidParameterError,
     MemoryBudgetError,
+    PrecisionWarning,
     RankWarning,
 )
 from gpukpca.gram import CenteredGram, LowRankGram
@@ -110,10 +112,11 @@ def entry_rounding(name, X, K, dtype):
 
 
 def fitted(name, X, rank=RANK, p=P, how="rpcholesky", seed=1, **parameters):
-    """Return the model and the scores of its training points, without the warning of missing components."""
+    """Return the model and the scores of its training points, without warnings of missing and of equal components."""
     model = KernelPCA(p, kernel=KERNELS[name][0], eigen_solver=Nystrom(rank, how), random_state=seed, **parameters)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankWarning)
+        warnings.filterwarnings("ignore", "the last component and the next one are not separately", PrecisionWarning)
         return model, model.fit_transform(X)
 
 
@@ -126,7 +129,10 @@ def check_bounds(model, truth, xp):
     ours = host(xp, model.eigenvalues_)
     values, degrees = truth.values[: len(ours)], len(truth.K) - 1
     assert np.all(values >= ours - truth.rounding)
-    assert np.all(values <= ours + model.certificate_ + tolerances.eigenvalue("float64") * truth.largest)
+    # The certificate bounds the sum of the errors, over all eigenvalues, and so over these.
+    slack = truth.rounding + tolerances.eigenvalue("float64") * truth.largest
+    assert np.sum(values - ours) <= model.certificate_ + slack
+    assert model.gap_ is None or 0.0 <= model.gap_ <= values[-1] - truth.values[len(ours)] + slack
     low, high = (degrees * end for end in model.total_variance_interval_)
     assert low <= high == degrees * model.total_variance_
     assert low - truth.rounding <= truth.total <= high + truth.rounding
@@ -207,6 +213,83 @@ def test_residuals_and_the_gap_are_reported_as_bounds(name, dtype):
     residuals = np.linalg.norm(oracle.centered(truth.K) @ U - U * values, axis=0)
     assert np.all(residuals <= model.residual_norms_ + truth.rounding)
     assert np.max(np.abs(U.T @ U - np.eye(P))) <= tolerances.orthogonality(dtype)
+
+
+def circle(n=200):
+    turns = 2.0 * np.pi * np.arange(n) / n
+    return np.stack([np.cos(turns), np.sin(turns)], axis=1)
+
+
+def precision_warnings(estimator, X):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrecisionWarning)
+        model = estimator.fit(X)
+    return model, [seen.message for seen in caught if isinstance(seen.message, PrecisionWarning)]
+
+
+CUTS = "not separately determined: their eigenvalues are equal to "
+SOLVERS = ["dense", "randomized", Nystrom(60), Nystrom(9), Nystrom(16, "uniform")]
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+def test_every_solver_reports_a_cluster_that_p_cuts(dtype, solver):
+    """On a circle the eigenvalues come in pairs: 1 and 3 components cut one, and 2 do not."""
+    for p, expected in ((1, 1), (2, 0), (3, 1)):
+        estimator = KernelPCA(p, kernel="rbf", gamma=0.1, eigen_solver=solver, random_state=0)
+        model, found = precision_warnings(estimator, circle().astype(dtype))
+        assert [CUTS in str(warning) for warning in found] == [True] * expected
+        assert all(warning.values["components"] == [p, p + 1] for warning in found)
+        assert model.gap_ is None or model.gap_ >= 0.0
+        if p == 2:
+            assert model.gap_ == pytest.approx(15.6, rel=0.01)
+
+
+def test_shares_and_equal_eigenvalues_of_approximations_are_reported_too():
+    three = np.kron(np.eye(4), np.ones((20, 20)))  # eigenvalues 20, 20, 20 and 0 after centering
+    for solver in ("dense", Nystrom(10), Nystrom(4)):
+        estimator = KernelPCA(2, kernel="precomputed", eigen_solver=solver, random_state=0)
+        (found,) = precision_warnings(estimator, three)[1]
+        assert str(found).endswith("their eigenvalues are equal to rounding (gap_). " + str(found).split(". ", 1)[1])
+        assert found.values["difference"] <= 1e-12
+    for solver in ("dense", Nystrom(40)):
+        estimator = KernelPCA(0.3, kernel="rbf", gamma=0.1, eigen_solver=solver, random_state=0)
+        (found,) = precision_warnings(estimator, circle())[1]
+        assert CUTS in str(found)
+
+
+def test_a_loose_certificate_leaves_the_gap_unknown_and_reports_no_cluster(dtype):
+    for gamma, rank in ((2.0, 5), (2.0, 40), (10.0, 20)):
+        estimator = KernelPCA(P, kernel="laplacian", gamma=0.1 * gamma, eigen_solver=Nystrom(rank), random_state=0)
+        model, found = precision_warnings(estimator, points().astype(dtype))
+        assert found == []
+        assert model.certificate_ > model.eigenvalues_[-1]
+        assert model.gap_ is None
+
+
+def test_the_gap_of_fewer_components_is_a_bound_too():
+    X, most = points(), 12
+    truth = exact("smooth", X, "float64")
+    for rank in (15, 40, 80):
+        settings = KernelPCASettings(eigen_solver=Nystrom(rank))
+        fit = fit_kernel_pca(X, KERNELS["smooth"][0], most, settings=settings, rng=0)
+        gaps = [fit.truncated(keep).gap for keep in range(1, most)]
+        true = -np.diff(truth.values[:most])
+        assert all(
+            gap is None or 0.0 <= gap <= one + 1e-12 * truth.largest for gap, one in zip(gaps, true, strict=True)
+        )
+    assert gaps[0] == pytest.approx(true[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("rank", [5, 20, 60])
+def test_landmarks_see_that_a_matrix_is_near_the_identity_where_it_is(rank):
+    """What landmarks miss makes shares small for any kernel: their columns show which one it is."""
+    X = points(300)
+    for kernel in ("rbf", "laplacian", "matern"):
+        for gamma, is_near in ((0.01, False), (0.3, False), (1.0, False), (1e3, True)):
+            estimator = KernelPCA(P, kernel=kernel, gamma=gamma, random_state=0)
+            for solver in ("dense", Nystrom(rank), Nystrom(rank, "uniform")):
+                found = precision_warnings(clone(estimator).set_params(eigen_solver=solver), X)[1]
+                assert [str(one).startswith("K is nearly the identity") for one in found] == [True] * is_near
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -331,7 +414,7 @@ def test_all_components_that_carry_variance_are_as_many_as_landmarks():
 
 def test_components_without_variance_are_named_or_dropped():
     estimator = KernelPCA(6, kernel="cosine", eigen_solver=Nystrom(RANK), random_state=0)
-    with pytest.warns(RankWarning, match="fewer components carry variance than were requested, in an approximation"):
+    with pytest.warns(RankWarning, match="the approximation has a smaller rank"):
         model = clone(estimator).fit(points())
     assert np.array_equal(model.eigenvalues_[4:], [0, 0])
     assert np.array_equal(model.transform(points(7))[:, 4:], np.zeros((7, 2)))

@@ -60,7 +60,9 @@ class KernelPCAFit:
         "nonnegative",
     )
     converged: np.ndarray = field_of("p", "Whether the residual is at most tol λ_1, on the host.", "flags")
-    gap: float | None = field_of("", "λ_p - λ_{p+1}, where it is known.")
+    gap: float | None = field_of(
+        "", "λ_p - λ_{p+1}, of Nyström a lower bound; None where it is not known, or not known to be positive."
+    )
     n_passes: int = field_of("", "Passes over K.")
     n_products: int = field_of("", "Columns multiplied by K in all passes; of Nyström, columns of K evaluated.")
     seconds: float = field_of("", "Wall time of the eigenpairs, including products with K.")
@@ -76,7 +78,11 @@ class KernelPCAFit:
         default=None,
     )
     certificate: float | None = field_of(
-        "", "Every true eigenvalue lies between λ and λ + certificate; of Nyström alone.", "nonnegative", default=None
+        "",
+        "What all true eigenvalues together may exceed these by: tr(K - F Fᵀ) + ρ. Each is at least λ - ρ, where ρ is "
+        "the rounding; of Nyström alone.",
+        "nonnegative",
+        default=None,
     )
     total_interval: tuple[float, float] | None = field_of(
         "", "Bounds on the trace of the centered kernel matrix; of Nyström alone.", default=None
@@ -198,7 +204,16 @@ class KernelPCAFit:
             scores=self.scores[:, :keep],
             residual_norms=self.residual_norms[:keep],
             converged=self.converged[:keep],
-            gap=float(values[keep - 1] - values[keep]) if keep else None,
+            gap=self._gap_after(keep),
             map=self.map.truncated(keep),
             axes=None if self.axes is None else self.axes.truncated(keep),
         )
+
+    def _gap_after(self, keep: int) -> float | None:
+        """Return the gap between two computed eigenvalues, or the lower bound that a certificate leaves."""
+        if not keep:
+            return None
+        values = self.spectrum.eigenvalues
+        # The rounding is part of the certificate.
+        gap = float(values[keep - 1] - values[keep]) - 2.0 * (self.certificate or 0.0)
+        return gap if gap >= 0.0 else None

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from gpukpca._typing import SymmetricOperator
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum, check_underflow, inverse_roots, warn_of_rank
+from gpukpca.algorithms.kernel_pca.spectrum import (
+    Spectrum,
+    check_underflow,
+    has_equal_shares,
+    inverse_roots,
+    is_unresolved,
+    warn_of_gap,
+    warn_of_identity,
+    warn_of_rank,
+    warn_of_rounding,
+)
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import column_sums, solve_triangular
+from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.partitioned_rows import gathered
@@ -25,7 +36,7 @@ from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import gather_rows, subtract_row
 from gpukpca.eigen import EigenResult, LowRank, PivotedCholesky
 from gpukpca.eigen.residuals import default_tolerance
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_user
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
 from gpukpca.gram import BasePointGram, LowRankGram
 
 BASE_POINT_CANDIDATES = 32
@@ -52,14 +63,14 @@ def nystrom_fit(
     F = subtract_row(F, cast(means, F.dtype))  # in place where the library can: F is as large as memory allows
     cancelled = factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
     gram = LowRankGram(F, cancelled, n_jobs=task.resources.n_jobs)
-    eigen, axes = LowRank().pairs(gram, p or max(1, factor.rank), rng)
-    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    approximate, axes = LowRank().pairs(gram, p or max(1, factor.rank), rng)
+    values = np.maximum(to_host(approximate.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(factor, mean, values)
     scale = inverse_roots(values)
     host = _host_map(factor, mean, axes * scale[None, :])
     if shifted is not None:
         host = _without_base_point(host, shifted)
-    eigen = _certified(eigen, factor, solver.tol)
+    eigen = _certified(approximate, factor, solver.tol)
     fit = KernelPCAFit.of_eigenpairs(
         task.kernel,
         plan,
@@ -83,9 +94,17 @@ def nystrom_fit(
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
     keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
     fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
-    _warn_of_certificate(fit, eigen, task)
-    if keep == 0:
-        warn_of_rank(fit.spectrum, keep, n)
+    if is_unresolved(values, approximate, gram) and not task.is_constant():
+        warn_of_rounding(values, approximate, gram)
+    _warn_of_certificate(fit, solver.tol, factor.rounding)
+    warn_of_rank(fit.spectrum, keep, n, "the approximation")
+    is_identity = (
+        shifted is None
+        and has_equal_shares(task.kernel, n, spectrum)
+        and warn_of_identity(task.kernel, op, _suggested_spectrum(factor, F, mean, workers))
+    )
+    if not is_identity and not settings.drops_zeros:
+        warn_of_gap(approximate.truncated(keep), keep, max(0.0, factor.residual_trace))
     return fit
 
 
@@ -150,8 +169,28 @@ def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tu
     return Spectrum(values, 0.0 if nothing else high, dtype_name(factor.F.dtype)), (low, high)
 
 
+def _suggested_spectrum(factor: PivotedCholesky, F: Array, mean: np.ndarray, workers: int) -> Spectrum:
+    """Return the largest eigenvalue and the total variance that the evaluated columns of K suggest.
+
+    Of a matrix near the identity the landmarks explain themselves alone, so the first eigenvalue and the mean of F Fᵀ
+    are too small. With B = K - diag(K), σ the largest singular value of H B(:, S) and r random landmarks, λ₁ of K is
+    about k(s, s) + σ √(n/r). Centering takes 1ᵀK1/n from the trace, n times the mean of K(:, S). F is centered here.
+    """
+    (n, r), L = F.shape, factor.pivot_factor
+    inside, means = L @ L.T, L @ mean  # K(S, S), and the mean of each column
+    sizes = np.diag(inside)
+    crossed = (inside - means[:, None]) * sizes[None, :]
+    squares = L @ inner_products(F, F, workers) @ L.T - crossed - crossed.T
+    squares += np.diag(sizes**2) - np.outer(sizes, sizes) / n
+    sigma = math.sqrt(max(0.0, float(np.linalg.eigvalsh(squares)[-1])))
+    largest = float(np.max(sizes)) + sigma * math.sqrt(n / r)
+    return Spectrum(np.array([largest]), factor.trace - n * float(np.mean(means)), dtype_name(F.dtype))
+
+
 def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> EigenResult:
     """Return the result with bounds on the residuals of K itself in place of those of F Fᵀ."""
+    # λ_p >= θ_p - rounding and λ_{p+1} <= θ_{p+1} + certificate, so that the gap is a lower bound.
+    apart = factor.certificate + factor.rounding
     norms = from_host(to_host(eigen.residual_norms).astype(np.float64) + factor.certificate, eigen.residual_norms)
     largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
     tolerance = tol or default_tolerance(factor.F.dtype)
@@ -163,46 +202,28 @@ def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> Eigen
         converged=converged,
         tolerance=tolerance,
         rounding=factor.rounding,
-        next_eigenvalue=None if eigen.next_eigenvalue is None else eigen.next_eigenvalue + factor.certificate,
+        next_eigenvalue=None if eigen.next_eigenvalue is None else eigen.next_eigenvalue + apart,
         n_passes=0,
         n_products=factor.n_columns,
         solver=f"Nyström (rank {factor.rank}, stopped: {factor.stopped}{'' if np.all(converged) else why})",
     )
 
 
-def _warn_of_certificate(fit: KernelPCAFit, eigen: EigenResult, task: FitTask) -> None:
-    """Warn where rounding hides components, the tolerance was not met, or components have no variance."""
-    values, solver = fit.spectrum.eigenvalues, fit.plan.solver
-    largest = float(np.max(values, initial=0.0))
-    if eigen.null_threshold > UNRESOLVED * largest and not task.is_constant():
-        warn_user(
-            f"{fit.spectrum.dtype} cannot resolve these components: the eigenvalues are lost in the rounding of what "
-            "centering cancels. Subtract the feature means, or take a large, nearly constant term out of the kernel"
-            f"{', or pass float64' if fit.spectrum.dtype == 'float32' else ''}.",
-            PrecisionWarning,
-            largest=largest,
-            lost_below=eigen.null_threshold,
-        )
-    if solver.tol and fit.certificate is not None and fit.certificate > solver.tol * largest:
-        why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
-        if eigen.rounding > solver.tol * largest:
-            why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
-        warn_user(
-            f"{why}: together the eigenvalues may be too small by up to certificate_. Allow {remedy}.",
-            ConvergenceWarning,
-            certificate=fit.certificate,
-            largest=largest,
-            tol=solver.tol,
-        )
-    missing = int(np.sum(values <= 0))
-    if missing:
-        warn_user(
-            "fewer components carry variance than were requested, in an approximation of this rank. The others have "
-            "eigenvalue 0 and zero scores.",
-            RankWarning,
-            nonzero=len(values) - missing,
-            n_components=len(values),
-        )
+def _warn_of_certificate(fit: KernelPCAFit, tol: float, rounding: float) -> None:
+    """Warn where the certificate, of which `rounding` is a part, exceeds the tolerance."""
+    largest = float(np.max(fit.spectrum.eigenvalues, initial=0.0))
+    if not tol or fit.certificate is None or fit.certificate <= tol * largest:
+        return
+    why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
+    if rounding > tol * largest:
+        why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
+    warn_user(
+        f"{why}: all eigenvalues together may be too small by up to certificate_. Allow {remedy}.",
+        ConvergenceWarning,
+        certificate=fit.certificate,
+        largest=largest,
+        tol=tol,
+    )
 
 
 def _certain_components(settings: KernelPCASettings, spectrum: Spectrum) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.magnitude import row_bounds, scaled_rows
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_unresolved
@@ -173,36 +174,41 @@ def warn_of_lost_components(
     eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool]
 ) -> None:
     """Warn where the dtype cannot resolve the components; `is_constant` is called only where K does not show it."""
-    dtype = dtype_name(op.dtype)
     if not is_unresolved(eigenvalues, eigen, op):
         return
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     if op.trace > 4.0 * epsilon(op.like) * op.noise_scale or not (_is_flat(op) or is_constant()):
-        warn_user(
-            f"{dtype} cannot resolve these components: the eigenvalues are lost in the rounding of what centering "
-            f"cancels. {'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means "
-            "first.",
-            PrecisionWarning,
-            largest=float(np.max(eigenvalues, initial=0.0)),
-            lost_below=eigen.null_threshold,
-            cancelled=op.noise_scale,
-        )
+        warn_of_rounding(eigenvalues, eigen, op)
 
 
-def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
-    """Warn where fewer components carry variance than are kept, or where none is kept."""
+def warn_of_rounding(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricOperator) -> None:
+    """Warn that the eigenvalues are lost in the rounding of what centering cancels."""
+    dtype = dtype_name(op.dtype)
+    warn_user(
+        f"{dtype} cannot resolve these components: the eigenvalues are lost in the rounding of what centering cancels. "
+        f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first, or a large "
+        "constant of the kernel.",
+        PrecisionWarning,
+        largest=float(np.max(eigenvalues, initial=0.0)),
+        lost_below=eigen.null_threshold,
+        cancelled=float(op.noise_scale),
+    )
+
+
+def warn_of_rank(spectrum: Spectrum, keep: int, n: int, matrix: str = "the centered kernel matrix") -> None:
+    """Warn where fewer components of a matrix carry variance than are kept, or where none is kept."""
     rank = int(np.sum(spectrum.eigenvalues > 0))
     if keep == 0:
         warn_user(
-            "no component carries variance, and none is kept: the centered kernel matrix is 0 to the rounding of "
-            f"{spectrum.dtype}, and transform returns no columns.",
+            f"no component carries variance, and none is kept: {matrix} is 0 to the rounding of {spectrum.dtype}, and "
+            " transform returns no columns.",
             RankWarning,
             n_samples=n,
         )
     elif rank < keep:
         warn_user(
-            "fewer components carry variance than were requested: the centered kernel matrix has a smaller rank to the "
-            f"rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
+            f"fewer components carry variance than were requested: {matrix} has a smaller rank to the rounding of "
+            f" {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
             nonzero=rank,
             n_components=keep,
@@ -210,7 +216,7 @@ def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
         )
 
 
-def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> bool:
+def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricOperator) -> bool:
     """Return whether the largest eigenvalue lacks digits because of rounding."""
     noise = epsilon(op.like) * op.noise_scale
     return eigen.null_threshold > UNRESOLVED * max(float(np.max(eigenvalues, initial=0.0)), noise)
@@ -222,24 +228,35 @@ def _is_flat(op: CenteredGram) -> bool:
     return bool(np.all(column == column[0]))
 
 
-def warn_of_gap(eigen: EigenResult, p: int) -> None:
-    """Warn where the last component kept and the first one left out are not separately determined."""
-    if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen):
+def warn_of_gap(eigen: EigenResult, p: int, missed: float = 0.0) -> None:
+    """Warn where the last component kept and the first one left out are not separately determined.
+
+    The pairs are those of the kernel matrix, or of an approximation that missed so much of its trace.
+    """
+    if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen, missed):
+        equal, remedy = "rounding (gap_)", ""
+        if missed:
+            equal, remedy = "the accuracy of the approximation (certificate_)", ", or allow a larger rank"
         warn_user(
             "the last component and the next one are not separately determined: their eigenvalues are equal to "
-            "rounding (gap_). Only the space that they span is determined. Request one component more or less.",
+            f"{equal}. Only the space that they span is determined. Request one component more or less{remedy}.",
             PrecisionWarning,
             components=[p, p + 1],
-            gap=eigen.gap,
+            difference=eigen.gap,
         )
 
 
-def truncates_cluster(eigen: EigenResult) -> bool:
-    """Return whether the last component and the first one left out are not separately determined."""
+def truncates_cluster(eigen: EigenResult, missed: float = 0.0) -> bool:
+    """Return whether the last component and the first one left out are not separately determined.
+
+    The trace that an approximation missed bounds the error of the gap. It counts where it is small beside the last
+    eigenvalue; a larger one is a loose bound, which shows no cluster.
+    """
     if eigen.gap is None or not float(eigen.eigenvalues[-1]) > 0:
         return False
+    known = missed if missed <= UNRESOLVED * float(eigen.eigenvalues[-1]) else 0.0
     # null_threshold is 20 eps times the size of the matrix.
-    return eigen.gap < 5.0 * eigen.null_threshold
+    return eigen.gap < max(5.0 * eigen.null_threshold, known)
 
 
 def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
@@ -247,8 +264,8 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
 
     The components then have nearly equal shares, and centering takes hardly anything from the trace.
     """
-    n, ratios = int(op.shape[0]), spectrum.ratios
-    if n < FEW_SAMPLES or not kernel.depends_on_distance or not 0.0 < np.max(ratios, initial=0.0) < EQUAL_SHARES / n:
+    n = int(op.shape[0])
+    if not has_equal_shares(kernel, n, spectrum):
         return False
     trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
     if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
@@ -257,10 +274,16 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
         "K is nearly the identity, so the components are not informative: gamma is large for these units. Try a "
         'smaller one, such as gamma="scale".',
         PrecisionWarning,
-        largest_share=float(np.max(ratios)),
+        largest_share=float(np.max(spectrum.ratios)),
         n_samples=n,
     )
     return True
+
+
+def has_equal_shares(kernel: Kernel, n: int, spectrum: Spectrum) -> bool:
+    """Return whether components of many rows have shares as small as those of a matrix near the identity."""
+    largest = float(np.max(spectrum.ratios, initial=0.0))
+    return n >= FEW_SAMPLES and kernel.depends_on_distance and 0.0 < largest < EQUAL_SHARES / n
 
 
 def check_underflow(X: Any, kernel: Kernel, largest: float | None = None) -> None:
