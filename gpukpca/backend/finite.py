@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,15 @@ from gpukpca.exceptions import InvalidParameterError
 FINITE = "Every entry must be a finite number; look where this one comes from."
 
 
-class NotFiniteError(ValueError):
+@dataclass(frozen=True)
+class Origin:
+    """What numbers come from, for errors: an operator has both attributes as well."""
+
+    name: str
+    dtype: Any
+
+
+class NotFiniteError(InvalidParameterError):
     """An entry is NaN or infinite: the arguments are the text before its row, the row, and the text after."""
 
     def __str__(self) -> str:
@@ -32,7 +41,7 @@ class NotFiniteError(ValueError):
 def check_finite(
     X: Any, advice: str, what: str = "Input X", *, missing: bool = False, of_missing: str | None = None
 ) -> None:
-    """Raise ValueError with the count and the first row where X holds NaN or infinity.
+    """Raise `NotFiniteError` with the count and the first row where X holds NaN or infinity.
 
     With `missing` only infinity raises. `of_missing` is the advice for NaN where it differs.
     """
@@ -56,14 +65,14 @@ def has_missing(X: Any) -> bool:
     return any(bool(namespace_of(panel).any(namespace_of(panel).isnan(panel))) for panel in _panels(X))
 
 
-def not_finite(op: SymmetricOperator, i: int, j: int, value: float) -> InvalidParameterError:
+def not_finite(op: SymmetricOperator | Origin, i: int, j: int, value: float) -> InvalidParameterError:
     """Return the error for an entry of an operator that is NaN or infinite, or whose products are."""
     if np.isnan(value):
         return InvalidParameterError(f"{op.name} returned NaN at ({i}, {j}).")
     return overflow(op, f"infinity at ({i}, {j})")
 
 
-def overflow(op: SymmetricOperator, where: str) -> InvalidParameterError:
+def overflow(op: SymmetricOperator | Origin, where: str) -> InvalidParameterError:
     """Return the error for numbers of an operator beyond the range of its dtype."""
     kind = dtype_name(op.dtype)
     return InvalidParameterError(

@@ -98,7 +98,7 @@ def _as_rows(estimator: Any, X: Any, missing: bool = False) -> Array:
     if _is_rows(X):
         return X
     check_numbers(X, missing)
-    return _foreign(estimator, X) if is_foreign(X) else _host(estimator, X, missing)
+    return _foreign(estimator, X) if is_foreign(X) else _host(X, missing, estimator=estimator)
 
 
 def _check_width(estimator: Any, given: Any, X: Array, reset: bool) -> None:
@@ -139,8 +139,8 @@ def _refuse_dask(estimator: Any, X: Any) -> None:
         )
 
 
-def _host(estimator: Any, X: Any, missing: bool) -> Array:
-    """Return a host container as a floating-point array or CSR matrix."""
+def _host(X: Any, missing: bool = False, **settings: Any) -> Array:
+    """Return a host container as a floating-point array or CSR matrix; `settings` go to scikit-learn's check."""
     kinds = [np.float64, np.float32]
     _check_unique_names(X)
     with entries_named(X):
@@ -153,9 +153,7 @@ def _host(estimator: Any, X: Any, missing: bool) -> Array:
         _warn_of_lost_digits(X)
         if isinstance(X, np.ndarray) and X.dtype.kind == "f" and not X.dtype.isnative:
             X = X.astype(X.dtype.newbyteorder("="))
-        X = check_array(
-            X, accept_sparse="csr", dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X"
-        )
+        X = check_array(X, accept_sparse="csr", dtype=kinds, ensure_all_finite=False, input_name="X", **settings)
     return canonical(X) if is_sparse(X) else X
 
 
@@ -249,15 +247,14 @@ def checked_scores(Z: Any, like: Array, p: int) -> Array:
     check_container(Z, f"(m, {p})")
     if is_sparse(Z):
         raise TypeError("sparse scores are not supported; pass Z.toarray().")
+    check_numbers(Z)
     if not is_foreign(Z):
-        settings: dict[str, Any] = {"ensure_all_finite": False, "ensure_min_samples": 0, "ensure_min_features": 0}
-        Z = check_array(Z, dtype=[np.float64, np.float32], input_name="scores", **settings)
+        Z = _host(Z, ensure_min_samples=0, ensure_min_features=0)
     if Z.ndim != 2 or Z.shape[1] != p or not Z.shape[0]:
         raise ValueError(
             f"inverse_transform expects scores of shape (m, n_components) with m >= 1 and n_components = {p}; got "
             f"shape {tuple(Z.shape)}. Pass all {p} columns, as transform returns them."
         )
-    check_numbers(Z)
     Z = cast(move(Z, like), like.dtype)
     check_finite(Z, "Every score must be finite.", "The array of scores")
     return Z

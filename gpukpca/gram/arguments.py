@@ -1,4 +1,4 @@
-"""Checks of the arguments of operators: matrices, blocks and indices."""
+"""Checks of the arguments of operators: rows, matrices, blocks and indices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import is_sparse, namespace_of
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
+
+
+def checked_rows(X: Any, name: str) -> Array:
+    """Return rows in float32 or float64 without NaN and infinity; errors call them `name`."""
+    rows = as_rows(X, name=name)
+    check_finite(rows, FINITE, f"Input {name}")
+    return rows
 
 
 def checked_matrix(A: Any, name: str, shape: str) -> Array:

@@ -13,11 +13,13 @@ from gpukpca.backend import blocking
 from gpukpca.backend.containers import check_numbers
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
-from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper, with_diagonal, with_entries
-from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, writable
+from gpukpca.backend.finite import FINITE, Origin, check_finite, not_finite, overflow
+from gpukpca.backend.linalg import column_sums, mirror_upper, symmetric_from_upper, with_diagonal, with_entries
+from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, to_host, writable
 from gpukpca.backend.parallel import TileReport, assemble_rows, map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, check_not_empty, check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.arguments import checked_rows
 from gpukpca.gram.tiling import tile_edge_for, tile_order
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
@@ -76,7 +78,8 @@ def kernel_matmat(
     Raises
     ------
     InvalidParameterError
-        Shapes do not fit, or a block of the kernel is no finite array of the right shape.
+        Shapes do not fit, X, Y or V holds NaN or infinity, or a block of the kernel is no array of the right shape or
+        not finite.
     DeviceMismatchError
         X, Y and V live in different places.
 
@@ -105,7 +108,12 @@ def kernel_matmat(
     N_JOBS.check_argument("n_jobs", n_jobs)
     namespace_of(V)
     check_numbers(V, name="V")
-    return prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
+    X, Y = checked_rows(X, "X"), checked_rows(Y, "Y")
+    W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
+    if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
+        check_finite(V, FINITE, "Input V")
+        raise overflow(_origin(kernel, W), "a product with it is infinite, or NaN")
+    return W
 
 
 @on_its_device
@@ -195,10 +203,25 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
            [0.135, 0.607, 1.   ]])
     """
     N_JOBS.check_argument("n_jobs", n_jobs)
-    X = as_rows(X)
+    X = checked_rows(X, "X")
     check_not_empty(X, "a kernel matrix")
     kernel = resolved_on(kernel, X)
-    return _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
+    K = _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, checked_rows(Y, "Y"), n_jobs)
+    _check_values(kernel, K)
+    return K
+
+
+def _check_values(kernel: Kernel, K: Array) -> None:
+    """Raise `InvalidParameterError` where a kernel matrix holds NaN or infinity."""
+    sums = to_host(column_sums(K))
+    for j in np.flatnonzero(~np.isfinite(sums)):  # finite entries may have an infinite sum
+        column = to_host(K[:, int(j)])
+        if (bad := np.flatnonzero(~np.isfinite(column))).size:
+            raise not_finite(_origin(kernel, K), int(bad[0]), int(j), float(column[bad[0]]))
+
+
+def _origin(kernel: Kernel, K: Array) -> Origin:
+    return Origin(f"the kernel {type(kernel).__name__}", K.dtype)
 
 
 @on_its_device

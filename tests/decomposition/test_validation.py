@@ -62,6 +62,34 @@ def test_what_is_no_array_is_named(X: np.ndarray, given, words: str) -> None:
             call(given)
 
 
+REFUSED = {
+    "dates": (np.zeros((3, 2), "M8[s]"), TypeError, "X holds dates or time differences"),
+    "time differences": (np.zeros((3, 2), "m8[s]"), TypeError, "X holds dates or time differences"),
+    "masked": (np.ma.masked_array(np.zeros((3, 2)), mask=True), InvalidParameterError, "X has masked entries"),
+    "huge": ([[10**400, 0]], InvalidParameterError, "an integer beyond float64"),
+    "huge objects": (np.array([[10**400, 0]], dtype=object), InvalidParameterError, "an integer beyond float64"),
+    "complex": (np.zeros((3, 2), complex), InvalidParameterError, "X holds complex128; pass X.real"),
+    "text": ([[1.0, "a"]], ValueError, "column 1, row 0 of X"),
+}
+
+
+def test_scores_are_refused_where_rows_are(X: np.ndarray) -> None:
+    rows = X[:60, :3]
+    models = (
+        PCA(2),
+        KernelPCA(2, fit_inverse_transform=True),
+        ProbabilisticPCA(2),
+        LocalPCA(1, 2),
+        IncrementalPCA(2),
+    )
+    for model in (one.fit(rows) for one in models):
+        for given, error, words in REFUSED.values():
+            with pytest.raises(error, match=words):
+                model.inverse_transform(given)
+        unmasked = np.ma.masked_array(model.transform(rows))
+        np.testing.assert_array_equal(model.inverse_transform(unmasked), model.inverse_transform(unmasked.data))
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("form", ["to_sparse", "to_sparse_csr"])
 def test_sparse_tensors_are_refused_with_advice(X: np.ndarray, form: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+import scipy.sparse
 
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, landmark_cholesky, pivoted_cholesky, spread_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
@@ -17,7 +20,7 @@ from gpukpca.gram import (
     gram_matrix,
     kernel_matmat,
 )
-from gpukpca.kernels import RBF, is_psd
+from gpukpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, is_psd
 
 N = 12
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -115,3 +118,39 @@ def test_factorizations_take_a_seed_as_top_eigh_does(rng):
 def test_definiteness_is_not_asked_of_missing_numbers():
     with pytest.raises(ValueError, match="NaN"):
         is_psd(RBF(), np.full((3, 2), np.nan))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_kernel_matrices_refuse_rows_that_are_not_finite(xp, bad):
+    damaged, ones = np.array(X), np.ones((N, 1))
+    damaged[3, 1] = bad
+    good, damaged, ones = xp.array(X), xp.array(damaged), xp.array(ones)
+    calls = (
+        ("X", lambda kernel: gram_matrix(kernel, damaged)),
+        ("Y", lambda kernel: gram_matrix(kernel, good, damaged)),
+        ("X", lambda kernel: kernel_matmat(kernel, damaged, good, ones)),
+        ("Y", lambda kernel: kernel_matmat(kernel, good, damaged, ones)),
+        ("V", lambda kernel: kernel_matmat(kernel, good, good, damaged)),
+    )
+    for kernel, (name, call) in itertools.product((Linear(), RBF(0.1), Matern(0.1, 0.5), Laplacian(0.1)), calls):
+        with pytest.raises(InvalidParameterError, match=rf"Input {name} contains .*: 1 value.*row 3, column 1"):
+            call(kernel)
+
+
+def test_sparse_rows_that_are_not_finite_are_refused():
+    damaged = scipy.sparse.csr_array(np.where(np.arange(3) == 1, np.nan, 0.0) * np.ones((N, 1)))
+    with pytest.raises(InvalidParameterError, match="Input X contains NaN: 12 value"):
+        gram_matrix(RBF(0.1), damaged)
+
+
+def test_kernel_values_that_are_not_finite_are_refused(xp):
+    rows, ones = xp.array(1e10 * X), xp.array(np.ones((N, 1)))
+    for call in (
+        lambda kernel: gram_matrix(kernel, rows),
+        lambda kernel: gram_matrix(kernel, rows, rows[:5, :]),
+        lambda kernel: kernel_matmat(kernel, rows, rows, ones),
+    ):
+        with pytest.raises(InvalidParameterError, match="the kernel Polynomial overflows float64 on these data"):
+            call(Polynomial(9, gamma=1e50))
+    values = gram_matrix(Linear(), xp.array(np.full((40, 1), 1e154)))  # finite, and their sum is not
+    assert float(np.min(xp.host(values))) == float(np.max(xp.host(values))) == 1e154 * 1e154

@@ -329,7 +329,7 @@ def test_a_kernel_that_overflows_is_a_clear_error(xp):
     X = xp.array(rows(30) * 1e3)
     for op in (
         CenteredGram(TiledGram(Polynomial(200, 1.0, 0.0), X, tile_edge=EDGE)),
-        CenteredGram(DenseGram(gram_matrix(Polynomial(200, 1.0, 0.0), X))),
+        CenteredGram(DenseGram(Polynomial(200, 1.0, 0.0)(X))),
     ):
         for use in (lambda o: o @ xp.array(rows(30, 2)), lambda o: o.column_means, lambda o: o.to_dense()):
             with pytest.raises(ValueError, match="NaN or infinity"):
