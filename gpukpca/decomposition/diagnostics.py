@@ -50,6 +50,8 @@ from gpukpca.exceptions import InvalidParameterError
 
 # Up to this many eps of the largest entry of a row a centered value is rounding of the mean, and counts as 0.
 ROUNDING = 4.0
+# Neighbors whose squared distance is below so many eps of the largest one from the mean are searched by differences.
+BLURRED = 1e6
 # Largest departure of axes from orthonormality, in units of sqrt(eps).
 SKEW = 1.0
 
@@ -561,8 +563,6 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
     >>> intrinsic_dimension(X, n_neighbors=10, threshold=0.1).median
     2.0
     """
-    from sklearn.neighbors import NearestNeighbors  # a slow import that only this function needs
-
     rows = as_rows(X)
     check_finite(rows, "The neighbors need every value.")
     check_not_empty(rows, "the dimension")
@@ -575,12 +575,27 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
         )
     if not isinstance(threshold, Real) or not 0 < threshold < 1:
         raise InvalidParameterError(f"threshold={threshold!r} is not allowed; it must be strictly between 0 and 1.")
-    found = NearestNeighbors(n_neighbors=int(n_neighbors) + 1).fit(rows).kneighbors(rows, return_distance=False)
+    rows -= rows.mean(axis=0)  # an offset costs digits of distances
+    found = _neighbors(rows, int(n_neighbors) + 1)
     step = max(1, blocking.NEIGHBOR_ENTRIES // (found.shape[1] * rows.shape[1]))
     starts = range(0, len(rows), step)
     local = [_local_dimensions(rows[found[start : start + step]], float(threshold)) for start in starts]
     per_sample = np.concatenate(local)
     return IntrinsicDimension(per_sample, float(np.median(per_sample)))
+
+
+def _neighbors(rows: np.ndarray, count: int) -> np.ndarray:
+    """Return the numbers of the `count` rows nearest to each of the centered rows, shape (n, count)."""
+    from sklearn.neighbors import NearestNeighbors  # a slow import that only this function needs
+
+    distances, found = NearestNeighbors(n_neighbors=count).fit(rows).kneighbors(rows)
+    # Of many features scikit-learn searches by matrix products, which err by eps times the largest squared norm.
+    reach = BLURRED * np.finfo(np.float64).eps * float(np.max(np.einsum("ij,ij->i", rows, rows)))
+    blurred = np.flatnonzero(distances[:, -1] ** 2 < reach)
+    if blurred.size:
+        tree = NearestNeighbors(n_neighbors=count, algorithm="ball_tree").fit(rows)
+        found[blurred] = tree.kneighbors(rows[blurred], return_distance=False)
+    return found
 
 
 def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:

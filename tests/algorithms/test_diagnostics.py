@@ -260,6 +260,19 @@ def test_repeated_points_have_dimension_zero():
     assert np.all(intrinsic_dimension(np.linspace(0, 1e-200, 30)[:, None] * np.ones(3), 5).per_sample == 1)
 
 
+@pytest.mark.parametrize("d", [5, 16, 40])
+def test_neither_an_offset_nor_far_clusters_change_the_neighbors(d: int) -> None:
+    rng = np.random.default_rng(0)
+    X = np.tanh(rng.standard_normal((300, 3)) @ rng.standard_normal((3, d))) + 0.05 * rng.standard_normal((300, d))
+    for offset in (1e7, 1e9):
+        moved = X + offset
+        X = moved - offset  # exact: the rows that are left of X
+        wanted = intrinsic_dimension(X).per_sample
+        np.testing.assert_array_equal(intrinsic_dimension(moved).per_sample, wanted)
+        clusters = intrinsic_dimension(np.concatenate([moved, -moved])).per_sample
+        np.testing.assert_array_equal(clusters, np.concatenate([wanted, wanted]))
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
