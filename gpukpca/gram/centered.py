@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -229,7 +230,11 @@ class CenteredGram(SymmetricOperator):
     @cached_property
     def trace(self) -> float:  # type: ignore[override]
         diagonal = cast(self.base.diagonal(), accumulation_dtype(self.like))
-        return float(namespace_of(self.like).sum(diagonal)) - self._grand_sum
+        with overflow_allowed():
+            trace = float(namespace_of(self.like).sum(diagonal)) - self._grand_sum
+        if not math.isfinite(trace):  # shares of it would be 0
+            raise overflow(self.base, "its trace is infinite")
+        return trace
 
     @cached_property
     def noise_scale(self) -> float:  # type: ignore[override]

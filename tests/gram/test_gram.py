@@ -504,3 +504,9 @@ def test_the_upper_triangle_alone_is_that_of_the_whole(xp, dtype):
     X = xp.array(rows(700, 3, dtype))  # more than one tile
     K, upper = xp.host(gram_matrix(RBF(0.2), X)), xp.host(upper_triangle(RBF(0.2), X))
     np.testing.assert_array_equal(np.triu(upper), np.triu(K))
+
+
+def test_a_trace_beyond_the_largest_number_is_a_clear_error(xp):
+    op = CenteredGram(DenseGram(xp.array(np.diag(np.full(40, 1e307)))))
+    with pytest.raises(InvalidParameterError, match="overflows float64 on these data: its trace is infinite"):
+        _ = op.trace
