@@ -15,9 +15,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum
-from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
-from gpukpca.backend.rows import half_range, power_of_two_scale, scale_for_squares
+from gpukpca.backend.rows import LARGEST_EXPONENT, SAFE_EXPONENT, half_range, power_of_two_scale, scale_for_squares
 
 # Most and fewest rows whose mean is the shift, and most entries of them. The mean of 128 rows differs from that of all
 # by a tenth of a standard deviation, which costs no digit.
@@ -112,23 +112,23 @@ class CenteredMatrix(Protocol):
         sums = self.moments()
         return None, namespace_of(sums).asarray(sums[0, :], copy=True), to_host(sums[1, :]).astype(np.float64)
 
-    def _settle(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]]) -> Any:
+    def _settle(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]], may_scale: bool = True) -> Any:
         """Sweep until shift and unit suit the data, set the mean and the squares, and return the product of the sweep.
 
         `sweep` returns a product, the sums (d,) and the host sums of squares (d,) of the shifted, weighted columns. The
         sum of a column with NaN or infinity is not finite, so finite sums save a pass that looks for them.
         """
         n = self.shape[0]
-        for may_shift, may_scale in ((True, True), (True, False), (False, False)):
+        for may_shift, may_rescale in ((True, may_scale), (True, False), (False, False)):
             product, sums, raw = sweep()
             rest = sums / n
             host = to_host(rest).astype(np.float64)
             if not np.isfinite(host).all():  # or the sums of huge numbers overflow
                 self.check_entries()
             squares = np.maximum(raw - n * host**2, 0.0)
-            if may_scale and self._rescaled_to_unit(squares):
+            if may_rescale and self._rescaled_to_unit(squares):
                 continue
-            rest = rest * (1.0 / self.unit)
+            rest = rest if self.weights is None else rest / self.weights
             # Also of a constant column without digits, where the rounding of its mean is large beside the others.
             visible = (squares > 0) | ~(raw <= squares.max())
             if not (may_shift and (~(raw <= MOST_CANCELLED * squares) & visible).any()):
@@ -149,14 +149,45 @@ class CenteredMatrix(Protocol):
         self._weigh(np.full(self.shape[1], self.unit))
         return self.unit != 1.0
 
+    def feature_deviations(self, degrees: int) -> np.ndarray:
+        """Return (Σ (x - m)² / degrees)^½ of every feature in the units of X, shape (d,), on the host; then `rescale`.
+
+        Features whose squares leave the range of numbers beside those of others are measured in units of their own.
+        """
+        self._measure_features()
+        deviations: np.ndarray = np.sqrt(self.squares / degrees) / self._host_weights()
+        return deviations
+
+    def _measure_features(self) -> None:
+        """Compute mean and squares as `measure`; with a power of two for every feature where one for all is too few."""
+        self.measure()
+        kind = dtype_name(self.wide)
+        sizes = np.frexp(np.sqrt(self.squares / self.shape[0]))[1]
+        if not ((self.squares == 0) | (np.abs(sizes) > SAFE_EXPONENT[kind])).any():
+            return
+        halves = 0.5 * np.stack([to_host(bound).astype(np.float64) for bound in self.bounds()])
+        halves = halves[1] - halves[0]
+        own = np.frexp(halves * self._host_weights())[1]  # of what was squared
+        if not ((halves > 0) & (np.abs(own) > SAFE_EXPONENT[kind])).any():
+            return
+        most = LARGEST_EXPONENT[kind]
+        self._weigh(np.ldexp(1.0, np.where(halves > 0, np.clip(-np.frexp(halves)[1], -most, most), 0)))
+        self._settle(self._swept_moments, may_scale=False)
+
     def rescale(self, scale: np.ndarray) -> None:
         """Divide every feature by its entry of a host array (d,); by infinity, it has weight 0 and a scale of 1."""
-        self.measure()
-        deviations = np.sqrt(self.squares / self.shape[0]) / self.unit / scale
+        self._measure_features()
+        weights = self._host_weights()
+        deviations = np.sqrt(self.squares / self.shape[0]) / weights / scale
         unit = scale_for_squares(float(np.max(deviations, initial=0.0)), self.dtype)
-        self.squares = self.squares * (unit / self.unit / scale) ** 2
+        self.squares = self.squares * (unit / weights / scale) ** 2
         self.unit, self.scale = unit, np.where(np.isinf(scale), 1.0, scale)
         self._weigh(unit / scale)
+
+    def _host_weights(self) -> np.ndarray:
+        if self.weights is None:
+            return np.ones(self.shape[1])
+        return np.asarray(to_host(self.weights), dtype=np.float64)
 
     def _weigh(self, weights: np.ndarray) -> None:
         self.weights = from_host(weights, self.like, self.wide)

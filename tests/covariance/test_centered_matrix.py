@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 
 from gpukpca import PCA
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
@@ -196,3 +197,25 @@ def test_finite_rows_whose_sums_overflow_are_not_called_infinite():
     for solver in SOLVERS:
         with pytest.raises(InvalidParameterError, match="deviate from their mean"):
             PCA(4, svd_solver=solver, random_state=0).fit(huge)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "wide"])
+def test_scaled_features_may_have_units_far_apart(form, xp):
+    """The correlations are those of the features in common units, to the last bits for powers of two."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12, 30) if form == "wide" else (60, 4)) + 3.0
+    X[:, 3] = 7.0  # constant
+    for units in ([-515, 0, 0, 0], [600, -160, 3, 0], [-990, 0, 30, -990], [1000, 0, 0, -20]):
+        powers = np.resize(units, X.shape[1])
+        moved = X * 2.0**powers
+        for solver in ("full", "covariance_eigh", "randomized"):
+            place = scipy.sparse.csr_array if form == "sparse" else xp.array
+            model = PCA(2, scale=True, svd_solver=solver, random_state=0)
+            if form == "sparse" and solver == "full":
+                continue
+            same, other = (clone(model).fit(place(rows)) for rows in (X, moved))
+            for name in ("explained_variance_", "explained_variance_ratio_", "components_"):
+                wanted, found = (np.asarray(xp.host(getattr(one, name))) for one in (same, other))
+                np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+            scales = (np.asarray(xp.host(one.scale_)) for one in (same, other))
+            np.testing.assert_allclose(np.divide(*reversed([*scales]))[:3], 2.0 ** powers[:3], rtol=1e-13)

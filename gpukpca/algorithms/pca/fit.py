@@ -203,8 +203,7 @@ def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -
 
 def _deviations(Z: CenteredMatrix) -> np.ndarray:
     """Return standard deviations with n - 1 degrees of freedom; infinity for columns constant but for rounding."""
-    Z.measure()
-    deviations = np.sqrt(Z.squares / max(Z.shape[0] - 1, 1)) / Z.unit
+    deviations = Z.feature_deviations(max(Z.shape[0] - 1, 1))
     return np.where(Z.constant_columns(CONSTANT_ENTRIES), np.inf, deviations)
 
 
