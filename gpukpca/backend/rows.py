@@ -192,6 +192,20 @@ def feature_means(X: Array) -> Array:
     return parts[0][1] if len(parts) == 1 else sum(means * (count / total) for count, means in parts if count)
 
 
+def exact_means(X: Any, constant: np.ndarray | None = None) -> Any:
+    """Return the means to subtract from X, shape (d,): that of a constant column is the constant, to the last bit.
+
+    `constant` are the `constant_columns` of X, where they are known. Those of CSR rows are `stored_means`.
+    """
+    if is_sparse(X):
+        return stored_means(X)
+    means, constant = feature_means(X), constant_columns(X) if constant is None else constant
+    if not X.shape[0] or not constant.any():
+        return means
+    xp = namespace_of(means)
+    return xp.where(from_host(constant, means) > 0, cast(gather_rows(X, [0])[0, :], means.dtype), means)
+
+
 def _counted_means(X: Array) -> tuple[int, Array]:
     """Return the number and the means of the rows of one array."""
     n = X.shape[0]

@@ -16,19 +16,25 @@ from gpukpca._rules import Rule, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips, in_strips
-from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, full, is_sparse, namespace_of
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    dtype_name,
+    full,
+    is_sparse,
+    namespace_of,
+    overflow_allowed,
+)
 from gpukpca.backend.rows import (
     as_csr,
     check_not_empty,
     constant_columns,
     dense_rows,
+    exact_means,
     feature_bounds,
-    feature_means,
-    gather_rows,
     place_of,
     shifted_rows,
     square_norm_sizes,
-    stored_means,
     take_rows,
 )
 from gpukpca.kernels.bandwidth import Gamma
@@ -54,6 +60,8 @@ LEAST_CONSTANT = 50
 FLAT = 0.1
 # With u·kappa under 1e-10, a pair with T above this is near enough for a kink at zero to show rounding.
 NEAR = -1e-6
+# Entries of 2**LARGE have squares whose sums are finite for all numbers of features.
+LARGE = 400
 # Replaces the factor 0, which no kernel may have: the slope of a constant vanishes next to any other.
 VANISHING = 1e-300
 SMOOTHNESS = Rule("one of 0.5, 1.5, 2.5 and inf", lambda nu: nu in (0.5, 1.5, 2.5, math.inf))
@@ -90,7 +98,8 @@ class _EuclideanKernel(Kernel):
         return cls(gamma=1.0 / (2.0 * float(sigma) ** 2), **parameters)
 
     def template(self, X: Array, centered: bool = False) -> EuclideanRows:
-        return self._rows(take_rows(X, 0, 0), self._geometry(X, centered))
+        with overflow_allowed():  # of squares, which then are infinite
+            return self._rows(take_rows(X, 0, 0), self._geometry(X, centered))
 
     def prepare_rows(self, X: Array, like: EuclideanRows | None, centered: bool) -> EuclideanRows:
         if like is None:
@@ -107,12 +116,12 @@ class _EuclideanKernel(Kernel):
         check_not_empty(X, "a kernel of distances")
         gamma = float(self.gamma)
         constant = np.zeros(X.shape[1], dtype=bool) if is_sparse(X) else constant_columns(X)
-        mean = stored_means(X) if is_sparse(X) else _exact_means(X, constant)
+        mean = exact_means(X, constant)
         geometry = Geometry(mean, gamma)
         kappa, spread = (0.5 * size for size in square_norm_sizes(X, mean, geometry.scale))
         if kappa > KAPPA_FLOAT64:
             # Differences of the rows as they are: one distant row may dominate the mean, which costs the others digits.
-            return Geometry(None, gamma, _large_exponent(X))
+            return Geometry(None, gamma, _exponent(X, gamma))
         omits = self.smooth_at_zero and LEAST_CONSTANT * constant.sum() > len(constant)
         return replace(
             geometry,
@@ -142,6 +151,10 @@ class _EuclideanKernel(Kernel):
         return ProductRows(augmented_rows(X, geometry, dtype), geometry, X.dtype)
 
     def tile(self, a: EuclideanRows, b: EuclideanRows, out: Array | None = None) -> Array:
+        with overflow_allowed():  # of squared distances, where k is 0
+            return self._tile(a, b, out)
+
+    def _tile(self, a: EuclideanRows, b: EuclideanRows, out: Array | None) -> Array:
         flat = b.geometry.flat
         T = a.product(b, out) if self.smooth_at_zero and a.product_fits_tile(b) else None
         if T is not None:
@@ -174,24 +187,21 @@ class _EuclideanKernel(Kernel):
         raise NotImplementedError
 
 
-def _exact_means(X: Array, constant: np.ndarray) -> Array:
-    """Return the feature means; that of a constant feature is the constant, to the last bit."""
-    means = feature_means(X)
-    if not X.shape[0] or not constant.any():
-        return means
-    xp = namespace_of(means)
-    return xp.where(from_host(constant, means) > 0, cast(gather_rows(X, [0])[0, :], means.dtype), means)
+def _exponent(X: Array, gamma: float) -> int:
+    """Return e so that rows / 2**e have finite entries, and squares near 1 where gamma ‖x - y‖² is; 0 for usual rows.
 
-
-def _large_exponent(X: Array) -> int:
-    """Return e with max|X| < 2**e where squares of X could overflow float64 sums, else 0."""
+    By gamma and not by the largest entry, beside which squared distances of the other rows would vanish. A distance
+    whose square overflows then has the kernel value 0.
+    """
     if not X.shape[0]:
         return 0
     low, high = feature_bounds(X)
     xp = namespace_of(low)
     largest = max(abs(float(xp.max(high))), abs(float(xp.min(low))))
     exponent = math.frexp(largest)[1] if math.isfinite(largest) else 0
-    return exponent if exponent > 400 else 0
+    if exponent <= LARGE:
+        return 0
+    return max(-(math.frexp(gamma)[1] // 2) if gamma else exponent, exponent - 1022)
 
 
 class RBF(_EuclideanKernel):

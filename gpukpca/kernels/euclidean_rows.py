@@ -28,7 +28,7 @@ class Geometry:
 
     mean: Array | None  # (d,), is subtracted first; None where rows are kept as they are
     gamma: float
-    exponent: int = 0  # rows kept as they are were divided by 2**exponent, so that their squares are finite
+    exponent: int = 0  # rows kept as they are were divided by 2**exponent, so that gamma 4**exponent is near 1
     flat: bool = False  # the tile holds k - 1
     wide: bool = False  # the matrix product is formed in the widest type
     # The features that vary in the training set, on the host, where omitting the others from the product pays: a
@@ -82,11 +82,7 @@ class EuclideanRows(DataRows):
         T = sparse_square_distances(a, b) if is_sparse(a) else linalg.distances(a, b, "sqeuclidean")
         if geometry.mean is not None:
             return elementwise.multiply(T, -0.5)
-        T = elementwise.multiply(T, -geometry.gamma)
-        if geometry.exponent:
-            half = 2.0 ** min(geometry.exponent, 1023)  # in two steps: the whole factor may overflow
-            T = elementwise.multiply(elementwise.multiply(T, half), half)
-        return T
+        return elementwise.multiply(T, -math.ldexp(geometry.gamma, 2 * geometry.exponent))
 
 
 class DifferenceRows(EuclideanRows):

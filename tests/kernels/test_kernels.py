@@ -22,6 +22,7 @@ from sklearn.gaussian_process import kernels as process
 from gpukpca import KernelPCA, kernels, load
 from gpukpca.backend import blocking
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
+from gpukpca.gram import gram_matrix
 from gpukpca.kernels import (
     RBF,
     BlockCallable,
@@ -856,3 +857,36 @@ def test_no_rows_are_an_empty_block_unless_the_kernel_takes_its_scale_from_them(
     for kernel in (RBF(), RBF(1.0), RBF("scale"), Laplacian("median")):
         with pytest.raises(InvalidParameterError, match="at least one row"):
             kernel(none, Y)
+
+
+FAR_FROM = {
+    "rbf": (kernels.RBF, lambda T: np.exp(-T)),
+    "rational": (lambda g: kernels.RationalQuadratic(g, 0.5), lambda T: (1.0 + 2.0 * T) ** -0.5),
+    "matern 3/2": (lambda g: kernels.Matern(g, 1.5), lambda T: (1.0 + np.sqrt(6.0 * T)) * np.exp(-np.sqrt(6.0 * T))),
+    "matern 1/2": (lambda g: kernels.Matern(g, 0.5), lambda T: np.exp(-np.sqrt(2.0 * T))),
+}
+
+
+@pytest.mark.parametrize("name", FAR_FROM)
+def test_rows_near_each_other_keep_their_distances_beside_a_far_one(xp, name):
+    make, function = FAR_FROM[name]
+    X = np.random.default_rng(0).standard_normal((12, 3))
+    for far in (1e100, 1e155, 1e300, 1.7e308):
+        X[4] = [far, -far, 0.5 * far]
+        others = np.delete(np.arange(12), 4)
+        near = X[others]
+        with np.errstate(over="ignore"):
+            T = ((near[:, None, :] - near[None, :, :]) ** 2).sum(axis=2)
+        for gamma in (1e-5, 1.0, 1e5):
+            for rows in (xp.array(X), scipy.sparse.csr_array(X)):
+                K = gram_matrix(make(gamma), rows)
+                K = K if isinstance(K, np.ndarray) else xp.host(K)
+                np.testing.assert_allclose(K[np.ix_(others, others)], function(gamma * T), rtol=0, atol=1e-12)
+                assert np.max(np.abs(K[4, others])) <= 1e-90
+                assert K[4, 4] == 1.0
+        # A factor as small as the square is large.
+        gamma = 1.0 / (1.5 * min(far, 1e153)) ** 2
+        K = xp.host(gram_matrix(make(gamma), xp.array(X), xp.array(X[3:5])))
+        apart = float(function(np.float64(min(far / min(far, 1e153), 1e100)) ** 2))  # 1 + 1 + 1/4 = 1.5²
+        np.testing.assert_allclose(K[others, 0], 1.0, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(K[4], [apart, 1.0], rtol=0, atol=1e-12)
