@@ -144,8 +144,9 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         The same trace / (n - 1).
     residual_norms_ : array (p,)
         ``||Kc u - λ u||₂`` from products with K, plus ``c eps (λ₁ + |1ᵀK1| / n^1.5)`` for the rounding of its entries.
-        A true eigenvalue lies within this distance of each one. c is 1; for distance kernels it is 1 + the root mean
-        square of gamma ‖x - mean‖² (`Kernel.rounding`). With Nyström a bound.
+        A true eigenvalue lies within this distance of each one, as far as the estimate of the rounding holds. c is 1
+        and more: it grows with what cancels, with features, powers and exponents (`Kernel.rounding`). With Nyström a
+        bound.
     converged_ : bool
         True where all residuals are at most tol λ₁, with tol raised to what rounding allows (PrecisionWarning).
     gap_ : float or None

@@ -17,10 +17,11 @@ from gpukpca._rules import CALLABLE, Rule, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
-from gpukpca.backend.rows import gather_rows, place_of
+from gpukpca.backend.partitioned_rows import map_row_blocks
+from gpukpca.backend.rows import gather_rows, place_of, row_panels, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.kernels.prepared import PreparedRows, kept_warnings
 from gpukpca.kernels.validation import EXPONENT, POSITIVE
 
 # Levels of nested kernels. `repr`, `clone` and pickle recurse on Python's stack of 1000 calls.
@@ -38,15 +39,19 @@ def _of_parts(name: str, fold: Callable[[Iterable[Any]], Any]) -> Any:
 
 
 class CombinedRows(PreparedRows):
-    """The rows prepared for each part of a combined kernel, and factors g(x) of the rows."""
+    """The rows prepared for each part of a combined kernel, and factors g(x) of the rows.
+
+    A template for an exponential has the `largest` value k(x, x) of its part over the training rows.
+    """
 
     shifted: Any = _of_parts("shifted", any)
     wide: Any = _of_parts("wide", any)
     row_bytes: Any = _of_parts("row_bytes", sum)
 
-    def __init__(self, parts: list[Any], factors: Array | None = None) -> None:
+    def __init__(self, parts: list[Any], factors: Array | None = None, largest: float = 0.0) -> None:
         self.parts = parts
         self.factors = factors
+        self.largest = largest
         self.n_rows: int = parts[0].n_rows
 
     def slice(self, start: int, stop: int) -> CombinedRows:
@@ -387,6 +392,19 @@ class Exp(_OfValues):
     def __init__(self, k: Kernel) -> None:
         self.k = k
 
+    def template(self, X: Array, centered: bool = False) -> CombinedRows:
+        template = super().template(X, centered)
+        values = [] if self.stored_only else map_row_blocks(X, _largest_diagonal, self.k, template.parts[0])
+        largest = max(values, default=0.0)
+        return CombinedRows(template.parts, largest=largest if math.isfinite(largest) else 0.0)
+
+    def rounding(self, template: CombinedRows) -> float:
+        """Return that of the exponential, plus that of k times its largest value: d exp(k) = exp(k) k (dk / k).
+
+        Twice that, because the largest values are few and their errors have no random signs that cancel.
+        """
+        return 1.0 + 2.0 * super().rounding(template) * max(1.0, abs(template.largest))
+
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         constant = self.offset(a)
         return elementwise.multiply(elementwise.expm1(tiles[0]), constant) if constant else elementwise.exp(tiles[0])
@@ -398,6 +416,17 @@ class Exp(_OfValues):
     def slope(self, unit: float = 1.0) -> Kernel | None:
         inner = self.k.slope(unit)
         return None if inner is None else self * inner
+
+
+def _largest_diagonal(X: Array, kernel: Kernel, template: PreparedRows) -> float:
+    """Return the largest k(x, x) of rows of X, less what tiles lack; for most kernels no k(x, y) exceeds it."""
+    largest = -math.inf
+    with kept_warnings():  # those of zero rows, which the preparation of all rows repeats
+        for start, stop in row_panels(X):
+            if start < stop:
+                diagonal = kernel.tile_diagonal(kernel.prepare(take_rows(X, start, stop), like=template))
+                largest = max(largest, float(namespace_of(diagonal).max(diagonal)))
+    return largest
 
 
 class Modulated(_Combined):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from fractions import Fraction
 from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any, Self
@@ -13,15 +14,20 @@ import numpy as np
 from gpukpca._rules import FINITE, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.namespace import accumulation_dtype, cast, is_sparse, item_size, namespace_of
+from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, is_sparse, item_size, namespace_of, to_host
 from gpukpca.backend.rows import (
+    as_csr,
     by_panels,
     dense_rows,
     divided_rows,
+    exact_means,
     feature_means,
+    gather_rows,
+    place_of,
     row_norms,
     row_square_sums,
     shifted_rows,
+    square_norm_sizes,
     stored_means,
     take_rows,
 )
@@ -33,6 +39,10 @@ from gpukpca.kernels.validation import NOT_NEGATIVE
 
 # The largest degree of explicit monomials: the factorials stay within the range of numbers.
 LARGEST_DEGREE = 20
+# A sum of d products errs by about eps sqrt(d) / TERMS of the product of the norms: BLAS has several running sums.
+TERMS = 8.0
+# Where less than this share is left of the numbers that cancel in gamma x·y + coef0, rows are shifted to their mean.
+CANCELLED = 0.25
 
 
 class DotRows(DataRows):
@@ -61,39 +71,122 @@ class DotRows(DataRows):
         return (self.data.astype(np.float64) if is_sparse(self.data) else self.data) * self.factor
 
 
+class ShiftedDotRows(DotRows):
+    """Rows s = x - mean of T = `factor` x·y + coef0 = `factor` s·t + a(x) + a(y) + `constant`.
+
+    With m the mean, a(x) = `factor` m·s, shape (n_rows,), and the constant is `factor` ‖m‖² + coef0: what cancels in T
+    cancels in it, once for all pairs.
+    """
+
+    def __init__(self, data: Any, factor: float, mean: Array, constant: float, along: Array | None = None) -> None:
+        super().__init__(data, factor, mean, copied=not is_sparse(data))
+        self.constant = constant
+        self.along: Array = _along(data, factor, mean) if along is None else along
+
+    def slice(self, start: int, stop: int) -> ShiftedDotRows:
+        return self._with(take_rows(self.data, start, stop), self.along[start:stop])
+
+    def take(self, indices: Any) -> ShiftedDotRows:
+        return self._with(gather_rows(self.data, indices), gather_rows(self.along, indices))
+
+    def _with(self, data: Any, along: Array) -> ShiftedDotRows:
+        return ShiftedDotRows(data, self.factor, self.mean, self.constant, along)
+
+
+def _rounded_once(mean: np.ndarray, factor: float, coef0: float) -> float:
+    """Return factor ‖m‖² + coef0 from exact products and sums of the parts of m with 26 bits (Dekker 1971)."""
+    m = mean.astype(np.float64)
+    high = m * (2.0**27 + 1.0)
+    high = high - (high - m)
+    low = m - high
+    terms = np.concatenate([high * high, 2.0 * high * low, low * low]).tolist()
+    square = math.fsum(terms)
+    exact = Fraction(square) + Fraction(math.fsum([*terms, -square]))
+    return float(Fraction(factor) * exact + Fraction(coef0))
+
+
+def _along(s: Any, factor: float, mean: Array) -> Array:
+    """Return factor m·s of rows s, shape (n_rows,), in their dtype."""
+    if is_sparse(s):
+        return factor * (s @ mean)
+    return by_panels(s, lambda panel, *_: cast(factor * (cast(panel, mean.dtype) @ mean), s.dtype))
+
+
 class _DotKernel(Kernel):
-    """A function of gamma x·y."""
+    """A function of T = gamma x·y + coef0."""
+
+    coef0: float = 0.0
+    # The relative error of the function, in units of that of T.
+    steepness = 1.0
 
     def _factor(self) -> float:
         return 1.0
 
     def template(self, X: Array, centered: bool = False) -> DotRows:
-        return self._rows(take_rows(X, 0, 0))
+        return self._shifted_template(X) or self._rows(take_rows(X, 0, 0))
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:
-        return self._rows(X)
+        like = like or self._shifted_template(X)
+        if not isinstance(like, ShiftedDotRows):
+            return self._rows(X)
+        rows = as_csr(X) if is_sparse(like.data) else dense_rows(X)
+        return ShiftedDotRows(shifted_rows(rows, like.mean, 1.0, X.dtype), like.factor, like.mean, like.constant)
+
+    def rounding(self, template: Any) -> float:
+        """Return the error of the sum of d products, and of the number that it is added to, times the steepness."""
+        data = template.data
+        share = float(np.finfo(np.float64).eps / np.finfo(dtype_name(data.dtype)).eps) if is_sparse(data) else 1.0
+        return self.steepness * (1.0 + share * math.sqrt(data.shape[1]) / TERMS)
+
+    def _shifted_template(self, X: Array) -> ShiftedDotRows | None:
+        """Return the template of rows so near to their mean that nearly all of T cancels; None for other rows."""
+        factor = self._factor()
+        if not self.coef0 < 0 or factor == 0 or not X.shape[0] or not self._is_moderate(X):
+            return None
+        mean = exact_means(X)
+        xp = namespace_of(mean)
+        square = float(xp.sum(mean * mean))
+        radius = math.sqrt(square_norm_sizes(X, mean, 1.0)[0])
+        constant = factor * square + float(self.coef0)
+        left = abs(constant) + factor * radius * (2.0 * math.sqrt(square) + radius)
+        if not left < CANCELLED * (factor * square - float(self.coef0)):
+            return None
+        rows = shifted_rows(take_rows(X, 0, 0), mean, 1.0, X.dtype)
+        return ShiftedDotRows(rows, factor, mean, _rounded_once(to_host(mean), factor, float(self.coef0)))
+
+    def _is_moderate(self, X: Any) -> bool:
+        """Return whether the factor can be applied to a product of rows."""
+        root = math.sqrt(self._factor())
+        return _smallest(X) <= root <= 1.0 / _smallest(X)
 
     def _rows(self, X: Any) -> DotRows:
         """Return the rows and the factor; rows times its root where the factor, or squares without it, may overflow."""
-        factor, root = self._factor(), math.sqrt(self._factor())
-        if factor == 0.0 or _smallest(X) <= root <= 1.0 / _smallest(X):
+        factor = self._factor()
+        if factor == 0.0 or self._is_moderate(X):
             return DotRows(X, factor)
-        return DotRows(X * root, 1.0, copied=True)
+        return DotRows(X * math.sqrt(factor), 1.0, copied=True)
 
     def tile(self, a: DotRows, b: DotRows, out: Array | None = None) -> Array:
-        T = linalg.row_products(a.data, b.right, out)
-        return cast(elementwise.in_strips(T, self._function, out), b.data.dtype)
+        T, constant = linalg.row_products(a.data, b.right, out), float(self.coef0)
+        if isinstance(a, ShiftedDotRows) and isinstance(b, ShiftedDotRows):
+            T, constant = elementwise.add(T, a.along[:, None] + b.along[None, :]), b.constant
+        T = elementwise.in_strips(T, lambda strip, place: self._function(strip, constant, place), out)
+        return cast(T, b.data.dtype)
 
     def tile_diagonal(self, a: DotRows) -> Array:
-        return self._function(row_square_sums(a.data) * a.factor)
+        T = row_square_sums(a.data) * a.factor
+        if isinstance(a, ShiftedDotRows):
+            return self._function(T + (a.along + a.along), a.constant)
+        return self._function(T, float(self.coef0))
 
-    def _function(self, T: Array, out: Array | None = None) -> Array:
+    def _function(self, T: Array, constant: float, out: Array | None = None) -> Array:
+        """Return kernel values from gamma x·y, which may be overwritten, and the constant to add to it."""
         return T
 
 
 def _smallest(X: Any) -> float:
     """Return the fourth root of the smallest normal number in the dtype of X."""
-    values = X.data if is_sparse(X) else X
+    values = place_of(X)
     return float(namespace_of(values).finfo(values.dtype).smallest_normal) ** 0.25
 
 
@@ -216,10 +309,14 @@ class Polynomial(_DotKernel):
             columns.append(column)
         return cast(xp.concat(columns, axis=1), X.dtype)
 
-    def _function(self, T: Array, out: Array | None = None) -> Array:
+    @property
+    def steepness(self) -> float:  # type: ignore[override]
+        return max(float(self.degree), 1.0)
+
+    def _function(self, T: Array, constant: float, out: Array | None = None) -> Array:
         if float(self.degree).is_integer():
-            return elementwise.polynomial(T, float(self.coef0), int(self.degree), out)
-        base = elementwise.add(T, float(self.coef0))
+            return elementwise.polynomial(T, constant, int(self.degree), out)
+        base = elementwise.add(T, constant)
         xp = namespace_of(base)
         if bool(xp.any(base < 0)):
             raise InvalidParameterError(
@@ -261,8 +358,8 @@ class Sigmoid(_DotKernel):
     def _factor(self) -> float:
         return float(self.gamma)
 
-    def _function(self, T: Array, out: Array | None = None) -> Array:
-        return elementwise.sigmoid(T, float(self.coef0), out)
+    def _function(self, T: Array, constant: float, out: Array | None = None) -> Array:
+        return elementwise.sigmoid(T, constant, out)
 
 
 class Cosine(_DotKernel):

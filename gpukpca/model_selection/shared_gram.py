@@ -80,7 +80,7 @@ class InnerProduct(Linear):
 
     def member(self, kernel: Any, part: Array, flat: bool, dtype: Any, out: Array | None) -> Array:
         """Return entries of a kernel of the family, from gamma x·y."""
-        return kernel._function(cast(part, dtype), out)
+        return kernel._function(cast(part, dtype), float(kernel.coef0), out)
 
 
 CommonKernel = SquaredDistance | CityBlockDistance | InnerProduct

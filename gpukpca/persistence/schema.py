@@ -65,7 +65,7 @@ from gpukpca.kernels import (
     Sum,
 )
 from gpukpca.kernels.algebra import CombinedRows
-from gpukpca.kernels.dot_product import DotRows
+from gpukpca.kernels.dot_product import DotRows, ShiftedDotRows
 from gpukpca.kernels.euclidean_rows import DifferenceRows, Geometry, ProductRows, SparseProductRows
 from gpukpca.kernels.manhattan import CityBlockRows
 from gpukpca.kernels.prepared import PreparedRows
@@ -73,7 +73,7 @@ from gpukpca.kernels.prepared import PreparedRows
 # No other object is ever made from a file.
 KERNELS = [Linear, Polynomial, RBF, Sigmoid, Cosine, Laplacian, Matern, RationalQuadratic, Precomputed]
 ALGEBRA = [Sum, Product, Scale, Power, Exp]
-ROWS = [ProductRows, SparseProductRows, DifferenceRows, Geometry, CityBlockRows, DotRows, CombinedRows]
+ROWS = [ProductRows, SparseProductRows, DifferenceRows, Geometry, CityBlockRows, DotRows, ShiftedDotRows, CombinedRows]
 STORAGES = [DenseStorage, ClusterStorage, ClusterColumnStorage, TiledStorage, LowRankStorage]
 PLANS = [Plan, PCAPlan, Dense, LowRank, BlockKrylov, Nystrom, *STORAGES]
 KERNEL_PCA = [KernelPCAFit, Spectrum, AffineProjection, LinearAxes]
@@ -90,8 +90,8 @@ BELOW: dict[str, dict[str, tuple[str, ...]]] = {
     "TiledStorage": {"tile_edge": ("", "positive")},
 }
 PREPARED = {"data": ("0 *", "or sparse"), "mean": ("d",)}
-# Arguments of constructors that follow from the others.
-DERIVED = {"half_norms", "factors"}
+# Arguments of constructors that follow from the others, or that only a fit reads.
+DERIVED = {"half_norms", "factors", "along", "largest"}
 # How far from orthonormal vectors, and from descending eigenvalues, may be: rounding leaves 1e-5, damage does not.
 SKEW = 1e-3
 # Columns of sparse rows: a file need not hold them, and products take memory for each.

@@ -31,7 +31,18 @@ from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.eigen import pivoted_cholesky
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError, RankWarning
 from gpukpca.gram import BasePointGram, TiledGram
-from gpukpca.kernels import RBF, BlockCallable, Cosine, Kernel, Laplacian, Linear, PairwiseCallable, Polynomial
+from gpukpca.kernels import (
+    RBF,
+    BlockCallable,
+    Cosine,
+    Kernel,
+    Laplacian,
+    Linear,
+    PairwiseCallable,
+    Polynomial,
+    Sigmoid,
+    exp,
+)
 from gpukpca.kernels.prepared import DataRows
 from tests import fake_cupy, oracle, tolerances
 
@@ -46,6 +57,7 @@ KERNELS = {
     "flat": RBF(1e-4),
     "linear": Linear(),
     "sum": Polynomial(2, 0.3, 1.0) + 0.5 * Laplacian(0.2),
+    "exponential": exp(0.3 * Linear()),
 }
 # Processes start faster from a server that has made the imports, which Windows lacks.
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -166,6 +178,7 @@ def test_the_rest_of_the_protocol_equals_one_machine(client, name):
     chosen = [3, 96, 0, 40]
     bound = 100 * U * float(np.max(np.abs(one.to_dense())))
     assert (op.shape, op.dtype, op.factor()) == (one.shape, one.dtype, None)
+    assert op.rounding == pytest.approx(one.rounding)
     np.testing.assert_allclose(op.diagonal(), one.diagonal(), rtol=0, atol=bound)
     np.testing.assert_allclose(op.columns(chosen), one.columns(chosen), rtol=0, atol=bound)
     np.testing.assert_array_equal(op.columns(chosen)[chosen, range(4)], op.diagonal()[chosen])
@@ -173,6 +186,14 @@ def test_the_rest_of_the_protocol_equals_one_machine(client, name):
     K = op.to_dense()
     np.testing.assert_array_equal(K, K.T)
     np.testing.assert_allclose(K, one.to_dense(), rtol=0, atol=bound)
+
+
+def test_rows_near_each_other_are_shifted_on_a_cluster_too(client):
+    X = 1.0 + 1e-6 * rows()
+    kernel = Sigmoid(1.0 / D, -1.0)
+    K, one = on_cluster(client, X, kernel).to_dense(), TiledGram(kernel, X).to_dense()
+    np.testing.assert_allclose(K, one, rtol=0, atol=100 * U * np.max(np.abs(one)))  # of numbers near 1e-6
+    assert len(np.unique(on_cluster(client, np.ones((N, D)), kernel).to_dense())) == 1
 
 
 @pytest.mark.parametrize("wrap", [lambda op: op, BasePointGram], ids=["K", "base point"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,10 @@ import pytest
 import scipy.sparse
 from sklearn.datasets import load_digits, load_wine
 
-from gpukpca import KernelPCA
+from gpukpca import KernelPCA, load, save
 from gpukpca.exceptions import IndefiniteKernelWarning, PrecisionWarning, RankWarning
-from gpukpca.gram import CenteredGram, DenseGram
-from gpukpca.kernels import RBF, Cosine, Laplacian, Matern, Polynomial, Sigmoid
+from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
+from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, Sigmoid, exp
 from tests import oracle, tolerances
 
 DEFAULT_TOL = {"float64": 1e-8, "float32": 1e-5}
@@ -192,6 +195,141 @@ def test_a_tolerance_below_rounding_is_reported_with_what_takes_its_place() -> N
     assert model.converged_
 
 
+# -- exponentials, powers and many features ----------------------------------------------------------------------------
+
+
+def decimal_gram(X: np.ndarray, function: Callable[[Decimal, Decimal], Decimal]) -> np.ndarray:
+    """Return the matrix of a function of x·y and ‖x - y‖², both exact for rows of integers, rounded once."""
+    products, squares = X @ X.T, distances(X)
+    values: dict[tuple[float, float], float] = {}
+    with localcontext(prec=40):
+        for pair in set(zip(products.ravel().tolist(), squares.ravel().tolist(), strict=True)):
+            values[pair] = float(function(Decimal(pair[0]), Decimal(pair[1])))
+    pairs = zip(products.ravel().tolist(), squares.ravel().tolist(), strict=True)
+    return np.array([values[pair] for pair in pairs]).reshape(products.shape)
+
+
+EXPONENTIALS: dict[str, tuple[Callable[[float], Any], Callable[[Decimal, Decimal, Decimal], Decimal]]] = {
+    "linear": (lambda c: exp(c / 60.0 * Linear()), lambda t, _, c: (c / 60 * t).exp()),
+    "rbf": (lambda c: exp(c * RBF(0.05)), lambda _, s, c: (c * (-Decimal("0.05") * s).exp()).exp()),
+    "poly": (
+        lambda c: exp(c / 4.0 * Polynomial(2, gamma=1 / 64, coef0=1.0)),
+        lambda t, _, c: (c / 4 * (t / 64 + 1) ** 2).exp(),
+    ),
+    "of exponential": (
+        lambda c: exp(c / 10.0 * exp(RBF(0.05))),
+        lambda _, s, c: (Decimal(c / 10) * (-Decimal("0.05") * s).exp().exp()).exp(),
+    ),
+}
+
+
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+@pytest.mark.parametrize("name", EXPONENTIALS)
+def test_residuals_bound_what_an_exponential_magnifies(name: str, solver: str) -> None:
+    make, function = EXPONENTIALS[name]
+    for (dtype, factor), seed in itertools.product((("float64", 256.0), ("float32", 32.0)), SEEDS):
+        X = np.random.default_rng(seed).integers(0, 5, (50, 5)).astype(np.float64)
+        model, _ = fitted(X.astype(dtype), kernel=make(factor), eigen_solver=solver)
+        exact = decimal_gram(X, lambda t, s, c=factor: function(t, s, Decimal(c)))  # type: ignore[misc]
+        Kc, values = oracle.centered(exact), model.eigenvalues_.astype(np.float64)
+        slack = 20.0 * tolerances.eps("float64") * values[0]
+        error = np.abs(values - oracle.eigenpairs(Kc, 3)[0])
+        assert np.all(error <= model.residual_norms_ + slack)
+
+
+def test_residuals_bound_sums_of_many_products_and_their_powers() -> None:
+    """In float32, beside values in float64; twice the residual leaves room for another BLAS."""
+    for d, degree, seed in itertools.product((3, 30, 300), (1, 6), range(8)):
+        rng = np.random.default_rng(seed)
+        for X in (1.1 * (rng.random((40, d)) < 0.3), 0.37 * rng.poisson(3.0, (40, d))):
+            X = X.astype(np.float32)
+            wide = X.astype(np.float64)
+            gamma = 1.3 / float((wide**2).sum(axis=1).mean())
+            model, _ = fitted(X, kernel=Polynomial(degree, gamma, 0.0), eigen_solver="dense")
+            values = oracle.eigenpairs(oracle.centered((gamma * (wide @ wide.T)) ** degree), 3)[0]
+            assert np.all(np.abs(model.eigenvalues_ - values) <= 2.0 * model.residual_norms_), (d, degree, seed)
+
+
+def test_rounding_grows_with_features_powers_and_exponents() -> None:
+    X = np.random.default_rng(0).standard_normal((40, 256))
+    X /= np.linalg.norm(X, axis=1)[:, None]
+
+    def rounding(kernel: Any, rows: Any = X) -> float:
+        return kernel.rounding(kernel.template(rows, True))
+
+    assert rounding(Cosine()) == rounding(Sigmoid(1.0)) == rounding(Linear()) == 3.0  # 1 + 256^½ / 8
+    assert rounding(Polynomial(4, gamma=1.0)) == 4.0 * rounding(Linear())
+    assert rounding(Cosine(), scipy.sparse.csr_array(X.astype(np.float32))) == pytest.approx(1.0)  # in float64
+    assert rounding(Laplacian(1.0)) == 1.0
+    for factor in (0.01, 20.0):
+        assert rounding(exp(factor * Linear())) == pytest.approx(1.0 + 2.0 * 3.0 * max(factor, 1.0))
+
+
+def test_zero_rows_below_an_exponential_warn_once() -> None:
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    X[4] = 0.0
+    with pytest.warns(RankWarning, match="Cosine: 1 row") as caught:
+        KernelPCA(2, kernel=exp(Cosine())).fit(X)
+    assert len([seen for seen in caught if "Cosine" in str(seen.message)]) == 1
+
+
+# -- gamma x·y + coef0 that cancels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [Sigmoid, lambda gamma, coef0: Polynomial(1, gamma, coef0)], ids=["sigmoid", "poly"])
+def test_equal_rows_whose_values_cancel_have_no_component(make: Any) -> None:
+    for seed, dtype, sparse in itertools.product(range(20), ("float64", "float32"), (False, True)):
+        rng = np.random.default_rng(seed)
+        row = rng.standard_normal(int(rng.integers(2, 30))).astype(dtype)
+        gamma = 1.0 / float(row.astype(np.float64) @ row)
+        X: Any = scipy.sparse.csr_array(np.tile(row, (20, 1))) if sparse else np.tile(row, (20, 1))
+        for kernel in (make(gamma, -1.0), make(gamma, -1.0 + 1e-3)):
+            assert len(np.unique(gram_matrix(kernel, X))) == 1
+            model = KernelPCA(19, kernel=kernel)
+            with pytest.warns(RankWarning, match="only 0 of the 19"):
+                model.fit(X)
+            assert not np.any(model.eigenvalues_)
+
+
+def test_rows_near_each_other_keep_the_digits_of_what_cancels(xp: Any) -> None:
+    """K against tanh of sums of fractions, for rows 1e-7 apart and values below 1e-6."""
+    rng = np.random.default_rng(0)
+    row = rng.integers(1, 9, 6) / 8.0
+    X = row + rng.integers(-8, 9, (24, 6)) * 2.0**-26
+    new = row + rng.integers(-8, 9, (5, 6)) * 2.0**-26
+    gamma, coef0 = 0.25, -0.25 * float(row @ row)
+    kernel = Sigmoid(gamma, coef0)
+
+    def exact(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        rows = [[[Fraction(x) for x in row] for row in rows] for rows in (A, B)]
+        sums = [[sum(x * y for x, y in zip(a, b, strict=True)) for b in rows[1]] for a in rows[0]]
+        return np.array([[math.tanh(float(Fraction(gamma) * t + Fraction(coef0))) for t in line] for line in sums])
+
+    K = exact(X, X)
+    assert 1e-9 < np.max(np.abs(K)) < 1e-6
+    bound = 64.0 * tolerances.eps("float64") * np.max(np.abs(K))  # the sums as they are err by eps
+    for Y in (None, X, new):
+        found = xp.host(gram_matrix(kernel, xp.array(X), None if Y is None else xp.array(Y)))
+        np.testing.assert_allclose(found, exact(X, X if Y is None else Y), rtol=0, atol=bound)
+    np.testing.assert_allclose(gram_matrix(kernel, scipy.sparse.csr_array(X)), K, rtol=0, atol=bound)
+    op = CenteredGram.of_kernel(kernel, xp.array(X), tile_edge=7)
+    np.testing.assert_allclose(xp.host(op.base.columns([3, 20])), K[:, [3, 20]], rtol=0, atol=bound)
+    np.testing.assert_allclose(xp.host(op.base.diagonal()), np.diag(K), rtol=0, atol=bound)
+    np.testing.assert_allclose(xp.host(op.to_dense()), oracle.centered(K), rtol=0, atol=4.0 * bound)
+
+
+def test_a_model_of_values_that_cancel_is_stored(tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = 1.0 + 1e-6 * rng.standard_normal((30, 4))
+    model = KernelPCA(2, kernel="sigmoid", gamma=0.25, coef0=-1.0, n_jobs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IndefiniteKernelWarning)
+        scores = model.fit_transform(X)
+    save(model, tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").transform(X[:5]), model.transform(X[:5]))
+    np.testing.assert_allclose(model.transform(X), scores, rtol=0, atol=1e-6 * np.abs(scores).max())
+
+
 def test_rounding_of_distances_grows_with_the_size_of_what_cancels() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3))
@@ -201,8 +339,6 @@ def test_rounding_of_distances_grows_with_the_size_of_what_cancels() -> None:
         assert kernel.rounding(kernel.template(rows)) == pytest.approx(1.0 + 2.0 * size, rel=1e-9)
     wide = Matern(2.0, 0.5)  # of float32 rows the distances are made in float64
     assert wide.rounding(wide.template(X.astype(np.float32))) == pytest.approx(1.0, abs=1e-6)
-    for kernel in (Laplacian(1.0), Cosine(), Polynomial(3, gamma=1.0)):
-        assert kernel.rounding(kernel.template(X)) == 1.0
     op = CenteredGram.of_kernel(RBF(2.0), X)
     assert op.rounding == op.base.rounding == pytest.approx(1.0 + 2.0 * size, rel=1e-9)
     assert CenteredGram(DenseGram(X @ X.T)).rounding == 1.0
