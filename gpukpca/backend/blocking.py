@@ -62,6 +62,8 @@ TRANSFER_BYTES = 16 * 2**20
 # Bytes of data with one hash, and of data that a thread hashes at once. An end of a panel on a cluster, of less than
 # the first, goes to the client.
 HASHED_BYTES, HASHED_TOGETHER = 2**16, 2**22
+# Bytes of the arguments of one task on a cluster. Dask warns of a task beyond 10 MB.
+TASK_BYTES = 2**23
 # Rows of a panel of pairwise distances for the median rule.
 MEDIAN_PANEL = 250
 # Entries of the neighborhoods that are decomposed together: 32 MiB in float64.

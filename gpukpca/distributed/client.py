@@ -16,7 +16,9 @@ from typing import Any
 
 from gpukpca._formatting import pluralize
 from gpukpca._version import __version__
+from gpukpca.backend import blocking
 from gpukpca.backend.device import cuda_place
+from gpukpca.backend.parallel import row_slices
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
 
 # Seconds without a worker after which a wait ends ("gpukpca.timeout" in Dask's configuration), and the share of it
@@ -155,7 +157,6 @@ class Cluster:
         InvalidParameterError
             An argument cannot be pickled.
         """
-        import dask
         from distributed.protocol.pickle import dumps
 
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
@@ -163,10 +164,16 @@ class Cluster:
             packed = dumps((function, tuple(arguments)))
         except Exception as error:  # every class of objects raises its own
             raise InvalidParameterError(f"{list(arguments)} cannot be sent to the workers: {error}") from error
-        key = f"gpukpca-{name}-{uuid.uuid4().hex}"
-        # The blocks of a product belong into its tasks: the scheduler then computes again what a dead worker held.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-            return self.client.submit(_unpacker(), packed, *futures, key=key, pure=False, **place)
+
+        def send(task: Callable[..., Any], *given: Any) -> Any:
+            key = f"gpukpca-{name}-{uuid.uuid4().hex}"
+            return self.client.submit(task, *given, key=key, pure=False, **place)
+
+        # The blocks of a product belong into its tasks: the scheduler then computes again what a dead worker held. A
+        # large block is sent in pieces, as Dask warns of a large task by a setting that all threads share.
+        pieces = [packed[start:stop] for start, stop in row_slices(len(packed), blocking.TASK_BYTES)]
+        given = pieces if len(pieces) == 1 else [send(bytes, piece) for piece in pieces]
+        return send(_unpacker(), len(given), *given, *futures)
 
     def share(self, *arguments: Any) -> Any:
         """Return a future of the tuple of the arguments: it is sent once, and workers copy it from each other."""
@@ -352,9 +359,9 @@ def version_reader() -> Callable[[], str]:
 def _unpacker() -> Callable[..., Any]:
     """Return the function that workers call. One inside a function is sent by its code and needs no package there."""
 
-    def unpacked(packed: bytes, *futures: Any) -> Any:
-        function, arguments = pickle.loads(packed)
-        return function(*futures, *arguments)
+    def unpacked(count: int, *given: Any) -> Any:
+        function, arguments = pickle.loads(b"".join(given[:count]))
+        return function(*given[count:], *arguments)
 
     return unpacked
 

@@ -777,6 +777,17 @@ def test_a_fit_goes_on_though_a_worker_dies(processes):
     np.testing.assert_allclose(found.components_, one.components_, rtol=0, atol=2000 * U)
 
 
+def test_a_large_argument_outlives_the_worker_that_held_it(processes, sizes):
+    sizes(TASK_BYTES=1000)
+    X, cluster = rows(), Cluster(processes)
+    home = cluster.workers[0].address
+    block = cluster.submit(np.negative, arguments=(X,), name="block", worker=home)
+    cluster.wait([block], ["a block"])
+    assert list(processes.who_has([block]).values()) == [(home,)]
+    processes.run(os._exit, 1, workers=[home], on_error="ignore")
+    np.testing.assert_array_equal(cluster.results([block], ["a block"])[0], -X)
+
+
 def test_a_worker_that_dies_while_landmarks_are_chosen_changes_nothing(processes, tmp_path):
     X = rows()
     op = DaskColumns(mortal(tmp_path), ClusterRows.of_array(X, Cluster(processes)))

@@ -1,7 +1,8 @@
-"""A cluster whose workers stop, whose tasks fail to be sent, or whose kernels warn in many threads."""
+"""A cluster whose workers stop, whose tasks are large or fail to be sent, or whose kernels warn in many threads."""
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA
+from gpukpca.backend import blocking
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.gram import DaskGram
 from gpukpca.distributed.pairs import panel_diagonal
@@ -82,6 +84,57 @@ def test_pairs_are_submitted_again_after_a_submit_that_failed(client):
     with pytest.raises(OSError, match="the line is down"):
         op @ V
     np.testing.assert_array_equal(op @ V, DaskGram(RBF(0.1), ClusterRows.of_array(rows(), Cluster(client))) @ V)
+
+
+def test_fits_of_several_threads_leave_the_configuration_of_dask_alone(client, monkeypatch):
+    """The first thread leaves its submission after the second has begun one, and before that ends."""
+    before, found = copy.deepcopy(dask.config.config), []
+    cluster, submit, second_began, first_ended = Cluster(client), client.submit, threading.Event(), threading.Event()
+
+    def slow_submit(*given: Any, **named: Any) -> Any:
+        if threading.current_thread().name == "first":
+            second.start()
+            assert second_began.wait(20)
+        else:
+            second_began.set()
+            assert first_ended.wait(20)
+        found.append(copy.deepcopy(dask.config.config))
+        return submit(*given, **named)
+
+    def send() -> None:
+        cluster.submit(int, name="number")
+        if threading.current_thread().name == "first":
+            first_ended.set()
+
+    first, second = (threading.Thread(target=send, name=name) for name in ("first", "second"))
+    monkeypatch.setattr(client, "submit", slow_submit)
+    first.start()
+    first.join()
+    second.join()
+    assert found == [before, before]
+    assert dask.config.config == before
+
+
+def test_large_arguments_arrive_without_a_warning_in_tasks_of_bounded_size(client, monkeypatch):
+    cluster, submit, sent = Cluster(client), client.submit, []
+    block = np.random.default_rng(0).standard_normal((3 * 2**18, 10))  # 60 MiB, and Dask warns beyond 10 MB
+
+    def measured(task: Any, *given: Any, **named: Any) -> Any:
+        sent.append(sum(len(one) for one in given if isinstance(one, bytes)))
+        return submit(task, *given, **named)
+
+    monkeypatch.setattr(client, "submit", measured)
+    shape, total = cluster.results(
+        [
+            cluster.submit(np.shape, arguments=(block,), name="shape"),
+            cluster.submit(np.sum, arguments=(block,), name="sum"),
+        ],
+        ["shape", "sum"],
+    )
+    assert shape == block.shape
+    assert total == np.sum(block)
+    assert max(sent) == blocking.TASK_BYTES
+    assert sum(sent) >= 2 * block.nbytes
 
 
 def test_panels_of_threads_are_prepared_at_once_and_no_warning_of_others_is_kept():
