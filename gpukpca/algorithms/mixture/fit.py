@@ -6,9 +6,10 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type, checked_listener, training_rows
+from gpukpca.algorithms.mixture.memory import check_memory
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
-from gpukpca.algorithms.mixture.selection import BICSelection, candidates, check_memory, smallest_bic
+from gpukpca.algorithms.mixture.selection import BICSelection, candidates, smallest_bic
 from gpukpca.algorithms.mixture.settings import COUNTS, Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import Resources
@@ -110,10 +111,10 @@ def fit_clusters(
 ) -> MixtureFit:
     """Return the fit of checked, dense rows (n, d); see `fit_local_pca`."""
     pairs = candidates(n_clusters, n_components, *X.shape)
+    check_memory(X, pairs, settings, resources)
     X = resources.place.to_work(X)
     frame = RowScaling.of(X, resources.place.work)
     rows, basis = ScaledRows(X, frame, resources.n_jobs), None
-    check_memory(rows, max(k for k, _ in pairs), resources)
     if rows.shape[1] > rows.shape[0]:
         rows, basis = rotate_into_span(rows, max(p for _, p in pairs))
     chosen = smallest_bic(rows, pairs, frame.factor, settings, rng, progress)

@@ -70,7 +70,8 @@ class Responsibilities:
 
         def assign(rows: Array, start: int) -> tuple[Array, Array]:
             own = indices(labels[start : start + int(rows.shape[0])], points.like)
-            return one_hot(own, k, rows), rows[:, 0]
+            weights = one_hot(own, k, rows)
+            return weights, weights[:, 0]  # a view of the rows would keep all of them
 
         return cls.of(points, assign)
 

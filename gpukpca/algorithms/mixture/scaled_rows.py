@@ -19,7 +19,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
-from gpukpca.backend.rows import gather_rows, half_range, power_of_two_scale, row_panels, take_rows
+from gpukpca.backend.rows import gather_rows, half_range, power_of_two_scale, take_rows
 from gpukpca.covariance.moments import moments_of
 
 Result = TypeVar("Result")
@@ -58,7 +58,20 @@ class RowScaling:
 
 
 def _panels(X: Array) -> Iterator[Array]:
-    return (take_rows(X, start, stop) for start, stop in row_panels(X))
+    n, d = (int(size) for size in X.shape)
+    return (take_rows(X, *bounds) for bounds in row_slices(n, panel_rows(d, 1, is_on_gpu(X))))
+
+
+def panel_rows(width: int, least: int, on_gpu: bool) -> int:
+    """Return the rows of a panel of so many columns."""
+    entries = blocking.MIXTURE_ENTRIES.on(on_gpu)
+    return max(blocking.SMALLEST_MIXTURE_PANEL, least, entries // max(1, width))
+
+
+def workers_for(shape: tuple[int, int], like: Array, n_jobs: int | None) -> int:
+    """Return the workers for rows (n, d) that are computed where `like` is."""
+    n, d = shape
+    return worker_count(like, n_jobs, n * d * (d + blocking.ENTRY_PASS))
 
 
 class ScaledRows:
@@ -72,9 +85,7 @@ class ScaledRows:
         self.frame = frame
         self.missing = missing
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
-        self.workers: int = worker_count(
-            frame.shift, n_jobs, X.shape[0] * X.shape[1] * (X.shape[1] + blocking.ENTRY_PASS)
-        )
+        self.workers: int = workers_for(self.shape, frame.shift, n_jobs)
 
     @property
     def like(self) -> Array:
@@ -92,7 +103,7 @@ class ScaledRows:
 
     def map_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
         """Return ``work(rows, start)`` of every panel of rows, in their order."""
-        bounds = row_slices(self.shape[0], self.panel(1)) or [(0, 0)]
+        bounds = row_slices(self.shape[0], self._panel(1)) or [(0, 0)]
         return map_in_order(lambda b: work(self.frame.rows(take_rows(self.X, *b)), b[0]), bounds, self.workers)
 
     def concatenate(self, work: Callable[[Array], Array]) -> Array:
@@ -105,7 +116,7 @@ class ScaledRows:
 
         Every worker has one sum. A panel has so many rows that adding d x d matrices costs less than computing them.
         """
-        bounds = row_slices(len(chosen), self.panel(3 * self.shape[1]))
+        bounds = row_slices(len(chosen), self._panel(3 * self.shape[1]))
         totals: list[Any] = [None] * min(workers, len(bounds))
 
         def add_panel(number: int) -> None:
@@ -118,10 +129,9 @@ class ScaledRows:
         map_tiles(add_panel, list(range(len(bounds))), len(totals))
         return sum(totals[1:], start=totals[0])
 
-    def panel(self, least: int) -> int:
+    def _panel(self, least: int) -> int:
         """Return the rows of a panel."""
-        entries = blocking.MIXTURE_ENTRIES.on(is_on_gpu(self.like))
-        return max(blocking.SMALLEST_MIXTURE_PANEL, least, entries // max(1, self.shape[1]))
+        return panel_rows(self.shape[1], least, is_on_gpu(self.like))
 
 
 def rotate_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:

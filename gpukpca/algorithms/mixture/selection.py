@@ -15,14 +15,10 @@ from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSett
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener, Progress
-from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import item_size
 from gpukpca.exceptions import InvalidParameterError
 
 # "bic" tries up to so many, as far as the data have so many rows and features.
 MOST_CLUSTERS, MOST_COMPONENTS = 8, 10
-# Arrays of a fit: of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated.
-WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
 
 
 @documented
@@ -128,12 +124,3 @@ def free_parameters(k: int, p: int, d: int) -> int:
 def _report(listener: Listener, k: int, p: int, done: int, most: int, value: float) -> None:
     """Report an iteration of the best start."""
     listener(Progress("pass", f"{k} clusters, {p} components, iteration {done}: {value:.9g}", done, most))
-
-
-def check_memory(points: ScaledRows, k: int, resources: Resources) -> None:
-    """Raise `MemoryBudgetError` where a fit needs more than is allowed in addition to the data and their panels."""
-    (n, d), item = points.shape, item_size(points.like.dtype)
-    rotated = ROTATED_HELD * n * d if d > n else 0
-    needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
-    advice = "Reduce the features with PCA first, request fewer clusters, set n_jobs=1"
-    resources.check(needed, f"{k} clusters of {n} rows of {d} features need", advice)
