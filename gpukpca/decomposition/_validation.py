@@ -14,6 +14,7 @@ from sklearn import get_config
 from sklearn.utils.validation import check_array, validate_data
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.containers import check_container, check_numbers, column_names, entries_named, without_missing
 from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import device_context
@@ -24,6 +25,7 @@ from gpukpca.backend.namespace import (
     dtype_name,
     is_foreign,
     is_jax,
+    is_memory_map,
     is_numpy,
     is_sparse,
     library_of,
@@ -33,6 +35,8 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.backend.random import seeded_subset
+from gpukpca.backend.rows import gather_rows
 from gpukpca.distributed.rows import dask_kind
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -53,6 +57,30 @@ def unread_data(estimator: Any, X: Any) -> Array:
         given, X = X, _as_rows(estimator, X)
         _check_width(estimator, given, X, reset=True)
         return X
+
+
+def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
+    """Return X of `plan` as `training_data` does, and the rows from which the kernel learns: all of them.
+
+    Of a memory map these are a sample, the same rows in every run, and no others are read or checked. Where its entries
+    are converted, an array of the same shape that takes no memory stands for the rows.
+    """
+    most = _sampled_rows(X)
+    if most is None:
+        data = training_data(estimator, X)
+        return data, data
+    sample = training_data(estimator, gather_rows(np.asarray(X), seeded_subset(len(X), most)))
+    is_converted = X.dtype != sample.dtype
+    return np.broadcast_to(np.zeros((), sample.dtype), X.shape) if is_converted else np.asarray(X), sample
+
+
+def _sampled_rows(X: Any) -> int | None:
+    """Return how many rows of a memory map a plan reads; None where it reads all, or X is something else."""
+    if not is_memory_map(X) or X.ndim != 2 or not X.size:
+        return None
+    n, d = X.shape
+    most = max(2, min(blocking.PLAN_ROWS, blocking.PLAN_ENTRIES // d))
+    return most if most < n else None
 
 
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:

@@ -47,8 +47,9 @@ class FitTask(Task):
         *,
         has_checkpoint: bool = False,
         basis: Any = None,
+        sample: Any = None,
     ) -> FitTask:
-        """Return the task, with the template of the kernel for X."""
+        """Return the task, with the template of the kernel for a sample of X, by default X."""
         if kernel.stored_only and isinstance(X, ClusterRows):
             raise InvalidParameterError(
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
@@ -56,7 +57,7 @@ class FitTask(Task):
             )
         if isinstance(kernel, Precomputed):
             check_square(X)
-        template = None if kernel.stored_only else kernel.template(X, centered=True)
+        template = None if kernel.stored_only else kernel.template(X if sample is None else sample, centered=True)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
         return cls(X, resources, kernel, settings, X if basis is None else basis, template, p, has_checkpoint)
