@@ -15,8 +15,13 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from gpukpca import PCA, KernelPCA, Nystrom, kernels
+from gpukpca import PCA, KernelPCA, LocalPCA, Nystrom, kernels
+from gpukpca.algorithms.mixture.memory import predicted_bytes
+from gpukpca.algorithms.mixture.selection import candidates
+from gpukpca.algorithms.mixture.settings import MixtureSettings
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking, device
+from gpukpca.backend.random import seeded_subset
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
@@ -181,6 +186,36 @@ def test_pca_allocates_no_more_than_predicted_and_not_much_less(case: str, dtype
         assert allocated <= predicted <= 4 * allocated + 10 * 2**20, f"{predicted} predicted, {allocated} allocated"
 
 
+# Rows, columns, clusters and components of local PCA, and by how much the prediction may exceed what is allocated.
+MIXTURES = {
+    "tall": ((20_000, 8), 3, 2),
+    "many clusters": ((20_000, 3), 8, 1),
+    "several pairs": ((6000, 5), [2, 5], [1, 2]),
+    "square": ((1500, 300), 2, 2),
+    "wide": ((120, 3000), 2, 2),
+}
+
+
+@pytest.mark.parametrize("case", MIXTURES)
+def test_local_pca_keeps_to_its_limit_and_refuses_a_smaller_one_before_it_allocates(case: str) -> None:
+    shape, clusters, components = MIXTURES[case]
+    for dtype, method in (("float64", "mixture"), ("float32", "hard")):
+        X = rows(*shape, dtype)
+        X[::2] += 5.0
+        settings = MixtureSettings(method, n_init=2, max_iter=2)
+        pairs, resources = candidates(clusters, components, *shape), Resources.for_data(X, n_jobs=2)
+        limit = predicted_bytes(X, pairs, settings, resources)
+        model = LocalPCA(clusters, components, method=method, n_init=2, max_iter=2, random_state=0, n_jobs=2)
+        with warnings.catch_warnings(), traced() as peak:
+            warnings.simplefilter("ignore")
+            model.set_params(memory_limit=limit).fit(X)
+            allocated = peak()
+        assert allocated <= limit <= 3 * allocated, f"{limit} predicted, {allocated} allocated"
+        with traced() as peak, pytest.raises(MemoryBudgetError, match=r"clusters of \d+ rows"):
+            model.set_params(memory_limit=limit - 1).fit(X)
+        assert peak() < 2**18
+
+
 def test_the_plan_of_a_share_states_the_bytes_of_the_components_it_took() -> None:
     X = rows(2100, 2010, "float32") * np.exp(-np.arange(2010, dtype="float32") / 30)
     model = PCA(0.9, n_jobs=1, random_state=0)
@@ -217,6 +252,47 @@ def test_every_pass_reads_what_the_plan_says(mapped: np.ndarray) -> None:
     stops = [min(start + width, 2000) for start in range(0, 2000, width)]
     assert plan.bytes_read == sum(stops) * 300 * 8
     assert f"{plan.bytes_read / 2**20:.1f} MiB of X from its file in every pass over K" in str(plan)
+
+
+def sampled_only(path: Path, X: np.ndarray, most: int) -> np.ndarray:
+    """X as a memory map whose entries are NaN, or the largest integers, in all rows but those of the sample."""
+    hidden = np.full_like(X, np.nan if X.dtype.kind == "f" else np.iinfo(X.dtype).max)
+    chosen = seeded_subset(len(X), most)
+    hidden[chosen] = X[chosen]
+    np.save(path, hidden)
+    return np.load(path, mmap_mode="r")
+
+
+def test_the_plan_of_a_memory_map_reads_a_sample_of_its_rows(tmp_path: Path, sizes: Callable[..., None]) -> None:
+    sizes(PLAN_ROWS=200)
+    X = rows(1500, 6)
+    for dtype in ("float64", "float32", "int16"):
+        given = (100 * X).astype(dtype)
+        mapped = sampled_only(tmp_path / f"{dtype}.npy", given, 200)
+        for gamma in (1e-6, None, "scale", "median"):
+            model = KernelPCA(3, kernel="rbf", gamma=gamma, memory_limit="1GB", random_state=0)
+            plan, held = model.plan(mapped), model.plan(given)
+            assert (plan.n_samples, plan.n_features, plan.dtype) == (1500, 6, held.dtype)
+            if gamma != "scale":  # its value differs
+                assert plan.kernel == held.kernel or gamma == "median"
+            kept = given.nbytes if dtype != "int16" else 0  # a memory map of floating-point numbers is not copied
+            assert plan.predicted_bytes == held.predicted_bytes - kept
+        assert PCA(3).plan(mapped) == PCA(3).plan(given)
+    K = sampled_only(tmp_path / "K.npy", X @ X.T, 200)
+    precomputed = KernelPCA(3, kernel="precomputed", memory_limit="1GB", random_state=0)
+    assert precomputed.plan(K).predicted_bytes == precomputed.plan(X @ X.T).predicted_bytes
+
+
+def test_a_plan_of_wide_rows_reads_few_of_them(tmp_path: Path, sizes: Callable[..., None]) -> None:
+    sizes(PLAN_ENTRIES=1000)
+    X = sampled_only(tmp_path / "X.npy", rows(60, 100), 10)
+    assert KernelPCA(3, kernel="rbf").plan(X).n_samples == 60
+
+
+def test_a_fit_with_the_median_rule_takes_the_rows_of_the_plan(tmp_path: Path) -> None:
+    X = sampled_only(tmp_path / "X.npy", rows(1200, 3), blocking.PLAN_ROWS)
+    plan = KernelPCA(3, kernel="rbf", gamma="median").plan(X)
+    assert plan.kernel == KernelPCA(3, kernel="rbf", gamma="median").plan(rows(1200, 3)).kernel
 
 
 # -- gamma from the data -----------------------------------------------------------------------------------------------
