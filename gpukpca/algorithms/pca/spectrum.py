@@ -49,14 +49,11 @@ def log_evidence(variances: np.ndarray, n: int, d: int) -> np.ndarray:
     size = float(values[0]) if values[0] > 0 else 1.0
     values = values / size  # shifts the evidence of all K by the same number
     positive = np.maximum(values, NOTHING)
-    gaps = np.triu(values[:, None] - values[None, :], k=1)
-    turns = np.triu(1.0 / positive[None, :] - 1.0 / positive[:, None], k=1)
-    # Equal variances count as different by their rounding.
-    log_gaps = np.log(np.maximum(gaps, NOTHING * positive[:, None]))
-    log_turns = np.log(np.maximum(turns, NOTHING / positive[None, :]))
+    # Equal variances count as different by their rounding. One row at a time: a matrix of d x d would be all of them.
+    gaps = (np.maximum(values[i] - values[i + 1 :], NOTHING * positive[i]) for i in range(d))
+    turns = (np.maximum(1.0 / positive[j] - 1.0 / positive[:j], NOTHING / positive[j]) for j in range(d))
     K = np.arange(1, d)
-    gap_sums = np.cumsum(np.sum(np.triu(log_gaps, k=1), axis=1))[:-1]
-    turn_sums = np.cumsum(np.sum(np.triu(log_turns, k=1), axis=0))[:-1]
+    gap_sums, turn_sums = (np.cumsum([np.sum(np.log(row)) for row in rows])[:-1] for rows in (gaps, turns))
     tail = np.maximum((np.cumsum(values[::-1])[::-1][1:]) / (d - K), NOTHING)
     # Σ log(1/v - 1/λ) of the mean variance v left out and those retained.
     differences = (np.maximum(1.0 / v - 1.0 / positive[:k], NOTHING / v) for k, v in zip(K, tail, strict=True))
