@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.fit import LatentTask, fit_em, fit_spectrum, is_direct
+from gpukpca.algorithms.latent.memory import check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
@@ -114,7 +115,11 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
             )
         with device_context(batches.like):
             resources = session.resources(batches.place)
-            fit = fit_em(_held(batches, resources), self._task(resources))
+            task, d = self._task(resources), int(self.n_features_in_)
+            copied = batches.place.moved or is_sparse(X) or is_memory_map(X)
+            batch_bytes = batches.largest * d * item_size(batches.like.dtype) if copied else 0
+            check_em_memory(resources, batches.n_rows, d, task.most, batch_bytes)
+            fit = fit_em(_held(batches, resources), task)
         self._publish(fit, batches.place, session.budget.failures)
 
     def _task(self, resources: Resources) -> LatentTask:

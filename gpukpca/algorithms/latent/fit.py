@@ -12,9 +12,10 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
-from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate, panel_rows
+from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate
 from gpukpca.algorithms.latent.em import EMProblem, EMResult
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
+from gpukpca.algorithms.latent.memory import bytes_of_em, check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, KnownSpectrum, LatentPrior
 from gpukpca.algorithms.latent.settings import N_COMPONENTS, LatentSettings
@@ -23,7 +24,6 @@ from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
@@ -31,7 +31,6 @@ from gpukpca.backend.namespace import (
     cast,
     dtype_name,
     from_host,
-    is_foreign,
     is_sparse,
     item_size,
     move,
@@ -39,7 +38,6 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness, generator
 from gpukpca.backend.rows import dense_rows, feature_means
 from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, InvalidParameterError, RankWarning, warn_user
@@ -58,6 +56,11 @@ class LatentTask:
     resources: Resources
     rng: np.random.Generator
     progress: Listener | None = None
+
+    @property
+    def most(self) -> int:
+        """Return the most components that EM computes."""
+        return MOST_BY_DEFAULT if self.n_components is None else int(self.n_components)
 
     def count(self, n: int, d: int, below: int) -> int:
         """Return the number of components, less than `below`; raise `InvalidParameterError` for too many."""
@@ -224,6 +227,10 @@ def _fit_any(
             task = LatentTask(n_components, prior, settings, resources, generator(rng, "rng"), progress)
             if is_direct(None if is_list else batches[0], settings.solver, "direct"):
                 return fit_spectrum(batches[0], task)
+            n, d = sum(int(batch.shape[0]) for batch in batches), int(widest.shape[1])
+            moved = [batch for batch in batches if is_sparse(batch) or resources.place.moved]
+            copied = sum(int(batch.shape[0]) * d * item_size(batch.dtype) for batch in moved)
+            check_em_memory(resources, n, d, task.most, copied)
             return fit_em([resources.place.to_work(dense_rows(batch)) for batch in batches], task)
 
 
@@ -302,7 +309,7 @@ def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
 def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     """Return the fit of checked, dense batches of rows (b, d) where it is computed; NaN is a missing entry.
 
-    Every step reads the batches, which must stay the same.
+    Every step reads the batches, which must stay the same. `check_em_memory` comes first.
     """
     settings, prior, resources = task.settings, task.prior, task.resources
     like = resources.place.work
@@ -315,11 +322,9 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
             "steps of O(n d p²). Set n_components.",
             GpuKPCAWarning,
             possible=p,
-            bytes_of_all=_bytes_of_em(like, d, p, resources.n_jobs),
+            bytes_of_all=bytes_of_em(like, n, d, p, resources.n_jobs),
         )
         p = MOST_BY_DEFAULT
-    needed = _bytes_of_em(like, d, p, resources.n_jobs)
-    resources.check(needed, f"EM with {p} components of {d} features needs", "Request fewer components")
     total = float(np.sum(moments.variances))
     # The change of units makes densities of the data larger by this.
     log_volume = math.log(scale) * float(namespace_of(moments.counts).sum(moments.counts))
@@ -376,11 +381,3 @@ def _report(
         text = f"step {step}: log-likelihood {value + log_volume:.10g}"
         text += f", {gain:.1e} an entry more" if step else ""
         listener(Progress("pass", text, step, settings.max_iter, gain if step else None, settings.tol))
-
-
-def _bytes_of_em(like: Array, d: int, p: int, n_jobs: int | None) -> int:
-    """Return the bytes of the moments of the features, their systems and the panels."""
-    workers = worker_count(like, n_jobs)
-    moments = d * (p + 1) * (p + 2) // 2
-    panel = panel_rows(np.empty((0, d)) if not is_foreign(like) else like[:0, None], p) * (4 * d + 6 * p * p)
-    return item_size(accumulation_dtype(like)) * (moments * (blocking.E_STEP_WAVE * workers + 6) + workers * panel)
