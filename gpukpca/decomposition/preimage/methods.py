@@ -15,6 +15,7 @@ from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.algorithms.work import Work
+from gpukpca.backend import blocking
 from gpukpca.decomposition._kernels import KernelName, named_kernel
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
@@ -103,10 +104,14 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
         """Return the bytes that fit allocates: the matrix of the scores, or its factor, and arrays like X."""
         if landmarks:
-            small = 8 * landmarks * (3 * landmarks + 3 * d)
-            return n * (landmarks + 3 * d + 8 * p + 4) * item + small
+            small = 8 * landmarks * (4 * landmarks + 3 * d)
+            inner = blocking.GPU_INNER_PANEL if on_gpu else 2 * blocking.INNER_PANEL
+            wide = 8 * landmarks * min(n, inner) if item < 8 else 0  # of the factor, for its square
+            return n * (landmarks + 3 * d + 8 * p + 4) * item + small + wide
         squares = 2 if on_gpu else 1  # cuSOLVER factors a copy
-        return n * (squares * n + 3 * d + 8 * p) * item
+        # The data, their prepared rows and the centered ones; then panels of these in float64, or the solution.
+        panel = min(n * d, blocking.PANEL_ENTRIES.on(on_gpu)) * (2 * 8 + (item if item < 8 else 0))
+        return n * (squares * n + 3 * d + 8 * p) * item + max(panel, n * d * item)
 
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
         if landmarks:
