@@ -134,6 +134,8 @@ PRIVATE_SCATTER_UP_TO = 2048
 SCATTER_TILE_EDGE = 1024
 # Rows of a panel of a product of two sparse matrices.
 SPARSE_PANEL_ROWS = 1024
+# Entries of a tile that a product of sparse rows holds as a sparse matrix: 1.5 MiB with their indices, half of a tile.
+SPARSE_PRODUCT_ENTRIES = 2**17
 # Entries of a panel of the E step: it stays in cache, and calls do not count.
 E_STEP_ENTRIES = PerDevice(2**19, 2**26)
 SMALLEST_E_STEP_PANEL = 64

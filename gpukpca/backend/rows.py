@@ -226,8 +226,9 @@ def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
 def row_square_sums(X: Any) -> Array:
     """Return squared Euclidean norms of the rows, shape (n,), accumulated in the widest type, in the dtype of X."""
     if is_sparse(X):
-        wide = X.astype(np.float64)
-        return np.asarray(wide.multiply(wide).sum(axis=1)).reshape(-1).astype(X.dtype)
+        X = canonical(X)
+        squares = type(X)((np.square(X.data, dtype=np.float64), X.indices, X.indptr), shape=X.shape)
+        return np.asarray(squares.sum(axis=1)).reshape(-1).astype(X.dtype)
     if is_numpy(X):  # one pass without a temporary of the size of X
         return np.einsum("ij,ij->i", X, X, dtype=np.float64).astype(X.dtype)
     xp = namespace_of(X)

@@ -13,6 +13,7 @@ from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operator_on_its_device
+from gpukpca.backend.elementwise import put
 from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.linalg import tile_times, transposed_tile_times
 from gpukpca.backend.namespace import cast, empty_like, is_numpy, item_size, namespace_of, writable
@@ -292,8 +293,14 @@ class UpperTiles:
         """Return the tile with this number, computed from its rows; cache it if the cache has room for its number."""
         i, j = self.tiles[number]
         if number >= self.cached_tiles:
+            if buffer is not None:  # a tile at the edge of K takes a part of it
+                buffer = buffer.reshape(-1)[: a.n_rows * b.n_rows].reshape((a.n_rows, b.n_rows))
             return compute_tile(self.kernel, a, b, self.like, i == j, buffer)
-        tile = compute_tile(self.kernel, a, b, self.like, i == j, self._place(number, (a.n_rows, b.n_rows)))
+        place = self._place(number, (a.n_rows, b.n_rows))
+        tile = compute_tile(self.kernel, a, b, self.like, i == j, place)
+        if self._memory is not None and place is not None:
+            put(place, tile)  # a tile that was computed elsewhere, as from sparse rows, would take memory twice
+            tile = place
         self._cache[number] = tile
         return tile
 

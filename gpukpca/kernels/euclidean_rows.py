@@ -148,20 +148,20 @@ class SparseProductRows(EuclideanRows):
         rows = gather_rows(self.data, indices)
         return SparseProductRows(rows, self.geometry, self.dtype, gather_rows(self.half_norms, indices))
 
-    @property
-    def right(self) -> SparseProductRows:
-        """Return the rows themselves: a product of CSR matrices has no operand to prepare."""
-        return self
+    @cached_property
+    def right(self) -> Any:
+        """Return the rows as CSC, whose transpose SciPy multiplies by as it is."""
+        return self.data.tocsc()
 
     def product_fits_tile(self, other: EuclideanRows) -> bool:
-        return True
+        return bool(self.data.dtype == other.dtype)
 
     def product(self, other: EuclideanRows, out: Array | None = None) -> Array | None:
-        if (right := other.right) is None:
+        if not isinstance(other, SparseProductRows):
             return None
-        T = linalg.row_products(self.data, right.data)
+        T = linalg.row_products(self.data, other.right, out)
         T -= self.half_norms[:, None]
-        T -= right.half_norms[None, :]
+        T -= other.half_norms[None, :]
         return T
 
 

@@ -35,6 +35,9 @@ from gpukpca.kernels.definiteness import check_not_indefinite
 
 # Features up to which the small eigenproblem of a factor is solved whole.
 LARGEST_SMALL_PROBLEM = 2000
+# Slices of CSR rows for a tile, which are copies: of both sides, of a strip, and the right one widened, multiplied and
+# by columns. Bytes of a stored entry.
+SPARSE_SLICES, STORED_ENTRY_BYTES = 6, 16
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and the fit hold at once.
@@ -352,7 +355,9 @@ def _evaluated_bytes(task: FitTask, solver: Solver, edge: int, rows: int, buffer
     """
     begins_wide = task.on_gpu and task.template is not None and task.template.wide
     strips = WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * edge * edge) if begins_wide else 0
-    tiles = (task.kernel.scratch_tiles + (1 if buffered else 0)) * edge * edge * task.item
+    tiles = (task.kernel.scratch_tiles + (1 if buffered else 0)) * edge * edge * task.item + _sparse_tile_bytes(
+        task, edge
+    )
     sums = task.n * solver.width(task.n, task.p, task.on_gpu) * task.item
     in_pass = task.workers * (tiles + edge * _slice_bytes(task) + sums) + strips
     between = _widened_bytes(task, solver, task.components_for(solver))
@@ -390,8 +395,17 @@ def _iteration_bytes(task: FitTask, solver: Solver) -> int:
 
 def _slice_bytes(task: FitTask) -> int:
     """Return the bytes of a row in the slices that a tile is made from."""
-    row = max(task.row_bytes, 0 if is_sparse(task.X) else task.d * task.item)
-    return row + 3 * dense_row_bytes(task.kernel, task.X)
+    if is_sparse(task.X):
+        return SPARSE_SLICES * task.row_bytes + 3 * dense_row_bytes(task.kernel, task.X)
+    return max(task.row_bytes, task.d * task.item)
+
+
+def _sparse_tile_bytes(task: FitTask, edge: int) -> int:
+    """Return the bytes of the sparse part of a tile, and of a tile in float64 and its copy where K is in float32."""
+    if not is_sparse(task.X):
+        return 0
+    part = min(edge * edge, max(edge, blocking.SPARSE_PRODUCT_ENTRIES))
+    return part * STORED_ENTRY_BYTES + (12 * edge * edge + WIDE_STRIPS * blocking.STRIP_BYTES if task.item < 8 else 0)
 
 
 def _widened_bytes(task: FitTask, solver: Solver, p: int) -> int:
