@@ -16,7 +16,7 @@ from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.planning import choose_route
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage, KernelPCASettings
-from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
@@ -315,7 +315,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         place = session.place(data)
         with session.on(place, data) as resources:
             X = place.to_work(data)
-            kernel, settings = self._resolved(X)
+            kernel, settings = self._resolved(X, resources)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel))
@@ -330,7 +330,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         """Make one attempt with rows on the workers of a cluster."""
         place = local_placement(rows)
         resources = session.resources(place)
-        kernel, settings = self._resolved(rows)
+        kernel, settings = self._resolved(rows, resources)
         needs_all = not settings.is_nystrom or settings.preimage is not None
         basis = accumulate(rows, resources.allowed(), settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel)
@@ -375,12 +375,14 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
                 place = placement_for(self.device, rows)
             resources = Resources.at(place, self.memory_limit, self.n_jobs)
             has_checkpoint = self.checkpoint is not None
-            task = FitTask.of(rows, *self._resolved(sample), resources, has_checkpoint=has_checkpoint, sample=sample)
+            task = FitTask.of(
+                rows, *self._resolved(sample, resources), resources, has_checkpoint=has_checkpoint, sample=sample
+            )
             return choose_route(task).plan()
 
-    def _resolved(self, X: Any) -> tuple[Kernel, KernelPCASettings]:
+    def _resolved(self, X: Any, resources: Resources) -> tuple[Kernel, KernelPCASettings]:
         """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""
-        kernel = kernel_from(self).resolve(X)
+        kernel = resolved_within(kernel_from(self), X, resources)
         check_symmetry(kernel, X)
         settings = settings_of(self, kernel)
         if settings.preimage is not None:

@@ -28,6 +28,8 @@ MEDIAN_SAMPLE = 1000
 # Rows nearer to each other than so many eps of their distance from the middle are one row, up to rounding. Where most
 # rows are one row, the middle is that row, and the distance of the outer tenth of the rows counts.
 SAME_ROW, OUTER = 1e3, 0.9
+# Arrays of the size of a panel that a rule holds.
+PANEL_COPIES = 3
 # Where no squared distance is below this share of the largest from the mean, a matrix product gives all of them to
 # rounding, and no two rows are one row. From so many features on it is faster than differences.
 FAR_APART, WIDE_ROWS = 1e-4, 32
@@ -60,6 +62,19 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
     )
 
 
+def rule_bytes(gamma: Any, n: int, d: int) -> int:
+    """Return the bytes that a rule holds for rows (n, d), in addition to them; 0 for None and a number."""
+    if not isinstance(gamma, str):
+        return 0
+    if gamma == "scale":
+        return PANEL_COPIES * 8 * min(n * d, blocking.PANEL_ENTRIES.cpu)
+    m = min(n, MEDIAN_SAMPLE)
+    pairs, panel = 4 * m * (m - 1), PANEL_COPIES * 8 * min(m * d, max(m, blocking.PANEL_ENTRIES.cpu))
+    by_differences = 2 * pairs + pairs // 8 + panel  # where rows are equal, the others and which these are
+    by_product = 8 * m * m + max(pairs, panel + PANEL_COPIES * 8 * min(m, blocking.MEDIAN_PANEL) * m)
+    return max(by_differences, by_product if d >= WIDE_ROWS else 0)
+
+
 def _squares_vanish(X: Any) -> bool:
     """Return True where the rows differ by so little that the squares of their differences underflow."""
     reach = total_range(X)
@@ -71,18 +86,22 @@ def _median_distance(X: Any) -> float:
     by_product = _squares_by_product(X)
     if by_product is not None:
         return _median(np.sqrt(by_product, out=by_product))
-    squares: Any = 0.0
-    lengths: Any = 0.0
+    n = min(int(X.shape[0]), MEDIAN_SAMPLE)
+    squares, lengths = np.zeros(n * (n - 1) // 2), np.zeros(n)
     for rows in sampled_panels(X, MEDIAN_SAMPLE):
-        squares = squares + pdist(rows, "sqeuclidean")
+        squares += pdist(rows, "sqeuclidean")
         rows -= np.median(rows, axis=0)
-        lengths = lengths + np.einsum("ij,ij->i", rows, rows)
+        lengths += np.einsum("ij,ij->i", rows, rows)
     distances, lengths = np.sqrt(squares, out=squares), np.sqrt(lengths)
     least = SAME_ROW * epsilon(place_of(X)) * np.maximum(lengths, np.quantile(lengths, OUTER, method="lower"))
     # Without equal rows every distance is above all bounds, and the bounds of pairs are not needed.
     if distances.size and not distances.min() > least.max():
-        first, second = np.triu_indices(len(least), 1)  # the order of `pdist`
-        distances = distances[(distances > 0) & (distances >= np.maximum(least[first], least[second]))]
+        kept, stop = np.empty(len(distances), dtype=bool), 0
+        for i in range(n - 1):  # the order of `pdist`
+            start, stop = stop, stop + n - 1 - i
+            own = distances[start:stop]
+            kept[start:stop] = (own > 0) & (own >= np.maximum(least[i], least[i + 1 :]))
+        distances = distances[kept]
     return _median(distances) if distances.size else 0.0
 
 
@@ -104,8 +123,11 @@ def _squares_by_product(X: Any) -> np.ndarray | None:
 
 
 def _median(values: np.ndarray) -> float:
-    """Return the median; NumPy partitions for both middle values of an even number, which takes four times as long."""
+    """Return the median of values, whose order is changed.
+
+    NumPy partitions for both middle values of an even number, which takes four times as long.
+    """
     middle = len(values) // 2
-    parted = np.partition(values, middle)
-    upper = float(parted[middle])
-    return upper if len(values) % 2 else 0.5 * (float(parted[:middle].max()) + upper)
+    values.partition(middle)
+    upper = float(values[middle])
+    return upper if len(values) % 2 else 0.5 * (float(values[:middle].max()) + upper)

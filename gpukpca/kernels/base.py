@@ -16,7 +16,7 @@ from gpukpca.backend.namespace import cast, overflow_allowed
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.bandwidth import resolved_gamma
+from gpukpca.kernels.bandwidth import resolved_gamma, rule_bytes
 from gpukpca.kernels.prepared import DataRows, DensifiedRows, PreparedRows
 from gpukpca.kernels.validation import SCALARS, same_value
 
@@ -152,6 +152,12 @@ class Kernel:
         resolved = type(self)(**parameters)
         resolved.check()
         return resolved
+
+    def rule_bytes(self, n: int, d: int) -> int:
+        """Return the bytes that `resolve` holds for rows (n, d), in addition to them."""
+        parameters = self.get_params(deep=False)
+        parts = [value.rule_bytes(n, d) for value in parameters.values() if isinstance(value, Kernel)]
+        return max(rule_bytes(parameters.get("gamma"), n, d), *parts, 0)
 
     def check(self) -> None:
         """Raise `InvalidParameterError` for parameters out of range."""

@@ -327,7 +327,9 @@ def _score_alone(fold: CVFold, group: list[Candidate]) -> dict[int, CandidateSco
     scores: dict[int, CandidateScore] = {}
     while group:
         first, *others = group
-        estimator = clone(first.estimator).set_params(device=None, n_jobs=fold.n_jobs, copy_X=False)
+        limit = first.estimator.memory_limit if first.estimator.memory_limit is None else fold.limit
+        settings = {"device": None, "n_jobs": fold.n_jobs, "copy_X": False, "memory_limit": limit}
+        estimator = clone(first.estimator).set_params(**settings)
         model, seconds = _attempt(partial(estimator.fit, fold.X))
         if isinstance(model, Exception):  # fewer components may be possible
             scores[first.number], group = CandidateScore(fit_seconds=seconds, error=model), others

@@ -12,11 +12,12 @@ from sklearn.model_selection import ParameterGrid
 
 from gpukpca._rules import is_integer, is_real
 from gpukpca._typing import Array
+from gpukpca.algorithms.resources import Resources
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.bandwidth import resolved_gamma
+from gpukpca.kernels.bandwidth import resolved_gamma, rule_bytes
 from gpukpca.kernels.validation import same_value
 
 # Kernels that have a gamma, and those among them whose gamma the rule "median" of distances suits.
@@ -42,11 +43,12 @@ class Candidate:
         return int(self.estimator.n_components) if is_integer(self.estimator.n_components) else 0
 
 
-def grid_of(search: Any, X: Array, smallest: int) -> list[dict[str, Any]]:
+def grid_of(search: Any, X: Array, smallest: int, resources: Resources) -> list[dict[str, Any]]:
     """Return all combinations of parameters of a `KernelPCACV`, in the order of scikit-learn's `ParameterGrid`.
 
     Automatic gammas come from X (n, d); `smallest` is the number of rows of the smallest training part. Raises
-    `InvalidParameterError` for an empty or wrong grid, and for a parameter that is named twice.
+    `InvalidParameterError` for an empty or wrong grid, and for a parameter that is named twice, and `MemoryBudgetError`
+    where the rules for gamma do not fit.
     """
     given = {} if search.param_grid is None else search.param_grid
     grids = [given] if isinstance(given, Mapping) else given
@@ -62,7 +64,8 @@ def grid_of(search: Any, X: Array, smallest: int) -> list[dict[str, Any]]:
                 f"KernelPCACV: {name} is in param_grid and in {parameter}; give one of the two."
             )
     own: dict[str, Any] = {"n_components": _components(search.n_components, smallest)}
-    gammas = _gammas(search, X, [kernel for grid in grids for kernel in grid.get("kernel", [search.kernel])])
+    kernels = [kernel for grid in grids for kernel in grid.get("kernel", [search.kernel])]
+    gammas = _gammas(search, X, kernels, resources)
     if gammas is not None:
         own["gamma" if isinstance(search.kernel, str) else "kernel__gamma"] = gammas
     grid = [params for grid in grids for params in ParameterGrid(own | dict(grid))]
@@ -78,13 +81,16 @@ def _components(given: Any, smallest: int) -> list[Any]:
     return [int(value) if is_integer(value) else value for value in _values("n_components", given)]
 
 
-def _gammas(search: Any, X: Array, kernels: list[Any]) -> list[Any] | None:
+def _gammas(search: Any, X: Array, kernels: list[Any], resources: Resources) -> list[Any] | None:
     """Return the gammas to try; None where there is nothing to choose."""
     if search.gammas is None:
         named = [kernel for kernel in kernels if isinstance(kernel, str) and kernel in WITH_GAMMA]
         if not named or not isinstance(search.kernel, str):
             return None
-        return automatic_gammas(X, any(kernel in OF_DISTANCES for kernel in named))
+        of_distances = any(kernel in OF_DISTANCES for kernel in named)
+        needed = rule_bytes("median" if of_distances else "scale", *X.shape)
+        resources.check(needed, "the choice of gammas needs", "Give gammas")
+        return automatic_gammas(X, of_distances)
     if isinstance(search.kernel, Kernel) and "gamma" not in search.kernel.get_params(deep=False):
         raise InvalidParameterError(
             f"KernelPCACV: {search.kernel!r} has no parameter gamma; name the parameters to search in param_grid, such "

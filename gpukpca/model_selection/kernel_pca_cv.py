@@ -15,11 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver
 from gpukpca.algorithms.progress import Progress
-from gpukpca.backend.namespace import is_sparse
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.namespace import is_sparse, item_size
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._base import ArrayTransformer
 from gpukpca.decomposition._callbacks import listener_of
+from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import new_data, training_data
@@ -203,9 +205,11 @@ class KernelPCACV(ArrayTransformer):
             place = session.place(data)
             with session.on(place, data) as resources:
                 rows = place.to_work(data)
-                grid = grid_of(self, rows, min(len(train) for train, _ in splits))
+                grid = grid_of(self, rows, min(len(train) for train, _ in splits), resources)
                 template = self._template()
-                folds = self._score_folds(rows, splits, candidates_of(template, grid), resources.allowed())
+                candidates = candidates_of(template, grid)
+                limit = _left_for_candidates(rows, splits, candidates, resources)
+                folds = self._score_folds(rows, splits, candidates, limit)
             warn_of_scores(grid, folds)
             self._publish(grid, folds)
             if self.refit:
@@ -312,6 +316,20 @@ class KernelPCACV(ArrayTransformer):
 
 # scikit-learn wraps `transform` for `set_output` when it defines the class, and drops the condition.
 KernelPCACV.transform = available_if(_is_refitted)(KernelPCACV.transform)  # type: ignore[method-assign]
+
+
+def _left_for_candidates(X: Array, splits: list[Any], candidates: list[Candidate], resources: Resources) -> int:
+    """Return the bytes that are left with the copies of a fold; raise `MemoryBudgetError` where nothing is.
+
+    Candidates need those of a rule for gamma, and a vector of the training rows for each component.
+    """
+    n, d, item = int(X.shape[0]), int(X.shape[1]), item_size(X.dtype)
+    copies = max(len(train) + len(test) for train, test in splits) * d * item
+    rules = min(kernel_from(one.estimator).rule_bytes(n, d) for one in candidates)
+    vectors = min(max(one.p, 1) for one in candidates) * min(len(train) for train, _ in splits) * item
+    needed = copies + max(rules, vectors)
+    resources.check(needed, f"a fold of {n} rows of {d} features needs", "Use fewer rows, float32 data")
+    return resources.allowed() - copies
 
 
 def _as_object(preimage: Any) -> Any:

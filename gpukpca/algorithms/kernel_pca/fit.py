@@ -32,7 +32,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_rank,
     warn_of_unresolved_components,
 )
-from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
 from gpukpca.algorithms.placement import own_copy
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_report, timed
 from gpukpca.algorithms.resources import Resources
@@ -51,7 +51,6 @@ from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.gram.product import compute_tile, prepared_matmat
 from gpukpca.gram.storage import KernelRows
 from gpukpca.kernels import Kernel, Precomputed
-from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_symmetry
 
@@ -159,7 +158,7 @@ def fit_kernel_pca(
         X = resources.place.to_work(X)
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
             X = own_copy(X, given)
-        kernel = resolved_on(kernel, X)
+        kernel = resolved_within(kernel, X, resources)
         check_symmetry(kernel, X)
         return fit_rows(
             X, kernel, settings, resources, random=random, progress=progress, open_checkpoint=open_checkpoint

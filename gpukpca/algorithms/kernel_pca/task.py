@@ -21,8 +21,17 @@ from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
+from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_square
+
+
+def resolved_within(kernel: Kernel, X: Any, resources: Resources) -> Kernel:
+    """Return the kernel with numbers in place of rules; raise `MemoryBudgetError` where a rule does not fit."""
+    if isinstance(kernel, Kernel):
+        needed = kernel.rule_bytes(int(X.shape[0]), int(X.shape[1]))
+        resources.check(needed, f"{kernel!r} needs, to choose gamma,", "Give gamma as a number")
+    return resolved_on(kernel, X)
 
 
 @documented
@@ -140,8 +149,10 @@ class FitTask(Task):
         if self.preimage is None:
             return 0
         peak = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, self.preimage_landmarks)
-        # A product on a device cannot write into a block of the matrix; NumPy's does.
-        return peak + (tile_edge_for(self.n, self.workers, True) ** 2 * self.item if self.on_gpu else 0)
+        if self.preimage_landmarks:
+            return peak
+        # A tile of the matrix of the scores is computed in memory of its own.
+        return peak + self.workers * tile_edge_for(self.n, self.workers, self.on_gpu) ** 2 * self.item
 
     def components_for(self, solver: Solver, rank: int = 0) -> int:
         """Return how many eigenpairs a solver computes: all where a share of the variance is requested at once.
