@@ -15,16 +15,20 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from gpukpca import PCA, KernelPCA, LocalPCA, Nystrom, kernels
+from gpukpca import PCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
+from gpukpca.algorithms import LatentSettings, fit_kernel_pca, fit_probabilistic_pca
+from gpukpca.algorithms.latent.memory import bytes_of_em
 from gpukpca.algorithms.mixture.memory import predicted_bytes
 from gpukpca.algorithms.mixture.selection import candidates
 from gpukpca.algorithms.mixture.settings import MixtureSettings
+from gpukpca.algorithms.pca.spectrum import log_evidence
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking, device
 from gpukpca.backend.random import seeded_subset
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
+from gpukpca.model_selection import KernelPCACV
 from tests import oracle
 from tests.conftest import Namespace
 
@@ -119,6 +123,8 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "fixed point": (3000, 200, "float64", {"preimage": "fixed_point"}),
     "distance constraint": (3000, 200, "float64", {"preimage": "distance_constraint"}),
     "ridge, another kernel": (2000, 20, "float64", {"preimage": "ridge"}),
+    "ridge, wide": (1000, 2000, "float32", {"preimage": "ridge"}),
+    "ridge, one worker": (1000, 20, "float64", {"fit_inverse_transform": True, "n_jobs": 1}),
     "ridge on landmarks": (4000, 50, "float64", {"preimage": RidgePreimage(n_landmarks=800)}),
     "landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200), "gamma": 0.05}),
     # Two workers do not always hold their panels at the same time.
@@ -295,6 +301,60 @@ def test_a_fit_with_the_median_rule_takes_the_rows_of_the_plan(tmp_path: Path) -
     assert plan.kernel == KernelPCA(3, kernel="rbf", gamma="median").plan(rows(1200, 3)).kernel
 
 
+# -- sparse rows and missing entries -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kernel", ["rbf", "matern", "poly", "linear", "cosine"])
+def test_sparse_rows_keep_to_the_limit(kernel: str, dtype: str) -> None:
+    """Products of sparse rows are dense here, and take more as sparse matrices."""
+    for (n, d), density, n_jobs in [((1500, 40), 0.9, 1), ((1300, 3000), 0.02, 2)]:
+        X = scipy.sparse.random_array((n, d), density=density, format="csr", rng=0, dtype=dtype)
+        limit = 12 * 2**20
+        model, peak = model_and_peak(X, kernel=kernel, gram="tiled", memory_limit=limit, n_jobs=n_jobs)
+        assert peak <= model.plan_.predicted_bytes <= limit, f"{peak} allocated: {model.plan_}"
+
+
+EM_FITS = {"tall": (12_000, 20, 3), "wide": (400, 4000, 3), "square": (1200, 1000, 4)}
+
+
+@pytest.mark.parametrize("case", EM_FITS)
+def test_em_keeps_to_its_limit_and_refuses_a_smaller_one_before_it_allocates(case: str) -> None:
+    n, d, p = EM_FITS[case]
+    for dtype in ("float64", "float32"):
+        X = rows(n, d, dtype)
+        X[::7, 1] = np.nan
+        resources = Resources.for_data(X, n_jobs=2)
+        limit = bytes_of_em(resources.place.work, n, d, p, 2)
+        model = ProbabilisticPCA(p, max_iter=2, random_state=0, n_jobs=2)
+        with warnings.catch_warnings(), traced() as peak:
+            warnings.simplefilter("ignore")
+            model.set_params(memory_limit=limit).fit(X)
+            allocated = peak()
+        assert allocated <= limit <= 6 * allocated, f"{limit} predicted, {allocated} allocated"
+        with traced() as peak, pytest.raises(MemoryBudgetError, match=f"EM with {p} components"):
+            model.set_params(memory_limit=limit - 1).fit(X)
+        assert peak() <= X.size + 2**18  # the mask of missing entries
+
+
+def test_sparse_rows_are_not_made_dense_for_an_em_that_does_not_fit() -> None:
+    X = scipy.sparse.random_array((3000, 2000), density=0.001, format="csr", rng=0)
+    settings = LatentSettings(solver="em")
+    resources = Resources.for_data(X, memory_limit=3000 * 2000 * 8, n_jobs=1)
+    with traced() as peak, pytest.raises(MemoryBudgetError, match="EM with 2 components"):
+        fit_probabilistic_pca(X, 2, settings=settings, resources=resources)
+    assert peak() < 2**20
+
+
+def test_the_evidence_of_many_features_holds_no_matrix() -> None:
+    d = 1200
+    variances = np.linspace(2.0, 1.0, d)
+    with traced() as peak:
+        evidence = log_evidence(variances, 5000, d)
+        assert peak() < 100 * 8 * d
+    assert evidence.shape == (d - 1,)
+
+
 # -- gamma from the data -----------------------------------------------------------------------------------------------
 
 # What a rule may hold: a few panels of 1 MiB and the distances of 1000 rows, however long or wide the data are.
@@ -323,6 +383,49 @@ def test_no_rule_for_gamma_copies_the_data(rule: str, case: str, sizes: Any, tmp
     with traced() as peak:
         kernels.RBF(rule).resolve(X)
         assert peak() <= RULE_BYTES
+
+
+@pytest.mark.parametrize("rule", ["median", "scale"])
+def test_a_rule_for_gamma_holds_no_more_than_it_says(rule: str) -> None:
+    equal = np.repeat(rows(30, 4), 40, axis=0)
+    kernels.RBF(rule).resolve(rows(60, 40))  # imports
+    for X in (
+        rows(2000, 4),
+        equal,
+        rows(1200, 40),
+        rows(300, 3000),
+        rows(1500, 40, "float32") * 100.0 ** (np.arange(40) % 4),
+    ):
+        kernel = 2.0 * kernels.RBF(rule) + kernels.Linear()
+        with traced() as peak:
+            kernel.resolve(X)
+            assert peak() <= kernel.rule_bytes(*X.shape) + 2**16
+    assert kernels.RBF(0.1).rule_bytes(2000, 4) == kernels.RBF().rule_bytes(2000, 4) == 0
+
+
+def test_a_rule_for_gamma_beyond_the_limit_is_refused_before_it_is_evaluated() -> None:
+    X = rows(1200, 4)
+    model = KernelPCA(2, kernel="rbf", gamma="median", memory_limit=2**20)
+    fits = [
+        model.fit,
+        model.plan,
+        KernelPCACV(memory_limit=2**20).fit,
+        KernelPCACV(gammas="median", memory_limit=2**20).fit,
+    ]
+    fits.append(lambda X: fit_kernel_pca(X, model_kernel, 2, resources=Resources.for_data(X, memory_limit=2**20)))
+    model_kernel = kernels.RBF("median")
+    for fit in fits:
+        with traced() as peak, pytest.raises(MemoryBudgetError, match=r"gamma|a fold of 1200 rows"):
+            fit(X)
+        assert peak() < 2**19
+
+
+def test_a_search_refuses_a_limit_below_its_folds_before_it_copies_them() -> None:
+    X = rows(6000, 40)
+    search = KernelPCACV(gammas=[0.01, 0.1], n_components=[2, 3], memory_limit=X.nbytes)
+    with traced() as peak, pytest.raises(MemoryBudgetError, match="a fold of 6000 rows"):
+        search.fit(X)
+    assert peak() < X.nbytes / 2
 
 
 def test_a_fit_with_gamma_from_distances_stays_within_its_limit() -> None:
