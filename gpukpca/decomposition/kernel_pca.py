@@ -362,8 +362,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
 
         Notes
         -----
-        Cost: a few sweeps over X. Of a memory map 1000 rows are read, fewer of more than 4000 features: rules for gamma
-        and the precision of products then come from them, and NaN elsewhere is found by `fit`.
+        Cost: a few sweeps over X, or over a sample of at most 1000 rows of a memory map.
         """
         with device_context(X), overflow_allowed():
             check_parameters(self)
@@ -374,11 +373,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
                 rows, sample = planned_data(twin, compute_dask(self, X))
                 place = placement_for(self.device, rows)
             resources = Resources.at(place, self.memory_limit, self.n_jobs)
-            has_checkpoint = self.checkpoint is not None
-            task = FitTask.of(
-                rows, *self._resolved(sample, resources), resources, has_checkpoint=has_checkpoint, sample=sample
-            )
-            return choose_route(task).plan()
+            saves, resolved = self.checkpoint is not None, self._resolved(sample, resources)
+            return choose_route(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan()
 
     def _resolved(self, X: Any, resources: Resources) -> tuple[Kernel, KernelPCASettings]:
         """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""
