@@ -38,21 +38,29 @@ class Progress:
 
     stage: str = field_of(
         "",
-        '"plan", "resumed", "checkpoint", "waiting" (for a worker of a cluster), "tiles", "pass", "rank", "batch" or '
-        '"fold"',
+        '"plan", "resumed", "checkpoint", "waiting" (for a worker of a cluster), "tiles", "pass", "step" (of EM), '
+        '"rank", "batch" or "fold"',
     )
     text: str = field_of("", "the event as a line of text")
-    done: int = field_of("", "tiles of this pass, passes, landmarks, or fits of a search", default=0)
-    total: int = field_of("", "the number of these in all; of passes, an upper limit", default=0)
-    residual: float | None = field_of("", "largest relative residual so far", default=None)
+    done: int = field_of("", "tiles of this pass, passes, steps, landmarks, or fits of a search", default=0)
+    total: int = field_of("", "the number of these in all; of passes and steps, an upper limit", default=0)
+    residual: float | None = field_of(
+        "",
+        "largest relative residual so far; of EM the gain of a step in the log-likelihood of an observed entry, or the "
+        "square of the turn of the components where that is larger",
+        default=None,
+    )
     tolerance: float | None = field_of("", "the residual at which the solver stops", default=None)
+    log_likelihood: float | None = field_of(
+        "", "of an observed entry, after a step of EM; of Bayesian PCA with the prior", default=None
+    )
     seconds_left: float | None = field_of(
         "",
         "until the iteration ends, from the seconds of a pass and the decay of the residual; during the first pass, "
         "until that ends; None while it is not known",
         default=None,
     )
-    seconds: float | None = field_of("", "of a pass", default=None)
+    seconds: float | None = field_of("", "of a pass or step", default=None)
 
 
 Listener = Callable[[Progress], None]
@@ -96,7 +104,8 @@ class ETAListener:
     Parameters
     ----------
     listener : callable
-        Called with every event. Those of tiles and passes have `seconds_left`, and the text of a pass states it.
+        Called with every event. Those of tiles, passes and steps have `seconds_left`; the text of a pass or step states
+        it.
     clock : callable
         Returns seconds.
     """
@@ -114,8 +123,9 @@ class ETAListener:
         """Pass the event on."""
         if event.stage == "tiles":
             event = replace(event, seconds_left=self._within_pass(event))
-        elif event.stage == "pass":
-            self._left = self._after_pass(event)
+        elif event.stage in ("pass", "step"):
+            self._measure(event)
+            self._left = self._after_pass(event) if event.stage == "pass" else self._after_step(event)
             left = "" if self._left is None else f", about {format_seconds(self._left)} left"
             event = replace(event, seconds_left=self._left, seconds=self._seconds, text=event.text + left)
         else:  # work before the first tile is no part of a pass
@@ -128,23 +138,39 @@ class ETAListener:
             return spent / event.done * (event.total - event.done) if event.done else None
         return None if self._left is None else max(0.0, self._left - spent)
 
-    def _after_pass(self, event: Progress) -> float | None:
+    def _measure(self, event: Progress) -> None:
         now = self.clock()
         if event.done <= self._pass:  # another solution, with more components
             self._residuals = []
         self._seconds, self._ended, self._pass = now - self._ended, now, event.done
+
+    def _after_step(self, event: Progress) -> float | None:
+        if not event.tolerance:
+            return None
+        if event.residual is not None:
+            lowest = min([event.residual, *(residual for _, residual in self._residuals[-1:])])
+            self._residuals.append((event.done, lowest))
+        # Extrapolations make the residual fall by leaps: its decay is that of the second half of the steps.
+        half = [earlier for earlier in self._residuals if 2 * earlier[0] <= event.done] or self._residuals[:1]
+        return self._until(event, half[-1], self._residuals[-1]) if half else None
+
+    def _after_pass(self, event: Progress) -> float | None:
         if not event.residual or not event.tolerance:
             return 0.0 if event.residual == 0.0 else None
         if self._residuals and event.residual >= self._residuals[-1][1]:
             self._residuals = []
         self._residuals = [*self._residuals[-RECENT:], (event.done, event.residual)]
-        (first, high), (last, low) = self._residuals[0], self._residuals[-1]
-        if low <= event.tolerance:
-            return 0.0
-        if last == first:
-            return None
         # The residual falls on as in the last few passes.
-        passes = math.ceil(math.log(low / event.tolerance) / (math.log(high / low) / (last - first)))
+        return self._until(event, self._residuals[0], self._residuals[-1])
+
+    def _until(self, event: Progress, earlier: tuple[int, float], later: tuple[int, float]) -> float | None:
+        """Return the time until the residual, which fell between two passes, is the tolerance."""
+        (first, high), (last, low), tolerance = earlier, later, event.tolerance
+        if not tolerance or low <= tolerance:
+            return 0.0
+        if not low < high or self._seconds is None:
+            return None
+        passes = math.ceil(math.log(low / tolerance) / (math.log(high / low) / (last - first)))
         return min(passes, max(0, event.total - event.done)) * self._seconds
 
 

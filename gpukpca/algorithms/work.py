@@ -9,8 +9,10 @@ import operator
 from dataclasses import dataclass
 
 from gpukpca._formatting import format_seconds
+from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.task import Task
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import usable_cpus
 from gpukpca.eigen.solver import Solver
@@ -73,10 +75,15 @@ SPARSE_ENTRY_BYTES = 60
 
 
 def estimate_seconds(work: Work, task: Task) -> float:
-    """Return the time of the work of a task in seconds; libraries other than NumPy use all threads of the host."""
-    if task.on_gpu:
-        return work.seconds(CARD[task.item])
-    return work.seconds(CORE[task.item], task.workers if is_numpy(task.place.work) else usable_cpus())
+    """Return the time of the work of a task in seconds."""
+    return seconds_at(task.place.work, task.item, work, task.workers)
+
+
+def seconds_at(like: Array, item: int, work: Work, workers: int) -> float:
+    """Return the time of work on items of so many bytes; libraries other than NumPy use all threads of the host."""
+    if is_on_gpu(like):
+        return work.seconds(CARD[item])
+    return work.seconds(CORE[item], workers if is_numpy(like) else usable_cpus())
 
 
 def krylov_work(solver: Solver, n: int, p: int, passes: int, on_gpu: bool) -> Work:
@@ -91,4 +98,13 @@ def time_line(seconds: float | None) -> list[str]:
     """Return the line of a plan about its time, if that is known."""
     if seconds is None:
         return []
-    return [f"time      {f'about {format_seconds(seconds)}' if seconds >= 1 else 'less than 1 s'}, estimated"]
+    return [f"time      {_rounded(seconds)}, estimated"]
+
+
+def step_line(seconds: float) -> str:
+    """Return the line of a plan about the time of a step, where nobody knows how many there will be."""
+    return f"time      {_rounded(seconds)} a step, estimated"
+
+
+def _rounded(seconds: float) -> str:
+    return f"about {format_seconds(seconds)}" if seconds >= 1 else "less than 1 s"

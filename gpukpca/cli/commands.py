@@ -123,7 +123,7 @@ MODEL = {
         option(
             "--tol",
             "With kernel and pca the largest relative residual; 0: 1e-8 in float64, 1e-5 in float32. With the other "
-            "methods the smallest gain of an iteration. [default: 0; ppca, bayesian: 1e-10; local: 1e-4]",
+            "methods the smallest gain of an iteration. [default: 0; ppca: 1e-5; bayesian: 1e-10; local: 1e-4]",
             type=float,
         ),
         option("--seed random_state", "Seed of the random start. [default: 0]", type=WholeNumber(min=0), default=0),

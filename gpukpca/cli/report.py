@@ -59,9 +59,12 @@ class ProgressBar:
             TimeElapsedColumn(),
         )
         self.bars: Progress = Progress(*columns, console=console, transient=True)
-        self.tiles: TaskID = self.bars.add_task("kernel matrix", total=None, text="")
+        self.tiles: TaskID = self.bars.add_task("kernel matrix", total=None, text="", visible=False)
         self.passes: TaskID = self.bars.add_task("eigenvectors", total=None, text="")
         self.first_residual: float = 0.0
+        # The way of EM, and its text, which steps that do not measure it leave.
+        self._step_share: float | None = None
+        self._reached: str = ""
         self.resumed: str = ""
         self._lock = threading.Lock()
         self._closed = hidden or not console.is_terminal
@@ -106,9 +109,20 @@ class ProgressBar:
             residual = event.residual
             text = "" if residual is None else f": residual {residual:.0e} (tol {event.tolerance:.0e}){left}"
             self._update(self.passes, self._share(event), f"pass {event.done}{text}")
+        elif event.stage == "step":
+            residual = event.residual
+            if residual is not None:
+                self._step_share, self._reached = (
+                    self._share(event),
+                    f", {residual:.0e} (stops at {event.tolerance:.0e})",
+                )
+            text = f"step {event.done}: log-likelihood {event.log_likelihood:.6g} an entry{self._reached}{left}"
+            self._update(self.passes, self._step_share, text)
+            self.bars.update(self.passes, description="EM")
 
     def _update(self, task: TaskID, share: float | None, text: str) -> None:
-        self.bars.update(task, total=None if share is None else 1.0, completed=share or 0.0, text=text)
+        total = None if share is None else 1.0
+        self.bars.update(task, total=total, completed=share or 0.0, text=text, visible=True)
 
     def _share(self, event: FitProgress) -> float | None:
         """Return how far the residual is on its way to the tolerance, in logarithms; None before the first one."""

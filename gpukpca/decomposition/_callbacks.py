@@ -26,7 +26,7 @@ _tear_down = None if with_callbacks is None else with_callbacks(lambda estimator
 # Where scikit-learn keeps the callbacks of an estimator, and the context of one that fits it.
 CALLBACKS = {"_skl_callbacks", "_parent_callback_ctx"}
 # Stages of events whose end is the end of a task of callbacks.
-TASKS = ("pass", "batch", "fold")
+TASKS = ("pass", "step", "batch", "fold")
 
 
 @contextmanager

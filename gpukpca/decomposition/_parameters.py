@@ -145,6 +145,7 @@ RULES: dict[str, Rule | Checked] = {
 RULES_OF: dict[str, dict[str, Rule | Checked]] = {
     "KernelPCA": {"max_iter": one_of(NONE, COUNT), "n_components": SETTINGS_RULES["n_components"], "tol": TOLERANCE},
     "PCA": {"n_components": COUNT_OR_SHARE, "tol": TOLERANCE},
+    "LatentVariableEstimator": {"tol": LATENT_RULES["tol"]},
     "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em")},
     "BayesianPCA": {"solver": any_word("auto", "spectrum", "em")},
     "LocalPCA": {"n_components": COUNTS},

@@ -51,7 +51,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         *,
         solver: Literal["auto", "em"] | Direct = "auto",
         ddof: Literal[0, 1] = 1,
-        tol: float = 1e-10,
+        tol: float | None = None,
         max_iter: int = 1000,
         batch_size: int | None = None,
         random_state: Seed = None,
@@ -123,7 +123,8 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         self._publish(fit, batches.place, session.budget.failures)
 
     def _task(self, resources: Resources) -> LatentTask:
-        settings = LatentSettings(ddof=int(self.ddof), tol=float(self.tol), max_iter=int(self.max_iter))
+        tol = None if self.tol is None else float(self.tol)
+        settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
         rng, listener = generator(self.random_state), listener_of(self)
         return LatentTask(self.n_components, self._prior(), settings, resources, rng, listener)
 
@@ -335,10 +336,12 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
     ddof : 0 or 1
         Variances over n - ddof. 0: maximum likelihood; 1: as scikit-learn's PCA. EM maximizes the likelihood, and
         multiplies its variances by n / (n - ddof) at the end.
-    tol : float >= 0
-        EM stops when a step raises the log-likelihood, divided by the number of observed entries, by no more than this.
+    tol : None or float >= 0
+        EM stops when a step raises the log-likelihood, divided by the number of observed entries, by no more than this,
+        and turns the components out of their subspace by an angle whose sine is at most its square root. None: 1e-5,
+        the angle 0.003. Directions that are mostly noise count less. 0: as far as rounding allows.
     max_iter : int >= 1
-        Most steps of EM.
+        Most steps of EM, extrapolations included.
     batch_size : None or int >= 1
         For EM: rows of an array or memory map that are read and moved to the device together. None: all of an array
         that stays where it is, else 2**22 / d.
@@ -363,7 +366,7 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
     n_components_, n_samples_, n_features_in_ : int
     feature_names_in_ : array of str
     n_iter_ : int
-        Steps of EM; 1 for the closed form.
+        Steps of EM, extrapolations included, also those that were undone; 1 for the closed form.
     log_likelihoods_ : array, shape (`n_iter_` + 1,)
         Only with EM: of all observed entries before every step and at the end; it never decreases.
     converged_ : bool
@@ -393,15 +396,19 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
     Notes
     -----
     Cost: closed form as `PCA`. An EM step O(n d p) for complete rows and O(n (d p² + p³)) for rows with missing
-    entries, memory O(d p²) and some panels of rows. The model assumes that entries are missing at random. EM with
-    parameter expansion converges as fast as subspace iteration on complete data: the ratio of the p-th variance to the
-    next decides. Statistics are accumulated in float64 also for float32 data.
+    entries, memory O(d p²) and some panels of rows. The model assumes that entries are missing at random. EM starts
+    from the components with means for missing entries, by at most 8 passes of block Krylov. With parameter expansion it
+    converges as subspace iteration does on complete data: the ratio of the p-th variance to the next decides. SQUAREM
+    extrapolates every second step; an extrapolation that would lower the likelihood is undone. Components beyond those
+    that the data have are directions of noise. They take most of the steps, and with many missing entries the
+    likelihood has several maxima in them. Statistics are accumulated in float64 also for float32 data.
 
     The noise variance is the maximum-likelihood one, a mean over d - p directions, where scikit-learn's PCA takes
     min(n, d) - p: the two differ for n < d. In EM it is at least 1e-12 of the largest variance.
 
     Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611; Roweis, NIPS 10 (1998) 626 (EM for PCA); Liu, Rubin & Wu,
-    Biometrika 85 (1998) 755 (parameter expansion); Ilin & Raiko, J. Mach. Learn. Res. 11 (2010) 1957 (missing values).
+    Biometrika 85 (1998) 755 (parameter expansion); Varadhan & Roland, Scand. J. Stat. 35 (2008) 335 (SQUAREM); Ilin &
+    Raiko, J. Mach. Learn. Res. 11 (2010) 1957 (missing values).
 
     Examples
     --------
@@ -441,9 +448,9 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
         with missing values or in batches. "auto": "em" where X is an iterable of batches or has missing values.
     ddof : 0 or 1
         Variances over n - ddof; see `ProbabilisticPCA`.
-    tol : float >= 0
+    tol : None or float >= 0
         "em" stops when a step raises the logarithm of likelihood times prior, divided by the number of observed
-        entries, by no more than this.
+        entries, by no more than this. None: 1e-10, because candidates without support shrink slowly at first.
     max_iter : int >= 1
         Most steps on the rows.
     batch_size, random_state, device, memory_limit, n_jobs, verbose : as in `ProbabilisticPCA`

@@ -216,7 +216,7 @@ FIELDS = {
     LatentSettings: {
         "solver": ["foo", "EM", None],
         "ddof": [-100, 2, "a", True],
-        "tol": [-1, np.nan, "a", None],
+        "tol": [-1, np.nan, "a"],
         "max_iter": [0, -1, 1.5, True],
     },
     MixtureSettings: {

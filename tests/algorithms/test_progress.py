@@ -62,6 +62,22 @@ def test_time_left_is_unknown_where_the_residual_does_not_fall() -> None:
     assert left[3] is None
 
 
+def test_time_left_of_em_follows_the_lowest_distance_of_half_of_its_steps() -> None:
+    """Ten times less in two steps of a second; moves and leaps upwards change nothing but the time."""
+
+    def step(done: int, distance: float | None, total: int = 300) -> Progress:
+        return Progress("step", "", done, total, distance, 1e-6)
+
+    distances = [None, 1e-1, None, 1e-2, None, 5e-2, None, 1e-3, None, 1e-4, None, 1e-7]
+    left = times_left(*((float(done + 1), step(done, distance)) for done, distance in enumerate(distances)))
+    # By 10 in 2 steps, in 4 with the leap, not at all from step 3 to 5; by 10 in 4 from 3, by 100 in 6 and in 4.
+    assert left == [None, None, None, 8.0, 8.0, 16.0, None, 12.0, 12.0, 6.0, 4.0, 0.0]
+    assert times_left((1.0, step(1, 1e-1)), (2.0, step(3, 1e-2, total=5)))[-1] == 2.0
+    # A second iteration does not go on from the first.
+    again = times_left(*((float(k), step(done, 10.0**-done)) for k, done in enumerate((1, 2, 1, 2))))
+    assert again == [None, 4.0, None, 4.0]
+
+
 def test_a_line_a_pass_states_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     KernelPCA(**SETTINGS, verbose=1).fit(X)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pass ")]

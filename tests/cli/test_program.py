@@ -177,6 +177,21 @@ def test_the_bar_waits_and_only_shows_on_a_terminal(terminal: bool, delay: float
     assert ("eigenvectors" in file.getvalue()) is shown
 
 
+def test_the_bar_of_em_speaks_of_steps_and_the_likelihood():
+    file = io.StringIO()
+    with ProgressBar(Console(force_terminal=True, file=file, width=120), delay=0.0) as bar:
+        bar._timer.join()
+        shares = []
+        for done, distance in enumerate((None, 1e-2, None, 1e-5)):
+            bar(Progress("step", "", done, 9, distance, 1e-8, -1.25, seconds_left=3.0))
+            shares.append(bar.bars.tasks[bar.passes].completed)
+            bar.bars.refresh()
+    np.testing.assert_allclose(shares, [0, 0, 0, 0.5])
+    assert "step 3: log-likelihood -1.25 an entry, 1e-05 (stops at 1e-08), 3 s left" in file.getvalue()
+    assert "EM" in file.getvalue()
+    assert "kernel matrix" not in file.getvalue()
+
+
 def test_the_bar_measures_the_way_of_the_residual():
     with ProgressBar(Console(force_terminal=False)) as bar:
         shares = []

@@ -43,7 +43,7 @@ FITS: dict[str, tuple[Any, str]] = {
     "PCA": (PCA(2, svd_solver="randomized", random_state=0), "pass"),
     "IncrementalPCA": (IncrementalPCA(2, batch_size=50), "batch"),
     "LocalPCA": (LocalPCA(2, random_state=0), "pass"),
-    "ProbabilisticPCA": (ProbabilisticPCA(2, solver="em", random_state=0), "pass"),
+    "ProbabilisticPCA": (ProbabilisticPCA(2, solver="em", random_state=0), "step"),
     "KernelPCACV": (KernelPCACV(gammas=[0.1], n_components=[2], cv=2), "fold"),
 }
 

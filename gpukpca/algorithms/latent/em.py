@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,21 +28,37 @@ State = TypeVar("State", bound=Parameters)
 
 @documented
 @dataclass(frozen=True)
+class EMStep:
+    """The change by one step."""
+
+    number: int = field_of("", "E steps since the start; 0 for the start itself")
+    value: float = field_of("", "log-likelihood or log-posterior after it")
+    gain: float = field_of("", "of the value per observed entry; 0 for a move that was undone", default=math.inf)
+    turn: float = field_of("", "change of the subspace; 0 where it does not count", default=0.0)
+    is_move: bool = field_of("", "whether it is a move along steps of EM, which does not show the end", default=False)
+
+    @property
+    def distance(self) -> float | None:
+        """Return what the tolerance limits; None where it is not known.
+
+        A turn changes the log-likelihood in proportion to its square.
+        """
+        return max(self.gain, self.turn**2) if self.number and not self.is_move else None
+
+
+@documented
+@dataclass(frozen=True)
 class EMResult:
     """Parameters at the end of EM, and the likelihood at every step."""
 
     parameters: Parameters
     trace: np.ndarray = field_of("n_iter+1", "log-likelihoods, with a prior log-posteriors, on the host")
-    gain: float = field_of("", "the last one, per observed entry")
-    converged: bool = field_of("", "whether it is within the tolerance")
+    last: EMStep = field_of("", "the last step that was no move")
+    converged: bool = field_of("", "whether its distance is within the tolerance")
 
     @property
     def n_steps(self) -> int:
         return len(self.trace) - 1
-
-
-# Called after an E step with its number, the value and the gain.
-StepReport = Callable[[int, float, float], None]
 
 
 @documented
@@ -53,9 +69,37 @@ class EMProblem:
     sums_at: Callable[[Parameters], SufficientStatistics] = field_of("", "the E step")
     start: Parameters = field_of("", "before the first step")
     floor: float = field_of("", "the noise variance stays at least this")
-    tol: float = field_of("", "a step that gains no more than this per observed entry is the last")
-    max_iter: int = field_of("", "most steps")
-    report: StepReport = field_of("", "called after every E step")
+    tol: float = field_of("", "a step whose distance is no more than this is the last")
+    max_iter: int = field_of("", "most steps and moves")
+    report: Callable[[EMStep], None] = field_of("", "called after every E step")
+
+
+@documented
+@dataclass(frozen=True)
+class Move(Generic[State]):
+    """Parameters to try in place of those after two steps of EM."""
+
+    state: State
+    is_longest: bool = field_of("", "whether it was shortened to the longest that is allowed")
+
+
+class Mover(Protocol[State]):
+    """Moves along steps of EM, which converge faster than the steps."""
+
+    def along(self, steps: tuple[State, State, State], floor: float) -> Move[State]:
+        """Return the move from the states before and after two steps; its noise variance is at least `floor`."""
+
+    def after(self, move: Move[State], is_accepted: bool) -> Mover[State]:
+        """Return the mover for the next move."""
+
+
+@dataclass(frozen=True)
+class _Point(Generic[State]):
+    """A state with its E step."""
+
+    state: State
+    sums: SufficientStatistics
+    value: float
 
 
 def run_em(
@@ -63,21 +107,41 @@ def run_em(
     start: State,
     value_of: Callable[[State, SufficientStatistics], float],
     step: Callable[[State, SufficientStatistics], State],
+    turn: Callable[[State, State], float] = lambda before, after: 0.0,
+    mover: Mover[State] | None = None,
 ) -> EMResult:
-    """Iterate from `start`; the trace of the result holds the values on the way.
+    """Iterate from `start`; the trace of the result holds the values on the way, which never fall.
 
-    A step without gain, which only rounding causes, is undone and ends the iteration.
+    With `mover`, steps and moves take turns. A move that would lower the value is undone, and the trace repeats the
+    value. A step without gain, which only rounding causes, is undone and ends the iteration.
     """
-    trace: list[float] = []
-    before = state = start
-    while True:
+
+    def point(state: State) -> _Point[State]:
         sums = em.sums_at(state)
-        value = value_of(state, sums)
-        gain = (value - trace[-1]) / sums.observed if trace else math.inf
-        em.report(len(trace), value, gain)
+        return _Point(state, sums, value_of(state, sums))
+
+    now = point(start)
+    trace, last = [now.value], EMStep(0, now.value)
+    em.report(last)
+    while len(trace) <= em.max_iter:
+        new = point(step(now.state, now.sums))
+        gain = (new.value - now.value) / new.sums.observed
+        last = EMStep(len(trace), new.value, gain, turn(now.state, new.state))
+        em.report(last)
         if not gain >= 0.0:
-            return EMResult(before, np.array([*trace, trace[-1]]), gain, True)
-        trace.append(value)
-        if gain <= em.tol or len(trace) > em.max_iter:
-            return EMResult(state, np.array(trace), gain, gain <= em.tol)
-        before, state = state, step(state, sums)
+            return EMResult(now.state, np.array([*trace, now.value]), last, True)
+        before, now = now.state, new
+        trace.append(now.value)
+        if gain == 0.0 or max(gain, last.turn**2) <= em.tol:
+            return EMResult(now.state, np.array(trace), last, True)
+        if mover is None or len(trace) > em.max_iter:
+            continue
+        move = mover.along((before, now.state, step(now.state, now.sums)), em.floor)
+        new = point(move.state)
+        is_accepted = new.value >= now.value
+        gain = (new.value - now.value) / new.sums.observed if is_accepted else 0.0
+        now = new if is_accepted else now
+        em.report(EMStep(len(trace), now.value, gain, is_move=True))
+        trace.append(now.value)
+        mover = mover.after(move, is_accepted)
+    return EMResult(now.state, np.array(trace), last, False)

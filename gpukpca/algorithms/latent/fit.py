@@ -9,11 +9,12 @@ from functools import partial
 
 import numpy as np
 
+from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate
-from gpukpca.algorithms.latent.em import EMProblem, EMResult
+from gpukpca.algorithms.latent.em import EMProblem, EMResult, EMStep
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
 from gpukpca.algorithms.latent.memory import bytes_of_em, check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
@@ -22,9 +23,11 @@ from gpukpca.algorithms.latent.settings import N_COMPONENTS, LatentSettings
 from gpukpca.algorithms.magnitude import row_bounds, safe_scale
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
-from gpukpca.algorithms.progress import Listener, Progress
-from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.device import device_context
+from gpukpca.algorithms.progress import Listener, Progress, timed
+from gpukpca.algorithms.resources import Resources, memory_text
+from gpukpca.algorithms.work import Work, seconds_at, step_line
+from gpukpca.backend import blocking
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -38,10 +41,13 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
+from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness, generator
 from gpukpca.backend.rows import dense_rows, feature_means
 from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, InvalidParameterError, RankWarning, warn_user
 
+# Bytes of the data, the mask and residuals that a step of EM reads or writes for an entry, beyond those in cache.
+BYTES_AN_ENTRY = 64
 # Components of EM with n_components=None: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20
 
@@ -312,7 +318,7 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     Every step reads the batches, which must stay the same. `check_em_memory` comes first.
     """
     settings, prior, resources = task.settings, task.prior, task.resources
-    like = resources.place.work
+    like, tol = resources.place.work, prior.tol if settings.tol is None else settings.tol
     moments, batches, scale = safe_observed_moments(batches)
     n, d = moments.rows, int(moments.means.shape[0])
     p = task.count(n, d, below=d)
@@ -325,22 +331,27 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
             bytes_of_all=bytes_of_em(like, n, d, p, resources.n_jobs),
         )
         p = MOST_BY_DEFAULT
+    needed = bytes_of_em(like, n, d, p, resources.n_jobs)
     total = float(np.sum(moments.variances))
+    observed = float(namespace_of(moments.counts).sum(moments.counts))
+    is_complete = observed == n * d
     # The change of units makes densities of the data larger by this.
-    log_volume = math.log(scale) * float(namespace_of(moments.counts).sum(moments.counts))
+    log_volume = math.log(scale) * observed
     factor = n / settings.degrees(n)
     if not total > 0:
         warn_user("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
         axes = from_host(np.eye(d)[:, :p], moments.means)
-        result = EMResult(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
+        result = EMResult(Parameters(axes, moments.means, 0.0), np.zeros(2), EMStep(1, 0.0, 0.0), True)
         model = LatentModel(axes, np.zeros(p), 0.0, moments.means, scale)
     else:
+        listener = timed(task.progress)
+        if listener is not None:
+            listener(Progress("plan", _plan_text(task, n, d, p, needed, is_complete)))
         start, floor = start_of(batches, moments, p, task.rng)
         sums_at = partial(_sums, batches, n, resources.n_jobs)
-        report = partial(_report, task.progress, settings, log_volume)
-        result = prior.iterate(EMProblem(sums_at, start, floor, settings.tol, settings.max_iter, report), moments)
+        report = partial(_report, listener, prior, tol, settings.max_iter, observed, math.log(scale))
+        result = prior.iterate(EMProblem(sums_at, start, floor, tol, settings.max_iter, report), moments)
         model = LatentModel.of(result.parameters, factor, scale)
-    is_complete = bool(namespace_of(moments.counts).all(moments.counts == n))
     fit = LatentFit.of(
         model,
         n,
@@ -353,11 +364,13 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     )
     if not result.converged:
         warn_user(
-            "EM stopped after max_iter steps, before tol. Use a larger max_iter or tol, or fewer components.",
+            "EM stopped after max_iter steps, before tol. Use a larger max_iter or tol, or fewer components: those that "
+            "are noise take the most steps.",
             ConvergenceWarning,
             max_iter=settings.max_iter,
-            tol=settings.tol,
-            gain=float(result.gain),
+            tol=tol,
+            gain=float(result.last.gain),
+            turn=float(result.last.turn),
         )
     return fit.with_precisions(prior.precisions(model, p))
 
@@ -373,11 +386,51 @@ def _sums(batches: Iterable[Array], n: int, n_jobs: int | None, parameters: Para
     return sums
 
 
+def _plan_text(task: LatentTask, n: int, d: int, p: int, needed: int, is_complete: bool) -> str:
+    """Return the plan of EM, with the time of a step: their number depends on the data."""
+    like, resources = task.resources.place.work, task.resources
+    workers = worker_count(like, resources.n_jobs, n * d * (p**2 + blocking.ENTRY_PASS))
+    seconds = seconds_at(like, item_size(accumulation_dtype(like)), work_of_step(n, d, p, is_complete), workers)
+    return "\n".join(
+        [
+            f"data      {n} x {d}, {dtype_name(like.dtype)}, on {describe_device(like)}",
+            f"method    EM for {pluralize(p, 'component')}{'' if is_complete else ', entries are missing'}",
+            f"memory    {memory_text(needed, resources.allowed(needed))}",
+            step_line(seconds),
+        ]
+    )
+
+
+def work_of_step(n: int, d: int, p: int, is_complete: bool) -> Work:
+    """Return the work of a step of EM on rows that are all complete, or all incomplete."""
+    pairs = p * (p + 1) // 2
+    # Scores, means of entries and sums; for incomplete rows refined scores and two products with the mask.
+    columns = 4 * p if is_complete else 6 * p + 2 * pairs
+    return Work(blocks=2.0 * n * d * columns, bytes=BYTES_AN_ENTRY * n * d)
+
+
 def _report(
-    listener: Listener | None, settings: LatentSettings, log_volume: float, step: int, value: float, gain: float
+    listener: Listener | None,
+    prior: LatentPrior,
+    tol: float,
+    max_iter: int,
+    observed: float,
+    log_scale: float,
+    step: EMStep,
 ) -> None:
-    """Report an E step to the listener."""
-    if listener is not None:
-        text = f"step {step}: log-likelihood {value + log_volume:.10g}"
-        text += f", {gain:.1e} an entry more" if step else ""
-        listener(Progress("pass", text, step, settings.max_iter, gain if step else None, settings.tol))
+    """Report an E step to the listener; the logarithm of the scale is added to the density of an entry."""
+    if listener is None:
+        return
+    value = step.value / observed + log_scale
+    text = f"EM step {step.number}: {prior.value_name} {value:.9g} an entry"
+    if step.is_move:
+        text += f", {step.gain:.1e} more by extrapolation" if step.gain else ", an extrapolation was undone"
+    elif step.number:
+        text += f", {_changes(step, tol)}"
+    listener(Progress("step", text, step.number, max_iter, step.distance, tol, value))
+
+
+def _changes(step: EMStep, tol: float) -> str:
+    """Return what a step changed, with the limits at which EM stops."""
+    turned = f", components turned by {step.turn:.1e} (stops at {math.sqrt(tol):.0e})" if step.turn else ""
+    return f"{step.gain:.1e} more (stops at {tol:.0e}){turned}"

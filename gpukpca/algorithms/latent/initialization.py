@@ -20,8 +20,9 @@ from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from gpukpca.eigen import BlockKrylov, top_eigh
 
-# Passes over the data for the start.
-PASSES = 2
+# Residuals relative to the largest variance, and most passes over the data, for the start. With few missing entries it
+# is near the end: where the variances are those of noise, a pass takes the place of several steps.
+START = BlockKrylov(tol=1e-5, max_passes=8)
 # σ² is never below this share of the largest variance: M = W_oᵀ W_o + σ² I can be inverted then with four digits.
 NOISE_FLOOR = 1e-12
 # The least variance of a start above the noise, in units of the noise: EM never leaves W = 0.
@@ -134,7 +135,7 @@ def start_of(
     """Return the start with p < d loadings, and the least noise variance; the variances have a positive sum."""
     n, d = moments.rows, int(moments.means.shape[0])
     rows = StreamedCenteredMatrix(imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
-    eigen = top_eigh(ScatterOperator(rows, of_samples=False), p, BlockKrylov(passes=PASSES), rng=rng)
+    eigen = top_eigh(ScatterOperator(rows, of_samples=False), p, START, rng=rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0) / n
     largest = max(float(values[0]), float(np.max(moments.variances)))
     floor = max(NOISE_FLOOR, 8.0 * epsilon(moments.means)) * largest

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.latent.acceleration import Extrapolation, subspace_change
 from gpukpca.algorithms.latent.ard import PRUNED_BELOW, ard_in_span, span_rank
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, run_em
@@ -43,6 +44,8 @@ class FlatPrior:
     """Maximum likelihood."""
 
     name = "closed_form"
+    value_name = "log-likelihood"
+    tol = 1e-5
 
     def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
         """Return the model in closed form, variances times `factor`; one step, and that it converged."""
@@ -60,7 +63,7 @@ class FlatPrior:
         def step(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
             return orthogonal_columns(expand_parameters(sums, m_step(sums, parameters, None, em.floor)))
 
-        return run_em(em, em.start, value_of, step)
+        return run_em(em, em.start, value_of, step, subspace_change, Extrapolation())
 
     def precisions(self, model: LatentModel, candidates: int) -> None:
         """Return None: the columns have no precisions."""
@@ -77,6 +80,9 @@ class ARDPrior:
     by_count: bool
 
     name = "spectrum"
+    value_name = "log-posterior"
+    # Columns that the data do not support shrink slowly at first, so that little is gained by a step.
+    tol = 1e-10
 
     def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
         """Return the model of the columns that stay, variances times `factor`; the steps; whether they converged."""

@@ -11,7 +11,7 @@ from gpukpca.algorithms.fields import check_fields, documented, field_of
 RULES = {
     "solver": word("auto", "direct", "em"),
     "ddof": Rule("0 or 1", lambda value: is_integer(value) and value in (0, 1)),
-    "tol": number(at_least=0),
+    "tol": one_of(NONE, number(at_least=0)),
     "max_iter": COUNT,
 }
 N_COMPONENTS = one_of(NONE, COUNT)
@@ -42,10 +42,14 @@ class LatentSettings:
         default="auto",
     )
     ddof: int = field_of("", "variances over n - ddof", default=1)
-    tol: float = field_of(
-        "", "EM stops when a step adds no more than this to the log-likelihood of an observed entry", default=1e-10
+    tol: float | None = field_of(
+        "",
+        "EM stops when a step adds no more than this to the log-likelihood of an observed entry, without a prior also "
+        "turns the components by an angle whose sine is at most its square root. None: 1e-5, with the prior of "
+        "Bayesian PCA 1e-10",
+        default=None,
     )
-    max_iter: int = field_of("", "most steps of EM", default=1000)
+    max_iter: int = field_of("", "most steps of EM, extrapolations included", default=1000)
 
     def __post_init__(self) -> None:
         check_fields(self, RULES)
