@@ -145,9 +145,8 @@ RULES: dict[str, Rule | Checked] = {
 RULES_OF: dict[str, dict[str, Rule | Checked]] = {
     "KernelPCA": {"max_iter": one_of(NONE, COUNT), "n_components": SETTINGS_RULES["n_components"], "tol": TOLERANCE},
     "PCA": {"n_components": COUNT_OR_SHARE, "tol": TOLERANCE},
-    "LatentVariableEstimator": {"tol": LATENT_RULES["tol"]},
-    "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em")},
-    "BayesianPCA": {"solver": any_word("auto", "spectrum", "em")},
+    "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em"), "tol": LATENT_RULES["tol"]},
+    "BayesianPCA": {"solver": any_word("auto", "spectrum", "em"), "tol": LATENT_RULES["tol"]},
     "LocalPCA": {"n_components": COUNTS},
     "KernelPCACV": {
         "n_components": LATER,

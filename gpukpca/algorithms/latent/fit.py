@@ -364,8 +364,8 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     )
     if not result.converged:
         warn_user(
-            "EM stopped after max_iter steps, before tol. Use a larger max_iter or tol, or fewer components: those that "
-            "are noise take the most steps.",
+            "EM stopped after max_iter steps, before tol. Use a larger max_iter or tol, or fewer components: those "
+            "that are noise take the most steps.",
             ConvergenceWarning,
             max_iter=settings.max_iter,
             tol=tol,
