@@ -14,11 +14,16 @@ from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
-def checked_rows(X: Any, name: str) -> Array:
-    """Return rows in float32 or float64 without NaN and infinity; errors call them `name`."""
-    rows = as_rows(X, name=name)
-    check_finite(rows, FINITE, f"Input {name}")
-    return rows
+def checked_rows(*others: Array, **named: Any) -> list[Array]:
+    """Return rows in float32 or float64 without NaN and infinity, by the names that errors call them.
+
+    They and the other arrays are in one place.
+    """
+    found = [as_rows(X, name=name) for name, X in named.items()]
+    namespace_of(*found, *others)
+    for rows, name in zip(found, named, strict=True):
+        check_finite(rows, FINITE, f"Input {name}")
+    return found
 
 
 def checked_matrix(A: Any, name: str, shape: str) -> Array:

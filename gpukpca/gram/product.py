@@ -108,7 +108,7 @@ def kernel_matmat(
     N_JOBS.check_argument("n_jobs", n_jobs)
     namespace_of(V)
     check_numbers(V, name="V")
-    X, Y = checked_rows(X, "X"), checked_rows(Y, "Y")
+    X, Y = checked_rows(V, X=X, Y=Y)
     W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
     if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
         check_finite(V, FINITE, "Input V")
@@ -203,10 +203,10 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
            [0.135, 0.607, 1.   ]])
     """
     N_JOBS.check_argument("n_jobs", n_jobs)
-    X = checked_rows(X, "X")
+    X, *others = checked_rows(X=X) if Y is None else checked_rows(X=X, Y=Y)
     check_not_empty(X, "a kernel matrix")
     kernel = resolved_on(kernel, X)
-    K = _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, checked_rows(Y, "Y"), n_jobs)
+    K = _rectangle(kernel, X, others[0], n_jobs) if others else _square(kernel, X, n_jobs)
     _check_values(kernel, K)
     return K
 

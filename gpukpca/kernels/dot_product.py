@@ -48,8 +48,11 @@ CANCELLED = 0.25
 class DotRows(DataRows):
     """Rows whose inner products, times `factor`, make the tile.
 
-    `mean` (d,) was subtracted from them. `copied` rows take memory in addition to the data.
+    `mean` (d,) was subtracted from them. `copied` rows take memory in addition to the data. A template has the number
+    of `terms` of a sum: features, or the most entries that a CSR row of the training set stores.
     """
+
+    terms = 1
 
     def __init__(self, data: Any, factor: float, mean: Array | None = None, copied: bool = False) -> None:
         super().__init__(data)
@@ -123,6 +126,11 @@ class _DotKernel(Kernel):
         return 1.0
 
     def template(self, X: Array, centered: bool = False) -> DotRows:
+        rows = self._template(X, centered)
+        rows.terms = int(np.diff(X.indptr).max(initial=0)) if is_sparse(X) else int(X.shape[1])
+        return rows
+
+    def _template(self, X: Array, centered: bool) -> DotRows:
         return self._shifted_template(X) or self._rows(take_rows(X, 0, 0))
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:
@@ -133,10 +141,10 @@ class _DotKernel(Kernel):
         return ShiftedDotRows(shifted_rows(rows, like.mean, 1.0, X.dtype), like.factor, like.mean, like.constant)
 
     def rounding(self, template: Any) -> float:
-        """Return the error of the sum of d products, and of the number that it is added to, times the steepness."""
+        """Return the error of a sum of products, and of the number that it is added to, times the steepness."""
         data = template.data
         share = float(np.finfo(np.float64).eps / np.finfo(dtype_name(data.dtype)).eps) if is_sparse(data) else 1.0
-        return self.steepness * (1.0 + share * math.sqrt(data.shape[1]) / TERMS)
+        return self.steepness * (1.0 + share * math.sqrt(template.terms) / TERMS)
 
     def _shifted_template(self, X: Array) -> ShiftedDotRows | None:
         """Return the template of rows so near to their mean that nearly all of T cancels; None for other rows."""
@@ -213,14 +221,14 @@ class Linear(_DotKernel):
     positive_definite: bool = True
     exponentials = 0
 
-    def template(self, X: Array, centered: bool = False) -> DotRows:
+    def _template(self, X: Array, centered: bool) -> DotRows:
         mean = (stored_means(X) if is_sparse(X) else feature_means(X)) if centered else None
         if mean is not None and is_sparse(X) and not np.any(mean):
             mean = None
         return DotRows(take_rows(X, 0, 0), 1.0, mean, copied=mean is not None and not is_sparse(X))
 
     def prepare_rows(self, X: Array, like: DotRows | None, centered: bool) -> DotRows:
-        like = like or self.template(X, centered)
+        like = like or self._template(X, centered)
         if like.mean is None:
             return DotRows(X, 1.0)
         rows = X if is_sparse(like.data) else dense_rows(X)
@@ -386,7 +394,7 @@ class Cosine(_DotKernel):
     positive_definite: bool = True
     exponentials = 0
 
-    def template(self, X: Array, centered: bool = False) -> DotRows:
+    def _template(self, X: Array, centered: bool) -> DotRows:
         return DotRows(take_rows(X, 0, 0), 1.0, copied=True)
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:

@@ -260,6 +260,8 @@ def test_rounding_grows_with_features_powers_and_exponents() -> None:
     assert rounding(Cosine()) == rounding(Sigmoid(1.0)) == rounding(Linear()) == 3.0  # 1 + 256^½ / 8
     assert rounding(Polynomial(4, gamma=1.0)) == 4.0 * rounding(Linear())
     assert rounding(Cosine(), scipy.sparse.csr_array(X.astype(np.float32))) == pytest.approx(1.0)  # in float64
+    few = scipy.sparse.csr_array((np.ones(80), np.arange(80), np.arange(0, 81, 4)), shape=(20, 10**6))
+    assert rounding(Linear(), few) == rounding(Polynomial(1, 1.0), few) == 1.25  # 1 + 4^½ / 8
     assert rounding(Laplacian(1.0)) == 1.0
     for factor in (0.01, 20.0):
         assert rounding(exp(factor * Linear())) == pytest.approx(1.0 + 2.0 * 3.0 * max(factor, 1.0))
