@@ -3,8 +3,8 @@ Circles and moons: contours of kernel principal components
 ==========================================================
 
 The components of PCA are linear functions: their contours are straight lines. Those of a kernel follow the data. Here
-they separate two circles and two half moons, which no linear component can. A component is positive where the
-background is red and negative where it is blue; the black line is its zero.
+they separate two circles and two half moons, which no linear component can. The background is the score that a point
+there has: positive where it is red, negative where it is blue. The black line is its zero.
 """
 
 import matplotlib.pyplot as plt
@@ -30,10 +30,10 @@ def draw(X, labels, gamma):
         f"Gaussian, γ = {gamma:g}": KernelPCA(3, kernel="rbf", gamma=gamma),
     }
     height = (X[:, 1].max() - X[:, 1].min()) / (X[:, 0].max() - X[:, 0].min())
-    _, axes = plt.subplots(3, 3, figsize=(8, 8 * height + 1), layout="constrained")
+    _, axes = plt.subplots(3, 3, figsize=(8, 6.5 * height + 1), layout="constrained")
     for (name, model), row in zip(models.items(), axes, strict=True):
         ContoursDisplay.from_estimator(model.fit(X), X, labels=labels, axes=row)
-        row[0].set_ylabel(name)
+        row[0].set_ylabel(f"{name}\n{row[0].get_ylabel()}")
     return models
 
 

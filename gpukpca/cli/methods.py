@@ -84,7 +84,7 @@ class Method:
 
         heading = self.heading(options, len(scores))
         figure = self.figure and self.figure(options, model, scores, table, heading)
-        return figure or plot_fit(model, scores, table.labels, table.sample_names, heading)
+        return figure or plot_fit(model, table.X, scores, table.labels, table.sample_names, heading)
 
 
 def given(name: str) -> bool:

@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import ArrayLike, Vector
-from gpukpca.plotting.display import Display, host, new_figure, ratios_of
-from gpukpca.plotting.style import INK, TITLE, axis_label, check_lengths, draw_legend, draw_points, tidy
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.plotting.display import Display, checked_axes, host, new_figure, ratios_of
+from gpukpca.plotting.style import (
+    INK,
+    TITLE,
+    axis_label,
+    check_rows,
+    checked_labels,
+    color_bar,
+    draw_legend,
+    draw_points,
+    tidy,
+)
 
 GRID = 120
 MARGIN = 0.15
 LEVELS = 13
-WIDTH = 2.6  # of a panel, in inches
+PALENESS = 0.45  # of the colors; 1 is full
+PANEL, BESIDE, AROUND = 2.2, 0.75, 1.0  # width of a panel, room for its bar, and above and below it, in inches
+MINUS = "\N{MINUS SIGN}"
+FEATURES = ("feature 1", "feature 2")
+AXES_NEEDED = "axes must be a sequence of matplotlib Axes, such as axes=figure.subplots(1, 3)"
 
 
 class ContoursDisplay(Display):
     """Contours of the first components over the plane of two features, with the samples on top.
 
-    The zero line is darker: a component separates what lies on its two sides. The contours of PCA are straight lines;
-    those of a kernel need not be.
+    The color is the score that a point of the plane would have, by the color bar of the panel. The zero line is darker:
+    a component separates what lies on its two sides. The contours of PCA are straight lines; those of a kernel need not
+    be.
 
     Parameters
     ----------
     grid : (array, shape (g,), array, shape (g,))
         Coordinates across and up.
     values : array, shape (p, g, g)
-        Components at the points of the grid.
-    ratios : array, shape (p,)
+        Scores of the first p components at the points of the grid.
+    ratios : array, shape (q,), q >= p
+        Shares of the variance of all components of the model. The titles say where q > p.
     X : array, shape (n, 2)
         Samples.
     labels : array, shape (n,), optional
         Their colors.
+    names : sequence of 2 str, optional
+        Of the features; "feature 1" and "feature 2" without them.
 
     See Also
     --------
@@ -51,13 +72,22 @@ class ContoursDisplay(Display):
     """
 
     def __init__(
-        self, grid: tuple[Any, Any], values: ArrayLike, ratios: Vector, X: ArrayLike, *, labels: Vector | None = None
+        self,
+        grid: tuple[Any, Any],
+        values: ArrayLike,
+        ratios: Vector,
+        X: ArrayLike,
+        *,
+        labels: Vector | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         self.grid = grid
         self.values: np.ndarray = host(values)
         self.ratios = ratios
-        self.X = host(X)
-        self.labels = labels
+        self.X: np.ndarray = host(X)
+        check_rows(self.X, of="X")
+        self.labels: np.ndarray | None = checked_labels(labels, len(self.X), "X")
+        self.names: Sequence[str] = FEATURES if names is None else names
 
     @classmethod
     def from_estimator(
@@ -74,7 +104,8 @@ class ContoursDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator
-            With `transform` and `explained_variance_ratio_`, fitted to data of two features.
+            With `transform` and `explained_variance_ratio_`, fitted to data of two features. Their names, where it
+            has `feature_names_in_`, are those of the axes.
         X : array, shape (n, 2)
         labels : array, shape (n,), optional
         n_components : int >= 1
@@ -89,26 +120,30 @@ class ContoursDisplay(Display):
         Raises
         ------
         ValueError
-            Data of other than two features, labels of another length, or no panel.
+            Data of other than two features, labels that are not one a row, no panel, or `axes` that are none.
 
         Notes
         -----
         Cost: a transform of 14 400 points.
         """
         points = host(X)
-        check_lengths(points, labels)
-        if points.shape[1] != 2 or n_components < 1:
-            raise ValueError(
-                f"contours need data of two features and n_components >= 1; got shape {points.shape} and "
+        check_rows(points, of="X")
+        if points.shape[1] != 2 or not isinstance(n_components, Integral) or n_components < 1:
+            raise InvalidParameterError(
+                f"contours need data of two features and an integer n_components >= 1; got shape {points.shape} and "
                 f"n_components={n_components!r}."
             )
         low, high = points.min(axis=0), points.max(axis=0)
         room = MARGIN * np.where(high > low, high - low, 1.0)
         x, y = (np.linspace(low[k] - room[k], high[k] + room[k], GRID) for k in range(2))
         plane = np.column_stack([part.ravel() for part in np.meshgrid(x, y)])
-        ratios = ratios_of(estimator)[:n_components]
-        values = host(estimator.transform(plane))[:, : len(ratios)].T.reshape(len(ratios), GRID, GRID)
-        return cls((x, y), values, ratios, points, labels=labels).plot(axes)
+        ratios, names = ratios_of(estimator), getattr(estimator, "feature_names_in_", None)
+        with warnings.catch_warnings():
+            # scikit-learn's, of rows without the names that the model was fitted with.
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+            scores = host(estimator.transform(plane))[:, :n_components]
+        values = scores.T.reshape(-1, GRID, GRID)
+        return cls((x, y), values, ratios, points, labels=labels, names=names).plot(axes)
 
     def plot(self, axes: Sequence[Any] | None = None) -> ContoursDisplay:
         """Draw one panel a component.
@@ -123,36 +158,64 @@ class ContoursDisplay(Display):
         ContoursDisplay
             The display itself.
         """
-        x, y = self.grid
-        p, new = len(self.values), axes is None
+        p, height = len(self.values), self._height()
         if axes is None:
-            height = float(np.clip((y[-1] - y[0]) / (x[-1] - x[0]), 0.3, 2.0))
-            axes = new_figure(max(WIDTH * p, 4.0), 0.85 + WIDTH * height).subplots(1, p, squeeze=False)[0]
-        self.ax_: Any = axes
-        self.figure_: Any = axes[0].figure.figure
-        for ax in axes[p:]:
+            figure = new_figure(max((PANEL + BESIDE) * p, 4.0), PANEL * height + AROUND)
+            panels = list(figure.subplots(1, p, squeeze=False)[0])
+        else:
+            panels = [checked_axes(ax, AXES_NEEDED) for ax in np.ravel(np.asarray(axes, dtype=object))]
+            if not panels:
+                raise InvalidParameterError(f"{AXES_NEEDED}; got none.")
+        self.ax_: Any = np.asarray(panels)
+        self.figure_: Any = panels[0].figure.figure
+        shown, surplus = panels[:p], panels[p:]
+        of = f" of {len(self.ratios)}" if len(shown) < len(self.ratios) else ""
+        for ax in surplus:
             ax.set_visible(False)
         classes = None
-        for i, (ax, values) in enumerate(zip(axes, self.values, strict=False)):
-            _draw_contours(ax, x, y, values)
-            classes = draw_points(ax, self.X, self.labels)
-            ax.set_title(axis_label(i, self.ratios), **TITLE)
-        if new:
+        for i, (ax, values) in enumerate(zip(shown, self.values, strict=False)):
+            _draw_contours(ax, *self.grid, values)
+            ax.set_box_aspect(height)
+            # One bar says what the numbers of all panels are.
+            classes = draw_points(ax, self.X, self.labels, bar=shown if i == len(shown) - 1 else [])
+            ax.set_title(axis_label(i, self.ratios, of), **TITLE)
+            ax.set_xlabel(self.names[0], parse_math=False)
+            ax.set_ylabel(self.names[1] if i == 0 else "", parse_math=False)
+        if axes is None:
             draw_legend(self.figure_, classes, loc="outside lower center", ncols=6)
         return self
 
+    def _height(self) -> float:
+        """Return the height of a panel in units of its width: that of the plane, within the bounds of a picture."""
+        x, y = self.grid
+        return float(np.clip((y[-1] - y[0]) / (x[-1] - x[0]), 0.3, 2.0))
+
 
 def _draw_contours(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray) -> None:
-    """Draw pale bands on both sides of zero, thin lines between them and a darker line at zero."""
+    """Draw pale bands on both sides of zero, a darker line at zero, and a color bar of the scores."""
     largest = float(np.max(np.abs(values))) or 1.0
-    levels = np.linspace(-largest, largest, LEVELS + 1)
-    ax.contourf(x, y, values, levels, cmap="RdBu_r", alpha=0.45, zorder=0)
-    ax.contour(x, y, values, levels, colors="white", linewidths=0.6, linestyles="solid", zorder=1)
+    bands = ax.contourf(x, y, values, np.linspace(-largest, largest, LEVELS + 1), cmap=_pale(), zorder=0)
+    # Each band covers the hairline that smoothing of edges leaves between it and the next one.
+    bands.set_edgecolor("face")
+    bands.set_linewidth(0.4)
     if values.min() < 0 < values.max():
         ax.contour(x, y, values, [0.0], colors=INK, linewidths=1.2, zorder=2)
     tidy(ax)
-    ax.set_aspect("equal")
     ax.set_xticks([])
     ax.set_yticks([])
     for spine in ax.spines.values():
         spine.set_visible(False)
+    # Axes within the panel are as high as it is.
+    inside = ax.inset_axes((1.03, 0.0, 0.05, 1.0))
+    color_bar([ax], bands, "score", inside)
+    ticks = (-largest, 0.0, largest)
+    inside.set_yticks(ticks, [f"{value:.2g}".replace("-", MINUS) for value in ticks])
+
+
+def _pale() -> Any:
+    """Return opaque colors from blue over white to red, on which points stand out."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    strong = colormaps["RdBu_r"](np.linspace(0.0, 1.0, LEVELS))[:, :3]
+    return ListedColormap(1.0 - PALENESS * (1.0 - strong))

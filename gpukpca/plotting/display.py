@@ -30,7 +30,7 @@ class Display:
 
     def _axes(self, ax: Any) -> Any:
         """Return `ax`, or the axes of a new figure, and keep them."""
-        self.ax_ = new_figure(5.6, 4.4).add_subplot() if ax is None else ax
+        self.ax_ = new_figure(5.6, 4.4).add_subplot() if ax is None else checked_axes(ax)
         self.figure_ = self.ax_.figure.figure
         return self.ax_
 
@@ -70,9 +70,36 @@ def new_figure(width: float, height: float, title: str | None = None) -> Any:
     return figure
 
 
+def checked_axes(ax: Any, needed: str = "ax must be matplotlib Axes, such as ax=figure.subplots()") -> Any:
+    """Return Axes of Matplotlib; raise `InvalidParameterError` for anything else."""
+    figure_class()
+    from matplotlib.axes import Axes
+
+    if not isinstance(ax, Axes):
+        raise InvalidParameterError(f"{needed}; got {type(ax).__name__}.")
+    return ax
+
+
+def checked_figure(figure: Any) -> Any:
+    """Return a Figure or SubFigure of Matplotlib; raise `InvalidParameterError` for anything else."""
+    figure_class()
+    from matplotlib.figure import FigureBase
+
+    if not isinstance(figure, FigureBase):
+        raise InvalidParameterError(
+            f"figure must be a matplotlib Figure or SubFigure, such as figure=Figure(); got {type(figure).__name__}."
+        )
+    return figure
+
+
+def on_host(x: Any) -> Any:
+    """Return an array of any library as one of NumPy, anything else as it is."""
+    return to_host(x) if is_foreign(x) else x
+
+
 def host(x: Any) -> np.ndarray:
     """Return numbers, or an array of any library, as float64 on the host."""
-    return np.asarray(to_host(x) if is_foreign(x) else x, dtype=np.float64)
+    return np.asarray(on_host(x), dtype=np.float64)
 
 
 def ratios_of(estimator: Any) -> np.ndarray:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from gpukpca._typing import Array, ArrayLike, Vector
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import new_figure, ratios_of
 from gpukpca.plotting.images import COUNTS, ComponentImagesDisplay, ImageRowsDisplay, check_image_shape
 from gpukpca.plotting.scores import ScoresDisplay
@@ -15,7 +18,8 @@ from gpukpca.plotting.style import TITLE
 
 def plot_fit(
     model: Any,
-    scores: ArrayLike,
+    X: ArrayLike,
+    scores: ArrayLike | None = None,
     labels: Vector | None = None,
     names: Sequence[str] | None = None,
     title: str | None = None,
@@ -25,13 +29,22 @@ def plot_fit(
     Parameters
     ----------
     model : fitted estimator
-    scores : array, shape (n, p)
+        With `transform` and `explained_variance_ratio_`.
+    X : array, shape (n, d)
+        Samples.
+    scores : array, shape (n, p), optional
+        Of X; computed without them.
     labels, names : see `ScoresDisplay`
     title : str, optional
 
     Returns
     -------
     matplotlib Figure
+
+    Raises
+    ------
+    InvalidParameterError
+        Scores in place of X, or scores that cannot be those of X.
 
     See Also
     --------
@@ -44,13 +57,15 @@ def plot_fit(
     >>> from gpukpca.plotting import plot_fit
     >>> X, kinds = load_iris(return_X_y=True)
     >>> model = PCA(4).fit(X)
-    >>> len(plot_fit(model, model.transform(X), labels=kinds).axes)
+    >>> len(plot_fit(model, X, labels=kinds).axes)
     2
     """
+    ratios = ratios_of(model)
+    scores = _scores_of(model, X, scores, len(ratios))
     figure = new_figure(10.0, 4.4, title)
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.35))
-    SpectrumDisplay.from_estimator(model, ax=left)
-    ScoresDisplay(scores, ratios=ratios_of(model), labels=labels, names=names).plot(right)
+    SpectrumDisplay(ratios).plot(left)
+    ScoresDisplay(scores, ratios=ratios, labels=labels, names=names).plot(right)
     return figure
 
 
@@ -85,7 +100,7 @@ def plot_images(
     Raises
     ------
     ValueError
-        A shape that is not that of the features.
+        A shape that is not that of the features, or scores that cannot be those of X.
 
     See Also
     --------
@@ -102,13 +117,33 @@ def plot_images(
     True
     """
     check_image_shape(image_shape, X.shape[1])
+    ratios = ratios_of(model)
+    scores = _scores_of(model, X, scores, len(ratios))
     figure = new_figure(10.0, 8.6, title)
     above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.15))
     left, right = above.subfigures(1, 2, width_ratios=(1.25, 1.0))
     left.suptitle("mean, and components (red +, blue −) with their share of the variance", **TITLE)
     ComponentImagesDisplay.from_estimator(model, image_shape, figure=left)
-    scores = model.transform(X) if scores is None else scores
-    ScoresDisplay(scores, ratios=ratios_of(model), labels=labels).plot(right.subplots())
+    ScoresDisplay(scores, ratios=ratios, labels=labels).plot(right.subplots())
     below.suptitle("samples reconstructed from the first K components, and their share of the variance", **TITLE)
     ImageRowsDisplay.from_estimator(model, X, image_shape, counts=counts, labels=labels, figure=below)
     return figure
+
+
+def _scores_of(model: Any, X: Any, scores: Any, p: int) -> Any:
+    """Return the scores of X (n, d): those given where they can be scores of the p components, else computed."""
+    n, *columns = np.shape(X) or (0,)
+    if scores is None:
+        d = getattr(model, "n_features_in_", None)
+        if columns == [p] != [d] and d is not None:
+            raise InvalidParameterError(
+                f"X has {p} columns, as many as the model has components, and the model was fitted to {d}: give the "
+                "data, and scores that are computed already as scores=."
+            )
+        return model.transform(X)
+    if np.shape(scores) != (n, p):
+        raise InvalidParameterError(
+            f"scores must have shape ({n}, {p}), a row for each of X and a column for each component; got "
+            f"{np.shape(scores)}. Without them they are computed from X."
+        )
+    return scores

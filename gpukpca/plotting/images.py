@@ -9,8 +9,8 @@ import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.plotting.display import Display, check_has, host, new_figure, ratios_of
-from gpukpca.plotting.style import SMALL, classes_of
+from gpukpca.plotting.display import Display, check_has, checked_figure, host, new_figure, ratios_of
+from gpukpca.plotting.style import SMALL, checked_labels, classes_of
 
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
 MAX_SAMPLES = 4
@@ -83,7 +83,7 @@ class ComponentImagesDisplay(Display):
 
     def plot(self, figure: Any = None) -> ComponentImagesDisplay:
         """Draw the images into a matplotlib Figure or SubFigure (None: a new one); return the display."""
-        figure = new_figure(5.6, 4.4) if figure is None else figure
+        figure = new_figure(5.6, 4.4) if figure is None else checked_figure(figure)
         count = len(self.components) + 1
         rows = min(IMAGE_ROWS, count)
         axes = figure.subplots(rows, -(-count // rows), squeeze=False).ravel()
@@ -198,7 +198,8 @@ class ImageRowsDisplay(Display):
             A shape that is not that of the features.
         """
         check_image_shape(image_shape, X.shape[1])
-        chosen = _spread_samples(len(X), labels) if samples is None else np.asarray(samples)
+        labels = checked_labels(labels, X.shape[0], "X")
+        chosen = _spread_samples(X.shape[0], labels) if samples is None else np.asarray(samples)
         scores, ratios = estimator.transform(X[chosen]), ratios_of(estimator)
         kept = [count for count in counts if count <= len(ratios)]
         kept += [len(ratios)] if len(kept) < len(counts) and len(ratios) not in kept else []
@@ -225,7 +226,9 @@ class ImageRowsDisplay(Display):
             The display itself.
         """
         count = len(next(iter(self.rows.values())))
-        if figure is None:
+        if figure is not None:
+            checked_figure(figure)
+        else:
             inches = 0.62 if names else 1.1
             figure = new_figure(inches * count + (1.4 if names else 0.0), inches * len(self.rows) + 0.4)
         if names:

@@ -10,7 +10,7 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import ArrayLike, Vector
 from gpukpca.decomposition import PCA, LocalPCA, reconstruction_error
 from gpukpca.plotting.display import Display, check_has, host
-from gpukpca.plotting.style import INK, LINE, SMALL, check_lengths, draw_legend, draw_points, marks, tidy
+from gpukpca.plotting.style import INK, LINE, SMALL, check_rows, checked_labels, draw_legend, draw_points, marks, tidy
 
 # Half the length of a segment, in standard deviations along its axis.
 DEVIATIONS = 2.0
@@ -55,11 +55,11 @@ class LocalDisplay(Display):
     def __init__(self, estimator: LocalPCA, X: ArrayLike, *, labels: Vector | None = None) -> None:
         check_has(estimator, "n_clusters_", "a fitted LocalPCA")
         rows = host(X)
-        check_lengths(rows, labels)
+        check_rows(rows, of="X")
+        self.labels: np.ndarray | None = checked_labels(labels, len(rows), "X")
         self.pca: PCA = PCA(estimator.n_components_).fit(rows)
         self.plane: PCA | None = PCA(2).fit(rows) if rows.shape[1] > 2 else None
         self.points: np.ndarray = self._projected(rows)
-        self.labels = labels
         self.clusters: np.ndarray = host(estimator.predict(X)).astype(int)
         axes, variances = host(estimator.components_)[:, 0], host(estimator.explained_variance_)[:, 0]
         parts = zip(host(estimator.means_), axes, variances, strict=True)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import ArrayLike, Vector
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import Display, host, ratios_of
-from gpukpca.plotting.style import FAINT, INK, axis_label, check_lengths, classes_of, draw_legend, draw_points, tidy
+from gpukpca.plotting.style import (
+    FAINT,
+    INK,
+    axis_label,
+    check_rows,
+    checked_labels,
+    classes_of,
+    draw_legend,
+    draw_points,
+    tidy,
+)
 
 MAX_NAMES = 40
 # Classes that colors alone distinguish; of more, the names are written among the points too.
@@ -26,14 +38,14 @@ class ScoresDisplay(Display):
     ratios : array, shape (p,), optional
         Shares of the variance, for the labels of the axes.
     labels : array, shape (n,), optional
-        Colors with a legend. More than 12 different numbers get a color bar.
+        Colors with a legend. More than 12 different numbers get a color bar, and those that are not finite are gray.
     names : sequence of n str, optional
         Written at the points where there are at most 40.
 
     Raises
     ------
     ValueError
-        Scores that are no matrix, or labels or names of another length.
+        Scores that are no matrix, fewer ratios than components, or labels or names that are not one a row.
 
     See Also
     --------
@@ -62,10 +74,16 @@ class ScoresDisplay(Display):
         names: Sequence[str] | None = None,
     ) -> None:
         self.scores: np.ndarray = host(scores)
+        check_rows(self.scores, names)
+        p = self.scores.shape[1]
+        if ratios is not None and len(ratios) < p:
+            raise InvalidParameterError(
+                f"{len(ratios)} ratios for scores of {p} components; give one for each, or none. Of data, "
+                "from_estimator draws the scores."
+            )
         self.ratios = ratios
-        self.labels = labels
+        self.labels: np.ndarray | None = checked_labels(labels, len(self.scores))
         self.names = names
-        check_lengths(self.scores, labels, names)
 
     @classmethod
     def from_estimator(
@@ -115,12 +133,9 @@ class ScoresDisplay(Display):
         Raises
         ------
         ValueError
-            Components that the scores do not have.
+            Components that the scores do not have, or `ax` that is no Axes.
         """
-        p = self.scores.shape[1]
-        components = tuple(components)[:p] if p == 1 else tuple(components)
-        if len(components) not in (1, 2) or not all(0 <= component < p for component in components):
-            raise ValueError(f"components={components} must be one or two indices from 0 to {p - 1}.")
+        components = _checked_components(components, self.scores.shape[1])
         ax = self._axes(ax)
         tidy(ax)
         names = self.names if self.names is not None and len(self.names) <= MAX_NAMES else None
@@ -138,7 +153,7 @@ class ScoresDisplay(Display):
             ax.margins(0.14)
             _write_names(ax, points, names, fontsize=8)
         elif classes is not None and CLASSES_BY_COLOR < len(classes) <= MAX_NAMES:
-            medians = np.array([np.median(points[np.asarray(self.labels) == label], axis=0) for label in classes])
+            medians = np.array([np.median(points[self.labels == label], axis=0) for label in classes])
             _write_names(ax, medians, classes, fontsize=8, weight="bold", color="black", zorder=5)
         return self
 
@@ -159,6 +174,20 @@ class ScoresDisplay(Display):
         ax.set_ylim(-0.8, (1 if classes is None else len(classes)) - 0.2)
         texts = [] if classes is None else [str(name) for name in classes]
         ax.set_yticks(range(len(texts)), texts, parse_math=False)
+
+
+def _checked_components(components: Any, p: int) -> tuple[int, ...]:
+    """Return one or two indices of p components; of one component its index alone."""
+    try:
+        indices = tuple(index(component) for component in components)
+    except TypeError:  # no sequence, or no integers
+        indices = ()
+    indices = indices[:1] if p == 1 else indices
+    if len(indices) not in (1, 2) or not all(0 <= one < p for one in indices):
+        raise InvalidParameterError(
+            f"components={components!r} must be one or two indices from 0 to {p - 1}, such as (0,)."
+        )
+    return indices
 
 
 def _write_names(ax: Any, points: np.ndarray, names: Any, **style: Any) -> None:

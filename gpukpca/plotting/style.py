@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-BAR, LINE, PLAIN, INK, FAINT = "#5b7fa6", "#c8553d", "#33658a", "#333333", "#d9d9d9"
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.plotting.display import on_host
+
+BAR, LINE, PLAIN, INK, FAINT, UNKNOWN = "#5b7fa6", "#c8553d", "#33658a", "#333333", "#d9d9d9", "#a6a6a6"
 # Distinct for most color-blind readers up to seven (Okabe & Ito), then ordered by contrast.
 COLORS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc3311", "#56b4e9", "#aa4499", "#6b6b6b"),
@@ -37,10 +41,10 @@ def tidy(ax: Any, side: str = "left") -> None:
         axis.label.set_color(INK)
 
 
-def axis_label(component: int, ratios: Any) -> str:
-    """Return "component 1 (17.9 %)" for the component of index 0."""
+def axis_label(component: int, ratios: Any, of: str = "") -> str:
+    """Return "component 1 (17.9 %)" for the component of index 0, with `of` after the number."""
     share = "" if ratios is None else f" ({100.0 * float(ratios[component]):.1f} %)"
-    return f"component {component + 1}{share}"
+    return f"component {component + 1}{of}{share}"
 
 
 def marks(n: int) -> dict[str, Any]:
@@ -64,12 +68,18 @@ def look_of(code: int) -> tuple[str, str]:
     return COLORS[code % len(COLORS)], MARKERS[code // len(COLORS) % len(MARKERS)]
 
 
-def draw_points(ax: Any, points: np.ndarray, labels: Any = None, **style: Any) -> np.ndarray | None:
-    """Draw points (n, 2) colored by class, by number with a color bar, or all alike; return the classes."""
+def draw_points(
+    ax: Any, points: np.ndarray, labels: Any = None, bar: list[Any] | None = None, **style: Any
+) -> np.ndarray | None:
+    """Draw points (n, 2) colored by class, by number with a color bar, or all alike; return the classes.
+
+    The list of axes `bar`, [ax] without one, gives room to the color bar; an empty one means no bar.
+    """
+    bar = [ax] if bar is None else bar
     classes, codes = classes_of(labels)
     order, style = np.random.default_rng(0).permutation(len(points)), marks(len(points)) | style
     if len(points) > DENSITY_FROM:
-        _draw_density(ax, points, labels, codes)
+        _draw_density(ax, points, labels, codes, bar)
     elif codes is not None:
         # In a random order no class lies on top of the others.
         looks = np.array([look_of(code) for code in range(int(np.max(codes)) + 1)])[codes][order]
@@ -78,22 +88,30 @@ def draw_points(ax: Any, points: np.ndarray, labels: Any = None, **style: Any) -
             if np.any(rows):
                 ax.scatter(*points[order][rows].T, c=looks[rows, 0], marker=marker, **style)
     elif labels is not None:
-        dots = ax.scatter(*points[order].T, c=np.asarray(labels)[order], cmap="viridis", **style)
-        _color_bar(ax, dots)
+        dots = ax.scatter(*points[order].T, c=np.asarray(labels)[order], cmap=_scale(), plotnonfinite=True, **style)
+        color_bar(bar, dots, "label")
     else:
         ax.scatter(*points[order].T, color=PLAIN, **style)
     return classes
 
 
-def _draw_density(ax: Any, points: np.ndarray, labels: Any, codes: np.ndarray | None) -> None:
+def _scale() -> Any:
+    """Return the colors of numbers; those that are not finite have no place on the scale and are gray."""
+    from matplotlib import colormaps
+
+    return colormaps["viridis"].with_extremes(bad=UNKNOWN)
+
+
+def _draw_density(ax: Any, points: np.ndarray, labels: Any, codes: np.ndarray | None, bar: list[Any]) -> None:
     """Draw an image of the logarithm of the number of points a cell, in the mean color of the points of the cell."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize, to_rgb
 
-    def counted(weights: Any = None) -> np.ndarray:
-        return np.histogram2d(points[:, 0], points[:, 1], DENSITY_GRID, weights=weights)[0]
-
     counts, x, y = np.histogram2d(points[:, 0], points[:, 1], DENSITY_GRID)
+
+    def counted(weights: Any) -> np.ndarray:
+        return np.histogram2d(points[:, 0], points[:, 1], (x, y), weights=weights)[0]
+
     colors = np.broadcast_to(to_rgb(PLAIN), (*counts.shape, 3))
     if codes is not None or labels is not None:
         with np.errstate(invalid="ignore"):
@@ -103,9 +121,11 @@ def _draw_density(ax: Any, points: np.ndarray, labels: Any, codes: np.ndarray | 
                 colors = np.nan_to_num(sums / counts[..., None])
             else:
                 values = np.asarray(labels, dtype=np.float64)
-                scale = ScalarMappable(Normalize(values.min(), values.max()), "viridis")
-                colors = scale.to_rgba(np.nan_to_num(counted(values) / counts))[..., :3]
-                _color_bar(ax, scale)
+                known = np.isfinite(values)
+                scale = ScalarMappable(Normalize(values[known].min(), values[known].max()), _scale())
+                means = counted(np.where(known, values, 0.0)) / counted(known)
+                colors = scale.to_rgba(np.ma.masked_invalid(means))[..., :3]
+                color_bar(bar, scale, "label")
     opacity = np.where(counts > 0, 0.25 + 0.75 * np.log1p(counts) / np.log1p(counts.max()), 0.0)
     image = np.concatenate([colors, opacity[..., None]], axis=2).transpose(1, 0, 2)
     limits = (x[0], x[-1], y[0], y[-1])
@@ -113,9 +133,14 @@ def _draw_density(ax: Any, points: np.ndarray, labels: Any, codes: np.ndarray | 
     ax.margins(0.03)
 
 
-def _color_bar(ax: Any, values: Any) -> None:
-    bar = ax.figure.colorbar(values, ax=ax, pad=0.02, aspect=30)
-    bar.solids.set_alpha(1.0)
+def color_bar(axes: list[Any], values: Any, label: str = "", inside: Any = None) -> None:
+    """Draw the color bar of points or contours in axes `inside`, or in room that `axes` give; without axes none."""
+    if not axes:
+        return
+    bar = axes[0].figure.colorbar(values, ax=axes, cax=inside, pad=0.02, aspect=30)
+    bar.set_label(label, size=9, color=INK, labelpad=0.0)
+    if bar.solids is not None:
+        bar.solids.set_alpha(1.0)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=9, color="#888888", labelcolor=INK, length=3)
 
@@ -141,15 +166,48 @@ def draw_legend(owner: Any, classes: np.ndarray | None, **place: Any) -> None:
         text.set_parse_math(False)
 
 
-def check_lengths(scores: np.ndarray, labels: Any, names: Any = None) -> None:
-    """Raise where scores are no matrix of finite numbers, or labels or names are not one a row."""
-    if scores.ndim != 2 or 0 in scores.shape:
-        raise ValueError(f"scores must have shape (n, p) with n, p >= 1; got {scores.shape}.")
-    if len(rows := np.flatnonzero(~np.all(np.isfinite(scores), axis=1))):
-        raise ValueError(
-            f"{len(rows)} of {len(scores)} rows of scores have NaN or infinity, the first is row {rows[0]}; leave "
-            "them out."
+def checked_labels(labels: Any, n: int, of: str = "scores") -> np.ndarray | None:
+    """Return labels as an array (n,); raise where they are not one number or text for each of the n rows."""
+    if labels is None:
+        return None
+    _check_one_a_row("labels", labels, n, of)
+    values = np.asarray(on_host(labels))
+    if values.ndim != 1:
+        raise InvalidParameterError(f"labels must have shape ({n},), one a row of {of}; got {values.shape}.")
+    try:
+        classes_of(values)
+    except TypeError as error:  # of a sort
+        row = _first_of_another_kind(values)
+        raise InvalidParameterError(
+            f"labels must be all numbers or all text; that of row {row} is {values[row]!r}. Rows without a label need "
+            "a text or a number too."
+        ) from error
+    return values
+
+
+def _first_of_another_kind(values: np.ndarray) -> int:
+    """Return the first row whose label is no number or text, or is not of the kind of that of row 0."""
+    text = isinstance(values[0], str)
+    kind = (str,) if text else (Real, np.generic)
+    return next((row for row, value in enumerate(values) if not isinstance(value, kind)), 0)
+
+
+def _check_one_a_row(what: str, values: Any, n: int, of: str) -> None:
+    if not hasattr(values, "__len__"):
+        raise InvalidParameterError(f"{what}={values!r} must be a sequence, one a row of {of}.")
+    if len(values) != n:
+        raise InvalidParameterError(f"{len(values)} {what} for {n} rows of {of}.")
+
+
+def check_rows(rows: np.ndarray, names: Any = None, of: str = "scores") -> None:
+    """Raise where rows are no matrix of finite numbers, or names are not one a row; `of` is what has the rows."""
+    if rows.ndim != 2 or 0 in rows.shape:
+        shape = "(n, p) with n, p" if of == "scores" else "(n, d) with n, d"
+        raise InvalidParameterError(f"{of} must have shape {shape} >= 1; got {rows.shape}.")
+    if len(wrong := np.flatnonzero(~np.all(np.isfinite(rows), axis=1))):
+        raise InvalidParameterError(
+            f"{len(wrong)} of {len(rows)} rows of {of} have NaN or infinity, the first is row {wrong[0]}; leave them "
+            "out."
         )
-    for what, values in (("labels", labels), ("names", names)):
-        if values is not None and len(values) != len(scores):
-            raise ValueError(f"{len(values)} {what} for {len(scores)} rows of scores.")
+    if names is not None:
+        _check_one_a_row("names", names, len(rows), of)
