@@ -17,6 +17,7 @@ from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, Probabilisti
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.checkpoint import Checkpoint
+from gpukpca.cli.report import Column
 from gpukpca.cli.table import Table
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
@@ -33,8 +34,6 @@ KERNELS_OF = {
 }
 # How plans begin the note that names the cluster.
 CLUSTER_NOTE = "cluster: "
-# A heading, values, and their format.
-Column = tuple[str, Any, str]
 Lines = list[tuple[str, str]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.segment import Segments
 from rich.table import Table as RichTable
 
 from gpukpca import Progress as FitProgress
@@ -21,6 +23,8 @@ from gpukpca.algorithms.resources import memory_text
 from gpukpca.cli.failures import say
 
 ROWS_SHOWN = 20
+# A heading, values, and their format.
+Column = tuple[str, Any, str]
 
 
 class LogLines(logging.Handler):
@@ -133,19 +137,49 @@ class ProgressBar:
         return min(1.0, math.log(self.first_residual / event.residual) / way) if way > 0 else 1.0
 
 
-def show_table(console: Console, row: str, first: int, columns: list[tuple[str, Any, str]], summary: str) -> None:
-    """Print the first rows of a table of (heading, values, format), numbered from `first`; nothing without rows."""
+def show_table(console: Console, row: str, first: int, columns: list[Column], summary: str) -> None:
+    """Print the first rows of a table of (heading, values, format), numbered from `first`; nothing without rows.
+
+    No digit is cut: where the terminal is narrow, headings take several lines, and then columns go to further tables.
+    """
     count = len(columns[0][1])
     if not count:
         return
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in (row, *(heading for heading, _, _ in columns)):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for i in range(min(count, ROWS_SHOWN)):
-        table.add_row(str(first + i), *(format(float(values[i]), how) for _, values, how in columns))
-    console.print(table)
+    shown = min(count, ROWS_SHOWN)
+    numbers = (row, [str(first + i) for i in range(shown)])
+    texts = [(heading, [format(float(value), how) for value in values[:shown]]) for heading, values, how in columns]
+    if _width(console, [numbers, *texts]) > console.width:
+        texts = [(_narrowed(heading, cells), cells) for heading, cells in texts]
+    while texts:
+        fitting = [k for k in range(2, len(texts) + 1) if _width(console, [numbers, *texts[:k]]) <= console.width]
+        block = [numbers, *texts[: max(fitting, default=1)]]
+        # A table that is wider than the terminal all the same is wrapped by it, not cut by Rich.
+        uncut = console.options.update(max_width=max(console.width, _width(console, block)))
+        console.print(Segments(console.render(_table(block), uncut)), soft_wrap=True, end="")
+        texts = texts[len(block) - 1 :]
     if count > ROWS_SHOWN:
         plain(console, f"and {count - ROWS_SHOWN} more; {summary}\n")
+
+
+def _table(columns: list[tuple[str, list[str]]]) -> RichTable:
+    """Return columns of text with their headings as a table."""
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, _ in columns:
+        table.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
+    for cells in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def _width(console: Console, columns: list[tuple[str, list[str]]]) -> int:
+    """Return the width of a table that cuts nothing."""
+    endless = console.options.update(max_width=10_000)
+    return console.measure(_table(columns), options=endless).maximum
+
+
+def _narrowed(heading: str, cells: list[str]) -> str:
+    """Return a heading in lines as short as its longest word and the longest cell allow."""
+    return textwrap.fill(heading, max(map(len, [*heading.split(), *cells])))
 
 
 def show_run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -19,7 +20,7 @@ from gpukpca.cli import commands, main
 from gpukpca.cli.app import COMMANDS
 from gpukpca.cli.machine import peak_memory_mib
 from gpukpca.cli.methods import METHODS
-from gpukpca.cli.report import ProgressBar
+from gpukpca.cli.report import ProgressBar, show_table
 from tests.cli.runs import OUT, fit, loaded, run, text
 from tests.hostile import forks, without_modules
 
@@ -201,6 +202,35 @@ def test_the_bar_measures_the_way_of_the_residual():
             shares.append(None if task.total is None else task.completed)
     assert shares[0] is None
     np.testing.assert_allclose(shares[1:], [0, 0.5, 1])
+
+
+def test_the_table_of_results_loses_no_digit_on_a_narrow_terminal(rng: np.random.Generator):
+    wide = -np.exp(rng.uniform(-30.0, 30.0, 23))
+    columns = [("eigenvalue", wide, ".6g"), ("variance in its axes", np.abs(wide) ** -2, ".1e"), ("sum", wide, ".5f")]
+    numbers = {f"{value:{how}}" for _, values, how in columns for value in values[:20]}
+    for width in (5, 25, 40, 41, 57, 60, 75, 76, 200):
+        file = io.StringIO()
+        show_table(Console(file=file, width=width, force_terminal=True), "component", 1, columns, "in all")
+        lines = re.sub("\x1b[^m]*m", "", file.getvalue()).splitlines()
+        seen = [line.split() for line in lines]
+        every = {word for words in seen for word in words}
+        assert numbers <= every, width
+        assert {words[0] for words in seen if words} >= {str(i) for i in range(1, 21)}
+        assert {"component", "eigenvalue", "variance", "in", "its", "axes", "sum"} <= {
+            w for words in seen for w in words
+        }
+        assert width < 40 or max(map(len, lines)) <= width
+        assert "and 3 more; in all" in " ".join(file.getvalue().split())
+
+
+def test_a_fit_prints_its_spectrum_at_forty_columns(monkeypatch: pytest.MonkeyPatch):
+    outputs = []
+    for columns in ("200", "40"):
+        monkeypatch.setenv("COLUMNS", columns)
+        outputs.append(fit("iris", "-k", "linear", "-n", 4, *OUT, "--force").stdout.split("data ")[0])
+    wide, narrow = ({word for word in out.split() if word[0].isdigit()} for out in outputs)
+    assert wide == narrow
+    assert len(wide) > 12
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not report it")
