@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+import tomllib
 from collections.abc import Iterator
 from itertools import chain, count, pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import sklearn.datasets
 from click.testing import CliRunner
 
+from gpukpca._extras import EXTRAS, pip_install
 from gpukpca.algorithms.kernel_pca import planning, routes
 from gpukpca.backend import blocking
 from gpukpca.cuda.device import probe
@@ -192,6 +194,20 @@ def test_links_and_scripts_exist(page: Path) -> None:
         assert link.startswith("https://") or (page.parent / link).exists(), link
     for script in set(re.findall(r"ci/\w+\.sh", text)):
         assert (ROOT / script).exists(), script
+
+
+def test_remedies_name_the_packages_of_the_extras() -> None:
+    """The library itself is on no package index, so `pip install "gpukpca[extra]"` fails."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {name: tuple(project["optional-dependencies"][name]) for name in EXTRAS} == EXTRAS
+    assert pip_install("cuda12") == 'pip install "cupy-cuda12x[ctk]>=14"'
+    for file in chain(PAGES, OTHERS, (ROOT / "gpukpca").rglob("*.py"), (ROOT / "docs" / "gallery").glob("*.py")):
+        if file.stem != "CHANGELOG":
+            assert not re.search(r"install[^\n]*['\" ]gpukpca\[", file.read_text(encoding="utf-8")), file
+    extras = set(project["optional-dependencies"])
+    for page in [*PAGES, *OTHERS]:
+        for names in re.findall(r"install[^\n]*\"\.\[([\w,]+)\]", page.read_text(encoding="utf-8")):
+            assert set(names.split(",")) <= extras, page
 
 
 def test_scripts_that_use_the_command_line_install_it() -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._extras import packages_of, pip_install
 from gpukpca._process import state
 
 # CuPy's wheels hold no CUDA libraries and no headers: the extras bring both.
-CUDA_12 = 'pip install "gpukpca[cuda12]"'
+CUDA_12 = pip_install("cuda12")
 INSTALL = (
-    f'{CUDA_12} (or "gpukpca[cuda13]" for a card of compute capability 7.5 or newer) on a machine with an NVIDIA GPU '
-    "and its driver"
+    f"{CUDA_12} (or {packages_of('cuda13')} for a card of compute capability 7.5 or newer) on a machine with an NVIDIA "
+    "GPU and its driver"
 )
 # Libraries and headers of CUDA as errors of the loader, of cuda-pathfinder, of CuPy and of its compiler name them.
 MISSING = re.compile(

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from gpukpca._extras import pip_install
 from gpukpca._formatting import pluralize
 from gpukpca._version import __version__
 from gpukpca.backend import blocking
@@ -440,7 +441,7 @@ def connected(address: str, timeout: float = TIMEOUT) -> Iterator[Any]:
         from distributed import Client
         from distributed.comm.addressing import get_address_host_port, normalize_address
     except ImportError as error:
-        raise ClusterError(f"Dask is not installed ({error}); pip install 'gpukpca[dask]'.") from error
+        raise ClusterError(f"Dask is not installed ({error}); {pip_install('dask')}.") from error
     try:
         get_address_host_port(normalize_address(address))  # a client with a wrong one would not end cleanly
         with _silent_logs():

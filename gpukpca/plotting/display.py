@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+from gpukpca._extras import pip_install
 from gpukpca.backend.namespace import is_foreign, to_host
 from gpukpca.exceptions import InvalidParameterError
 
@@ -51,8 +52,7 @@ def figure_class() -> Any:
         from matplotlib.figure import Figure
     except Exception as error:  # a broken installation may fail in any way
         raise ImportError(
-            f"pictures need Matplotlib, and its import failed ({type(error).__name__}: {error}): "
-            'pip install "gpukpca[plot]"'
+            f"pictures need Matplotlib, and its import failed ({type(error).__name__}: {error}): {pip_install('plot')}"
         ) from error
     return Figure
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpukpca._extras import pip_install
 from gpukpca.cli import commands
 from gpukpca.cli.failures import failures_in_one_line, warnings_in_one_line
 from gpukpca.exceptions import CheckpointWarning
@@ -250,7 +251,7 @@ def test_everything_but_the_data_is_checked_before_the_input_is_read(monkeypatch
         message = refused("fit", "iris", *OUT, "--plot", "p.png")
         assert message.startswith("error: --plot: pictures need Matplotlib, and its import failed")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert refused("fit", "iris", *OUT, "--plot", "p.png").endswith('pip install "gpukpca[plot]"\n')
+    assert refused("fit", "iris", *OUT, "--plot", "p.png").endswith(f"{pip_install('plot')}\n")
 
 
 def test_a_folder_that_takes_no_file_is_found_first(monkeypatch: pytest.MonkeyPatch):

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from gpukpca import Progress, __version__
+from gpukpca._extras import pip_install
 from gpukpca.cli import commands, main
 from gpukpca.cli.app import COMMANDS
 from gpukpca.cli.machine import peak_memory_mib
@@ -131,7 +132,7 @@ def test_the_base_installation_says_how_to_install_the_command_line(missing: lis
     hide = f"import sys; sys.modules.update(dict.fromkeys({missing})); from gpukpca.cli import main; main()"
     ended = python(hide, "fit", "iris")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == f'error: {", ".join(missing)} not installed: pip install "gpukpca[cli]"\n'
+    assert ended.stderr == f"error: {', '.join(missing)} not installed: {pip_install('cli')}\n"
 
 
 @forks
