@@ -19,6 +19,8 @@ from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.checkpoint import Checkpoint
 from gpukpca.cli.report import Column
 from gpukpca.cli.table import Table
+from gpukpca.decomposition._kernels import SHARED as KERNEL_DEFAULTS
+from gpukpca.decomposition._kernels import unused_parameters
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
 
@@ -26,12 +28,6 @@ DEFAULT_COMPONENTS = 10
 CHECKPOINT = ("checkpoint", "checkpoint_interval")
 # Options that every method reads.
 SHARED = ("n_components", "device", "memory_limit", "n_jobs", "tol", "random_state")
-# Options that some kernels read.
-KERNELS_OF = {
-    "gamma": ("poly", "rbf", "sigmoid", "laplacian", "matern", "rational_quadratic"),
-    "degree": ("poly",),
-    "coef0": ("poly", "sigmoid"),
-}
 # How plans begin the note that names the cluster.
 CLUSTER_NOTE = "cluster: "
 Lines = list[tuple[str, str]]
@@ -144,13 +140,13 @@ def _spectral_parameters(options: SimpleNamespace) -> dict[str, Any]:
 
 
 def _kernel_parameters(options: SimpleNamespace) -> dict[str, Any]:
-    for name, kernels in KERNELS_OF.items():
-        if given(name) and options.kernel not in kernels:
-            warnings.warn(f"--{name} is not used by the kernel {options.kernel}.", UserWarning, stacklevel=2)
+    unused = unused_parameters(options.kernel)
+    for name in filter(given, unused):
+        warnings.warn(f"--{name} is not used by the kernel {options.kernel}.", UserWarning, stacklevel=2)
     if options.scale and options.kernel == "precomputed":
         raise InvalidParameterError("--scale standardizes columns of data; a precomputed kernel matrix has none.")
     # X does not change after the fit, so no copy of it is needed.
-    parameters = _spectral_parameters(options) | {"copy_X": False}
+    parameters = _spectral_parameters(options) | {"copy_X": False} | {name: KERNEL_DEFAULTS[name] for name in unused}
     if options.eigen_solver == "nystrom":
         return parameters | {"eigen_solver": Nystrom(options.rank, options.landmarks, options.tol or 0.0), "tol": 0}
     if options.rank is not None or options.landmarks != "rpcholesky":

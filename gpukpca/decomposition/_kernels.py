@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 from sklearn.gaussian_process.kernels import WhiteKernel
 
 from gpukpca._rules import closest
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, warn_user
 from gpukpca.kernels import (
     RBF,
     BlockCallable,
@@ -44,8 +44,8 @@ NAMED_KERNELS: dict[str, type[Kernel]] = {
     "rational_quadratic": RationalQuadratic,
     "precomputed": Precomputed,
 }
-# Parameters of kernels that are also those of the estimators.
-SHARED = ("gamma", "degree", "coef0")
+# Parameters of kernels that are also those of the estimators, with their defaults there.
+SHARED: dict[str, Any] = {"gamma": None, "degree": 3, "coef0": 1}
 
 
 def kernel_from(estimator: Any) -> Kernel:
@@ -75,6 +75,33 @@ def named_kernel(name: str, shared: dict[str, Any], extra: dict[str, Any]) -> Ke
             continue
         raise InvalidParameterError(f"kernel_params={extra!r} is not allowed: {wrong}")
     return NAMED_KERNELS[name](**{key: value for key, value in shared.items() if key in names}, **extra)
+
+
+def unused_parameters(kernel: Any) -> list[str]:
+    """Return the `SHARED` parameters that a kernel does not read, which is a name, an object or a function."""
+    names = NAMED_KERNELS[kernel].parameter_names() if isinstance(kernel, str) else ()
+    return [name for name in SHARED if name not in names]
+
+
+def warn_of_unused(estimator: Any) -> None:
+    """Warn of parameters of the kernel that were given and that the kernel does not read.
+
+    Parameters that `set_params` set together with the kernel do not count: a search combines all kernels with every
+    gamma.
+    """
+    kernel, combined = estimator.kernel, estimator._set_with_kernel
+    if isinstance(kernel, str) and kernel not in NAMED_KERNELS:
+        return  # an error of the fit
+    for name in unused_parameters(kernel):
+        value = getattr(estimator, name)
+        if isinstance(value, str | Real) and value != SHARED[name] and name not in combined:
+            has = ", ".join(repr(other) for other in NAMED_KERNELS if name not in unused_parameters(other))
+            given = f"kernel={kernel!r}" if isinstance(kernel, str) else "a kernel object or function"
+            warn_user(
+                f"{type(estimator).__name__}: {name} is not used by {given}; leave it out, or choose a kernel that "
+                f"uses it: {has}.",
+                UserWarning,
+            )
 
 
 def _check_noiseless(kernel: Kernel | ProcessKernel) -> None:

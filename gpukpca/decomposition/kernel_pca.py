@@ -35,7 +35,7 @@ from gpukpca.decomposition._dask import (
     supports_dask,
 )
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma
+from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, warn_of_unused
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
     Client,
@@ -46,7 +46,7 @@ from gpukpca.decomposition._parameters import (
     Verbose,
     check_parameters,
 )
-from gpukpca.decomposition._session import FitSession, fit_tools, run_fit, settings_of
+from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
 from gpukpca.decomposition._validation import checked_out, new_data, planned_data, training_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.methods import check_preimage_suits
@@ -304,7 +304,9 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         """Fit, and return the scores or None; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return run_fit(self, X, lambda session: self._fitted(X, session, wants_scores))
+        with fit_session(self, X) as session:
+            warn_of_unused(self)
+            return session.retry(lambda attempt: self._fitted(X, attempt, wants_scores))
 
     def _fitted(self, given: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """Make one attempt; return the scores in the library of the data, or None."""

@@ -150,7 +150,8 @@ def test_the_inverse_is_kept_where_the_peer_has_the_same():
 )
 def test_an_inverse_that_the_peer_lacks_is_left_out(kernel, preimage):
     X = data()
-    model = KernelPCA(3, kernel=kernel, gamma=0.2, preimage=preimage, fit_inverse_transform=preimage is None).fit(X)
+    settings = {"preimage": preimage, "fit_inverse_transform": preimage is None}
+    model = KernelPCA(3, kernel=kernel, gamma=None if kernel == "linear" else 0.2, **settings).fit(X)
     peer = model.as_sklearn()
     assert peer.fit_inverse_transform is False
     assert not hasattr(peer, "dual_coef_")

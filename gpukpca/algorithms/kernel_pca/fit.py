@@ -245,7 +245,7 @@ def _exact_fit(
             warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n)
-    if not warn_of_identity(task.kernel, op.base, spectrum) and not settings.drops_zeros:
+    if not warn_of_identity(task.kernel, op.base, spectrum, task.basis) and not settings.drops_zeros:
         warn_of_gap(eigen, keep)
     eigen, spectrum = eigen.truncated(keep), spectrum.truncated(keep)
     affine, scores = AffineProjection.of_eigenpairs(

@@ -101,7 +101,7 @@ def nystrom_fit(
     is_identity = (
         shifted is None
         and has_equal_shares(task.kernel, n, spectrum)
-        and warn_of_identity(task.kernel, op, _suggested_spectrum(factor, F, mean, workers))
+        and warn_of_identity(task.kernel, op, _suggested_spectrum(factor, F, mean, workers), task.basis)
     )
     if not is_identity and not settings.drops_zeros:
         warn_of_gap(approximate.truncated(keep), keep, max(0.0, factor.residual_trace))

@@ -14,8 +14,8 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.magnitude import row_bounds, scaled_rows
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_unresolved
 from gpukpca.backend.linalg import reciprocals
-from gpukpca.backend.namespace import dtype_name, epsilon, overflow_allowed, to_host
-from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows
+from gpukpca.backend.namespace import dtype_name, epsilon, is_sparse, overflow_allowed, to_host
+from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, sampled_panels, take_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import spectral_rounding, total_of
 from gpukpca.exceptions import (
@@ -33,6 +33,8 @@ from gpukpca.kernels import Kernel, Precomputed
 EQUAL_SHARES, FEW_SAMPLES = 5, 50
 # Centering takes at least this share of the trace of K from a matrix that is not nearly the identity.
 COMMON = 0.005
+# A column whose standard deviation is so many times the median one, in a sample of rows, seems to have another unit.
+OTHER_UNIT, SAMPLED_ROWS = 10, 200
 
 # scikit-learn's bounds: a negative eigenvalue beyond the first (relative to the largest) is an error; an eigenvalue
 # below the second counts as zero when zeros are dropped.
@@ -259,10 +261,11 @@ def truncates_cluster(eigen: EigenResult, missed: float = 0.0) -> bool:
     return eigen.gap < max(5.0 * eigen.null_threshold, known)
 
 
-def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
-    """Warn where K is nearly the identity, and return whether it is.
+def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum, X: Any) -> bool:
+    """Warn where K of the rows X is nearly the identity, and return whether it is.
 
-    The components then have nearly equal shares, and centering takes hardly anything from the trace.
+    The components then have nearly equal shares, and centering takes hardly anything from the trace. No gamma helps
+    where one column decides all distances.
     """
     n = int(op.shape[0])
     if not has_equal_shares(kernel, n, spectrum):
@@ -270,12 +273,18 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
     trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
     if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
         return False
+    reason = 'gamma is large for these units. Try a smaller one, such as gamma="scale".'
+    if (column := column_of_another_unit(X)) is not None:
+        reason = (
+            f"one column varies more than {OTHER_UNIT} times as much as most others. Standardize columns of different "
+            "units, with StandardScaler, or --scale in the shell."
+        )
     warn_user(
-        "K is nearly the identity, so the components are not informative: gamma is large for these units. Try a "
-        'smaller one, such as gamma="scale".',
+        f"K is nearly the identity, so the components are not informative: {reason}",
         PrecisionWarning,
         largest_share=float(np.max(spectrum.ratios)),
         n_samples=n,
+        column=column,
     )
     return True
 
@@ -284,6 +293,19 @@ def has_equal_shares(kernel: Kernel, n: int, spectrum: Spectrum) -> bool:
     """Return whether components of many rows have shares as small as those of a matrix near the identity."""
     largest = float(np.max(spectrum.ratios, initial=0.0))
     return n >= FEW_SAMPLES and kernel.depends_on_distance and 0.0 < largest < EQUAL_SHARES / n
+
+
+def column_of_another_unit(X: Any) -> int | None:
+    """Return the column that varies most where the units of dense columns seem to differ, else None."""
+    if is_sparse(X):
+        return None
+    with overflow_allowed():
+        spreads = np.concatenate([rows.std(axis=0) for rows in sampled_panels(X, SAMPLED_ROWS)])
+    varying = np.sort(spreads[spreads > 0.0])
+    # The lower one of two middle values, so that one of two columns may differ from most.
+    if not len(varying) or not varying[-1] > OTHER_UNIT * varying[(len(varying) - 1) // 2]:
+        return None
+    return int(np.argmax(spreads))
 
 
 def check_underflow(X: Any, kernel: Kernel, largest: float | None = None) -> None:

@@ -70,6 +70,8 @@ class WithPreimages:
     X_fit_: Any
     eigenvalues_: Array
     _result: KernelPCAFit
+    # The parameters of the last `set_params` that set the kernel, as searches over kernels do.
+    _set_with_kernel: frozenset[str] = frozenset()
 
     @property
     def _space(self) -> FeatureSpace:
@@ -107,7 +109,16 @@ class WithPreimages:
                     f"{type(self).__name__}: {options[0]} is an option of an object, and {owner}={given!r} is not "
                     f"an object; set {owner} to one first, such as {_EXAMPLES[owner]}."
                 )
+        if "kernel" in params:
+            self._set_with_kernel = frozenset(params)
         return super().set_params(**params)  # type: ignore[misc]
+
+    def __sklearn_clone__(self) -> Any:
+        """Clone as scikit-learn does, with the memory of what was set together with the kernel."""
+        twin = super().__sklearn_clone__()  # type: ignore[misc]
+        if self._set_with_kernel:
+            twin._set_with_kernel = self._set_with_kernel
+        return twin
 
     # -- data space ------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.algorithms.work import Work
 from gpukpca.backend import blocking
-from gpukpca.decomposition._kernels import KernelName, named_kernel
+from gpukpca.decomposition._kernels import SHARED, KernelName, named_kernel
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
@@ -130,7 +130,7 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
         if isinstance(self.kernel, Kernel):
             return self.kernel
         gamma = "median" if self.gamma is None else self.gamma
-        return named_kernel(self.kernel or "rbf", {"gamma": gamma, "degree": 3, "coef0": 1}, {})
+        return named_kernel(self.kernel or "rbf", SHARED | {"gamma": gamma}, {})
 
 
 class FixedPointPreimage(PreimageOptions, BaseEstimator):
