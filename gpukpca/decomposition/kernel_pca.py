@@ -194,7 +194,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
 
     Warns
     -----
-    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning, CheckpointWarning
+    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning,
+    CheckpointWarning, UserWarning
 
     See Also
     --------

@@ -134,6 +134,10 @@ def test_the_file_of_a_scaled_pca_projects_a_new_point(rng: np.random.Generator)
 def test_a_bandwidth_that_isolates_every_sample_is_a_warning():
     assert "K is nearly the identity" in fit("digits", "-n", 2, *OUT).stderr
     assert "K is nearly the identity" not in fit("digits", "-n", 2, "--gamma", "scale", "-o", "t.npz").output
+    raw = fit("wine", "-n", 2, "-o", "u.npz").stderr
+    assert "--scale" in raw
+    assert "--gamma" not in raw
+    assert fit("wine", "-n", 2, "--scale", "-o", "v.npz").stderr == ""
 
 
 def test_constant_columns_are_only_centered():

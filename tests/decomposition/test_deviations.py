@@ -49,6 +49,14 @@ def fitted(estimator: Any, rows: Any = X) -> Any:
 # -- KernelPCA ---------------------------------------------------------------------------------------------------------
 
 
+def test_unused_parameters():
+    for settings in ({"gamma": 3.0}, {"kernel": "cosine", "gamma": 3.0}, {"kernel": "rbf", "degree": 2}):
+        with pytest.warns(UserWarning, match="is not used by kernel="):
+            KernelPCA(2, **settings).fit(X)
+        theirs.KernelPCA(2, **settings).fit(X)  # and no warning: they are errors here
+    KernelPCA(2).set_params(kernel="cosine", gamma=3.0).fit(X)
+
+
 def test_largest_by_value():
     A = oracle.with_spectrum(np.array([3.0, 2.0, 1.0, *np.zeros(20), -10.0]), 0)
     settings = {"n_components": 2, "kernel": "precomputed", "eigen_solver": "randomized", "random_state": 0}

@@ -49,6 +49,26 @@ def test_a_kernel_matrix_near_the_identity_is_reported_with_advice(xp, dtype, na
     assert 'gamma="scale"' in message
 
 
+@pytest.mark.parametrize("name", ["rbf", "laplacian"])
+def test_columns_of_different_units_are_to_be_standardized(xp, dtype, name):
+    """One column decides all distances, so that no gamma helps."""
+    kernel = {"kernel": name, "gamma": 1.0}
+    for d, column in ((6, 2), (2, 0)):
+        X = data(90, d)
+        X[:, column] *= 1e4
+        (message,) = messages(lambda X=X: KernelPCA(2, **kernel).fit(xp.array(X, dtype)))
+        assert f"column {column} varies more than 10 times as much as most others. Standardize" in message
+        assert "StandardScaler" in message
+        assert "gamma" not in message
+        scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+        (message,) = messages(lambda X=scaled: KernelPCA(2, kernel=name, gamma=1e4).fit(xp.array(X, dtype)))
+        assert 'gamma="scale"' in message
+        assert "column" not in message
+    if xp.name == "numpy":  # to center the columns of CSR rows would fill them
+        (message,) = messages(lambda: KernelPCA(2, **kernel).fit(scipy.sparse.csr_array(X.astype(dtype))))
+        assert 'gamma="scale"' in message
+
+
 @pytest.mark.parametrize(
     ("settings", "make"),
     [
