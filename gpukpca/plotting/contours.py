@@ -83,7 +83,7 @@ class ContoursDisplay(Display):
     ) -> None:
         self.grid = grid
         self.values: np.ndarray = host(values)
-        self.ratios = ratios
+        self.ratios: np.ndarray = host(ratios)
         self.X: np.ndarray = host(X)
         check_rows(self.X, of="X")
         self.labels: np.ndarray | None = checked_labels(labels, len(self.X), "X")

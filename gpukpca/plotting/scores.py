@@ -75,13 +75,13 @@ class ScoresDisplay(Display):
     ) -> None:
         self.scores: np.ndarray = host(scores)
         check_rows(self.scores, names)
+        self.ratios: np.ndarray | None = None if ratios is None else host(ratios)
         p = self.scores.shape[1]
-        if ratios is not None and len(ratios) < p:
+        if self.ratios is not None and len(self.ratios) < p:
             raise InvalidParameterError(
-                f"{len(ratios)} ratios for scores of {p} components; give one for each, or none. Of data, "
+                f"{len(self.ratios)} ratios for scores of {p} components; give one for each, or none. Of data, "
                 "from_estimator draws the scores."
             )
-        self.ratios = ratios
         self.labels: np.ndarray | None = checked_labels(labels, len(self.scores))
         self.names = names
 
