@@ -45,6 +45,15 @@ def check_compressed(X: Any) -> None:
         check_csr_parts(X.data, X.indices, X.indptr, shape if X.format == "csr" else shape[::-1])
 
 
+def relabeled(X: Any, kept: np.ndarray) -> Any:
+    """Return CSR rows of `len(kept)` columns, column j of which is column kept[j] of X; X stores no entry elsewhere.
+
+    `kept` is ascending. The cost does not depend on the number of columns of X, which a matrix need not hold.
+    """
+    places = np.searchsorted(kept, X.indices).astype(X.indices.dtype)
+    return type(X)((X.data, places, X.indptr), shape=(X.shape[0], len(kept)))
+
+
 def canonical(X: Any) -> Any:
     """Return a checked CSR matrix with sorted indices and summed duplicates; X itself where it has them."""
     if X.has_canonical_format:

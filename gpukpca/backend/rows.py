@@ -16,7 +16,7 @@ from array_api_compat import is_torch_array
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.containers import check_container, check_numbers, entries_named, without_missing
-from gpukpca.backend.csr import canonical, check_compressed
+from gpukpca.backend.csr import canonical, check_compressed, relabeled
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_norms, column_sums, down_columns
@@ -137,6 +137,17 @@ def place_of(X: Any) -> Array:
 def dense_rows(X: Any) -> Array:
     """Return X as a dense array."""
     return X.toarray() if is_sparse(X) else X
+
+
+def dense_pair(a: Any, b: Any) -> tuple[Array, Array]:
+    """Return two blocks of rows as dense arrays, of two CSR blocks without the columns in which neither has an entry.
+
+    Such columns add nothing to inner products and distances.
+    """
+    if is_sparse(a) and is_sparse(b):
+        kept = np.union1d(a.indices, b.indices)
+        a, b = relabeled(a, kept), relabeled(b, kept)
+    return dense_rows(a), dense_rows(b)
 
 
 def as_csr(X: Any) -> Any:

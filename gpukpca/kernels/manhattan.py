@@ -9,15 +9,15 @@ from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.elementwise import from_strips
 from gpukpca.backend.namespace import cast, full
-from gpukpca.backend.rows import place_of, take_rows, total_range
+from gpukpca.backend.rows import dense_pair, place_of, take_rows, total_range
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean import FLAT
-from gpukpca.kernels.prepared import DensifiedRows
+from gpukpca.kernels.prepared import DataRows
 from gpukpca.kernels.validation import NOT_NEGATIVE
 
 
-class CityBlockRows(DensifiedRows):
+class CityBlockRows(DataRows):
     """Rows as they are, with the flag of their training set."""
 
     wide = True
@@ -74,7 +74,7 @@ class Laplacian(Kernel):
         return CityBlockRows(X, (like or self.template(X, centered)).flat)
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
-        left, right = a.data, b.data
+        left, right = dense_pair(a.data, b.data)
         wide, dtype = linalg.differences_dtype(left, right), right.dtype
         left, right = cast(left, wide), cast(right, wide)
 

@@ -14,7 +14,7 @@ from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips
 from gpukpca.backend.linalg import distances
 from gpukpca.backend.namespace import cast, empty_like, full
-from gpukpca.backend.rows import place_of
+from gpukpca.backend.rows import dense_pair, place_of
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.dot_product import Linear, Polynomial, Sigmoid
 from gpukpca.kernels.euclidean import RBF, Matern, RationalQuadratic
@@ -57,7 +57,7 @@ class CityBlockDistance(Laplacian):
     kink = False
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
-        left, right = a.data, b.data
+        left, right = dense_pair(a.data, b.data)
 
         def strip(start: int, stop: int, place: Array | None) -> Array:
             return elementwise.multiply(distances(left[start:stop, :], right, "cityblock"), -float(self.gamma))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,13 +20,19 @@ from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.backend.namespace import cast, dtype_name
+from gpukpca.backend.csr import relabeled
+from gpukpca.backend.namespace import cast, dtype_name, is_sparse
 from gpukpca.backend.rows import place_of, take_rows
 from gpukpca.eigen import Nystrom, Solver
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels.algebra import CombinedRows
+from gpukpca.kernels.manhattan import CityBlockRows
 from gpukpca.persistence.schema import RULES, SKEW
 
+# How many entries the subtracted mean of CSR rows may add to each stored one. In the rows of a fit that is at most one,
+# among landmarks there may be a few more.
+MOST_ADDED = 16
 # How far below the noise a variance may be, relative to it.
 ROUNDING = 1e-12
 
@@ -51,10 +57,60 @@ def _check_kernel_pca(fit: KernelPCAFit) -> None:
     if fit.plan is not None and not isinstance(fit.plan.solver, (Solver, Nystrom)):
         raise ModelFormatError(f"the solver of its plan is {fit.plan.solver!r}")
     str(fit.plan)  # raises where its parts do not fit together
-    scores = fit.space.scores(take_rows(fit.map.basis, 0, 1))  # raises where kernel and template do not fit together
+    basis, first = fit.map.basis, 0
+    if is_sparse(basis):
+        _check_sparse(fit)
+        fit, first = _narrowed(fit), int(np.argmin(np.diff(basis.indptr)))  # a short row costs least
+    scores = fit.space.scores(take_rows(fit.map.basis, first, first + 1))  # raises where kernel and template do not fit
     _check_finite(scores)
     _check_range(fit)
     _check_preimage(fit, scores)
+
+
+def _check_sparse(fit: KernelPCAFit) -> None:
+    """Check that kernel and template of CSR rows need no memory for entries that the file does not hold."""
+    basis, entries = fit.map.basis, 0
+    if fit.preimage is not None:
+        raise ModelFormatError("a model of CSR rows has no pre-image")
+    for rows in _leaves(fit.map.template):
+        if not is_sparse(rows.data) and not isinstance(rows, CityBlockRows):
+            raise ModelFormatError("the template of CSR rows has dense ones")
+        entries += 0 if (mean := _mean_of(rows)) is None else int(np.count_nonzero(mean))
+    if entries * int(basis.shape[0]) > MOST_ADDED * (int(basis.nnz) + int(basis.shape[0])):
+        raise ModelFormatError(f"the means of CSR rows have {entries} entries, of columns that few rows store")
+
+
+def _leaves(rows: Any) -> Iterator[Any]:
+    """Yield the rows prepared for the kernels that are no combinations."""
+    if isinstance(rows, CombinedRows):
+        for part in rows.parts:
+            yield from _leaves(part)
+    elif rows is not None:
+        yield rows
+
+
+def _mean_of(rows: Any) -> Any:
+    """Return the mean (d,) that prepared rows of a kernel hold, if any."""
+    return vars(rows)["geometry"].mean if "geometry" in vars(rows) else vars(rows).get("mean")
+
+
+def _narrowed(fit: KernelPCAFit) -> KernelPCAFit:
+    """Return a fit of CSR rows without the columns that they do not store, which take memory in products.
+
+    A file may claim 2³¹ of them. Where the template has a mean, the file holds a number for each.
+    """
+    mapping, basis = fit.map, fit.map.basis
+    if any(_mean_of(rows) is not None for rows in _leaves(mapping.template)):
+        return fit
+    kept = np.union1d(basis.indices, [0])  # kernels need a column
+
+    def narrowed(rows: Any) -> Any:
+        if isinstance(rows, CombinedRows):
+            return CombinedRows([narrowed(part) for part in rows.parts], rows.factors)
+        return rows.with_data(relabeled(rows.data, kept) if is_sparse(rows.data) else rows.data[:, : len(kept)])
+
+    template = None if mapping.template is None else narrowed(mapping.template)
+    return replace(fit, map=replace(mapping, basis=relabeled(basis, kept), template=template, rows=None))
 
 
 def _check_kernel(kernel: Kernel) -> None:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors, read_container, write_content
 from gpukpca._files import plain_target, replaced_whole
-from gpukpca._formatting import printable
+from gpukpca._formatting import format_bytes, printable
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import field_of
@@ -23,7 +23,7 @@ from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, overflow_allowed, to_host
 from gpukpca.backend.random import generator
-from gpukpca.exceptions import InvalidParameterError, ModelFormatError
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, ModelFormatError
 from gpukpca.kernels import Kernel
 from gpukpca.persistence.checks import check_fit
 from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_fields, check_sizes, holds_type, register
@@ -276,6 +276,8 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
         No model file, damaged, cut off, its parts contradict each other, or written by a newer version.
     OSError
         No such file, a directory, no permission.
+    MemoryBudgetError
+        A file that is too large for the free memory.
     InvalidParameterError, DeviceUnavailableError
         About `device`.
 
@@ -287,7 +289,8 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     -----
     Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and no more
     memory is taken than the file has bytes, and what the checks need (p² items, and the basis prepared for the
-    kernel and the pre-image). Cost: one reading of the file and its SHA-256 digest, and n p² operations.
+    kernel and the pre-image; nothing for columns of CSR rows in which no row has an entry). Cost: one reading of the
+    file and its SHA-256 digest, and n p² operations.
 
     Examples
     --------
@@ -348,6 +351,12 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
         raise type(error)(error.errno, advice, path) from error
     except ModelFormatError as error:
         raise ModelFormatError(f"{path} is no model file of gpukpca that can be read: {error}.") from error
+    except MemoryError as error:
+        size = format_bytes(os.stat(path).st_size)
+        raise MemoryBudgetError(
+            f"{path} holds {size}, and reading and checking it takes more memory than is free; free some, or load it "
+            "on a larger machine."
+        ) from error
 
 
 def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple[Any, dict[str, Any]]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import gpukpca
-from gpukpca._container import write_container
-from gpukpca.exceptions import ModelFormatError
+from gpukpca import KernelPCA, kernels
+from gpukpca._container import read_container, write_container
+from gpukpca.exceptions import MemoryBudgetError, ModelFormatError
+from gpukpca.persistence import save_load
 from gpukpca.persistence.save_load import KIND, restored
 from tests.hostile import EXTREMES, forks, in_a_process, mutated
 from tests.model_files import DIVERSE, MODELS, changed, get, parts, paths, put
@@ -60,6 +64,123 @@ def test_a_model_of_unsorted_rows_is_that_of_sorted_ones() -> None:
 
     X = np.ones((3, 6))
     np.testing.assert_array_equal(changed("sparse", reverse).transform(X), whole.transform(X))
+
+
+# -- columns that a file claims ----------------------------------------------------------------------------------------
+
+CLAIMED = 2**31 - 1
+SPARSE_KERNELS: dict[str, Any] = {
+    **{name: name for name in ("linear", "rbf", "poly", "sigmoid", "cosine", "laplacian", "matern")},
+    "combined": kernels.RBF() + kernels.Linear() * kernels.Laplacian(),
+    "exponential": kernels.exp(kernels.Cosine()),
+}
+SPARSE_ROWS = scipy.sparse.random_array((30, 6), density=0.6, format="csr", rng=1)
+SPARE = 4 * 2**30  # bytes
+
+
+def sparse_model(kernel: Any, path: Path) -> tuple[Any, dict[str, Any], dict[str, np.ndarray]]:
+    model = KernelPCA(2, kernel=kernel).fit(SPARSE_ROWS)
+    model.save(path)
+    return model, *read_container(path, KIND)
+
+
+def nodes(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects of a header."""
+    if isinstance(node, dict):
+        yield node
+    for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from nodes(part)
+
+
+def claim(header: dict[str, Any], columns: int, template: str) -> None:
+    """Let a model of CSR rows have so many columns, with a template that holds no number for each."""
+    (step,) = header["steps"]
+    step["facts"]["n_features_in_"] = columns
+    for node in nodes(step):
+        if node.get("class") == "csr_array":
+            node["shape"][1] = columns
+        if "mean" in node:
+            node["mean"] = None
+        if node.get("class") == "SparseProductRows":  # the rows without a mean
+            node["class"] = "DifferenceRows"
+    if template == "none":
+        step["fit"]["map"]["template"] = None
+
+
+def bounded(work: Callable[[], str]) -> str:
+    """Return the text of work in a process that may take four gibibytes more than it has."""
+    import resource
+
+    def limited() -> str:
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+        limit = pages * resource.getpagesize() + SPARE
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        return work()
+
+    return in_a_process(limited)
+
+
+@forks
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits of the address space as on Linux")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.IndefiniteKernelWarning")
+@pytest.mark.parametrize("kernel", SPARSE_KERNELS)
+def test_columns_that_a_file_claims_take_no_memory(kernel: str, tmp_path: Path) -> None:
+    """2³¹ columns of 4 bytes would be 8 GiB."""
+    path = tmp_path / "m"
+    _, header, arrays = sparse_model(SPARSE_KERNELS[kernel], path)
+    for template in ("as it is", "none"):
+        claimed = copy.deepcopy(header)
+        claim(claimed, CLAIMED, template)
+        named = {node["array"] for node in nodes(claimed) if "array" in node}
+        write_container(path, KIND, claimed, {name: array for name, array in arrays.items() if name in named})
+        assert bounded(lambda: str(gpukpca.load(path).n_features_in_)) == str(CLAIMED)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "laplacian", "cosine"])
+def test_a_model_of_many_columns_gives_the_scores_of_few(kernel: str, tmp_path: Path) -> None:
+    """Rows of hashed text have 2²⁰ columns."""
+    wide = scipy.sparse.csr_array((SPARSE_ROWS.data, 1000 * SPARSE_ROWS.indices, SPARSE_ROWS.indptr), shape=(30, 2**20))
+    narrow = KernelPCA(2, kernel=kernel, gamma=0.2).fit(SPARSE_ROWS)
+    KernelPCA(2, kernel=kernel, gamma=0.2).fit(wide).save(tmp_path / "m")
+    scores = gpukpca.load(tmp_path / "m").transform(wide)
+    np.testing.assert_allclose(scores, narrow.transform(SPARSE_ROWS), atol=1e-13)
+
+
+def test_a_file_for_which_memory_is_lacking_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse_model("rbf", tmp_path / "m")
+
+    def lacking(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    for place in ("read_container", "restored"):
+        with monkeypatch.context() as patch:
+            patch.setattr(save_load, place, lacking)
+            with pytest.raises(MemoryBudgetError, match=r"m holds .* KiB, and reading .* takes more memory"):
+                gpukpca.load(tmp_path / "m")
+
+
+def refused(header: dict[str, Any], arrays: dict[str, np.ndarray], more: dict[str, Any], text: str, **new: Any) -> None:
+    """Check that the parts of a model are refused after changes of values by path, and with new arrays."""
+    header, arrays = copy.deepcopy(header), arrays | new
+    for path, value in more.items():
+        put(header, f"steps.0.fit.{path}", value)
+    named = {node["array"] for node in nodes(header) if "array" in node}
+    with pytest.raises(ModelFormatError, match=text):
+        restored(header, {name: array for name, array in arrays.items() if name in named})
+
+
+def test_parts_that_would_make_dense_rows_of_sparse_ones_are_refused(tmp_path: Path) -> None:
+    wide = scipy.sparse.csr_array((SPARSE_ROWS.data, SPARSE_ROWS.indices, SPARSE_ROWS.indptr), shape=(30, 10**4))
+    KernelPCA(2, kernel="rbf").fit(wide).save(tmp_path / "m")
+    header, arrays = read_container(tmp_path / "m", KIND)
+    means = {"fit.map.template.geometry.mean": np.ones(10**4)}
+    refused(header, arrays, {}, "means of CSR rows have 10000 entries", **means)
+    template = {"map.template.data": {"array": "t"}}
+    refused(header, arrays, template, "the template of CSR rows has dense ones", t=np.zeros((0, 10**4)))
+    parts_of = {"components": np.zeros((2, 10**4)), "mean": np.zeros(10**4), "wide_mean": np.ones(10**4)}
+    preimage = {"class": "LinearPreimage"} | {name: {"array": name} for name in parts_of}
+    refused(header, arrays, {"preimage": preimage}, "no pre-image", **parts_of)
 
 
 # -- model files -------------------------------------------------------------------------------------------------------
