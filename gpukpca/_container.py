@@ -13,12 +13,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from gpukpca._files import plain_target, replaced_whole
+from gpukpca._files import replaced_whole
 from gpukpca._formatting import printable
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 
@@ -37,8 +38,11 @@ CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, Value
 
 
 def write_container(path: str | os.PathLike[str], kind: str, header: Header, arrays: Arrays) -> None:
-    """Write a file whole, as `write_content`: until all of it is on the disk, `path` is what it was."""
-    with replaced_whole(plain_target(path)) as (file,):
+    """Write a file whole, as `write_content`: until all of it is on the disk, `path` is what it was.
+
+    A link at `path` is replaced and not followed: somebody else may have put it there.
+    """
+    with replaced_whole(Path(path)) as (file,):
         write_content(file, kind, header, arrays)
 
 

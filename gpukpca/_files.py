@@ -18,6 +18,7 @@ HANDLES = "/proc/self/fd"
 def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
     """Yield files that replace `paths` when the block ends; after an exception they vanish and `paths` stay.
 
+    Links are replaced too, and not followed.
     A process that is killed leaves the old files. Where the system has no files without a name, it may also leave a
     hidden one that ends in ".partial".
     """
@@ -123,8 +124,8 @@ def _name(draft: IO[bytes], path: Path) -> Iterator[str]:
 
 
 def _mode_for(path: Path) -> int:
-    """Return the permissions of the file that is replaced, or those of a new file."""
-    if path.exists():
+    """Return the permissions of the file that is replaced, or those of a new file in place of none or of a link."""
+    if path.exists() and not path.is_symlink():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)
     os.umask(mask)

@@ -26,8 +26,10 @@ class ProcessState:
         Index -> description of devices that have worked. A probe costs milliseconds, and some memory.
     rounded_operands : dict
         (device, compute type) -> whether float32 products lose digits there.
-    checkpoint_folders : set of Path
-        Folders whose checkpoint a fit has written or resumed.
+    checkpoint_folders : dict
+        Folder -> fingerprint of the fit that has resumed its checkpoint, or has begun to write one.
+    checkpoint_requests : int
+        Signals so far that asked the running fits for a checkpoint.
     """
 
     warned: set[Hashable] = field(default_factory=set)
@@ -35,7 +37,8 @@ class ProcessState:
     cuda_process: int | None = None
     working_devices: dict[int, str] = field(default_factory=dict)
     rounded_operands: dict[tuple[int, int], bool] = field(default_factory=dict)
-    checkpoint_folders: set[Path] = field(default_factory=set)
+    checkpoint_folders: dict[Path, dict[str, str]] = field(default_factory=dict)
+    checkpoint_requests: int = 0
 
     def reset(self) -> None:
         """Forget everything, as in a new process."""

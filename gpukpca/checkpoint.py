@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from gpukpca._container import Arrays, Header, read_container, read_header, write_container
+from gpukpca._container import CONTRADICTIONS, Arrays, Header, read_container, read_header, write_container
 from gpukpca._files import check_writable
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._process import state as process
 from gpukpca._rules import FOLDER, number
 from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.namespace import from_host, overflow_allowed, to_host
-from gpukpca.backend.random import generator, standard_normal
+from gpukpca.backend.namespace import dtype_name, from_host, overflow_allowed, to_host
+from gpukpca.backend.random import generator, is_state_of, standard_normal
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 
@@ -31,6 +33,11 @@ AGAIN = "Choose another folder, or delete the files state-*.safetensors in this 
 ONE_FIT = "A folder is for one fit: cross-validation and searches make many, which cannot share one"
 # How far the basis may be from orthonormal: rounding leaves 1e-5.
 SKEW = 1e-3
+# What a forged state leads to in the first pass, in which the parts of an honest one fit together.
+UNUSABLE = (ArithmeticError, np.linalg.LinAlgError)
+# How many times larger the products of a pass may be than those before. A start in the null space, whose products are
+# rounding, reaches 2**52.
+LARGEST_GROWTH = 2.0**100
 # The field of a fingerprint that kernels of the user have: a hash of a few entries.
 KERNEL_VALUES = "kernel_values"
 # The fields of fits whose K code of the user computes: a product with K is checked too.
@@ -55,7 +62,8 @@ class Checkpoint:
         Created by the first checkpoint; its parent must exist.
     interval : float
         Seconds after a checkpoint until the end of a pass writes the next one; 0: after every pass. The end of the
-        iteration, an exception such as KeyboardInterrupt, and SIGUSR1 write one too.
+        iteration, an exception such as KeyboardInterrupt, and SIGUSR1 write one too. In the main thread SIGUSR1 ends no
+        fit with a checkpoint, whatever the fit does; before, between and after fits it does what the process has set.
 
     Raises
     ------
@@ -119,8 +127,42 @@ class Checkpoint:
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder holds a file to resume from that a fit of this process has written or resumed."""
-    known = Path(os.path.realpath(folder)) in process.checkpoint_folders
-    return known and any(os.path.isfile(os.path.join(folder, name)) for name in NAMES)
+    folder = Path(os.path.realpath(folder))
+    fingerprint = process.checkpoint_folders.get(folder)
+    headers = [] if fingerprint is None else [_header_of(folder / name) for name in NAMES]
+    return any(isinstance(header, dict) and header.get("fingerprint") == fingerprint for header in headers)
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+# The requests of the process before the running fit.
+_before: ContextVar[int | None] = ContextVar("_before", default=None)
+
+
+@contextmanager
+def requests_by_signal() -> Iterator[None]:
+    """Let SIGUSR1 ask the fit in this context for a checkpoint in place of ending the process, whatever the fit does.
+
+    Only the main thread can set the handler. The end restores the one before, unless that is not of Python.
+    """
+    token, before = _before.set(process.checkpoint_requests), None
+    if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGUSR1"):
+        before = signal.getsignal(signal.SIGUSR1)
+    try:
+        if before is not None:
+            signal.signal(signal.SIGUSR1, _request)
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGUSR1, before)
+        _before.reset(token)
+
+
+def _request(*_: object) -> None:
+    process.checkpoint_requests += 1
+
+
+# -- the two files of a fit --------------------------------------------------------------------------------------------
 
 
 def difference(found: Mapping[str, Any], expected: Fingerprint) -> str:
@@ -159,20 +201,30 @@ class FolderCheckpointer:
         self._folder, self._interval, self._fingerprint = checkpoint.path, checkpoint.interval, fingerprint
         self._report, self._clock, self._written = report, clock, clock()
         self._unwritten: KrylovState | None = None
-        self._is_due = self._has_warned = self._has_stopped = False
-        self._headers: dict[Path, Header] = {}  # of the files as this fit read or wrote them
+        self._resumed: float | None = None  # the size of a resumed state, until the end of the next pass
+        self._has_warned = self._has_stopped = False
+        before = _before.get()
+        self._answered = process.checkpoint_requests if before is None else before
+        # Of the files as this fit read them, wrote them, or may have written them before an interrupt.
+        self._headers: dict[Path, list[Any]] = {}
+        self._damage: list[str] = []
+        self._left = self._numbered()
         self._number, self._stored = self._newest()
         if self._stored is not None:
-            process.checkpoint_folders.add(self._folder)
+            process.checkpoint_folders[self._folder] = fingerprint
         for draft in self._folder.glob(".state-*.partial"):  # left by a kill where files need names
             with suppress(OSError):
                 draft.unlink()
 
     def resumed(self, task: KrylovTask) -> KrylovState | None:
-        """Return the stored state, once.
+        """Return the stored state, once; that of the older file where the newer one does not fit the task.
 
         Raise `CheckpointError` where code of the user gives other products now; that check takes one product.
         """
+        while self._stored is not None and (reason := _misfit(self._stored, task)):
+            self._damage.append(f"{NAMES[self._number % 2]} cannot be used: {reason}")
+            self._stored = None  # two states take twice the memory
+            self._number, self._stored = self._newest()
         state, self._stored = self._stored, None
         if state is not None:
             state.restore_means(task.op)
@@ -186,33 +238,28 @@ class FolderCheckpointer:
             where = f"pass {state.n_passes} from {self._folder}"
             how = "resumed at" if state.continues(task) else "other settings: started with the components of"
             self._report("resumed", f"{how} {where}", state.n_passes)
+            self._resumed = _size(state.T) if state.continues(task) else None
         return state
 
     def record(self, state: KrylovState) -> None:
         """Write the state where one is due: by its end, by the interval, or by SIGUSR1."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and _size(state.T) > LARGEST_GROWTH * (resumed or math.inf):
+            raise CheckpointError(f"{self._unusable()}: its products are not of the size of new ones. {AGAIN}.")
         self._unwritten = state
-        if state.is_done or self._is_due or self._clock() - self._written >= self._interval:
+        is_due = self._answered != process.checkpoint_requests
+        if state.is_done or is_due or self._clock() - self._written >= self._interval:
             self._write(state)
 
     def __enter__(self) -> FolderCheckpointer:
-        self._handler: Any = None
-        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGUSR1"):
-            self._handler = signal.getsignal(signal.SIGUSR1)
-        if self._handler is not None:  # a handler that is not of Python could not be restored
-            signal.signal(signal.SIGUSR1, self._request)
         return self
 
-    def __exit__(self, kind: Any, *_: object) -> None:
-        try:
-            if kind is not None and self._unwritten is not None and self._unwritten.is_intact:
-                with suppress(Exception):  # the exception that ends the fit says more, such as a lost device
-                    self._write(self._unwritten)
-        finally:
-            if self._handler is not None:
-                signal.signal(signal.SIGUSR1, self._handler)
-
-    def _request(self, *_: object) -> None:
-        self._is_due = True
+    def __exit__(self, kind: Any, error: BaseException | None, *_: object) -> None:
+        if self._resumed is not None and isinstance(error, UNUSABLE) and not OF_USER & self._fingerprint.keys():
+            raise CheckpointError(f"{self._unusable()}: {error}. {AGAIN}.") from error
+        if kind is not None and self._unwritten is not None and self._unwritten.is_intact:
+            with suppress(Exception):  # the exception that ends the fit says more, such as a lost device
+                self._write(self._unwritten)
 
     def _write(self, state: KrylovState) -> None:
         """Write over the older file. Where that fails, warn once; the next pass tries again.
@@ -222,12 +269,16 @@ class FolderCheckpointer:
         # Writing waits for the disk. At n = 100 000 the widest basis of 10 components takes 0.3 GiB and 1.5 s, little
         # of a minute; a thread would need a copy of it, as a restart overwrites the columns.
         started, path = self._clock(), self._folder / NAMES[(self._number + 1) % 2]
+        answered = process.checkpoint_requests
         if self._has_stopped or self._is_of_another(path):
             return
         numbers, arrays = _packed(state)
+        header = {"number": self._number + 1, "fingerprint": self._fingerprint, "state": numbers}
+        # An interrupt may come when the file is in its place already. Then it is known as one of this fit.
+        self._headers.setdefault(path, []).append(header)
+        process.checkpoint_folders[self._folder] = self._fingerprint
         try:
             self._folder.mkdir(exist_ok=True)
-            header = {"number": self._number + 1, "fingerprint": self._fingerprint, "state": numbers}
             write_container(path, KIND, header, arrays)
         except OSError as error:
             if not self._has_warned:
@@ -238,19 +289,20 @@ class FolderCheckpointer:
                     CheckpointWarning,
                 )
             return
-        self._headers[path] = header
-        process.checkpoint_folders.add(self._folder)
-        self._number, self._unwritten, self._is_due, self._written = self._number + 1, None, False, self._clock()
+        self._headers[path] = [header]
+        self._number, self._unwritten, self._answered, self._written = self._number + 1, None, answered, self._clock()
         size = format_bytes(sum(array.nbytes for array in arrays.values()))
         text = f"checkpoint of pass {state.n_passes} written: {size} in {self._written - started:.2g} s"
         self._report("checkpoint", text, state.n_passes)
 
+    def _unusable(self) -> str:
+        """Return the beginning of the message about a state whose file looks right."""
+        return f"the state in {self._folder} cannot be continued"
+
     def _is_of_another(self, path: Path) -> bool:
-        """Return whether a file is not as this fit left it; then warn. A damaged file is of no fit."""
-        try:
-            self._has_stopped = read_header(path, KIND) != self._headers.get(path)
-        except (OSError, ModelFormatError):
-            return False
+        """Return whether a file is none that this fit has read or written; then warn. A damaged file is of no fit."""
+        header = _header_of(path)
+        self._has_stopped = header is not None and header not in self._headers.get(path, [])
         if self._has_stopped:
             warn_user(
                 f"checkpoint {path} was written by another fit. This fit goes on without further checkpoints. "
@@ -259,29 +311,43 @@ class FolderCheckpointer:
             )
         return self._has_stopped
 
+    def _numbered(self) -> list[tuple[int, Path]]:
+        """Return the numbers and paths of the files, the older one first."""
+        numbered = []
+        for place, path in enumerate(self._folder / name for name in NAMES):
+            with _noted(path, self._damage):
+                header = read_header(path, KIND)
+                self._headers[path] = [header]
+                number = header["number"]
+                if not (type(number) is int and 0 < number <= MOST and number % 2 == place):
+                    raise ValueError(f"its number is {number!r:.80}")
+                numbered.append((number, path))
+        return sorted(numbered)
+
     def _newest(self) -> tuple[int, KrylovState | None]:
-        """Return the number and the state of the newest file that is whole; 0 and None for no files."""
-        damage: list[str] = []
-        numbers: dict[Path, int] = {}
-        for path in (self._folder / name for name in NAMES):
-            with _noted(path, damage):
-                self._headers[path] = read_header(path, KIND)
-                numbers[path] = int(self._headers[path]["number"])
-        for path in sorted(numbers, key=numbers.__getitem__, reverse=True):
-            with _noted(path, damage):
+        """Return the number and the state of the newest file left that is whole; 0 and None for no files."""
+        while self._left:
+            number, path = self._left.pop()
+            with _noted(path, self._damage):
                 header, arrays = read_container(path, KIND)
                 if apart := difference(header["fingerprint"], self._fingerprint):
                     another = f"{self._folder} is the checkpoint of another fit: {apart}"
                     raise CheckpointError(f"{another}. {AGAIN}. {ONE_FIT}.")
                 state = _unpacked(header["state"], arrays)
-                if damage:
-                    warn_user(
-                        f"checkpoint {self._folder}: {damage[0]}. Resuming at pass {state.n_passes}.", CheckpointWarning
-                    )
-                return header["number"], state
-        if damage:
-            raise CheckpointError(f"{self._folder} has no checkpoint that is whole: {damage[0]}. {AGAIN}.")
+                if self._damage:
+                    text = f"checkpoint {self._folder}: {self._damage[0]}. Resuming at pass {state.n_passes}."
+                    warn_user(text, CheckpointWarning)
+                return number, state
+        if self._damage:
+            raise CheckpointError(f"{self._folder} has no checkpoint that is whole: {self._damage[0]}. {AGAIN}.")
         return 0, None
+
+
+def _header_of(path: Path) -> Any:
+    """Return the header of a file that is a checkpoint; None for any other."""
+    with suppress(OSError, ModelFormatError):
+        return read_header(path, KIND)
+    return None
 
 
 @contextmanager
@@ -293,8 +359,8 @@ def _noted(path: Path, damage: list[str]) -> Iterator[None]:
         raise
     except FileNotFoundError:
         pass
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        damage.append(f"{path.name} cannot be used: {error}")
+    except (OSError, *CONTRADICTIONS) as error:
+        damage.append(printable(f"{path.name} cannot be used: {error}"))
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
@@ -308,15 +374,19 @@ WRITE: dict[Any, Callable[[Any], Any]] = {
     Phase: lambda phase: phase.name,
 }
 READ = WRITE | {float: float.fromhex, Phase: lambda name: Phase[name]}
-# The types of the fields of a state, apart from None; those that are not here are arrays.
-KINDS = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(KrylovState).items()}
-KINDS = {name: kind for name, kind in KINDS.items() if kind in WRITE}
+# The types of the fields of a state and whether they may be None; those that are not here are arrays.
+HINTS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(KrylovState).items()}
+KINDS = {name: (kinds[0], type(None) in kinds) for name, kinds in HINTS.items() if kinds[0] in WRITE}
 ARRAYS = ("T", "block", "means")
+# Counts are between these numbers, and the exponent is one of float64. No number is NaN, and these are finite.
+LEAST, MOST, MOST_EXPONENT, FINITE = {"p": 1, "b": 1, "limit": 1, "n_passes": 1}, 2**53, 1100, ("tol", "smallest")
+# A block is at most so many times as wide as the basis, which holds the blocks before it.
+MOST_WIDENED = 4
 
 
 def _packed(state: KrylovState) -> tuple[Header, Arrays]:
     """Return the numbers of a state, and its arrays on the host."""
-    numbers = {name: (WRITE[kind], getattr(state, name)) for name, kind in KINDS.items()}
+    numbers = {name: (WRITE[kind], getattr(state, name)) for name, (kind, _) in KINDS.items()}
     arrays = {"Q": state.Q.array, "W": state.W.array} | {name: getattr(state, name) for name in ARRAYS}
     return (
         {name: None if value is None else write(value) for name, (write, value) in numbers.items()},
@@ -325,26 +395,72 @@ def _packed(state: KrylovState) -> tuple[Header, Arrays]:
 
 
 def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
-    """Return the state of a file; ValueError, TypeError or LookupError where its parts do not fit together."""
+    """Return the state of a file; raise one of `CONTRADICTIONS` where its parts do not fit together."""
+    if unknown := sorted({*header, *arrays} - {*KINDS, *ARRAYS, "Q", "W"}):
+        raise ValueError(f"a state has no {', '.join(unknown)[:200]}")
     Q, W = arrays["Q"], arrays["W"]
     fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
-    fields |= {name: None if header[name] is None else READ[kind](header[name]) for name, kind in KINDS.items()}
+    fields |= {name: _number(name, header[name]) for name in KINDS}
     state = KrylovState(**fields, Q=ColumnBasis((Q,)), W=ColumnBasis((W,)))
     blocks = [Q] if state.block is None else [Q, state.block]
     (n, k), b = Q.shape, sum(block.shape[1] for block in blocks) - Q.shape[1]
-    due = {"W": (n, k), "T": (k, k), "block": (n, b), "means": (n,)}
-    if wrong := [name for name, array in arrays.items() if array.shape != due.get(name, array.shape)]:
-        raise ValueError(f"{wrong[0]} has the shape {arrays[wrong[0]].shape} where {due[wrong[0]]} is due")
-    if (state.phase is Phase.EXTEND) != (b > 0) or not k + b <= n or not all(a.dtype == Q.dtype for a in (W, *blocks)):
+    due = {"Q": (n, k), "W": (n, k), "T": (k, k), "block": (n, b), "means": (n,)}
+    if wrong := [name for name, array in arrays.items() if array.shape != due[name] or array.dtype.kind != "f"]:
+        raise ValueError(
+            f"{wrong[0]} is {arrays[wrong[0]].dtype} of shape {arrays[wrong[0]].shape}, not {due[wrong[0]]}"
+        )
+    if (
+        (state.phase is Phase.EXTEND) != (b > 0)
+        or not 0 < k <= k + b <= n
+        or any(a.dtype != Q.dtype for a in (W, *blocks))
+    ):
         raise ValueError(f"{k} + {b} columns are no basis before the phase {state.phase.name}")
     if not all(np.all(np.isfinite(array)) for array in arrays.values()):
         raise ValueError("it holds NaN or infinity")
     with overflow_allowed():
         gram = np.block([[left.T @ right for right in blocks] for left in blocks])
         skew, gap = np.max(np.abs(gram - np.eye(k + b))), np.max(np.abs(Q.T @ W - state.T))
-    if not (skew <= SKEW and gap <= SKEW * np.max(np.abs(state.T))):
+        largest = np.ldexp(np.max(np.abs(W)), state.exponent or 0)
+    size = _size(state.T)
+    if not (np.isfinite(largest) and skew <= SKEW and gap <= SKEW * size):
         raise ValueError("its basis is not orthonormal, or its products are those of another basis")
+    values = np.diag(state.T)
+    is_sorted = np.all(np.abs(state.T - np.diag(values)) <= SKEW * size) and np.all(np.diff(values) <= SKEW * size)
+    if state.is_done and not is_sorted:
+        raise ValueError("its end has no Ritz values in descending order")
+    if not (state.p <= n and state.last_check <= state.n_passes and state.tol > 0.0):
+        raise ValueError(f"its counts contradict each other, such as {state.p} components of {n} rows")
     return state
+
+
+def _size(T: np.ndarray) -> float:
+    """Return the largest modulus of the entries."""
+    return float(np.max(np.abs(T)))
+
+
+def _number(name: str, written: Any) -> Any:
+    """Return the number or name of a field; raise one of `CONTRADICTIONS` for any other type, and beyond its range."""
+    kind, is_optional = KINDS[name]
+    if written is None and is_optional:
+        return None
+    if type(written) is not (kind if kind in (int, bool) else str):
+        raise TypeError(f"{name} is {written!r:.80}")
+    value = READ[kind](written)
+    low, high = (-MOST_EXPONENT, MOST_EXPONENT) if name == "exponent" else (LEAST.get(name, 0), MOST)
+    is_wrong = kind is int and not low <= value <= high
+    if is_wrong or (kind is float and (math.isnan(value) or (name in FINITE and math.isinf(value)))):
+        raise ValueError(f"{name} is {value}")
+    return value
+
+
+def _misfit(state: KrylovState, task: KrylovTask) -> str:
+    """Return why a state is none of a task; empty where it is one."""
+    n, columns = task.op.shape[0], state.Q.count + (0 if state.block is None else int(state.block.shape[1]))
+    if state.Q.array.shape[0] != n or state.Q.array.dtype != np.dtype(dtype_name(task.op.like.dtype)):
+        return f"its basis is {state.Q.array.dtype} with {state.Q.array.shape[0]} rows"
+    if task.is_share and state.b > max(task.b, MOST_WIDENED * columns):
+        return f"a block of {state.b} columns does not follow a basis of {columns}"
+    return "" if is_state_of(task.rng, state.generator) else "it holds no state of these random numbers"
 
 
 def _has_products_of(state: KrylovState, task: KrylovTask) -> bool:

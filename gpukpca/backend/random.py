@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
@@ -66,13 +67,25 @@ POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": ("", "buffer_pos", 4)}
 
 
 def restore_generator(rng: np.random.Generator, spelled: str) -> None:
-    """Put a generator of the same kind into a state; raise ValueError, TypeError or LookupError for an invalid one."""
-    state = json.loads(spelled)
-    for kind, (folder, name, last) in POSITIONS.items():
-        place = (state[folder] if folder else state)[name] if state["bit_generator"] == kind else 0
-        if not (type(place) is int and 0 <= place <= last):
-            raise ValueError(f"the position of {kind} must lie between 0 and {last}; it is {place!r:.80}")
-    rng.bit_generator.state = state
+    """Put a generator into a state of its kind; raise ValueError for an invalid one, of which a part may stay."""
+    try:
+        state = json.loads(spelled)
+        for kind, (folder, name, last) in POSITIONS.items():
+            place = (state[folder] if folder else state)[name] if state["bit_generator"] == kind else 0
+            if not (type(place) is int and 0 <= place <= last):
+                raise ValueError(f"the position of {kind} must lie between 0 and {last}; it is {place!r:.80}")
+        rng.bit_generator.state = state
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        raise ValueError(f"it is no state of {kind_of_generator(rng)}: {error}") from error
+
+
+def is_state_of(rng: np.random.Generator, spelled: str) -> bool:
+    """Return whether a text is a state of a generator of this kind."""
+    try:
+        restore_generator(deepcopy(rng), spelled)
+    except ValueError:
+        return False
+    return True
 
 
 def kind_of_generator(rng: np.random.Generator) -> str:

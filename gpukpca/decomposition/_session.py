@@ -22,7 +22,7 @@ from gpukpca.algorithms.resources import (
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness
-from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer
+from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer, requests_by_signal
 from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
 from gpukpca.decomposition._parameters import CheckpointFolder, check_parameters
@@ -74,8 +74,13 @@ class FitSession:
 
 @contextmanager
 def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
-    """Check the parameters, make the device of X current, and restore the estimator on any exception."""
-    with fit_task(estimator, X), restore_on_error(estimator), device_context(X), overflow_allowed():
+    """Check the parameters, make the device of X current, and restore the estimator on any exception.
+
+    With a checkpoint, SIGUSR1 asks for one from here to the end, also while data are read and after the last pass.
+    """
+    has_checkpoint = getattr(estimator, "checkpoint", None) is not None
+    signals = requests_by_signal() if has_checkpoint else nullcontext()
+    with signals, fit_task(estimator, X), restore_on_error(estimator), device_context(X), overflow_allowed():
         parameters = check_parameters(estimator)
         if (checkpoint := parameters.get("checkpoint")) is not None:
             Checkpoint.of(checkpoint).check_folder()

@@ -135,6 +135,27 @@ def test_a_signal_during_a_pass_ends_the_command_in_one_line(
     assert sorted(os.listdir()) == sorted([*more[1:], "x.npy"])
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_interrupt_while_a_checkpoint_is_written_is_followed_by_true_words(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when the file is in its place, and before anything else happens."""
+    real, calls = os.replace, iter(range(1, 100))
+
+    def replace(*arguments: Any) -> None:
+        real(*arguments)
+        if next(calls) == number:
+            raise KeyboardInterrupt
+
+    interval = ["--checkpoint", "c", "--checkpoint-interval", "0"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        result = command(*FIT, *interval)
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted; the checkpoint is in c: the same command resumes from it\n"
+    assert f"resumed at pass {number} from" in command(*FIT, *interval).stdout
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
 @pytest.mark.parametrize("more", [[], ["--checkpoint", "c"]], ids=["no folder", "folder"])
 def test_sigusr1_outside_the_iteration_ends_no_process(more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,14 +79,16 @@ def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-INTERRUPTED_IN_AN_IMPORT = """
+SIGNALED_IN_AN_IMPORT = """
 import os, signal, sys
+
+number, module = getattr(signal, sys.argv[-2]), sys.argv[-1]
+del sys.argv[-2:]
 
 class Finder:
     def find_spec(self, name, *_):
-        if name == sys.argv[-1]:
-            del sys.argv[-1]
-            os.kill(os.getpid(), signal.SIGINT)
+        if name == module:
+            os.kill(os.getpid(), number)
 
 sys.meta_path.insert(0, Finder())
 from gpukpca.cli import main
@@ -97,9 +99,17 @@ main()
 @POSIX
 @pytest.mark.parametrize("module", ["click", "scipy.linalg"])
 def test_ctrl_c_before_the_imports_are_done_ends_in_one_line(module: str):
-    ended = python(INTERRUPTED_IN_AN_IMPORT, "fit", "iris", *OUT, module)
+    ended = python(SIGNALED_IN_AN_IMPORT, "fit", "iris", *OUT, "SIGINT", module)
     assert (ended.returncode, ended.stderr.strip()) == (130, "interrupted")
     assert os.listdir() == []
+
+
+@POSIX
+@pytest.mark.parametrize("module", ["click", "scipy.linalg"])
+def test_sigusr1_before_the_imports_are_done_ends_no_command(module: str):
+    ended = python(SIGNALED_IN_AN_IMPORT, "fit", "iris", *OUT, "SIGUSR1", module)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert os.listdir() == ["s.npz"]
 
 
 # -- the program and its help ------------------------------------------------------------------------------------------
