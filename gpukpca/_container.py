@@ -118,6 +118,20 @@ def read_header(path: str | os.PathLike[str], kind: str) -> Header:
         return header
 
 
+def read_outline(path: str | os.PathLike[str], kind: str) -> tuple[Header, dict[str, tuple[str, tuple[int, ...]]], str]:
+    """Return the header of a file, the dtypes and shapes of its arrays by name, and the digest that it states.
+
+    No array is read, so nothing but the form of the header is checked. Raise as `read_container`.
+    """
+    with _opened(path, kind) as (_, content, tensors):
+        outline = {}
+        for name in tensors.keys():  # noqa: SIM118  # no mapping
+            stored = tensors.get_slice(name)
+            shape = tuple(stored.get_shape())
+            outline[name] = stored.get_dtype(), shape[::-1] if name in content["transposed"] else shape
+        return content["header"], outline, str(content["sha256"])
+
+
 def is_container(path: str | os.PathLike[str], kind: str) -> bool:
     """Return whether a plain file begins as `write_container` begins files of a kind."""
     begin = _json({"__metadata__": {KEY: _json({"kind": kind})[:-1]}})[:-3].encode()

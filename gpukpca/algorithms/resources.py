@@ -257,7 +257,8 @@ def parsed_bytes(size: Any) -> int:
     if isinstance(size, str):
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", size)
         if match and match.group(2).lower() in UNITS:
-            size = int(float(match.group(1)) * UNITS[match.group(2).lower()])
+            number = float(match.group(1)) * UNITS[match.group(2).lower()]
+            size = int(number) if math.isfinite(number) else size
     if isinstance(size, float) and size.is_integer():
         size = int(size)
     if isinstance(size, bool) or not isinstance(size, Integral) or size <= 0:

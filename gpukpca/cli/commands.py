@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import click
@@ -10,6 +11,7 @@ import click
 from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS, GramStorageName
 from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.cli.apply import run_denoise, run_transform
+from gpukpca.cli.contents import show_contents
 from gpukpca.cli.fit import run_fit, run_plan
 from gpukpca.cli.inputs import BUNDLED, TEXT_SUFFIXES
 from gpukpca.cli.machine import show_machine
@@ -30,6 +32,7 @@ from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
 from gpukpca.eigen.landmarks import LANDMARKS
 
+SOURCE, SAVED = click.Argument(["source"], metavar="INPUT"), click.Argument(["model"], type=PATH)
 INPUT = [
     option("--key", "Array of an .npz file. [default: its only matrix, or X, x_train or data]"),
     option(
@@ -157,7 +160,7 @@ CHECKPOINT = (
 
 fit = GroupedCommand(
     run_fit,
-    ("source",),
+    (SOURCE,),
     {
         **MODEL,
         "Computation": [*MODEL["Computation"], *CHECKPOINT],
@@ -186,7 +189,7 @@ fit = GroupedCommand(
 )
 plan = GroupedCommand(
     run_plan,
-    ("source",),
+    (SOURCE,),
     {**MODEL, "Output": [DEBUG]},
     name="plan",
     help="""Print what `gpukpca fit INPUT` with the same options would do: solver, storage of the kernel matrix, memory,
@@ -196,7 +199,7 @@ plan = GroupedCommand(
 )
 transform = GroupedCommand(
     run_transform,
-    ("model", "source"),
+    (SAVED, SOURCE),
     {
         "Input": INPUT,
         "Computation": [DEVICE],
@@ -210,7 +213,7 @@ transform = GroupedCommand(
 )
 denoise = GroupedCommand(
     run_denoise,
-    ("model", "source"),
+    (SAVED, SOURCE),
     {
         "Input": INPUT,
         "Computation": [option("-n --n-components", "Number of components to use. [default: all]", type=COUNT), DEVICE],
@@ -231,7 +234,21 @@ denoise = GroupedCommand(
 )
 
 
-@click.command()
-def info() -> None:
-    """Print devices, versions and BLAS libraries."""
-    show_machine()
+def run_info(options: SimpleNamespace) -> None:
+    """Print what a file holds, or what the machine has."""
+    if options.file is None:
+        show_machine()
+    else:
+        show_contents(options.file)
+
+
+info = GroupedCommand(
+    run_info,
+    (click.Argument(["file"], type=PATH, required=False),),
+    {"Output": [DEBUG]},
+    name="info",
+    help="""Print what the model file FILE holds: class, version, parameters, arrays and notes. Its arrays are not read,
+    and nothing is checked but the form of the header. Without FILE print devices, versions and BLAS libraries.
+
+    Example: gpukpca info model.safetensors""",
+)

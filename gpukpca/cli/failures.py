@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -9,7 +10,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,14 +28,40 @@ from gpukpca.exceptions import (
 
 QUOTES = "'\""
 NOTHING = "nothing was written"
+OUTPUT = "standard output"
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 OF_LIBRARY = (ClusterError, ConvergenceError, DeviceUnavailableError, DeviceLostError)
 FAILURES = (ValueError, TypeError, MemoryError, OSError, *OF_LIBRARY)
+# Characters of a message, and of a word of it, which may be the value of an option.
+MOST_OF_MESSAGE, MOST_OF_WORD = 3000, 300
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text without its middle where it has more than so many characters, and then with their number."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 2 // 3]}...{text[-(most // 6) :]} ({len(text)} characters)"
+
+
+def short_message(text: str) -> str:
+    """Return a message on one line, without the middle of long words: it may quote the value of an option."""
+    words = (shortened(word, MOST_OF_WORD) for word in text.split())
+    return shortened(" ".join(words), MOST_OF_MESSAGE)
 
 
 def say(text: str, err: bool = False) -> None:
     """Print lines with their control characters as escapes: strings of files must not act as commands to a terminal."""
-    click.echo(printable(text, keep="\n"), err=err)
+    with output_named("standard error" if err else OUTPUT):
+        click.echo(printable(text, keep="\n"), err=err)
+
+
+@contextmanager
+def output_named(name: str = OUTPUT) -> Iterator[None]:
+    """Put the name of a stream into an error of writing to it, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, name) from error
 
 
 class Terminated(KeyboardInterrupt):
@@ -42,9 +69,21 @@ class Terminated(KeyboardInterrupt):
 
 
 def fail(message: str, code: int = BAD_INPUT, word: str = "error: ") -> NoReturn:
-    """Print one line on the standard error and exit."""
-    say(word + " ".join(message.split()), err=True)
+    """Print one line on the standard error and exit, also where that line cannot be printed."""
+    with suppress(OSError):
+        say(word + short_message(message), err=True)
+    _drop(sys.stderr)
     sys.exit(code)
+
+
+def _drop(stream: Any) -> None:
+    """Drop what a stream holds and cannot write: Python would fail on it again at its end, and print that."""
+    try:
+        if stream is not None:  # as where the process was started without it
+            stream.flush()
+    except OSError:
+        with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), stream.fileno())
 
 
 def with_options(message: str) -> str:
@@ -68,8 +107,8 @@ def with_options(message: str) -> str:
         message,
     )
     message = re.sub(rf"(?<=; )({names})(?= must be )", lambda found: options[found[1]], message)
-    long = "|".join(name for name in options if "_" in name)
-    message = re.sub(rf"(?<![\w.-])({long})\b(?![=(])", lambda found: options[found[1]], message)
+    if long := "|".join(name for name in options if "_" in name):
+        message = re.sub(rf"(?<![\w.-])({long})\b(?![=(])", lambda found: options[found[1]], message)
     message = re.sub(r", or \w+ of the settings\)", ")", message.replace(", a sequence of such integers", ""))
     return re.sub(r"\b(must be|[Gg]ive) None(?: \([^()]*\))?(?:, | or )", r"\1 ", message)
 
@@ -89,6 +128,9 @@ class OneLineErrors(click.Group):
             if context is not None and type(error) is not click.BadParameter:  # the message for a wrong value suffices
                 message = f"{message.rstrip('.')} (see {context.command_path} --help)."
             fail(message)
+        except OSError as error:  # of click's own output, such as the help
+            _drop(sys.stdout)
+            fail(f"{error.filename or OUTPUT}: {error.strerror}")
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -111,6 +153,7 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
         if not debug:
             message = with_options(str(error))
             if isinstance(error, OSError) and error.filename and error.strerror:
+                _drop(sys.stdout)
                 message = f"{error.filename}: {error.strerror}"
             # A lost cluster is the one failure that leaves a checkpoint to resume from.
             left = _left_in(checkpoint) if isinstance(error, ClusterError) else NOTHING
@@ -163,7 +206,7 @@ def warnings_in_one_line() -> Iterator[None]:
 
     def keep(message: Warning | str, category: type[Warning], *_: Any, **_more: Any) -> None:
         details = f" ({message.details})" if isinstance(message, GpuKPCAWarning) and message.values else ""
-        line = f"warning: {with_options(' '.join(f'{message}{details}'.split()))}"
+        line = f"warning: {short_message(with_options(f'{message}{details}'))}"
         if line not in seen and issubclass(category, CheckpointWarning):
             say(line, err=True)
         seen[line] = category

@@ -78,22 +78,22 @@ class RowsByColumns(click.ParamType):
 
 
 class GroupedCommand(click.Command):
-    """A command that passes its options to `work` and lists them in groups; the argument «source» is the input."""
+    """A command that passes its arguments and options to `work`, and lists the options in groups."""
 
     def __init__(
-        self, work: Callable[[SimpleNamespace], None], arguments: tuple[str, ...], groups: Groups, **settings: Any
+        self,
+        work: Callable[[SimpleNamespace], None],
+        arguments: tuple[click.Argument, ...],
+        groups: Groups,
+        **settings: Any,
     ) -> None:
         def callback(**values: Any) -> None:
             options = SimpleNamespace(**values)
             with failures_in_one_line(options.debug, values.get("checkpoint")), warnings_in_one_line():
                 work(options)
 
-        positional = [
-            click.Argument([name], metavar="INPUT") if name == "source" else click.Argument([name], type=PATH)
-            for name in arguments
-        ]
         self.groups = groups
-        params = [*positional, *(option for options in groups.values() for option in options)]
+        params = [*arguments, *(option for options in groups.values() for option in options)]
         super().__init__(params=params, callback=callback, **settings)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

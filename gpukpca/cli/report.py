@@ -20,7 +20,7 @@ from gpukpca import Progress as FitProgress
 from gpukpca._formatting import format_seconds, printable
 from gpukpca.algorithms.progress import LOGGER
 from gpukpca.algorithms.resources import memory_text
-from gpukpca.cli.failures import say
+from gpukpca.cli.failures import output_named, say
 
 ROWS_SHOWN = 20
 # A heading, values, and their format.
@@ -155,7 +155,8 @@ def show_table(console: Console, row: str, first: int, columns: list[Column], su
         block = [numbers, *texts[: max(fitting, default=1)]]
         # A table that is wider than the terminal all the same is wrapped by it, not cut by Rich.
         uncut = console.options.update(max_width=max(console.width, _width(console, block)))
-        console.print(Segments(console.render(_table(block), uncut)), soft_wrap=True, end="")
+        with output_named():
+            console.print(Segments(console.render(_table(block), uncut)), soft_wrap=True, end="")
         texts = texts[len(block) - 1 :]
     if count > ROWS_SHOWN:
         plain(console, f"and {count - ROWS_SHOWN} more; {summary}\n")
@@ -217,4 +218,5 @@ def show_pairs(console: Console, lines: list[tuple[str, str]]) -> None:
 
 def plain(console: Console, text: str) -> None:
     """Print text as it is: no markup, no colors, no wrapping; control characters as escapes."""
-    console.print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True, emoji=False)
+    with output_named():
+        console.print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True, emoji=False)

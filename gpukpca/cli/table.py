@@ -73,7 +73,10 @@ class InputOptions:
         option, line = ("--columns", self.columns) if self.columns is not None else ("--drop", self.drop)
         if line is None:
             return []
-        cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+        try:
+            cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+        except csv.Error:  # a line break, or a cell of more than 131 072 characters
+            cells = []
         if not cells or "" in cells:
             raise ValueError(f"{option} {line!r}: give names or numbers of columns, separated by commas.")
         return cells

@@ -159,7 +159,11 @@ def _without_comments(lines: Iterable[str], delimiter: str) -> Iterator[str]:
     """
 
     def split(line: str) -> list[str]:
-        return next(csv.reader([" ".join(line.split()) if delimiter == WHITE_SPACE else line], delimiter=delimiter), [])
+        cells = " ".join(line.split()) if delimiter == WHITE_SPACE else line
+        try:
+            return next(csv.reader([cells], delimiter=delimiter), [])
+        except csv.Error:  # a cell of more than 131 072 characters is no name
+            return []
 
     lines, head = iter(lines), []
     for line in lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from typing import IO, Any
@@ -342,9 +343,16 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
     from gpukpca import decomposition  # noqa: F401  # the estimators register
 
     parsed_device(device)
+    with naming(path) as path:
+        return restored(*read_container(path, KIND), device)
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the path as text, and put it into errors of reading a model file."""
     path = os.fsdecode(path)
     try:
-        return restored(*read_container(path, KIND), device)
+        yield path
     except (FileNotFoundError, IsADirectoryError) as error:
         what = "is a directory" if isinstance(error, IsADirectoryError) else "does not exist"
         advice = f"{what}; give a model file, which `save` or gpukpca fit --save wrote"
@@ -365,7 +373,7 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
     What the estimator needs for new points goes to `device`.
     """
     with format_errors(CONTRADICTION, *CONTRADICTIONS):
-        _check_version(header)
+        check_version(header)
         steps = _steps(header, arrays)
         estimator, node = steps[-1], header["steps"][-1]
         generator(getattr(estimator, "random_state", None))
@@ -383,7 +391,7 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
     return estimator if len(steps) == 1 else Pipeline(list(zip(names, steps, strict=True))), notes
 
 
-def _check_version(header: Header) -> None:
+def check_version(header: Header) -> None:
     """Raise `ModelFormatError` for a format that this version does not read."""
     number, version = header.get("format"), header.get("version")
     if not isinstance(number, int) or isinstance(number, bool) or not isinstance(version, str):

@@ -128,7 +128,7 @@ def forge_array(arrays: dict[str, np.ndarray], rng: np.random.Generator) -> None
             del arrays[name]
             return
         if change == 1:
-            name = str(rng.choice([*arrays, "new", "probed_values", "means", "block"]))
+            name = str(rng.choice([*arrays, "new", "known", "means", "block"]))
         elif change == 2 and array.size:
             array.flat[rng.integers(array.size)] = rng.choice([np.nan, np.inf, 0.0, 1e30, -1e30, 1e-30])
         elif change == 3:

@@ -278,3 +278,28 @@ def test_debug_prints_the_traceback():
     assert result.exit_code == 2
     assert "Traceback" in result.stderr
     assert "FileNotFoundError" in result.stderr
+
+
+# -- values of options -------------------------------------------------------------------------------------------------
+
+
+def test_long_values_of_options_are_not_echoed_whole() -> None:
+    digits = "9" * 5000
+    for name in ("-n", "--rank", "--kernel", "--columns", "--drop", "--label-column", "--device", "--method"):
+        assert len(refused("fit", "iris", name, digits, *OUT)) < 900
+    for name in ("--memory-limit", "--degree", "--tol", "--clusters", "--seed", "--image-shape"):
+        assert len(refused("fit", "iris", name, digits, "--method", "local", *OUT)) < 900
+    assert len(refused("fit", digits, *OUT)) < 900
+    assert len(refused("fit", "iris", f"--{digits}", *OUT)) < 900
+    assert len(refused("fit", "iris", "--drop", "a " * 5000, *OUT)) < 3500
+    result = run("fit", "iris", "-n", digits[:4000], *OUT)
+    assert (result.exit_code, len(result.stderr) < 1500) == (0, True)
+    assert "9 (4000 characters)" in result.stderr
+
+
+def test_line_breaks_and_long_cells_in_names_of_columns_are_errors() -> None:
+    for line in ("a\rb", "a\nb", "a\r\nb", '"a\rb', "x" * 200_000):
+        for option in ("--drop", "--columns"):
+            assert f"{option} '" in refused("fit", "iris", option, line, *OUT)
+    Path("x.txt").write_text(f"# {'name' * 50_000}\n1 2\n3 4\n5 7\n", encoding="utf-8")
+    assert run("fit", "x.txt", "-n", 1, *OUT).exit_code == 0
