@@ -74,8 +74,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed", "laplacian", "matern", "rational_quadratic"; a
         kernel object of `gpukpca.kernels`; a Gaussian-process kernel of scikit-learn; or a function of two rows.
     gamma : None, float >= 0, "scale" or "median"
-        None is 1/d; "scale" is 1 / (d Var(X)); "median" is 1 / (2 m²), m the median distance
-        of at most 1000 rows; pairs of equal rows do not count.
+        None is 1/d; "scale" is 1 / (d Var(X)); "median" is 1 / (2 m²), m the median distance of at most 1000 rows,
+        without pairs of equal ones.
     degree, coef0 : float
         Parameters of "poly" and "sigmoid".
     kernel_params : dict, optional
@@ -96,10 +96,10 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound on
         the sum of the errors of all eigenvalues; "auto" never approximates.
     tol : float in [0, 1)
-        Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. Residuals are also
-        at most 1e-3 of their own λ, or a `PrecisionWarning` names the components. Below what rounding allows, at best
-        100 eps, it is raised with a `PrecisionWarning`. 0 is 1e-8 in float64 and 1e-5 in float32, raised without one up
-        to 1e4 eps, and what rounding allows with "arpack"; with Nyström it uses the whole rank.
+        Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. They are also at
+        most 1e-3 of their own λ. A `PrecisionWarning` names others, and a tol that rounding does not allow (at best
+        100 eps). 0 is 1e-8 in float64 and 1e-5 in float32, raised silently up to 1e4 eps; rounding with "arpack"; the
+        whole rank with Nyström.
     max_iter : int, optional
         Largest number of passes over K for block Krylov (default 300).
     iterated_power : "auto" or int >= 0
@@ -144,9 +144,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         The same trace / (n - 1).
     residual_norms_ : array (p,)
         ``||Kc u - λ u||₂`` from products with K, plus ``c eps (λ₁ + |1ᵀK1| / n^1.5)`` for the rounding of its entries.
-        A true eigenvalue lies within this distance of each one, as far as the estimate of the rounding holds. c is 1
-        and more: it grows with what cancels, with features, powers and exponents (`Kernel.rounding`). With Nyström a
-        bound.
+        A true eigenvalue lies within this distance of each one, as far as the estimate of the rounding holds; c is
+        `Kernel.rounding`. With Nyström a bound.
     converged_ : bool
         True where all residuals are at most tol λ₁, with tol raised to what rounding allows (PrecisionWarning).
     gap_ : float or None
@@ -156,8 +155,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     solver_seconds_ : float
         Wall time of the eigenpairs, products with K included.
     projection_, offset_ : array (n, p), (p,)
-        A and b of ``scores(x) = k(x, X) A - b``. For translation-invariant and linear kernels k stands for the kernel
-        less terms that centering removes.
+        A and b of ``scores(x) = k(x, X) A - b``; k may stand for the kernel less terms that centering removes.
     kernel_ : Kernel
         The kernel with resolved parameters.
     gamma_ : float
@@ -172,15 +170,13 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     landmarks_ : host array of int
         Only with Nyström: row numbers of the landmarks in X.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)
-        Only with a pre-image. `dual_coef_` exists only for ridge (one row a landmark, where it has landmarks), and not
-        for the linear kernel, whose inverse is exact.
+        Only with a pre-image; `dual_coef_` only for ridge (a row for each landmark), and not for the linear kernel.
     plan_ : Plan
         The storage, the solver, the reasons and the predicted memory.
     solver_, device_ : str
         The solver and the device that computed.
     fallbacks_ : tuple of str
-        Attempts that failed before (a device, its solver, memory), and settings that were not used (TF32). Empty in
-        most fits.
+        Attempts that failed before (a device, its solver, memory), and settings that were not used (TF32).
     n_features_in_, feature_names_in_
 
     Raises
@@ -365,7 +361,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
 
         Notes
         -----
-        Cost: a few sweeps over X, or over a sample of at most 1000 rows of a memory map.
+        Cost: a few sweeps over X, or over 1000 rows of a memory map at most.
         """
         with device_context(X), overflow_allowed():
             check_parameters(self)

@@ -22,14 +22,21 @@ from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_fa
 from gpukpca.backend.namespace import cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
+from gpukpca.eigen.krylov_sizes import (
+    DROP_FACTOR,
+    allowed_by_pair,
+    largest_modulus_of,
+    operator_scale,
+    residual_excess,
+    residuals_of_first,
+    rounding_level,
+)
 from gpukpca.eigen.krylov_state import TINY, Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
-    allowed_residuals,
     estimated_residuals,
     ldexp,
     rayleigh_ritz,
-    residuals,
 )
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
@@ -44,10 +51,6 @@ PASSES_WHEN_WIDER = 2
 SUMMED_PRODUCTS = 2.0
 # After so many verifications without progress the residual counts as rounding.
 MOST_STAGNANT = 3
-# Residuals of this many eps of the operator's size are rounding.
-FLOOR = 4.0
-# Directions smaller than this many eps of the operator's size are rounding noise.
-DROP_FACTOR = 50.0
 # The next check is not expected to be the last if residuals that fall so many times faster would still miss the target.
 # On 34 spectra in both precisions this held for half of the checks; 3 of 1956 passes were launched in vain.
 FASTEST = 3.0
@@ -176,7 +179,7 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     if task.is_share and has_converged and block is not None:
         values = np.ldexp(theta[: task.p], state.exponent or 0)
         if task.request.count_of(task.op, values) is None:
-            more = max(task.p + 1, task.request.forecast(task.op, values, _noise(task, state)))
+            more = max(task.p + 1, task.request.forecast(task.op, values, rounding_level(task, state)))
             state, has_converged = state.updated(p=task.request.checked(more)), False
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
@@ -189,7 +192,7 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
     Ritz values are lower bounds of the eigenvalues, so the number at which they exceed the amount is an upper bound.
     With `is_closed` they are eigenvalues, but members of a cluster wider than the block may be missing.
     """
-    theta, noise = state.ritz_values(), _noise(task, state)
+    theta, noise = state.ritz_values(), rounding_level(task, state)
     if (count := task.request.count_of(task.op, theta)) is None:
         # Of Ritz values that are not enough, half a block of the leading ones is near eigenvalues.
         forecast = task.request.forecast(task.op, theta[: max(1, task.b // 2)], noise)
@@ -212,7 +215,7 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
 def _wider_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Array | None:
     """Return the next block of the remainder, filled with random directions."""
     fresh = random_directions(task.rng, (task.op.shape[0], task.b - remainder.shape[1]), task.op.like)
-    wider = namespace_of(fresh).concat([remainder, _size(task, state) * fresh], axis=1)
+    wider = namespace_of(fresh).concat([remainder, operator_scale(task, state) * fresh], axis=1)
     return _next_block(task, state, wider, inner_products(wider, wider))
 
 
@@ -262,7 +265,7 @@ def _estimate(
     the host: a device may be busy with the next product.
     """
     theta, S = leading_ritz_pairs(state.T, min(state.T.shape[0], task.p + 1))
-    excess = _excess(task, state, theta, estimated_residuals(S, outside, task.p))
+    excess = residual_excess(task, state, theta, estimated_residuals(S, outside, task.p))
     distance = math.log(max(excess, TINY))
     drop = (state.distance - distance) / (state.n_passes - state.last_check)
     state = state.updated(
@@ -276,11 +279,11 @@ def _estimate(
 
 def _stop(task: KrylovTask, state: KrylovState, theta: np.ndarray, S: np.ndarray) -> KrylovState:
     """Return the end with residuals of the products so far; near rounding the state before a verification."""
-    target = float(np.min(_targets(task, state, theta), initial=math.inf))
-    rounding = NULL_FACTOR * task.eps * max(_size(task, state), _largest(theta, task))
+    target = float(np.min(allowed_by_pair(task, state, theta), initial=math.inf))
+    rounding = NULL_FACTOR * task.eps * max(operator_scale(task, state), largest_modulus_of(theta, task))
     if target >= SUMMED_PRODUCTS * rounding and _is_complete(task, state, theta):
         U, W = state.Q.combine(S), state.W.combine(S)
-        if _excess(task, state, theta, _residuals(U, W, theta, task)) <= 1.0:
+        if residual_excess(task, state, theta, residuals_of_first(U, W, theta, task)) <= 1.0:
             smallest = min(state.smallest, smallest_eigenvalue(state.T))
             return _done(state.updated(smallest=smallest), theta, U, W)
     return state.updated(phase=Phase.VERIFY)
@@ -342,7 +345,7 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     U = orthonormal_directions(task.op.project(U), floor=0.0)
     state, W = _multiply(task, state, U)
     values, U, W = rayleigh_ritz(U, W)
-    excess = _excess(task, state, values, _residuals(U, W, values, task))
+    excess = residual_excess(task, state, values, residuals_of_first(U, W, values, task))
     stagnant = state.stagnant + 1 if excess > 0.5 * state.best_excess else 0
     best = min(excess, state.best_excess)
     state = state.updated(residual=excess * task.tol, stagnant=stagnant, best_excess=best)
@@ -357,7 +360,7 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     state = state.updated(Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)
     if state.n_passes < state.probe_until:
         fresh = random_directions(task.rng, (n, b), task.op.like)
-        remainder = namespace_of(U).concat([remainder, _size(task, state) * fresh], axis=1)
+        remainder = namespace_of(U).concat([remainder, operator_scale(task, state) * fresh], axis=1)
     return _continue(task, state, _next_block(task, state, remainder, inner_products(remainder, remainder)))
 
 
@@ -366,7 +369,7 @@ def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray) -> bo
     random, values = task.b - state.known, values[: task.p]
     if random >= task.p or random > len(values):
         return True
-    width = CLUSTER * float(np.max(_targets(task, state, values), initial=0.0))
+    width = CLUSTER * float(np.max(allowed_by_pair(task, state, values), initial=0.0))
     return bool(np.all(values[: len(values) - random + 1] - values[random - 1 :] > width))
 
 
@@ -406,7 +409,7 @@ def _next_block(task: KrylovTask, state: KrylovState, remainder: Array, gram: np
     room = n - Q.count
     if room <= 0:
         return None
-    floor = DROP_FACTOR * task.eps * _size(task, state)
+    floor = DROP_FACTOR * task.eps * operator_scale(task, state)
     block = directions_by_gram(remainder, gram, floor)
     if block is None:
         block = orthonormal_directions(remainder, floor)
@@ -426,45 +429,3 @@ def _next_block(task: KrylovTask, state: KrylovState, remainder: Array, gram: np
 def _outside(Q: ColumnBasis, V: Array) -> Array:
     """Return V minus its projection on the basis."""
     return V - Q.combine(Q.products_with(V))
-
-
-# -- sizes, all divided by 2**exponent ---------------------------------------------------------------------------------
-
-
-def _size(task: KrylovTask, state: KrylovState) -> float:
-    """Return the size of the operator: rounding errors of a product are eps times this.
-
-    What centering cancels errs entry by entry with random signs, which costs a factor of sqrt(n) less.
-    """
-    noise = float(np.ldexp(task.op.noise_scale, -(state.exponent or 0))) / float(task.op.shape[0] ** 0.5)
-    return max(noise, -state.smallest, float(np.max(np.abs(np.diag(state.T)), initial=0.0)))
-
-
-def _noise(task: KrylovTask, state: KrylovState) -> float:
-    """Return the largest Ritz value that may be rounding, in the units of the operator."""
-    return float(np.ldexp(DROP_FACTOR * task.eps * _size(task, state), state.exponent or 0))
-
-
-def _excess(task: KrylovTask, state: KrylovState, theta: np.ndarray, norms: np.ndarray) -> float:
-    """Return the largest ratio of the residuals `norms` of the first pairs to those allowed."""
-    if not np.isfinite(norms).all():  # fewer pairs than requested
-        return math.inf
-    targets = _targets(task, state, theta)
-    return float(np.max(np.divide(norms, targets, out=np.zeros_like(norms), where=norms > 0.0), initial=0.0))
-
-
-def _targets(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> np.ndarray:
-    """Return the largest residuals allowed, shape (p,): what the tolerance leaves or rounding allows."""
-    theta = theta[: task.p]
-    allowed = allowed_residuals(task.op, task.tol, theta, state.exponent or 0)
-    return np.maximum(allowed, FLOOR * task.eps * max(_size(task, state), _largest(theta, task)))
-
-
-def _largest(theta: np.ndarray, task: KrylovTask) -> float:
-    return float(np.max(np.abs(theta[: task.p]), initial=0.0))
-
-
-def _residuals(U: Array, W: Array, values: np.ndarray, task: KrylovTask) -> np.ndarray:
-    """Return the residuals of the first p pairs."""
-    p = task.p
-    return residuals(U[:, :p], W[:, :p], values[:p])

@@ -19,9 +19,9 @@ from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
 from gpukpca.backend.partitioned_rows import map_row_blocks
 from gpukpca.backend.rows import gather_rows, place_of, row_panels, take_rows
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, RankWarning, held_warnings
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.prepared import PreparedRows, kept_warnings
+from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.validation import EXPONENT, POSITIVE
 
 # Levels of nested kernels. `repr`, `clone` and pickle recurse on Python's stack of 1000 calls.
@@ -421,7 +421,7 @@ class Exp(_OfValues):
 def _largest_diagonal(X: Array, kernel: Kernel, template: PreparedRows) -> float:
     """Return the largest k(x, x) of rows of X, less what tiles lack; for most kernels no k(x, y) exceeds it."""
     largest = -math.inf
-    with kept_warnings():  # those of zero rows, which the preparation of all rows repeats
+    with held_warnings(RankWarning):  # those of zero rows, which the preparation of all rows repeats
         for start, stop in row_panels(X):
             if start < stop:
                 diagonal = kernel.tile_diagonal(kernel.prepare(take_rows(X, start, stop), like=template))
