@@ -13,7 +13,7 @@ from gpukpca.cli.failures import OneLineErrors, say
 COMMANDS = {
     "denoise": "Remove noise from samples with a saved model.",
     "fit": "Compute the principal components of a file or a bundled data set.",
-    "info": "Print what a model file holds, or devices, versions and BLAS libraries.",
+    "info": "Print what a model file holds, or what the machine has.",
     "plan": "Print what a fit would do, and the memory it would take.",
     "transform": "Compute the scores of new samples with a saved model.",
 }
