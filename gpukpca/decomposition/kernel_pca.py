@@ -93,8 +93,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         "randomized" is block Krylov iteration that stops by residuals; "arpack": the same to rounding. "auto" is dense
         for n <= 400 or more than n/12 components (1000 and n/5 on a GPU), else block Krylov. For dense X and
         gram="auto" it solves the small eigenproblem of the features of the linear kernel with d < n, and of polynomial
-        kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound on
-        the sum of the errors of all eigenvalues; "auto" never approximates.
+        kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound;
+        "auto" never approximates.
     tol : float in [0, 1)
         Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. They are also at
         most 1e-3 of their own λ. A `PrecisionWarning` names others, and a tol that rounding does not allow (at best
@@ -138,14 +138,12 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     explained_variance_ : array (p,)
         Eigenvalues / (n - 1): the variances of the scores.
     explained_variance_ratio_ : array (p,)
-        Exact shares of the total variance, which is the trace of the centered kernel matrix; for indefinite kernels
-        the sum of its positive eigenvalues.
+        Exact shares of the trace of the centered kernel matrix, for indefinite kernels of its positive part.
     total_variance_ : float
         The same trace / (n - 1).
     residual_norms_ : array (p,)
-        ``||Kc u - λ u||₂`` from products with K, plus ``c eps (λ₁ + |1ᵀK1| / n^1.5)`` for the rounding of its entries.
-        A true eigenvalue lies within this distance of each one, as far as the estimate of the rounding holds; c is
-        `Kernel.rounding`. With Nyström a bound.
+        ``||Kc u - λ u||₂`` from products with K, plus ``c eps (λ₁ + |1ᵀK1| / n^1.5)``, an estimate of the rounding of
+        its entries, with c = `Kernel.rounding`. A true eigenvalue is so near to each one. With Nyström a bound.
     converged_ : bool
         True where all residuals are at most tol λ₁, with tol raised to what rounding allows (PrecisionWarning).
     gap_ : float or None
@@ -163,8 +161,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         With Nyström the landmarks, and `projection_` has as many rows. For a nearly flat kernel (a small gamma) one row
         more than the rank: the base point, which saves digits.
     certificate_ : float
-        Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`. It is the trace that the
-        landmarks leave plus ρ for rounding; each difference is at least -ρ.
+        Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
+        leave plus ρ for rounding. Each difference is at least -ρ.
     total_variance_interval_ : (float, float)
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int
