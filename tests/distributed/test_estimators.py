@@ -178,6 +178,13 @@ def test_the_factor_of_nystrom_stays_on_the_workers(active, gathered_bytes, gamm
     assert max(gathered_bytes) <= 8 * max(rank * rank, rank * D, 150 * 3)
 
 
+def test_landmarks_of_a_cluster_show_that_a_matrix_is_near_the_identity(active):
+    solver = Nystrom(rank=30)
+    with pytest.warns(exceptions.PrecisionWarning, match="K is nearly the identity") as caught:
+        KernelPCA(2, kernel="rbf", gamma=1e8, eigen_solver=solver, random_state=0).fit(chunked(data(200), 50))
+    assert len(caught) == 1
+
+
 def test_memory_of_this_process_is_planned(active):
     A = chunked(data())
     for settings, message in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
 from gpukpca.backend.parallel import worker_count
-from gpukpca.backend.partitioned_rows import gathered
+from gpukpca.backend.partitioned_rows import gathered, map_row_blocks
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import gather_rows, subtract_row
 from gpukpca.eigen import EigenResult, LowRank, PivotedCholesky
@@ -40,6 +40,8 @@ from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_u
 from gpukpca.gram import BasePointGram, LowRankGram
 
 BASE_POINT_CANDIDATES = 32
+# Landmarks whose columns show whether K is near the identity.
+SEEN_LANDMARKS = 200
 
 
 def nystrom_fit(
@@ -101,7 +103,7 @@ def nystrom_fit(
     is_identity = (
         shifted is None
         and has_equal_shares(task.kernel, n, spectrum)
-        and warn_of_identity(task.kernel, op, _suggested_spectrum(factor, F, mean, workers), task.basis)
+        and warn_of_identity(task.kernel, op, _suggested_spectrum(factor, F, mean), task.basis)
     )
     if not is_identity and not settings.drops_zeros:
         warn_of_gap(approximate.truncated(keep), keep, max(0.0, factor.residual_trace))
@@ -169,22 +171,29 @@ def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tu
     return Spectrum(values, 0.0 if nothing else high, dtype_name(factor.F.dtype)), (low, high)
 
 
-def _suggested_spectrum(factor: PivotedCholesky, F: Array, mean: np.ndarray, workers: int) -> Spectrum:
-    """Return the largest eigenvalue and the total variance that the evaluated columns of K suggest.
+def _suggested_spectrum(factor: PivotedCholesky, F: Any, mean: np.ndarray) -> Spectrum:
+    """Return the largest eigenvalue and the total variance that the columns of the first landmarks suggest.
 
     Of a matrix near the identity the landmarks explain themselves alone, so the first eigenvalue and the mean of F Fᵀ
     are too small. With B = K - diag(K), σ the largest singular value of H B(:, S) and r random landmarks, λ₁ of K is
     about k(s, s) + σ √(n/r). Centering takes 1ᵀK1/n from the trace, n times the mean of K(:, S). F is centered here.
     """
-    (n, r), L = F.shape, factor.pivot_factor
-    inside, means = L @ L.T, L @ mean  # K(S, S), and the mean of each column
+    n, r = int(F.shape[0]), min(factor.rank, SEEN_LANDMARKS)
+    L = factor.pivot_factor[:r, :r]
+    inside, means = L @ L.T, L @ mean[:r]  # K(S, S), and the mean of each column
     sizes = np.diag(inside)
     crossed = (inside - means[:, None]) * sizes[None, :]
-    squares = L @ inner_products(F, F, workers) @ L.T - crossed - crossed.T
+    squares = L @ sum(map_row_blocks(F, _leading_products, r)) @ L.T - crossed - crossed.T
     squares += np.diag(sizes**2) - np.outer(sizes, sizes) / n
     sigma = math.sqrt(max(0.0, float(np.linalg.eigvalsh(squares)[-1])))
     largest = float(np.max(sizes)) + sigma * math.sqrt(n / r)
     return Spectrum(np.array([largest]), factor.trace - n * float(np.mean(means)), dtype_name(F.dtype))
+
+
+def _leading_products(F: Array, r: int) -> np.ndarray:
+    """Return the inner products of the first r columns."""
+    few = F[:, :r]
+    return inner_products(few, few)
 
 
 def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> EigenResult:
