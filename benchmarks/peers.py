@@ -46,7 +46,8 @@ def taking_part(case: Case) -> list[str]:
 def ours(case: Case, **parameters: Any) -> Any:
     from gpukpca import KernelPCA
 
-    settings = {"tol": case.tol, "kernel": case.kernel, "gamma": case.gamma, "degree": 3, "coef0": 1}
+    gamma = None if case.kernel == "cosine" else case.gamma  # which it does not read
+    settings = {"tol": case.tol, "kernel": case.kernel, "gamma": gamma, "degree": 3, "coef0": 1}
     return KernelPCA(case.p, random_state=0, **(settings | parameters))
 
 

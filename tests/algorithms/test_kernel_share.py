@@ -143,7 +143,7 @@ def test_landmarks_keep_what_certainly_holds_a_share() -> None:
 @pytest.mark.parametrize("solver", ["dense", "randomized"])
 def test_shares_of_an_indefinite_matrix_never_exceed_one(solver: str) -> None:
     D = np.abs(ROWS[:, None] - ROWS[None]).sum(axis=2)
-    with pytest.warns(IndefiniteKernelWarning, match=r"explained_variance_ratio_.*pass -D\*\*2 / 2"):
+    with pytest.warns(IndefiniteKernelWarning, match=r"explained_variance_ratio_ .*pass -D\*\*2 / 2"):
         fit = fit_kernel_pca(D**2, Precomputed(), 2, settings=KernelPCASettings(eigen_solver=solver), rng=0)
     values = oracle.eigenpairs(oracle.centered(D**2))[0]
     true = values[:2] / np.sum(np.maximum(values, 0.0))

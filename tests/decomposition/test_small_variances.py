@@ -240,6 +240,7 @@ def test_ordinary_data_warn_of_nothing():
                     PCA(5, svd_solver=solver, random_state=0).fit(X)
                 PCA().fit(X)
                 PCA(0.95).fit(X)
+                X = X - X.mean(axis=0)
                 for kernel in ("linear", "rbf", "poly", "cosine", "laplacian"):
                     for solver in ("auto", "randomized"):
                         KernelPCA(5, kernel=kernel, eigen_solver=solver, random_state=0).fit(X)

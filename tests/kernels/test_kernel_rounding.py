@@ -112,8 +112,11 @@ def assert_certified(model: KernelPCA, texts: list[str], K: np.ndarray) -> None:
     within = bool(np.all(model.residual_norms_ <= PROMISED[dtype] * model.eigenvalues_[0]))
     # Either the residuals are as promised, or a warning says that rounding does not allow it.
     assert model.converged_
-    assert bool(texts) == (not within)
-    assert len(texts) <= 1
+    of_tolerance = [text for text in texts if "some components are uncertain" not in text]
+    assert bool(of_tolerance) == (not within)
+    assert len(of_tolerance) <= 1
+    # No component is left with a residual that is large beside itself, and without a warning.
+    assert texts or np.all(stated <= 1e-3 * values)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -141,7 +144,7 @@ def test_a_constant_of_a_precomputed_matrix_shows_in_the_residuals(solver: str, 
     assert_certified(model, texts, K)
     assert bool(texts) == (constant == 1e11)
     if texts:
-        assert "subtract the feature means, or the constant" in texts[0]
+        assert any("subtract the feature means, or the constant" in text for text in texts)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -176,14 +179,14 @@ def test_a_fit_without_a_tolerance_is_not_measured_by_one() -> None:
         for solver in ("dense", "randomized"):
             X = data.astype(np.float32)
             model, texts = fitted(X, kernel="cosine", eigen_solver=solver)
-            assert not texts
+            assert not [text for text in texts if "tol" in text.split("residual_norms_")[0]]
             values, stated = model.eigenvalues_.astype(np.float64), model.residual_norms_.astype(np.float64)
             assert model.converged_
             assert np.max(stated) > DEFAULT_TOL["float32"] * values[0]
             exact = oracle.eigenpairs(oracle.centered(oracle.gram(oracle.cosine, X.astype(np.float64))), 3)[0]
             assert np.max(np.abs(values - exact)) <= DEFAULT_TOL["float32"] * values[0]
             _, texts = fitted(X, kernel="cosine", eigen_solver=solver, tol=1e-5)
-            assert [text.startswith("tol is below what rounding allows in float32") for text in texts] == [True]
+            assert any(text.startswith("tol is below what rounding allows in float32") for text in texts)
 
 
 def test_a_tolerance_below_rounding_is_reported_with_what_takes_its_place() -> None:
@@ -270,7 +273,7 @@ def test_rounding_grows_with_features_powers_and_exponents() -> None:
 def test_zero_rows_below_an_exponential_warn_once() -> None:
     X = np.random.default_rng(0).standard_normal((30, 3))
     X[4] = 0.0
-    with pytest.warns(RankWarning, match="Cosine: 1 row") as caught:
+    with pytest.warns(RankWarning, match="Cosine: some rows are zero") as caught:
         KernelPCA(2, kernel=exp(Cosine())).fit(X)
     assert len([seen for seen in caught if "Cosine" in str(seen.message)]) == 1
 
@@ -288,7 +291,7 @@ def test_equal_rows_whose_values_cancel_have_no_component(make: Any) -> None:
         for kernel in (make(gamma, -1.0), make(gamma, -1.0 + 1e-3)):
             assert len(np.unique(gram_matrix(kernel, X))) == 1
             model = KernelPCA(19, kernel=kernel)
-            with pytest.warns(RankWarning, match="only 0 of the 19"):
+            with pytest.warns(RankWarning, match="fewer components carry variance"):
                 model.fit(X)
             assert not np.any(model.eigenvalues_)
 
