@@ -127,6 +127,7 @@ def test_tiny_singular_values_keep_their_digits(solver, shape):
     assert np.all(error <= 120 * tolerances.eps("float64") / singular)
 
 
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")
 def test_variances_that_an_iteration_cannot_resolve_are_named():
     X = chosen(1200, 300, 10.0 ** -np.linspace(0.0, 12.0, 30)).astype(np.float32)
     with pytest.warns(PrecisionWarning, match="some components are uncertain") as caught:
