@@ -358,9 +358,11 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
         sign = signs(vectors)[None, :]
         vectors, scores = vectors * sign, None if scores is None else scores * sign
     if (constant := Z.squares == 0.0).any():  # whose entries of components with variance are rounding
-        xp, of_constant = namespace_of(vectors), from_host(constant, vectors)[:, None] > 0.5
-        rounding = xp.abs(vectors) < math.sqrt(epsilon(vectors))
-        vectors = xp.where(xp.logical_and(of_constant, rounding), xp.zeros_like(vectors), vectors)
+        xp, with_variance = namespace_of(vectors), np.outer(constant, squares > 0.0)
+        is_rounding = xp.logical_and(
+            from_host(with_variance, vectors) > 0.5, xp.abs(vectors) < math.sqrt(epsilon(vectors))
+        )
+        vectors = xp.where(is_rounding, xp.zeros_like(vectors), vectors)
     return replace(found, vectors=vectors, squares=squares, residual_norms=norms, spectrum=spectrum, scores=scores)
 
 
