@@ -381,7 +381,7 @@ ARRAYS = ("T", "block", "means")
 # Counts are between these numbers, and the exponent is one of float64. No number is NaN, and these are finite.
 LEAST, MOST, MOST_EXPONENT, FINITE = {"p": 1, "b": 1, "limit": 1, "n_passes": 1}, 2**53, 1100, ("tol", "smallest")
 # A block is at most so many times as wide as the basis, which holds the blocks before it.
-MOST_WIDENED = 4
+WIDEST_BLOCK = 4
 
 
 def _packed(state: KrylovState) -> tuple[Header, Arrays]:
@@ -458,7 +458,7 @@ def _misfit(state: KrylovState, task: KrylovTask) -> str:
     n, columns = task.op.shape[0], state.Q.count + (0 if state.block is None else int(state.block.shape[1]))
     if state.Q.array.shape[0] != n or state.Q.array.dtype != np.dtype(dtype_name(task.op.like.dtype)):
         return f"its basis is {state.Q.array.dtype} with {state.Q.array.shape[0]} rows"
-    if task.is_share and state.b > max(task.b, MOST_WIDENED * columns):
+    if task.is_share and state.b > max(task.b, WIDEST_BLOCK * columns):
         return f"a block of {state.b} columns does not follow a basis of {columns}"
     return "" if is_state_of(task.rng, state.generator) else "it holds no state of these random numbers"
 

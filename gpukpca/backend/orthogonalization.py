@@ -42,6 +42,11 @@ def triangular_factor(V: Array) -> np.ndarray:
     return orthonormal_factors(V)[1]
 
 
+def joined_triangle(R: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """Return R of two triangular factors on the host, one above the other."""
+    return np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r"))
+
+
 def orthonormal_columns(V: Array) -> Array:
     """Return as many orthonormal columns as V has, whose span holds that of V; V has full rank on a device."""
     return orthonormal_factors(V, least=V.shape[1])[0]

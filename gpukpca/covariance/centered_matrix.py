@@ -14,9 +14,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum
-from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.linalg import (
+    column_sums,
+    subtract_outer_product,
+    subtract_outer_sum,
+    symmetric_from_upper,
+    with_entries,
+)
+from gpukpca.backend.namespace import cast, concat, dtype_name, epsilon, from_host, full, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
+from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import LARGEST_EXPONENT, SAFE_EXPONENT, half_range, power_of_two_scale, scale_for_squares
 
 # Most and fewest rows whose mean is the shift, and most entries of them. The mean of 128 rows differs from that of all
@@ -24,6 +31,8 @@ from gpukpca.backend.rows import LARGEST_EXPONENT, SAFE_EXPONENT, half_range, po
 SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 128, 16, 2**19
 # Σ(x - shift)² may exceed Σ(x - mean)² by this factor before the sums are computed again about the new mean.
 MOST_CANCELLED = 20.0
+# Columns of a panel of a square matrix that is computed by products.
+PRODUCT_COLUMNS = 64
 # Advice where an entry is NaN.
 OF_MISSING = "PCA does not accept missing values; impute or drop them first."
 # Deviations of a column up to this share of the rounding of its mean are rounding: of the mean itself, and of entries
@@ -220,6 +229,10 @@ class CenteredMatrix(Protocol):
         S, sums = self.scatter_and_sums()
         return S, sums, to_host(namespace_of(S).linalg.diagonal(S)).astype(np.float64)
 
+    def scatter_without(self, deflated: CenteredMatrix) -> Array:
+        """Return ZᵀZ of this matrix without some directions, by its products, shape (d, d), wide."""
+        return by_panels(deflated.scatter_times, self.shape[1], self)
+
     def gram(self) -> Array:
         """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
         self.measure()
@@ -229,6 +242,18 @@ class CenteredMatrix(Protocol):
         means = column_sums(G) / n
         half = float(namespace_of(G).sum(means)) / n / 2.0
         return subtract_outer_sum(G, means - half, means - half)
+
+
+def by_panels(product: Callable[[Array], Array], size: int, matrix: CenteredMatrix) -> Array:
+    """Return the symmetric matrix (size, size) of a product with blocks of columns, in the widest type of `matrix`."""
+    panels = []
+    for start, stop in row_slices(size, PRODUCT_COLUMNS):
+        unit = full((size, stop - start), 0.0, matrix.like)
+        unit = with_entries(unit, range(start, stop), full((stop - start,), 1.0, matrix.like))
+        panels.append(cast(product(unit), matrix.wide))
+    A = concat(panels, axis=1)
+    del panels
+    return symmetric_from_upper(A, namespace_of(A).linalg.diagonal(A))
 
 
 def sampling_step(n: int, d: int) -> int:

@@ -8,12 +8,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products, times_small
-from gpukpca.backend.namespace import cast, concat, from_host, namespace_of, to_host
-from gpukpca.backend.parallel import row_slices
-from gpukpca.covariance.centered_matrix import CenteredMatrix
-
-# Fewest columns of a panel in which a square matrix is computed.
-FEWEST_COLUMNS = 32
+from gpukpca.backend.namespace import cast, namespace_of, to_host
+from gpukpca.covariance.centered_matrix import CenteredMatrix, by_panels
 
 
 class DeflatedMatrix(CenteredMatrix):
@@ -64,15 +60,7 @@ class DeflatedMatrix(CenteredMatrix):
         return self.matrix.triangle(self.project(V))
 
     def scatter(self) -> Array:
-        return self._by_panels(self.scatter_times, self.shape[1])
+        return self.matrix.scatter_without(self)
 
     def gram(self) -> Array:
-        return self._by_panels(self.gram_times, self.shape[0])
-
-    def _by_panels(self, product: Any, size: int) -> Array:
-        """Return the symmetric matrix (size, size) of a product with blocks, in the widest type."""
-        unit = np.eye(size)
-        panels = row_slices(size, max(FEWEST_COLUMNS, int(self.V.shape[1])))
-        columns = [cast(product(from_host(unit[:, a:b], self.like)), self.wide) for a, b in panels]
-        A = concat(columns, axis=1)
-        return 0.5 * (A + namespace_of(A).matrix_transpose(A))
+        return by_panels(self.gram_times, self.shape[0], self)

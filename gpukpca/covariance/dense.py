@@ -14,7 +14,7 @@ from gpukpca.backend.elementwise import Scratch, add, difference, multiply
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, empty_like, full, is_numpy, namespace_of
-from gpukpca.backend.orthogonalization import orthonormal_factors
+from gpukpca.backend.orthogonalization import joined_triangle, orthonormal_factors
 from gpukpca.backend.parallel import assemble_rows, even_slices, fold, map_in_order, map_tiles, sum_over, worker_count
 from gpukpca.backend.rows import feature_bounds
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample, sampling_step
@@ -141,10 +141,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         workers = self._workers(3 * W.shape[1])
         blocks = self._blocks(workers, by_rows=True)
 
-        def merged(R: np.ndarray, S: np.ndarray) -> np.ndarray:
-            return np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r"))
-
-        R: np.ndarray = fold(part, merged, lambda R: R, blocks, workers, self.like)
+        R: np.ndarray = fold(part, joined_triangle, lambda R: R, blocks, workers, self.like)
         return R
 
     def scatter_and_sums(self) -> tuple[Array, Array]:

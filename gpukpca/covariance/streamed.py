@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums, inner_panel
 from gpukpca.backend.namespace import cast, empty_like, namespace_of, to_host
-from gpukpca.backend.orthogonalization import triangular_factor
+from gpukpca.backend.orthogonalization import joined_triangle, triangular_factor
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
 from gpukpca.covariance.centered_matrix import CenteredMatrix
@@ -93,13 +93,23 @@ class StreamedCenteredMatrix(CenteredMatrix):
     def triangle(self, V: Array) -> tuple[np.ndarray, None]:
         """Return R of Z V = Q R, by QR of the panels and of their R; Z V is never stored."""
         factors = (triangular_factor(rows @ V) for rows in self._panels())
-        return reduce(lambda R, S: np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r")), factors), None
+        return reduce(joined_triangle, factors), None
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
         return self.scatter(), self.moments()[0, :]
 
     def scatter(self) -> Array:
         return _symmetric(self._summed(lambda rows: namespace_of(rows).matrix_transpose(rows) @ rows))
+
+    def scatter_without(self, deflated: Any) -> Array:
+        """Return ZᵀZ without the directions of a `DeflatedMatrix`, in one sweep over the batches."""
+        V, xp = deflated.V, namespace_of(self.like)
+
+        def part(rows: Array) -> Array:
+            rows = rows - (rows @ V) @ xp.matrix_transpose(V)
+            return xp.matrix_transpose(rows) @ rows
+
+        return _symmetric(self._summed(part))
 
     def shifted_gram(self) -> Array:
         Z = self.materialized()

@@ -11,6 +11,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
+from gpukpca.backend.orthogonalization import joined_triangle
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
 from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampling_step
@@ -104,11 +105,11 @@ class ClusterCenteredMatrix(CenteredMatrix):
     def triangle(self, V: Array) -> tuple[np.ndarray, None]:
         """Return R of Z V = Q R, by QR of the panels and of their R."""
         self.measure()
-        return self._sum("triangular_factor", V, merge=triangle_of), None
+        return self._sum("triangular_factor", V, merge=joined_triangle), None
 
     def own_triangle(self) -> np.ndarray:
         self.measure()
-        R: np.ndarray = self._sum("own_triangle", merge=triangle_of)
+        R: np.ndarray = self._sum("own_triangle", merge=joined_triangle)
         return R
 
     def materialized(self) -> None:
@@ -219,8 +220,3 @@ def add_results(a: Any, b: Any) -> Any:
         return tuple(map(add_results, a, b))
     with overflow_allowed():
         return a + b
-
-
-def triangle_of(R: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """Return R of two triangular factors, one above the other."""
-    return np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r"))

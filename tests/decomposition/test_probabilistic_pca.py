@@ -14,7 +14,13 @@ from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
 from gpukpca.backend import blocking
 from gpukpca.backend.batched_linalg import SWEPT_UP_TO
 from gpukpca.decomposition._base import ConvergenceWarning
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
+from gpukpca.exceptions import (
+    DeviceMismatchError,
+    InvalidParameterError,
+    MemoryBudgetError,
+    PrecisionWarning,
+    RankWarning,
+)
 from tests import tolerances
 
 N, D, P = 200, 7, 2
@@ -431,6 +437,7 @@ HARD = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:the noise variance fell to its floor")
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")  # rank 2 is right where there is no noise
 @pytest.mark.parametrize("solver", ["auto", "em"])
 @pytest.mark.parametrize("what", HARD)
@@ -447,6 +454,7 @@ def test_hard_data_give_finite_models(rng, what, solver):
         assert np.all(np.diff(model.log_likelihoods_) >= 0)
 
 
+@pytest.mark.filterwarnings("ignore:the noise variance fell to its floor")
 def test_next_to_no_noise_costs_the_likelihood_few_digits(xp, rng):
     """Where rows have fewer entries than there are components, the smallest eigenvalue of M is the noise."""
     X = with_holes(rng, constant_column(rng), 0.5)
@@ -563,3 +571,14 @@ def test_bad_calls_are_named(X):
         model.transform([X, X])
     with pytest.raises(ValueError, match="does not accept missing"):
         PCA(P).fit(holes_at((0, 0)))
+
+
+def test_columns_of_different_units_keep_the_noise_or_are_named(rng):
+    X = np.column_stack([1.7e9 + rng.integers(0, 3e7, 300), rng.poisson(5, 300)]).astype(float)
+    truth = float(np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[1] ** 2 / 299)
+    for dtype in ("float64", "float32"):
+        model = ProbabilisticPCA(1).fit(X.astype(dtype))
+        assert model.noise_variance_ == pytest.approx(truth, rel=1e-3)
+    X[3, 1] = np.nan
+    with pytest.warns(PrecisionWarning, match="fell to its floor.*Standardize"):
+        ProbabilisticPCA(1, random_state=0).fit(X)

@@ -203,14 +203,14 @@ def warn_of_rank(spectrum: Spectrum, keep: int, n: int, matrix: str = "the cente
     if keep == 0:
         warn_user(
             f"no component carries variance, and none is kept: {matrix} is 0 to the rounding of {spectrum.dtype}, and "
-            " transform returns no columns.",
+            "transform returns no columns.",
             RankWarning,
             n_samples=n,
         )
     elif rank < keep:
         warn_user(
             f"fewer components carry variance than were requested: {matrix} has a smaller rank to the rounding of "
-            f" {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
+            f"{spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
             nonzero=rank,
             n_components=keep,

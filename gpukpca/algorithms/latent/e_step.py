@@ -203,7 +203,7 @@ def accumulate(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suf
     step.prepare_missing()
     for batch in batches:
         workers = worker_count(batch, n_jobs, batch.shape[0] * batch.shape[1] * (step.p**2 + blocking.ENTRY_PASS))
-        panels = row_slices(int(batch.shape[0]), panel_rows(batch, step.p))
+        panels = row_slices(int(batch.shape[0]), panel_rows(int(batch.shape[1]), step.p, is_on_gpu(batch)))
         for first in range(0, len(panels), blocking.E_STEP_WAVE * workers):
             wave = panels[first : first + blocking.E_STEP_WAVE * workers]
             for parts in map_tiles(lambda cut: step.sums(batch[cut[0] : cut[1], :]), wave, workers):  # noqa: B023
@@ -214,7 +214,6 @@ def accumulate(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suf
     return total
 
 
-def panel_rows(like: Array, p: int) -> int:
+def panel_rows(d: int, p: int, on_gpu: bool) -> int:
     """Return the rows of a panel."""
-    entries = blocking.E_STEP_ENTRIES.on(is_on_gpu(like))
-    return max(blocking.SMALLEST_E_STEP_PANEL, entries // (2 * int(like.shape[1]) + 4 * p * p))
+    return max(blocking.SMALLEST_E_STEP_PANEL, blocking.E_STEP_ENTRIES.on(on_gpu) // (2 * d + 4 * p * p))

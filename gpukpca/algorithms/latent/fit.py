@@ -18,7 +18,7 @@ from gpukpca.algorithms.latent.em import EMProblem, EMResult, EMStep
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
 from gpukpca.algorithms.latent.memory import bytes_of_em, check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
-from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, KnownSpectrum, LatentPrior
+from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, ARDPrior, FlatPrior, KnownSpectrum, LatentPrior
 from gpukpca.algorithms.latent.settings import N_COMPONENTS, LatentSettings
 from gpukpca.algorithms.magnitude import row_bounds, safe_scale
 from gpukpca.algorithms.pca.fit import fit_rows
@@ -44,7 +44,14 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness, generator
 from gpukpca.backend.rows import dense_rows, feature_means
-from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, InvalidParameterError, RankWarning, warn_user
+from gpukpca.exceptions import (
+    ConvergenceWarning,
+    GpuKPCAWarning,
+    InvalidParameterError,
+    PrecisionWarning,
+    RankWarning,
+    warn_user,
+)
 
 # Bytes of the data, the mask and residuals that a step of EM reads or writes for an entry, beyond those in cache.
 BYTES_AN_ENTRY = 64
@@ -351,6 +358,14 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
         sums_at = partial(_sums, batches, n, resources.n_jobs)
         report = partial(_report, listener, prior, tol, settings.max_iter, observed, math.log(scale))
         result = prior.iterate(EMProblem(sums_at, start, floor, tol, settings.max_iter, report), moments)
+        if isinstance(prior, FlatPrior) and result.parameters.noise <= AT_THE_FLOOR * floor:
+            warn_user(
+                "the noise variance fell to its floor, a share of the largest variance (1e-12 in float64), and may be "
+                "far too large: features are combinations of others, or have very different units. Standardize the "
+                "features, or request fewer components.",
+                PrecisionWarning,
+                noise=float(result.parameters.noise / scale / scale),
+            )
         model = LatentModel.of(result.parameters, factor, scale)
     fit = LatentFit.of(
         model,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import panel_rows
 from gpukpca.algorithms.latent.initialization import START
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import accumulation_dtype, is_foreign, item_size
+from gpukpca.backend.namespace import accumulation_dtype, item_size
 from gpukpca.backend.parallel import worker_count
 
 # Arrays of the size of a panel where moments are formed, and where means replace missing entries.
@@ -24,7 +22,7 @@ def bytes_of_em(like: Array, n: int | None, d: int, p: int, n_jobs: int | None) 
     longest = longest if on_gpu else min(blocking.PANEL_ROWS, longest)
     start = IN_START * min(n or longest, longest) * d + START.workspace_items(d, p, on_gpu)
     moments = d * (p + 1) * (p + 2) // 2
-    in_step = panel_rows(np.empty((0, d)) if not is_foreign(like) else like[:0, None], p)
+    in_step = panel_rows(d, p, on_gpu)
     panel = min(n or in_step, in_step) * (4 * d + 6 * p * p)
     step = moments * (blocking.E_STEP_WAVE * workers + 6) + workers * panel
     return item_size(accumulation_dtype(like)) * max(start, step)

@@ -23,7 +23,7 @@ from gpukpca.algorithms.magnitude import check_variance, scaled_rows, variances_
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, device_context
+from gpukpca.backend.device import describe_device, device_context, is_on_gpu
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import thin_svd
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, move, namespace_of, overflow_allowed
@@ -165,7 +165,7 @@ class LatentModel:
             parts, places = step.by_completeness(rows, complete, incomplete)
             return parts[0] if len(parts) == 1 else gather_rows(xp.concat(parts, axis=0), np.argsort(places))
 
-        cuts = panels_of(Y, panel_rows(Y, self.n_components))
+        cuts = panels_of(Y, panel_rows(int(Y.shape[1]), self.n_components, is_on_gpu(Y)))
         workers = worker_count(self.axes, None, Y.shape[0] * Y.shape[1] * (self.n_components**2 + blocking.ENTRY_PASS))
         parts = map_in_order(part, cuts, workers)
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)

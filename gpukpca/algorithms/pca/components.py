@@ -206,11 +206,16 @@ def _orthonormal(V: Array, clear: int, lost: np.ndarray, random: Randomness) -> 
         return first
     if np.any(lost):
         directions = random_directions(random.generator, tuple(others.shape), V) * V.shape[0] ** -0.5
-        keep = from_host(np.where(lost, 0.0, 1.0), V)[None, :]
-        others = others * keep + directions * (1.0 - keep)
+        others = _refilled(others, lost, directions)
     # Householder's vectors are orthogonal to the first ones even where the others are rounding.
     Q, _ = xp.linalg.qr(xp.concat([first, others], axis=1), mode="reduced")
     return xp.concat([first, Q[:, clear:]], axis=1)
+
+
+def _refilled(V: Array, lost: np.ndarray, directions: Array) -> Array:
+    """Return V (d, b) with other directions (d, b) in place of the columns that are lost, shape (b,)."""
+    keep = from_host(np.where(lost, 0.0, 1.0), V)[None, :]
+    return V * keep + directions * (1.0 - keep)
 
 
 # -- small singular values ---------------------------------------------------------------------------------------------
@@ -259,7 +264,7 @@ def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: Solv
     found = stage(Z, request, tools)
     eigen, p = found.eigen, len(found.squares)
     tools = replace(tools, checkpointer=None)  # whose state is that of the first stage
-    count = _resolved_count(found)
+    count = _resolved_count(found, _noise_floor(Z, found.squares))
     for _ in range(MOST_DEFLATIONS):
         if count == p or (eigen is not None and eigen.has_fixed_passes):
             break
@@ -275,10 +280,11 @@ def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: Solv
     return found
 
 
-def _resolved_count(found: Components) -> int:
+def _resolved_count(found: Components, floor: float = 0.0) -> int:
     """Return how many leading components have residuals that are small beside their own squares, at least one.
 
-    The error of a value is the square of its residual over a gap. Of small ones it is kept at eps σ₁.
+    The error of a value is the square of its residual over a gap. Of small ones it is kept at eps σ₁. Values up to
+    `floor` of an SVD are its rounding, whatever their residuals.
     """
     squares = found.squares
     largest = float(np.max(squares, initial=0.0))
@@ -286,6 +292,8 @@ def _resolved_count(found: Components) -> int:
     kept = np.minimum(RESOLVED, np.sqrt(eps / np.sqrt(np.maximum(shares, eps**2))))
     allowed = np.where(shares <= BLURRED[dtype_name(found.vectors.dtype)], kept, RESOLVED)
     hidden = (shares < HIDDEN) & ~(found.residual_norms <= allowed * squares)
+    if found.spectrum is not None:
+        hidden |= squares <= floor
     return max(1, int(np.argmax(hidden))) if hidden.any() else len(squares)
 
 
@@ -313,10 +321,7 @@ def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components, 
     # Axes without variance may be among the first ones; random ones replace them.
     lost = column_norms(others) < 0.5
     if lost.any():
-        keep = from_host(np.where(lost, 0.0, 1.0), others)[None, :]
-        others = others * keep + complement(random_directions(random.generator, tuple(others.shape), others)) * (
-            1.0 - keep
-        )
+        others = _refilled(others, lost, complement(random_directions(random.generator, tuple(others.shape), others)))
     # A feature that only the first axes hold keeps entries of exactly 0 in the others.
     others, _ = xp.linalg.qr(others, mode="reduced")
     V = xp.concat([first, complement(others)], axis=1)
@@ -341,10 +346,12 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
     """Set rounding noise to 0 and fix the signs; the spectrum is complete where all components are known."""
     if not (np.isfinite(found.squares).all() and np.isfinite(found.residual_norms).all()):
         raise _overflow(Z.dtype)
-    floor, largest = _noise_floor(Z, found.squares), float(np.max(found.squares, initial=0.0))
+    floor = _noise_floor(Z, found.squares)
     # Products with an axis have the rounding of the features that it holds, an SVD that of the whole matrix.
-    rounding = largest if found.spectrum is not None else _sizes(Z, found.vectors)
+    rounding = _sizes(Z, found.vectors)
     small = found.squares <= np.minimum(floor, _noise(Z, Z.shape[1] * rounding))
+    if found.spectrum is not None:
+        small = found.squares <= floor
     # The square of an axis without variance is that of its error, and so is its residual.
     unknown = (found.squares <= floor) & ~(found.residual_norms <= KNOWN * found.squares)
     squares = np.where(small | unknown, 0.0, found.squares)

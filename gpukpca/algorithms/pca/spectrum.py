@@ -26,8 +26,8 @@ from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 ADVICE = (
     'Use iterated_power="auto" (passes=None of PCASettings), a larger tol, or svd_solver="covariance_eigh" or "dual".'
 )
-# A remainder of the trace up to this many eps of it is rounding.
-REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
+# What components leave of a feature is rounding up to this many eps of it.
+ROUNDING = 20.0
 OF_UNRESOLVED = 'Request fewer components, or pass scale=True, float64 data, a smaller tol, or svd_solver="auto".'
 # Components that explain less than this share of a feature do not hold it.
 EXPLAINED = 0.5
@@ -114,7 +114,7 @@ def variances_of(found: Components, Z: CenteredMatrix, rank: RankRequest) -> Var
     kept = _kept(found, total * degrees, n, rank)
     values = found.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
-    noise = _noise(found, total, kept, most, degrees)
+    noise = _noise(found, Z, total * degrees, kept, most) / degrees
     values = variances_of_data(values, Z.unit, Z.dtype)
     check_variance(total, Z.unit, np.float64)
     total, noise = total / Z.unit / Z.unit, noise / Z.unit / Z.unit
@@ -136,14 +136,18 @@ def _kept(found: Components, total: float, n: int, rank: RankRequest) -> int:
     return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, len(reached), rank.most)
 
 
-def _noise(found: Components, total: float, kept: int, most: int, degrees: int) -> float:
-    """Return the mean of the variances left out."""
+def _noise(found: Components, Z: CenteredMatrix, total: float, kept: int, most: int) -> float:
+    """Return the mean of the squares left out; `total` is the sum of all."""
     if kept >= most:
         return 0.0
+    left = total - float(found.squares[:kept].sum())
     if found.spectrum is not None:
-        return float(found.spectrum[kept:].sum()) / (len(found.spectrum) - kept) / degrees
-    left = total - float(found.squares[:kept].sum()) / degrees
-    return left / (most - kept) if left > REMAINDER * total else 0.0
+        left, most = float(found.spectrum[kept:].sum()), len(found.spectrum)
+    if left <= epsilon(found.vectors) ** 0.5 * total:  # the difference of sums has few digits: that of every feature
+        V = to_host(found.vectors).astype(np.float64)[:, :kept]
+        rest = Z.squares - np.sum(V**2 * found.squares[:kept][None, :], axis=1)
+        left = float(np.sum(np.where(rest > ROUNDING * epsilon(found.vectors) * Z.squares, rest, 0.0)))
+    return left / (most - kept)
 
 
 def warn_of_components(found: Components, variances: Variances, rank: RankRequest) -> None:
