@@ -113,7 +113,8 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     scale_ : array (d,) or None
         Divisors of the centered features.
     residual_norms_ : array (p,)
-        ``||C v - λ v||₂`` with the covariance matrix C, from products: a true variance lies within this distance.
+        ``||C v - λ v||₂`` with the covariance matrix C, from products: a true variance lies within this distance. Parts
+        along other axes count by their squares over the gaps.
     converged_ : bool
     n_components_, n_samples_, n_features_in_ : int
     feature_names_in_ : array of str
@@ -146,7 +147,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     -----
     Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
     Data are centered before they are multiplied, with a mean accumulated in float64, and float32 products are summed
-    in float64. Where squares of the data lose the digits of small variances, their axes are recomputed from the data.
+    in float64. Small variances that squares of the data lose are computed again from the data without the large ones.
     On a cluster the workers compute and sum products of their rows, and the eigenproblem is solved in this process:
     "covariance_eigh" moves at most d² items a panel of rows, and never more than the data; "dual" n² to this process,
     "randomized" a block a pass to every worker and back; "full" is an SVD of the triangular factor, min(n, d) d items.

@@ -84,6 +84,7 @@ def fit_pca_batches(
     Notes
     -----
     O(n d²) in two passes and memory O(d²) for d <= 4096 or p > d/5; else O(n d p) in each of about a dozen passes.
+    Components beside much larger ones take some passes more.
 
     Chan, Golub & LeVeque, The American Statistician 37 (1983) 242 (moments by batches).
 
