@@ -170,7 +170,7 @@ def _small_eigenpairs(gram: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarr
         return np.zeros(0), np.zeros((len(gram), 0))
     if not np.all(np.isfinite(gram)):
         raise InvalidParameterError(
-            "overflow: inner products of the features do not fit into the widest type. Scale the features of the data."
+            "overflow: inner products of the features are infinite. Scale the features, or pass float64 data."
         )
     with single_threaded_blas(len(gram) <= blocking.EIGH_ONE_THREAD_UP_TO):
         return leading_ritz_pairs(gram, keep)

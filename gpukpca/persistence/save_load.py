@@ -199,6 +199,8 @@ def _node_of(writer: Writer, path: str, model: Any) -> dict[str, Node]:
         result: Any = ScalerFit.of(model)
     elif cls is ESTIMATORS.get(cls.__name__):
         result = model._result
+    elif hasattr(model, "best_estimator_"):
+        raise InvalidParameterError(f"a file holds one model, not the search {cls.__name__}: save its best_estimator_.")
     else:
         base = next((base.__name__ for base in cls.__mro__ if ESTIMATORS.get(base.__name__) is base), "an estimator")
         raise InvalidParameterError(

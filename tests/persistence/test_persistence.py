@@ -25,6 +25,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF as ProcessRBF
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
@@ -390,6 +391,7 @@ CODE = {
     "own solver": (KernelPCA(1, eigen_solver=OwnSolver()), "eigen_solver is a OwnSolver, which has no place"),
     "storage": (KernelPCA(1, gram=DenseStorage), "gram is the class DenseStorage, .* Fit with a name"),
     "own class": (OwnPCA(1), "OwnPCA is no class of gpukpca.*only PCA itself"),
+    "search": (GridSearchCV(PCA(), {"n_components": [1, 2]}), "not the search GridSearchCV: save its best_estimator_"),
     "huge integer": (PCA(1, memory_limit=10**30), "beyond 64 bits"),
     "another scaler": (make_pipeline(MinMaxScaler(), PCA(1)), "a StandardScaler and such an estimator"),
     "three steps": (make_pipeline(StandardScaler(), PCA(2), PCA(1)), "two steps"),
