@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 from sklearn.gaussian_process.kernels import WhiteKernel
 
 from gpukpca._rules import closest
-from gpukpca.exceptions import InvalidParameterError, warn_user
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 from gpukpca.kernels import (
     RBF,
     BlockCallable,
@@ -100,7 +100,7 @@ def warn_of_unused(estimator: Any) -> None:
             warn_user(
                 f"{type(estimator).__name__}: {name} is not used by {given}; leave it out, or choose a kernel that "
                 f"uses it: {has}.",
-                UserWarning,
+                GpuKPCAWarning,
             )
 
 

@@ -78,7 +78,7 @@ def allowed_residuals(op: SymmetricOperator, tol: float, values: np.ndarray, exp
     largest = float(np.max(np.abs(values), initial=0.0))
     rounding = float(np.ldexp(entry_rounding(op, float(np.ldexp(largest, exponent))), -exponent))
     within = np.minimum(tol * largest, resolved_share(tol) * np.abs(values))
-    return np.maximum(within - rounding, np.minimum(within, rounding))
+    return np.asarray(np.maximum(within - rounding, np.minimum(within, rounding)))
 
 
 def resolved_share(tol: float) -> float:
@@ -121,7 +121,8 @@ def value_bounds(U: Array, W: Array, values: np.ndarray) -> np.ndarray:
     gaps = np.abs(values[:, None] - own[None, :])
     far = couplings < gaps
     turned = np.divide(couplings**2, gaps, out=np.zeros_like(gaps), where=far)
-    return np.sqrt(rest**2 + np.sum(np.where(far, 0.0, couplings**2), axis=0)) + np.sum(turned, axis=0)
+    near = np.sum(np.where(far, 0.0, couplings**2), axis=0)
+    return np.asarray(np.sqrt(rest**2 + near) + np.sum(turned, axis=0))
 
 
 def signs(U: Array) -> Array:
@@ -145,7 +146,7 @@ def estimated_residuals(S: np.ndarray, outside: np.ndarray, p: int) -> np.ndarra
     if S.shape[0] < p:
         return np.full(p, np.inf)
     last = S[-len(outside) :, :p]
-    return np.sqrt(np.maximum(np.einsum("ij,ik,kj->j", last, outside, last), 0.0))
+    return np.asarray(np.sqrt(np.maximum(np.einsum("ij,ik,kj->j", last, outside, last), 0.0)))
 
 
 def ldexp(W: Array, exponent: int) -> Array:

@@ -60,10 +60,11 @@ class Components:
     scores: Array | None = field_of("n p", "Z v, where the method computes it", default=None)
     eigen: EigenResult | None = field_of("", "the result of the eigensolver; None for an SVD", default=None)
 
-    def as_eigen(self) -> EigenResult:
+    def as_eigen(self) -> Any:
         """Return the result of the eigensolver with these components."""
         values, norms = (from_host(part, self.vectors) for part in (self.squares, self.residual_norms))
-        return replace(self.eigen, eigenvalues=values, eigenvectors=self.vectors, residual_norms=norms)
+        eigen: Any = self.eigen
+        return replace(eigen, eigenvalues=values, eigenvectors=self.vectors, residual_norms=norms)
 
 
 @documented
@@ -299,7 +300,7 @@ def _resolved_count(found: Components, floor: float = 0.0) -> int:
 
 def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> DeflatedMatrix | None:
     """Return Z without some axes V (d, k), and its noise; None where products with random directions are rounding."""
-    rest = DeflatedMatrix(Z, V)
+    rest = DeflatedMatrix(Z, V)  # type: ignore[abstract]  # it needs no sweep
     directions = rest.project(random_directions(random.generator, (Z.shape[1], PROBES), Z.like))
     rounding = float(np.max(_noise(Z, _sizes(Z, directions))))
     if float(np.max(np.sum(rest.triangle(directions)[0] ** 2, axis=0))) <= rounding:
@@ -316,7 +317,7 @@ def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components, 
     """
     xp = namespace_of(found.vectors)
     first = found.vectors[:, :count]
-    complement = DeflatedMatrix(Z, first).project
+    complement = DeflatedMatrix(Z, first).project  # type: ignore[abstract]
     others = complement(more.vectors)
     # Axes without variance may be among the first ones; random ones replace them.
     lost = column_norms(others) < 0.5
