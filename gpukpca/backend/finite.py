@@ -20,7 +20,7 @@ FINITE = "Every entry must be a finite number; look where this one comes from."
 
 @dataclass(frozen=True)
 class Origin:
-    """What numbers come from, for errors: an operator has both attributes as well."""
+    """State the source of numbers, for errors: an operator has both attributes as well."""
 
     name: str
     dtype: Any

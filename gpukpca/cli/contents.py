@@ -1,4 +1,4 @@
-"""What a model file holds, from its header: `gpukpca info FILE`."""
+"""The contents of a model file, from its header: `gpukpca info FILE`."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class BlockKrylov(Solver):
     ----------
     tol : float
         Stop when every residual ``||op u - lambda u||`` is at most ``tol`` times the largest eigenvalue, and at most
-        ``max(1e-3, tol)`` of its own one where rounding allows that; 0 is the default of the dtype (1e-8 in float64,
-        1e-5 in float32).
+        ``max(1e-3, tol)`` times its eigenvalue where rounding allows that; 0 is the default of the dtype (1e-8 in
+        float64, 1e-5 in float32).
     block_size : int, optional
         Columns a pass, at least p: a narrower block would miss members of a cluster of equal eigenvalues. Default p + 3
         rounded up to a multiple of 4 on a CPU, at least 64 on a GPU.

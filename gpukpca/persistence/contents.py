@@ -1,4 +1,4 @@
-"""What a model file holds, by its header alone."""
+"""The contents of a model file, read from its header alone."""
 
 from __future__ import annotations
 

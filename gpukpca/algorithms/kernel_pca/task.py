@@ -151,7 +151,7 @@ class FitTask(Task):
         peak = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, self.preimage_landmarks)
         if self.preimage_landmarks:
             return peak
-        # A tile of the matrix of the scores is computed in memory of its own.
+        # A tile of the matrix of the scores is computed in additional memory.
         return peak + self.workers * tile_edge_for(self.n, self.workers, self.on_gpu) ** 2 * self.item
 
     def components_for(self, solver: Solver, rank: int = 0) -> int:
