@@ -73,8 +73,9 @@ class DaskGram(SymmetricOperator):
     -----
     A product has 2 g + g (g + 1) / 2 tasks for g groups. For t threads g = ⌈√(8 t)⌉, or up to half more where the rows
     are in that many panels already. A product moves at most n b items to a worker and 2 n b from it; rows of X move
-    once, n d items to a worker at most. Sums are made in float64 in an order that depends on the groups alone, so a
-    product is the same to the last bit whichever workers end or join.
+    once, n d items to a worker at most. Dask's work stealing moves more: a worker that idles takes the tiles of a pair
+    from a busy one, which ``distributed.scheduler.work-stealing: false`` prevents. Sums are made in float64 in an order
+    that depends on the groups alone, so a product is the same to the last bit whichever workers end or join.
     """
 
     def __init__(

@@ -65,6 +65,7 @@ SETTINGS = {
     "distributed.comm.retry.count": 0,
     "distributed.comm.timeouts.connect": "3s",  # a worker may look for data at one that has just died
     "distributed.deploy.lost-worker-timeout": "300s",  # longer than a busy machine takes to start one again
+    "distributed.scheduler.work-stealing": False,  # where a machine is busy, it would move pairs with all their tiles
     "distributed.worker.multiprocessing-method": START,
     "distributed.worker.memory.pause": False,  # the memory of this process, where workers are its threads
     "distributed.worker.memory.spill": False,
