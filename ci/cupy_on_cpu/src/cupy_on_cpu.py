@@ -1,15 +1,18 @@
-"""Controls of the CPU stand-in: counters, imitated faults, and the names of missing functions in CuPy's errors.
+"""Controls of the CPU stand-in: counters, names of what was launched, imitated faults, settings of the devices.
 
-counts()            calls so far: cudaMalloc, copies, waits, launches, matrix products
-fail(...)           imitated faults of the runtime; each argument left out keeps its value
-no_work(True)       launches and matrix products return at once: what remains is the time of the host code
+`counts` and `launched` read what happened. `change` sets what a device is and does until its context ends.
+`lose_device` and `answer_eigenproblems` imitate faults. CuPy's error names a function of CUDA that is not written.
 """
 
+from __future__ import annotations
+
 import ctypes
-import importlib.util
-import os
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
 
 _ERRORS = {
     "cublas": ("cupy_backends.cuda.libs.cublas", "CUBLASError"),
@@ -17,68 +20,179 @@ _ERRORS = {
     "curand": ("cupy_backends.cuda.libs.curand", "CURANDError"),
     "cufft": ("cupy.cuda.cufft", "CuFFTError"),
 }
-_missing = {}  # exception class -> name of the function to put into its next instance
+_missing: dict[Any, str | None] = {}  # class of errors -> name of the function to put into its next instance
+
+COUNTERS = (
+    "operations",
+    "launches",
+    "products",
+    "mallocs",
+    "waits",
+    "copies_to_device",
+    "copies_to_host",
+    "copies_on_device",
+)
+# Name of a setting -> (library, variable, type). What they mean is said in device.h and solver.c.
+SETTINGS = {
+    "devices": ("cupy_on_cpu", "device_count", ctypes.c_int),
+    "count_status": ("cupy_on_cpu", "device_count_status", ctypes.c_int),
+    "capability": ("cupy_on_cpu", "device_capability", ctypes.c_int),
+    "driver_version": ("cupy_on_cpu", "device_driver_version", ctypes.c_int),
+    "runtime_version": ("cupy_on_cpu", "device_runtime_version", ctypes.c_int),
+    "mallocs_before_failure": ("cupy_on_cpu", "device_mallocs_before_failure", ctypes.c_long),
+    "pins_memory": ("cupy_on_cpu", "device_pins_memory", ctypes.c_int),
+    "kernels_have_image": ("cupy_on_cpu", "device_kernels_have_image", ctypes.c_int),
+    "late_errors": ("cupy_on_cpu", "device_late_errors", ctypes.c_int),
+    "late_copies": ("cupy_on_cpu", "device_late_copies", ctypes.c_int),
+    "no_work": ("cupy_on_cpu", "device_no_work", ctypes.c_int),
+    "eigh_info": ("cusolver", "solver_info", ctypes.c_int),
+    "eigh_largest_n": ("cusolver", "solver_largest_n", ctypes.c_long),
+}
+MOST_DEVICES = 16
+_ANSWER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_int)
 
 
-def not_written(function):
-    """Called by a stub: the exception that CuPy raises next for its library names the function."""
+@cache
+def _library(name: str) -> ctypes.CDLL:
+    """Return a stand-in; the number in the name of cuSOLVER is that of its CUDA."""
+    for number in ("", ".12", ".11"):
+        with suppress(OSError):
+            return ctypes.CDLL(f"lib{name}.so{number}")
+    raise OSError(f"there is no lib{name}.so: start the program with run.sh")
+
+
+def _variable(name: str) -> Any:
+    library, variable, kind = SETTINGS[name]
+    return kind.in_dll(_library(library), variable)
+
+
+# -- what happened -----------------------------------------------------------------------------------------------------
+
+
+def counts() -> dict[str, int]:
+    """Return how many operations, launches, products, mallocs, waits and copies there were in this process."""
+    return {name: ctypes.c_long.in_dll(_library("cupy_on_cpu"), f"count_{name}").value for name in COUNTERS}
+
+
+def launched(start: int = 0) -> list[str]:
+    """Return the names of the kernels and of the functions of CUDA's libraries that were launched, from `start` on."""
+    library = _library("cupy_on_cpu")
+    library.device_launched.restype = ctypes.c_char_p
+    library.device_launches.restype = ctypes.c_long
+    numbers = range(start, library.device_launches())
+    return [library.device_launched(ctypes.c_long(number)).decode() for number in numbers]
+
+
+def copies_under_way() -> int:
+    """Return the copies from pinned memory that are held back: see `late_copies`."""
+    library = _library("cupy_on_cpu")
+    library.device_copies_under_way.restype = ctypes.c_long
+    return library.device_copies_under_way()
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def change(
+    *, memory: dict[int, int] | None = None, foreign: dict[int, int] | None = None, **values: int
+) -> Iterator[None]:
+    """Change the devices until the context ends.
+
+    Parameters
+    ----------
+    memory, foreign : dict of int
+        Bytes of a device in all, and those of them that another program holds, by the number of the device.
+    **values
+        `devices`: their number; 0 is a machine without one. `count_status`: the status of cudaGetDeviceCount, as 35
+        for a driver that is too old. `capability`: without the dot. `driver_version`, `runtime_version`: as CUDA
+        numbers them; 0 is that of the build. `mallocs_before_failure`: so many calls of cudaMalloc succeed, then one
+        fails; -1: none does. `pins_memory`, `kernels_have_image`: 0 where the machine refuses. `late_errors`,
+        `late_copies`: 1 for a device that works while the host goes on. `no_work`: 1 where launches and products
+        return at once, for the time of the host's code. `eigh_info`: what syevd reports. `eigh_largest_n`: the largest
+        matrix that syevd takes; 0: any.
+    """
+    arrays = [("device_bytes", memory or {}), ("device_foreign_bytes", foreign or {})]
+    before = {name: _variable(name).value for name in values}
+    tables = [(ctypes.c_size_t * MOST_DEVICES).in_dll(_library("cupy_on_cpu"), name) for name, _ in arrays]
+    bytes_before = [list(table) for table in tables]
+    try:
+        for name, value in values.items():
+            _variable(name).value = value
+        for table, (_, sizes) in zip(tables, arrays, strict=True):
+            for device, size in sizes.items():
+                table[device] = size
+        yield
+    finally:
+        for name, value in before.items():
+            _variable(name).value = value
+        for table, old in zip(tables, bytes_before, strict=True):
+            table[:] = old
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def lose_device(status: int = 700, after: int = 1) -> Iterator[None]:
+    """Lose the device at the `after`-th operation from now on (a launch, product, copy or allocation).
+
+    With `late_errors` the loss shows where the host waits next; without, at that operation. From then on every call
+    fails with `status`, and cuBLAS and cuSOLVER with errors of their own. The end of the context mends the device.
+    """
+    library = _library("cupy_on_cpu")
+    number = ctypes.c_long.in_dll(library, "fault_at_operation")
+    ctypes.c_int.in_dll(library, "fault_status").value = status
+    number.value = counts()["operations"] + after
+    try:
+        yield
+    finally:
+        library.device_mend()
+
+
+@contextmanager
+def answer_eigenproblems(function: Callable[[Any, Any], tuple[Any, Any]]) -> Iterator[None]:
+    """Let syevd answer what `function` makes of (values, vectors), NumPy arrays, while it reports success."""
+    import numpy as np
+
+    def answer(values: int, vectors: int, n: int, lda: int, is_double: int) -> None:
+        kind = ctypes.c_double if is_double else ctypes.c_float
+        w = np.ctypeslib.as_array(ctypes.cast(values, ctypes.POINTER(kind)), (n,))
+        v = np.ctypeslib.as_array(ctypes.cast(vectors, ctypes.POINTER(kind)), (n, lda))[:, :n].T
+        w[...], v[...] = function(w.copy(), v.copy())
+
+    pointer = ctypes.c_void_p.in_dll(_library("cusolver"), "solver_answer")
+    before, callback = pointer.value, _ANSWER(answer)
+    pointer.value = ctypes.cast(callback, ctypes.c_void_p).value
+    try:
+        yield
+    finally:
+        pointer.value = before
+
+
+# -- functions that are not written ------------------------------------------------------------------------------------
+
+
+def not_written(function: str) -> None:
+    """Let the error that CuPy raises next for a library name the function. Stubs call this."""
     prefix = re.match("[a-z]+", function).group()
-    module, name = _ERRORS.get(prefix, (None, None))
-    error = getattr(sys.modules.get(module), name, None) if module else None
+    module, name = _ERRORS.get(prefix, ("", ""))
+    error = getattr(sys.modules.get(module), name, None)
     if error is None:
         return
     if error not in _missing:
-        original = error.__init__
-
-        def init(self, status):
-            original(self, status)
-            missing = _missing[error]
-            _missing[error] = None
-            if missing:
-                self.args = (f"{missing} is not written in the CPU stand-in ({self.args[0]})",)
-
-        error.__init__ = init
+        _name_missing_functions(error)
     _missing[error] = function
 
 
-def _runtime():
-    folder = os.path.dirname(importlib.util.find_spec("cupy_backends").origin)
-    names = [
-        n for n in os.listdir(os.path.join(folder, "cuda", "api")) if n.startswith("runtime.") and n.endswith(".so")
-    ]
-    return ctypes.CDLL(os.path.join(folder, "cuda", "api", names[0]))
+def _name_missing_functions(error: Any) -> None:
+    """Let errors of a class begin with the function that was called and is not written."""
+    original = error.__init__
 
+    def init(self: Any, status: int) -> None:
+        original(self, status)
+        missing, _missing[error] = _missing[error], None
+        if missing:
+            self.args = (f"{missing} is not written in the CPU stand-in ({self.args[0]})",)
 
-def counts():
-    runtime = _runtime()
-    result = {}
-    for name in ("mallocs", "copies_to_device", "copies_to_host", "copies_on_device", "waits"):
-        result[name] = ctypes.c_long.in_dll(runtime, "count_" + name).value
-    result["launches"] = ctypes.c_long.in_dll(ctypes.CDLL("libcuda.so.1"), "count_launches").value
-    result["products"] = ctypes.c_long.in_dll(ctypes.CDLL("libcublas.so.13"), "count_products").value
-    return result
-
-
-def fail(*, devices=None, count_status=None, wait_status=None, mallocs_before_failure=None, memory=None):
-    """Imitate faults.
-
-    devices: their number; count_status: the status of cudaGetDeviceCount (35: the driver is too old, 100: no device);
-    wait_status: the status of waits and allocations (700: the device is lost); mallocs_before_failure: that many calls of
-    cudaMalloc succeed, then one fails (-1: none does); memory: bytes of a device.
-    """
-    runtime = _runtime()
-    values = {
-        "fault_devices": (ctypes.c_int, devices),
-        "fault_count_status": (ctypes.c_int, count_status),
-        "fault_wait_status": (ctypes.c_int, wait_status),
-        "fault_mallocs_before_failure": (ctypes.c_long, mallocs_before_failure),
-        "device_memory": (ctypes.c_size_t, memory),
-    }
-    for name, (kind, value) in values.items():
-        if value is not None:
-            kind.in_dll(runtime, name).value = value
-
-
-def no_work(value):
-    for library in ("libcuda.so.1", "libcublas.so.13"):
-        ctypes.c_int.in_dll(ctypes.CDLL(library), "no_work").value = int(value)
+    error.__init__ = init
