@@ -25,7 +25,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.namespace import to_host
 from gpukpca.cuda import device as cuda_device
 from gpukpca.exceptions import DeviceLostError
-from tests import fake_cupy
+from tests import cupy_device
 from tests.kernel_listing import find_unlisted
 
 # Every worker of a Dask cluster samples its stack a hundred times a second: a third of the time of these tests.
@@ -128,9 +128,6 @@ if is_installed("jax"):
     MAKERS["jax"] = _jax
 if _cuda_works():
     MAKERS["cupy"] = _cupy
-elif find_spec("cupy") is None:
-    # In the place of the real one, under a name that neither `-k cupy` nor the count at the end takes for it.
-    MAKERS["fakecuda"] = _cupy
 
 
 # JAX compiles every operation for every shape, which takes a second or more a test. These tests run on it, beside those
@@ -145,8 +142,11 @@ ON_JAX = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the JAX parameter of tests that are not in `ON_JAX`."""
+    """Leave out the JAX parameter of tests that are not in `ON_JAX`; mark those that run on CuPy."""
     items[:] = [item for item in items if library_under_test(item) != "jax" or is_on_jax(item)]
+    for item in items:
+        if library_under_test(item) == "cupy" or DEVICE_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("cupy")
 
 
 def library_under_test(item: pytest.Item) -> str | None:
@@ -165,7 +165,6 @@ def xp(request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """Every numerical test takes this: NumPy, array-api-strict off its default device, torch and CuPy where they are.
 
     What mixes devices fails off the default one alone; on it scikit-learn's checks of arrays run every estimator.
-    Where CuPy is not, a fake of it that computes with NumPy takes its place while the test runs.
     """
     with LIBRARY_STATE.get(request.param, nullcontext)():
         yield MAKERS[request.param]()
@@ -179,15 +178,20 @@ def _jax_with_float64() -> Any:
 
 
 @contextmanager
-def imitation() -> Iterator[Any]:
-    """The imitation of CuPy. What a test launches on it must be listed, and so compiled by `ci/compile_kernels.sh`."""
-    with fake_cupy.installed() as cupy:
-        yield cupy
-        assert not find_unlisted(fake_cupy.state), "add these kernels to KERNELS of their module in gpukpca/cuda"
+def _cuda_device() -> Iterator[None]:
+    """CuPy's device, which is as it was afterwards. What a test launches must be among the kernels that are listed."""
+    before = len(cupy_device.controls().launched()) if cupy_device.is_stand_in() else 0
+    with cupy_device.as_it_was():
+        yield
+    if cupy_device.is_stand_in():
+        unlisted = find_unlisted(cupy_device.controls().launched(before))
+        assert not unlisted, "add these kernels to KERNELS of their module in gpukpca/cuda"
 
 
 # What a library needs while a test runs.
-LIBRARY_STATE = {"fakecuda": imitation, "jax": _jax_with_float64}
+LIBRARY_STATE = {"cupy": _cuda_device, "jax": _jax_with_float64}
+# The fixtures beside `xp` that put a test on CuPy.
+DEVICE_FIXTURES = {"cuda", "stand_in"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -237,22 +241,22 @@ def new_process() -> None:
     state.reset()
 
 
-@pytest.fixture(params=["cupy"] if "cupy" in MAKERS else ["fakecuda"])
-def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The module `cupy`: the real one where it works, else the fake."""
-    if "cupy" not in MAKERS and find_spec("cupy") is not None:
-        pytest.skip("the real CuPy is installed and finds no device")
-    with imitation() if request.param == "fakecuda" else nullcontext():
+@pytest.fixture
+def cuda() -> Iterator[Any]:
+    """The module `cupy` on a machine with a device, or on the stand-in (`bash ci/test_cupy.sh`)."""
+    if "cupy" not in MAKERS:
+        pytest.skip("needs a CUDA device, or ci/test_cupy.sh")
+    with _cuda_device():
         yield importlib.import_module("cupy")
 
 
 @pytest.fixture
-def fake_cuda() -> Iterator[Any]:
-    """The fake CuPy, for tests of what a device can do wrong; the value is the module `cupy`."""
-    if find_spec("cupy") is not None:
-        pytest.skip("the real CuPy is installed, and the fake must not hide it")
-    with imitation() as cupy:
-        yield cupy
+def stand_in() -> Iterator[Any]:
+    """The module `cupy` on the stand-in, for tests of what a device can do wrong; it has two devices."""
+    if not cupy_device.is_stand_in():
+        pytest.skip("needs ci/test_cupy.sh")
+    with _cuda_device():
+        yield importlib.import_module("cupy")
 
 
 @pytest.fixture(params=["float64", "float32"])
@@ -282,7 +286,7 @@ def real_data() -> Path:
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """A CUDA device that is lost fails every later test of the process: end it at the first."""
-    if call.excinfo is not None and not fake_cupy.is_installed() and is_loss(call.excinfo.value):
+    if call.excinfo is not None and not cupy_device.is_stand_in() and is_loss(call.excinfo.value):
         item.session.shouldstop = f"the CUDA device is lost: {call.excinfo.value}"
 
 
@@ -293,8 +297,8 @@ def is_loss(error: BaseException) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many tests ran on CuPy: `ci/test_gpu.sh` fails where that is none."""
-    ran = sum("[cupy" in report.nodeid or "-cupy" in report.nodeid for report in terminalreporter.getreports("passed"))
+    """Say how many tests ran on CuPy: `ci/test_gpu.sh` and `ci/test_cupy.sh` fail where they are too few."""
+    ran = sum("cupy" in report.keywords for report in terminalreporter.getreports("passed"))
     terminalreporter.write_line(f"tests passed on CuPy: {ran}")
 
 

@@ -21,13 +21,6 @@ def list_kernels() -> dict[str, tuple[ModuleType, Any]]:
     return {name: (module, entry) for module in modules for name, entry in getattr(module, "KERNELS", {}).items()}
 
 
-def find_unlisted(state: Any) -> list[str]:
-    """Return what was launched of the package on the imitation without being listed, or in types that are not."""
-    kernels = list_kernels()
-    names = {name for name in state.launched if name.startswith(PREFIX)} - set(kernels)
-    types = [
-        f"{name} {dict(types)}"
-        for name, types in sorted(state.kernel_types)
-        if name in kernels and dict(types) not in kernels[name][1]
-    ]
-    return [*sorted(names), *types]
+def find_unlisted(launched: list[str]) -> list[str]:
+    """Return the kernels of the package among what was launched that are not listed."""
+    return sorted({name for name in launched if name.startswith(PREFIX)} - set(list_kernels()))

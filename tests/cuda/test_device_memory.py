@@ -15,7 +15,7 @@ from gpukpca.backend.device import device_context, free_bytes, release_unused
 from gpukpca.cuda import eigh
 from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import DeviceFallbackWarning, MemoryBudgetError
-from tests import fake_cupy
+from tests import cupy_device
 from tests.datasets import data
 
 MIB = 2**20
@@ -39,43 +39,43 @@ def used(cuda: Any) -> int:
 
 @pytest.mark.parametrize("home", ["host", "device"])
 @pytest.mark.parametrize("name", FITS)
-def test_one_failure_at_any_allocation_is_survived(fake_cuda: Any, name: str, home: str) -> None:
-    X = data(40, 3) if home == "host" else fake_cuda.asarray(data(40, 3))
+def test_one_failure_at_any_allocation_is_survived(stand_in: Any, name: str, home: str) -> None:
+    X = data(40, 3) if home == "host" else stand_in.asarray(data(40, 3))
     settings = {"device": "cuda"}
     model(name, **settings).fit(X)
-    with fake_cupy.count_allocations() as made:
+    with cupy_device.count_allocations() as made:
         wanted = model(name, **settings).fit(X)
     values = np.asarray(wanted.eigenvalues_ if home == "host" else wanted.eigenvalues_.get())
-    baseline = used(fake_cuda)
+    baseline = used(stand_in)
     estimator = model(name, **settings)
     step = {"dense": 1, "block Krylov": 7}.get(name) if home == "device" else None
     for k in range(1, made.count + 1, step or max(1, made.count // 7)):
-        with fake_cupy.fail_allocation(k):
+        with cupy_device.fail_allocation(k):
             estimator.fit(X)
         found = estimator.eigenvalues_ if home == "host" else estimator.eigenvalues_.get()
         np.testing.assert_array_equal(found, values)
         if estimator.fallbacks_:
             assert "memory ran out" in estimator.fallbacks_[0]
     del estimator
-    assert used(fake_cuda) <= baseline
+    assert used(stand_in) <= baseline
 
 
 @pytest.mark.parametrize("home", ["host", "device"])
 @pytest.mark.parametrize("name", FITS)
-def test_no_memory_from_any_allocation_on_is_an_error_with_numbers(fake_cuda: Any, name: str, home: str) -> None:
-    X = data(40, 3) if home == "host" else fake_cuda.asarray(data(40, 3))
+def test_no_memory_from_any_allocation_on_is_an_error_with_numbers(stand_in: Any, name: str, home: str) -> None:
+    X = data(40, 3) if home == "host" else stand_in.asarray(data(40, 3))
     estimator = model(name, device="cuda").fit(X)
     before = dict(vars(estimator))
-    with fake_cupy.count_allocations() as made:
+    with cupy_device.count_allocations() as made:
         model(name, device="cuda").fit(X)
-    baseline = used(fake_cuda)
+    baseline = used(stand_in)
     for k in range(1, made.count + 1, max(1, made.count // 15)):
         with (
-            fake_cupy.fail_allocation(k, forever=True),
+            cupy_device.fail_allocation(k, forever=True),
             pytest.raises(MemoryBudgetError, match=r"ran out|[KM]iB") as no,
         ):
             estimator.fit(X)
-        assert used(fake_cuda) <= baseline, f"allocation {k}"  # while the error and its traceback are alive
+        assert used(stand_in) <= baseline, f"allocation {k}"  # while the error and its traceback are alive
         assert no.value.__traceback__ is not None
         assert all(vars(estimator)[key] is value for key, value in before.items())
         del no
@@ -90,19 +90,19 @@ POOLS = {
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_free_memory_is_that_of_the_current_pool(fake_cuda: Any, name: str) -> None:
-    pool = POOLS[name](fake_cuda)
-    fake_cuda.cuda.set_allocator(pool.malloc)
-    like = fake_cuda.empty((0,))
+def test_free_memory_is_that_of_the_current_pool(stand_in: Any, name: str) -> None:
+    pool = POOLS[name](stand_in)
+    stand_in.cuda.set_allocator(pool.malloc)
+    like = stand_in.empty((0,))
     whole = free_bytes(like)
-    block, kept = fake_cuda.zeros(MIB // 2), fake_cuda.zeros(MIB // 8)
+    block, kept = stand_in.zeros(MIB // 2), stand_in.zeros(MIB // 8)
     assert free_bytes(like) == whole - block.nbytes - kept.nbytes
     del block
-    on_device, _ = fake_cuda.cuda.runtime.memGetInfo()
+    on_device, _ = stand_in.cuda.runtime.memGetInfo()
     assert free_bytes(like) == whole - kept.nbytes > on_device
     release_unused(like)
     assert pool.free_bytes() == 0
-    assert fake_cuda.cuda.runtime.memGetInfo()[0] > on_device
+    assert stand_in.cuda.runtime.memGetInfo()[0] > on_device
     pool.set_limit(2 * MIB)
     assert free_bytes(like) == 2 * MIB - kept.nbytes
     pool.set_limit(0)
@@ -112,45 +112,45 @@ def test_free_memory_is_that_of_the_current_pool(fake_cuda: Any, name: str) -> N
 @pytest.mark.parametrize("estimator", [KernelPCA(3, kernel="rbf", gamma=0.1), PCA(3)], ids=["KernelPCA", "PCA"])
 @pytest.mark.parametrize("home", ["host", "device"])
 def test_the_memory_of_an_unknown_allocator_is_what_memory_limit_says(
-    fake_cuda: Any, estimator: Any, home: str
+    stand_in: Any, estimator: Any, home: str
 ) -> None:
     """RMM's function holds nearly the whole device; what of it is free CuPy cannot say."""
     rows = data(300, 3)
-    fake_cuda.cuda.set_allocator(fake_cupy.rmm_allocator(64 * MIB))
-    X = rows if home == "host" else fake_cuda.asarray(rows)
+    stand_in.cuda.set_allocator(cupy_device.rmm_allocator(64 * MIB))
+    X = rows if home == "host" else stand_in.asarray(rows)
     estimator = clone(estimator).set_params(device="cuda")
-    with fake_cupy.device_bytes(64 * MIB + 512):
+    with cupy_device.device_bytes(64 * MIB + 512):
         with pytest.raises(MemoryBudgetError, match="give memory_limit"):
             estimator.fit(X)
         for k in (20, 40):  # what the device calls free is not what another attempt may take
-            with fake_cupy.fail_allocation(k):
+            with cupy_device.fail_allocation(k):
                 fitted = clone(estimator).set_params(memory_limit=32 * MIB).fit(X)
             assert "memory ran out" in fitted.fallbacks_[0]
 
 
-def test_allocators_of_the_users_own_run_out_in_their_own_words(fake_cuda: Any) -> None:
+def test_allocators_of_the_users_own_run_out_in_their_own_words(stand_in: Any) -> None:
     """Without a pool CUDA itself says that there is no memory."""
     X = data(40, 3)
     wanted = model("block Krylov", device="cuda").fit(X).eigenvalues_
-    fake_cuda.cuda.set_allocator(None)
+    stand_in.cuda.set_allocator(None)
     for k in (5, 20, 60):
-        with fake_cupy.fail_allocation(k):
+        with cupy_device.fail_allocation(k):
             estimator = model("block Krylov", device="cuda").fit(X)
         np.testing.assert_array_equal(estimator.eigenvalues_, wanted)
         assert "memory ran out" in estimator.fallbacks_[0]
-    with fake_cupy.fail_allocation(20, forever=True), pytest.raises(MemoryBudgetError, match="memory ran out"):
+    with cupy_device.fail_allocation(20, forever=True), pytest.raises(MemoryBudgetError, match="memory ran out"):
         estimator.fit(X)
 
 
 @pytest.mark.parametrize("name", ["dense", "poly"])
 @pytest.mark.parametrize(("p", "dtype"), [(None, "float32"), (None, "float64"), (0.8, "float32"), (0.8, "float64")])
-def test_the_peak_stays_below_what_was_predicted(fake_cuda: Any, name: str, p: Any, dtype: str) -> None:
+def test_the_peak_stays_below_what_was_predicted(stand_in: Any, name: str, p: Any, dtype: str) -> None:
     kernel = {"kernel": "poly", "degree": 2, "gamma": 0.1} if name == "poly" else FITS["dense"]
-    X = fake_cuda.asarray(data(500, 8).astype(dtype))
+    X = stand_in.asarray(data(500, 8).astype(dtype))
     KernelPCA(p, **kernel).fit(X)
-    with fake_cupy.peak_bytes() as peak:
+    with cupy_device.peak_bytes() as peak:
         estimator = KernelPCA(p, **kernel).fit(X)
-    assert peak.count <= estimator.plan_.predicted_bytes + MIB // 4
+    assert peak.peak <= estimator.plan_.predicted_bytes + MIB // 4
 
 
 TILES = {
@@ -168,25 +168,25 @@ TILES = {
 @pytest.mark.filterwarnings("ignore:K is nearly the identity:gpukpca.exceptions.PrecisionWarning")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", TILES)
-def test_the_peak_of_tiles_stays_below_what_was_predicted(fake_cuda: Any, sizes, name: str, dtype: str) -> None:
+def test_the_peak_of_tiles_stays_below_what_was_predicted(stand_in: Any, sizes, name: str, dtype: str) -> None:
     sizes(GPU_STRIP_BYTES=MIB // 2)
-    X = fake_cuda.asarray(data(1000, 8).astype(dtype))
+    X = stand_in.asarray(data(1000, 8).astype(dtype))
     settings = {"n_components": 2, "eigen_solver": BlockKrylov(block_size=8, tol=1e-3), "random_state": 0}
     KernelPCA(**settings, **TILES[name]).fit(X)
-    with fake_cupy.peak_bytes() as peak:
+    with cupy_device.peak_bytes() as peak:
         estimator = KernelPCA(**settings, **TILES[name]).fit(X)
     predicted = estimator.plan_.predicted_bytes
-    assert 0.3 * predicted <= peak.count <= 1.05 * predicted + MIB // 4
+    assert 0.3 * predicted <= peak.peak <= 1.05 * predicted + MIB // 4
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
-def test_transform_leaves_nothing_behind(fake_cuda: Any, k: int) -> None:
+def test_transform_leaves_nothing_behind(stand_in: Any, k: int) -> None:
     X = data(40, 3)
     estimator = model("block Krylov", device="cuda").fit(X)
-    scores, baseline = estimator.transform(X), used(fake_cuda)
-    with fake_cupy.fail_allocation(k, forever=True), pytest.raises(MemoryError):
+    scores, baseline = estimator.transform(X), used(stand_in)
+    with cupy_device.fail_allocation(k, forever=True), pytest.raises(MemoryError):
         estimator.transform(X)
-    assert used(fake_cuda) <= baseline
+    assert used(stand_in) <= baseline
     np.testing.assert_array_equal(estimator.transform(X), scores)
 
 
@@ -206,19 +206,19 @@ def test_nothing_leaks_over_many_fits_and_failures(cuda: Any) -> None:
     assert used(cuda) <= baseline
 
 
-def test_nothing_leaks_over_failures_in_the_middle(fake_cuda: Any) -> None:
+def test_nothing_leaks_over_failures_in_the_middle(stand_in: Any) -> None:
     X = data(40, 3)
-    with fake_cupy.count_allocations() as made:
+    with cupy_device.count_allocations() as made:
         estimator = model("block Krylov", device="cuda").fit(X)
-    baseline = used(fake_cuda)
+    baseline = used(stand_in)
     # Less than all of them: the first fit also asked the device whether it works.
     for k in np.linspace(1, made.count // 2, 50).astype(int).tolist():
-        with fake_cupy.fail_allocation(k, forever=True), pytest.raises(MemoryError):
+        with cupy_device.fail_allocation(k, forever=True), pytest.raises(MemoryError):
             estimator.fit(X)
-    assert used(fake_cuda) <= baseline
+    assert used(stand_in) <= baseline
 
 
-def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(fake_cuda: Any) -> None:
+def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(stand_in: Any) -> None:
     """The plan fits when it is made; in the fit there is less, and what is left suffices for recomputed tiles."""
     n = 1500
     X = data(n, 4)
@@ -231,9 +231,9 @@ def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(fake
 
     def listener(event: Any) -> None:
         if event.stage == "plan" and not taken:
-            fake_cuda.get_default_memory_pool().free_all_blocks()
-            free, _ = fake_cuda.cuda.runtime.memGetInfo()
-            taken.append(fake_cupy.foreign_bytes(free - int(0.5 * predicted)))
+            stand_in.get_default_memory_pool().free_all_blocks()
+            free, _ = stand_in.cuda.runtime.memGetInfo()
+            taken.append(cupy_device.foreign_bytes(free - int(0.5 * predicted)))
 
     small = model("block Krylov", tol=1e-8, device="cuda", verbose=listener)
     try:
@@ -246,23 +246,23 @@ def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(fake
 
 
 @pytest.mark.parametrize("name", ["dense", "block Krylov", "nystrom"])
-def test_what_is_predicted_is_what_is_taken(fake_cuda: Any, name: str) -> None:
+def test_what_is_predicted_is_what_is_taken(stand_in: Any, name: str) -> None:
     X = data(700, 8)
     estimator = model(name, device="cuda")
-    pool = fake_cuda.get_default_memory_pool()
-    with device_context(fake_cuda.ones(1)):
+    pool = stand_in.get_default_memory_pool()
+    with device_context(stand_in.ones(1)):
         pass  # the test products of a device are made once in a process
     pool.free_all_blocks()
-    with fake_cupy.device_bytes(2**30):
+    with cupy_device.device_bytes(2**30):
         estimator.fit(X)
     predicted = estimator.plan_.predicted_bytes
     assert pool.total_bytes() <= 1.1 * predicted + MIB
     assert pool.total_bytes() >= 0.3 * predicted
 
 
-def test_the_limit_of_a_pool_counts(fake_cuda: Any) -> None:
+def test_the_limit_of_a_pool_counts(stand_in: Any) -> None:
     X = data(1500, 4)
-    pool = fake_cuda.get_default_memory_pool()
+    pool = stand_in.get_default_memory_pool()
     try:
         pool.set_limit(size=24 * MIB)
         fitted = model("block Krylov", tol=1e-6, device="cuda").fit(X)
@@ -272,11 +272,11 @@ def test_the_limit_of_a_pool_counts(fake_cuda: Any) -> None:
     assert not fitted.plan_.storage.is_fully_cached
 
 
-def test_tiles_shrink_with_the_memory(fake_cuda: Any) -> None:
+def test_tiles_shrink_with_the_memory(stand_in: Any) -> None:
     X = np.zeros((TILES_ALONG_A_SIDE * 8192, 2), dtype=np.float32)
     edges = []
     for size in (40 * 2**30, 2**30, 600 * MIB):
-        with fake_cupy.device_bytes(size):
+        with cupy_device.device_bytes(size):
             edges.append(model("block Krylov", device="cuda").plan(X).storage.tile_edge)
     assert edges == sorted(edges, reverse=True)
     assert edges[0] == 8192
@@ -286,28 +286,28 @@ def test_tiles_shrink_with_the_memory(fake_cuda: Any) -> None:
 # -- cuSOLVER's faults -------------------------------------------------------------------------------------------------
 
 FAULTS = {
-    "info": (lambda: fake_cupy.eigh_reports(7), "did not converge"),
-    "nan": (lambda: fake_cupy.eigh_answers("nan"), "NaN"),
-    "nan values": (lambda: fake_cupy.eigh_answers("nan values"), "NaN"),
-    "nan vectors": (lambda: fake_cupy.eigh_answers("nan vectors"), "NaN"),
-    "unsorted": (lambda: fake_cupy.eigh_answers("unsorted"), "not in order"),
-    "wrong values": (lambda: fake_cupy.eigh_answers("wrong values"), "trace|residuals"),
-    "wrong vectors": (lambda: fake_cupy.eigh_answers("wrong vectors"), "residuals"),
-    "zero": (lambda: fake_cupy.eigh_answers("zero"), "trace|orthonormal"),
-    "too large": (lambda: fake_cupy.eigh_refuses_above(10), "INVALID_VALUE"),
+    "info": (lambda: cupy_device.eigh_reports(7), "did not converge"),
+    "nan": (lambda: cupy_device.eigh_answers("nan"), "NaN"),
+    "nan values": (lambda: cupy_device.eigh_answers("nan values"), "NaN"),
+    "nan vectors": (lambda: cupy_device.eigh_answers("nan vectors"), "NaN"),
+    "unsorted": (lambda: cupy_device.eigh_answers("unsorted"), "not in order"),
+    "wrong values": (lambda: cupy_device.eigh_answers("wrong values"), "trace|residuals"),
+    "wrong vectors": (lambda: cupy_device.eigh_answers("wrong vectors"), "residuals"),
+    "zero": (lambda: cupy_device.eigh_answers("zero"), "trace|orthonormal"),
+    "too large": (lambda: cupy_device.eigh_refuses_above(10), "INVALID_VALUE"),
 }
 
 
 @pytest.mark.filterwarnings("ignore:.* not separately:gpukpca.exceptions.PrecisionWarning")
 @pytest.mark.parametrize(("p", "dtype"), [(3, "float64"), (30, "float64"), (3, "float32")])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failing_device_solver_is_replaced_and_reported(fake_cuda: Any, fault: str, p: int, dtype: str) -> None:
+def test_a_failing_device_solver_is_replaced_and_reported(stand_in: Any, fault: str, p: int, dtype: str) -> None:
     X = data(60, 3).astype(dtype)
     wanted = model("dense", n_components=p).fit(X)
     state, cause = FAULTS[fault]
     estimator = model("dense", n_components=p)
     with state(), pytest.warns(DeviceFallbackWarning, match="another one took its place") as caught:
-        estimator.fit(fake_cuda.asarray(X))
+        estimator.fit(stand_in.asarray(X))
     assert caught[0].message.values["n"] == 60
     assert re.search(cause, "; ".join(caught[0].message.values["fallbacks"]))
     # Asked again with the norm scaled to one, then another solver.
@@ -319,14 +319,14 @@ def test_a_failing_device_solver_is_replaced_and_reported(fake_cuda: Any, fault:
     assert error <= (1e-13 if dtype == "float64" else 1e-5) * size
 
 
-def test_what_fails_once_is_tried_with_another_scale(fake_cuda: Any) -> None:
+def test_what_fails_once_is_tried_with_another_scale(stand_in: Any) -> None:
     answers = iter([lambda values, vectors: (values * np.nan, vectors)])
 
     def answer(values: Any, vectors: Any) -> Any:
         return next(answers, lambda *same: same)(values, vectors)
 
-    X = fake_cuda.asarray(data(60, 3))
-    with fake_cupy.eigh_answers(answer), pytest.warns(DeviceFallbackWarning) as caught:
+    X = stand_in.asarray(data(60, 3))
+    with cupy_device.eigh_answers(answer), pytest.warns(DeviceFallbackWarning) as caught:
         estimator = model("dense").fit(X)
     assert "NaN" in caught[0].message.details
     assert len(estimator.fallbacks_) == 1
@@ -336,44 +336,44 @@ def test_what_fails_once_is_tried_with_another_scale(fake_cuda: Any) -> None:
 @pytest.mark.parametrize("runtime", [12_090, 13_000])
 @pytest.mark.parametrize(("cusolver", "largest"), [((11, 7, 5), 23_000), ((12, 0, 4), None)])
 def test_the_version_of_cusolver_says_which_n_it_is_offered(
-    fake_cuda: Any, runtime: int, cusolver: tuple[int, int, int], largest: int | None
+    stand_in: Any, runtime: int, cusolver: tuple[int, int, int], largest: int | None
 ) -> None:
-    with fake_cupy.cuda_version(runtime), fake_cupy.cusolver_version(cusolver):
+    with cupy_device.cuda_version(runtime), cupy_device.cusolver_version(cusolver):
         assert eigh.largest_n() == largest
         if largest:
-            row = fake_cuda.zeros((23_001, 1), "float32")
+            row = stand_in.zeros((23_001, 1), "float32")
             with pytest.raises(np.linalg.LinAlgError, match="before CUDA 13 takes matrices up to n = 23000, not 23001"):
-                eigh.syevd(fake_cuda.broadcast_to(row, (23_001, 23_001)))
+                eigh.syevd(stand_in.broadcast_to(row, (23_001, 23_001)))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("K", [np.zeros((12, 12)), np.ones((12, 12))], ids=["zero", "constant"])
-def test_matrices_without_variance_never_reach_cusolver(fake_cuda: Any, K: np.ndarray, dtype: str) -> None:
+def test_matrices_without_variance_never_reach_cusolver(stand_in: Any, K: np.ndarray, dtype: str) -> None:
     with pytest.warns(UserWarning, match="variance"):
-        estimator = KernelPCA(2, kernel="precomputed").fit(fake_cuda.asarray(K.astype(dtype)))
+        estimator = KernelPCA(2, kernel="precomputed").fit(stand_in.asarray(K.astype(dtype)))
     assert np.all(estimator.eigenvalues_.get() == 0.0)
     assert estimator.fallbacks_ == ()
 
 
 @pytest.mark.parametrize("size", [3e38, 1e-37, 1.0])
-def test_extreme_entries_are_scaled_before_cusolver(fake_cuda: Any, size: float) -> None:
+def test_extreme_entries_are_scaled_before_cusolver(stand_in: Any, size: float) -> None:
     B = data(12, 12)
     K = (B @ B.T / np.abs(B @ B.T).max()).astype(np.float32) * np.float32(size / 40)
     wanted = KernelPCA(2, kernel="precomputed").fit(K.astype(np.float64)).eigenvalues_
-    estimator = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit(fake_cuda.asarray(K))
+    estimator = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit(stand_in.asarray(K))
     assert estimator.fallbacks_ == ()
     np.testing.assert_allclose(estimator.eigenvalues_.get(), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_batches_of_a_fit_that_ran_out_of_memory_once_are_all_counted_once(fake_cuda: Any, exact: bool) -> None:
-    batches = [fake_cuda.asarray(batch) for batch in np.split(data(60, 4), 3)]
-    with fake_cupy.count_allocations() as made:
+def test_batches_of_a_fit_that_ran_out_of_memory_once_are_all_counted_once(stand_in: Any, exact: bool) -> None:
+    batches = [stand_in.asarray(batch) for batch in np.split(data(60, 4), 3)]
+    with cupy_device.count_allocations() as made:
         wanted = IncrementalPCA(2, exact=exact).fit(batches)
     fitted = 0
     for k in range(1, made.count + 1, max(1, made.count // 15)):
         try:
-            with fake_cupy.fail_allocation(k):
+            with cupy_device.fail_allocation(k):
                 model = IncrementalPCA(2, exact=exact).fit(batches if exact else iter(batches))
         except MemoryError:  # where nothing can be done again: a batch is checked, the answer handed over
             continue

@@ -44,7 +44,7 @@ from gpukpca.kernels import (
     exp,
 )
 from gpukpca.kernels.prepared import DataRows
-from tests import fake_cupy, oracle, tolerances
+from tests import cupy_device, oracle, tolerances
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -471,10 +471,10 @@ def test_workers_with_gpus_give_the_same_answer_as_host_arrays(client, cuda, nam
         np.testing.assert_allclose(found, expected, rtol=0, atol=terms * bound)
 
 
-def test_a_pair_computes_on_the_device_of_its_groups(fake_cuda):
+def test_a_pair_computes_on_the_device_of_its_groups(stand_in):
     X, V, kernel = rows(20), rows(20, 2, seed=1), KERNELS["rbf"]
-    with fake_cuda.cuda.Device(1):
-        panels = [fake_cuda.asarray(X[:12]), fake_cuda.asarray(X[12:])]
+    with stand_in.cuda.Device(1):
+        panels = [stand_in.asarray(X[:12]), stand_in.asarray(X[12:])]
         groups = [Group(panel, kernel, kernel.template(panels[0])) for panel in panels]
         pair = TilePair((kernel,), *groups, 1.0)
     assert pair.like.device.id == 1
@@ -483,7 +483,7 @@ def test_a_pair_computes_on_the_device_of_its_groups(fake_cuda):
         above, below = pair.times(V[:12], V[12:])
         np.testing.assert_allclose(above, K[:12, 12:] @ V[12:], rtol=0, atol=tolerances.product("float64", 20, 3))
         np.testing.assert_allclose(below, K[12:, :12] @ V[:12], rtol=0, atol=tolerances.product("float64", 20, 3))
-    assert fake_cuda.cuda.runtime.getDevice() == 0
+    assert stand_in.cuda.runtime.getDevice() == 0
 
 
 def test_chunks_on_a_gpu_take_the_others_with_them(client, cuda):
@@ -497,8 +497,8 @@ def test_chunks_on_a_gpu_take_the_others_with_them(client, cuda):
     assert (found.nan, found.infinity) == ((0, 0, 0), (0, 0, 0))
 
 
-def test_a_worker_without_a_gpu_is_named_at_the_start(client, fake_cuda):
-    with fake_cupy.no_device(), pytest.raises(DeviceUnavailableError, match=r"worker at inproc.* cannot compute on a"):
+def test_a_worker_without_a_gpu_is_named_at_the_start(client, stand_in):
+    with cupy_device.no_device(), pytest.raises(DeviceUnavailableError, match=r"worker at inproc.* cannot compute on a"):
         ClusterRows.of_array(rows(), Cluster(client), cuda=True)
 
 

@@ -16,7 +16,7 @@ from gpukpca.eigen.krylov_state import KrylovTask
 from gpukpca.eigen.request import PairRequest
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram
 from gpukpca.kernels import RBF
-from tests import fake_cupy, oracle, tolerances
+from tests import cupy_device, oracle, tolerances
 from tests.operators import N, Operator, P, matrix, points
 
 
@@ -324,13 +324,13 @@ class Watched(CenteredGram):
 
     def __matmul__(self, V):
         product = super().__matmul__(V)
-        self.after_product = fake_cupy.state.operations
+        self.after_product = cupy_device.controls().counts()["operations"]
         return product
 
 
-def test_a_check_uses_nothing_of_the_device(fake_cuda):
+def test_a_check_uses_nothing_of_the_device(stand_in):
     """The device would answer only after the product that it has to do."""
-    op = Watched(TiledGram(RBF(0.5), fake_cuda.asarray(points(300))))
+    op = Watched(TiledGram(RBF(0.5), stand_in.asarray(points(300))))
     limits = {"max_columns": 60, "limit": 300, "tol": 1e-8, "is_fixed": False}
     limits["request"] = PairRequest.of_count(3)
     task, launched = KrylovTask(op, np.random.default_rng(0), p=3, b=8, launches_early=True, **limits), 0
@@ -339,7 +339,7 @@ def test_a_check_uses_nothing_of_the_device(fake_cuda):
         state = step(task, state)
         if state.product is not None:
             launched += 1
-            assert fake_cupy.state.operations == op.after_product
+            assert cupy_device.controls().counts()["operations"] == op.after_product
     assert launched >= 2
 
 
@@ -356,9 +356,9 @@ class Recorder:
         self.passes.append((state.n_passes, self.op.passes))
 
 
-def test_with_a_checkpointer_a_pass_begins_once_its_state_is_recorded(fake_cuda):
+def test_with_a_checkpointer_a_pass_begins_once_its_state_is_recorded(stand_in):
     op = Operator(matrix("0.99^i"))
-    op.A = fake_cuda.asarray(op.host)
+    op.A = stand_in.asarray(op.host)
     op.like = op.A[:0, 0]
     recorder = Recorder(op)
     found = top_eigh(op, P, solver=BlockKrylov(block_size=18), rng=0, checkpointer=recorder)

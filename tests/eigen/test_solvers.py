@@ -12,7 +12,7 @@ from gpukpca.backend.random import format_generator, random_directions, restore_
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, choose_solver, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 from gpukpca.gram import TiledGram
-from tests import fake_cupy, oracle, tolerances
+from tests import cupy_device, oracle, tolerances
 from tests.conftest import MAKERS, Namespace
 from tests.operators import MATRICES, SPECTRA, N, Operator, P, matrix
 
@@ -267,11 +267,11 @@ def test_few_rows_have_independent_directions(n):
         assert sizes[-1] > 1e-5 * sizes[0]
 
 
-def test_a_draw_needs_no_more_of_a_device_than_its_bytes_and_its_answer(fake_cuda):
-    like = fake_cuda.empty((0,), "float32")
-    with fake_cupy.peak_bytes() as most:
+def test_a_draw_needs_no_more_of_a_device_than_its_bytes_and_its_answer(cuda):
+    like = cuda.empty((0,), "float32")
+    with cupy_device.peak_bytes() as most:
         random_directions(np.random.default_rng(0), (4096, 64), like)
-    assert most.count <= (1 + 4) * 4096 * 64 + 4096
+    assert most.peak <= (1 + 4) * 4096 * 64 + 4096
 
 
 # -- operators of the user and arguments -------------------------------------------------------------------------------

@@ -1,0 +1,265 @@
+"""What a test may do to CuPy's device, and what it may ask: each function is a context whose end undoes it.
+
+Allocations are counted, watched and refused by CuPy's own hooks of memory, on every device. Whatever else a device can do
+wrong is imitated by the stand-in that runs CuPy on a CPU (ci/cupy_on_cpu): tests of that take the fixture `stand_in`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+DEVICES = 2  # of the stand-in, in a run of the suite
+
+
+def is_stand_in() -> bool:
+    """Return whether CuPy runs on the CPU."""
+    return find_spec("cupy_on_cpu") is not None
+
+
+def controls() -> Any:
+    """Return the module that controls the stand-in."""
+    import cupy_on_cpu
+
+    return cupy_on_cpu
+
+
+# -- allocations, on every device --------------------------------------------------------------------------------------
+
+
+class Allocations:
+    """Allocations of this thread since the start: their number, the bytes in use beyond those at the start, the peak.
+
+    Attributes
+    ----------
+    count, used, peak : int
+    """
+
+    def __init__(self, refuses: Callable[[int], bool] = lambda number: False) -> None:
+        self.count = self.used = self.peak = 0
+        self._refuses = refuses
+
+    def begin(self, size: int) -> None:
+        """Count one allocation, or refuse it."""
+        from cupy.cuda.memory import OutOfMemoryError
+
+        self.count += 1
+        if self._refuses(self.count):
+            raise OutOfMemoryError(size, 0, 0)
+
+    def add(self, size: int) -> None:
+        """Add bytes; of memory that is freed they are negative."""
+        self.used += size
+        self.peak = max(self.peak, self.used)
+
+
+@contextmanager
+def watched(allocations: Allocations, device: int | None = None) -> Iterator[Allocations]:
+    """Let an account follow the pools of one device, or of all."""
+    from cupy.cuda import MemoryHook
+
+    class Hook(MemoryHook):
+        name = f"account {id(allocations)}"
+
+        def malloc_preprocess(self, device_id: int, size: int, mem_size: int) -> None:
+            if device in (None, device_id):
+                allocations.begin(size)
+
+        def malloc_postprocess(self, device_id: int, size: int, mem_size: int, mem_ptr: int, pmem_id: int) -> None:
+            if device in (None, device_id) and mem_ptr:
+                allocations.add(mem_size)
+
+        def free_postprocess(self, device_id: int, mem_size: int, mem_ptr: int, pmem_id: int) -> None:
+            if device in (None, device_id):
+                allocations.add(-mem_size)
+
+    with Hook():
+        yield allocations
+
+
+def count_allocations() -> Any:
+    """`with count_allocations() as made: ...; made.count`."""
+    return watched(Allocations())
+
+
+def peak_bytes(device: int = 0) -> Any:
+    """`with peak_bytes() as most: ...; most.peak` are the most bytes in use on a device beyond those at the start."""
+    return watched(Allocations(), device)
+
+
+def fail_allocation(k: int = 1, forever: bool = False) -> Any:
+    """Let the k-th allocation from now on raise OutOfMemoryError; `forever`: and every one after it."""
+    return watched(Allocations(lambda number: number == k or (forever and number > k)))
+
+
+# -- what the stand-in counts ------------------------------------------------------------------------------------------
+
+
+class Launches:
+    """The kernels and library functions that were launched in a context."""
+
+    def __init__(self) -> None:
+        self._start = len(controls().launched())
+        self._names: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in order."""
+        return controls().launched(self._start) if self._names is None else self._names
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @property
+    def products(self) -> list[str]:
+        """The names of matrix products."""
+        return [name for name in self.names if "gemm" in name]
+
+    @property
+    def copies(self) -> list[str]:
+        """The names of kernels that copy."""
+        return [name for name in self.names if name.startswith("cupy_copy")]
+
+    def end(self) -> None:
+        """Keep the names of now."""
+        self._names = self.names
+
+
+@contextmanager
+def launches() -> Iterator[Launches]:
+    """`with launches() as made: ...; made.count, made.names`."""
+    made = Launches()
+    yield made
+    made.end()
+
+
+class Counter:
+    """How much a counter of the stand-in has grown."""
+
+    count = 0
+
+
+@contextmanager
+def counted(name: str) -> Iterator[Counter]:
+    """`with counted("operations") as made: ...; made.count`: the names are those of `cupy_on_cpu.COUNTERS`."""
+    start, made = controls().counts()[name], Counter()
+    yield made
+    made.count = controls().counts()[name] - start
+
+
+def operations() -> Any:
+    """Launches, products, copies and allocations by CUDA together, as `lose_device` counts them."""
+    return counted("operations")
+
+
+# -- what the stand-in imitates ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def lose_device(status: int = 700, after: int = 1) -> Iterator[None]:
+    """Lose the device at the `after`-th operation; the host sees it at its next wait, and every call after that fails."""
+    with controls().change(late_errors=1), controls().lose_device(status, after):
+        yield
+
+
+def no_device() -> Any:
+    """CuPy is there, a device or its driver is not."""
+    return controls().change(devices=0)
+
+
+def kernels_without_image() -> Any:
+    """Memory works; a launch finds no binary of its kernel for this card."""
+    return controls().change(kernels_have_image=0)
+
+
+@contextmanager
+def kernels_do_not_compile() -> Iterator[None]:
+    """NVRTC refuses the card, as that of CUDA 13 does an old one."""
+    import cupy
+    from cupy.cuda import compiler
+
+    def refuse(source: str, options: Any, *_: Any, **__: Any) -> Any:
+        message = "nvrtc: error: invalid value for --gpu-architecture (-arch)\n"
+        raise compiler.CompileException(message, source, "kernel.cu", options)
+
+    before = compiler._compile_module_with_cache
+    cupy.clear_memo()  # kernels that this process has loaded
+    compiler._compile_module_with_cache = refuse
+    try:
+        yield
+    finally:
+        compiler._compile_module_with_cache = before
+        cupy.clear_memo()
+
+
+def device_bytes(size: int, device: int = 0) -> Any:
+    """The whole memory of a device; what pools hold counts."""
+    return controls().change(memory={device: size})
+
+
+def foreign_bytes(size: int, device: int = 0) -> Any:
+    """Memory of a device that another program holds."""
+    return controls().change(foreign={device: size})
+
+
+GARBAGE = {
+    "nan": lambda values, vectors: (np.full_like(values, np.nan), np.full_like(vectors, np.nan)),
+    "nan values": lambda values, vectors: (np.full_like(values, np.nan), vectors),
+    "nan vectors": lambda values, vectors: (values, np.full_like(vectors, np.nan)),
+    "unsorted": lambda values, vectors: (values[::-1].copy(), vectors[:, ::-1].copy()),
+    "wrong values": lambda values, vectors: (values + np.max(np.abs(values), initial=0.0) * 0.1, vectors),
+    "wrong vectors": lambda values, vectors: (values, np.roll(vectors, 1, axis=0)),
+    "zero": lambda values, vectors: (np.zeros_like(values), np.zeros_like(vectors)),
+}
+
+
+def eigh_answers(answer: str | Callable[[Any, Any], Any]) -> Any:
+    """What comes out of syevd with a report of success: a key of `GARBAGE`, or a function of (values, vectors)."""
+    return controls().answer_eigenproblems(GARBAGE[answer] if isinstance(answer, str) else answer)
+
+
+def eigh_reports(info: int) -> Any:
+    """What syevd writes into its report; 0 is success."""
+    return controls().change(eigh_info=info)
+
+
+def eigh_refuses_above(n: int) -> Any:
+    """The largest matrix for which syevd says how much memory it needs."""
+    return controls().change(eigh_largest_n=n)
+
+
+@contextmanager
+def allocator(function: Callable[[int], Any] | None) -> Iterator[None]:
+    """The allocator of CuPy; None is CUDA itself."""
+    from cupy.cuda import get_allocator, set_allocator
+
+    before = get_allocator()
+    set_allocator(function)
+    try:
+        yield
+    finally:
+        set_allocator(before)
+
+
+# -- between tests -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def as_it_was() -> Iterator[None]:
+    """Restore device, stream, allocator, limits of the pools and unused memory when the context ends."""
+    import cupy
+
+    with ExitStack() as restored:
+        restored.enter_context(cupy.cuda.Device(0))
+        restored.enter_context(allocator(cupy.cuda.get_allocator()))
+        yield
+    pool = cupy.get_default_memory_pool()
+    for index in range(cupy.cuda.runtime.getDeviceCount()):
+        with cupy.cuda.Device(index):
+            pool.set_limit(size=0)
+            pool.free_all_blocks()
