@@ -24,8 +24,8 @@ class ProcessState:
         The process that used CUDA first: CUDA does not survive a fork.
     working_devices : dict
         Index -> description of devices that have worked. A probe costs milliseconds, and some memory.
-    rounded_operands : dict
-        (device, compute type) -> whether float32 products lose digits there.
+    rounds_products : dict
+        Index of a device -> whether float32 products round their operands there.
     checkpoint_folders : dict
         Folder -> fingerprint of the fit that has resumed its checkpoint, or has begun to write one.
     checkpoint_requests : int
@@ -36,7 +36,7 @@ class ProcessState:
     device_loss: str = ""
     cuda_process: int | None = None
     working_devices: dict[int, str] = field(default_factory=dict)
-    rounded_operands: dict[tuple[int, int], bool] = field(default_factory=dict)
+    rounds_products: dict[int, bool] = field(default_factory=dict)
     checkpoint_folders: dict[Path, dict[str, str]] = field(default_factory=dict)
     checkpoint_requests: int = 0
 

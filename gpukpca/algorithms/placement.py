@@ -86,8 +86,8 @@ def placement_for(device: Any, X: Any) -> Placement:
     """Return where a fit of X computes with the parameter `device` of an estimator.
 
     Raise `InvalidParameterError` for an unknown device, or sparse rows on a GPU, and `DeviceUnavailableError` where
-    "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy, and where CuPy or the environment
-    requests a type like TF32.
+    "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy, and where float32 products round their
+    operands (TF32).
     """
     place = _placement_for(device, X)
     if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):

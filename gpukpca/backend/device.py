@@ -245,7 +245,7 @@ def placed_rows(X: np.ndarray, like: Array) -> Array:
 
 @contextmanager
 def device_context(like: Any) -> Iterator[None]:
-    """Make the device of `like` current, keep float32 products in float32, and raise faults as errors of the library.
+    """Make the device of `like` current, and raise its faults as errors of the library.
 
     A device reports faults late. The wait at the end of the outermost context raises them in the call that caused them.
     Inside it nothing waits, so that the host may continue while the device works.
@@ -264,7 +264,7 @@ def device_context(like: Any) -> Iterator[None]:
         raise DeviceLostError(state.device_loss)
     outer, _entered.index = getattr(_entered, "index", None), like.device.id
     try:
-        with like.device, precision.full_precision:
+        with like.device:
             yield
             if outer != like.device.id:
                 cuda_device.synchronize(like)
@@ -320,17 +320,15 @@ def operator_on_its_device(cls: Class) -> Class:
 
 
 def precision_warning(like: Any) -> str:
-    """Return a sentence about settings that lower float32 products on the device of `like`; empty where none does."""
+    """Return a clause about settings that round float32 products on the device of `like`; empty where none does."""
     if not is_cupy(like):
         return ""
     with device_context(like):
-        lost, prevented = precision.loses_digits(), precision.full_precision.is_needed()
-    if not (lost or prevented):
-        return ""
-    outcome = "it cannot be kept out; pass float64" if lost else "it is kept out of this computation"
+        if not precision.rounds_products():
+            return ""
     return (
-        "float32 products round their operands; CUPY_TF32, NVIDIA_TF32_OVERRIDE or another setting causes this, and "
-        f"{outcome}"
+        "float32 products round their operands to 10 bits (TF32), so that results and residuals err by about 1e-3; "
+        "unset CUPY_TF32 and NVIDIA_TF32_OVERRIDE, or pass float64"
     )
 
 

@@ -174,7 +174,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     solver_, device_ : str
         The solver and the device that computed.
     fallbacks_ : tuple of str
-        Attempts that failed before (a device, its solver, memory), and settings that were not used (TF32).
+        Attempts that failed before (a device, its solver, memory), and a setting that lowers precision (TF32).
     n_features_in_, feature_names_in_
 
     Raises

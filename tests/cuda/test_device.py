@@ -27,7 +27,6 @@ from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, describe_device, device_context, on_its_device, placed_rows
 from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
-from gpukpca.cuda import precision
 from gpukpca.decomposition._base import on_host
 from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
@@ -43,7 +42,6 @@ from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram, double
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic
 from tests import fake_cupy
 from tests.datasets import data
-from tests.fake_cupy import functions
 
 
 def model(**parameters: Any) -> KernelPCA:
@@ -691,7 +689,7 @@ def set_as_at_the_start(monkeypatch: pytest.MonkeyPatch, switch: str, value: str
     """Set a variable that libraries read when a process starts."""
     monkeypatch.setenv(switch, value)
     fake_cupy.forget_compute_types()
-    state.rounded_operands.clear()
+    state.rounds_products.clear()
 
 
 def test_a_note_on_precision_follows_another_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -703,66 +701,37 @@ def test_a_note_on_precision_follows_another_note(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_tf32_is_reported_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
-    X = data(200, 6).astype(np.float32)
-    reference = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
+def test_tf32_is_reported_once_and_left_as_it_is(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    X, routines = data(200, 6).astype(np.float32), sys.modules["cupy._core._routines_linalg"]
     set_as_at_the_start(monkeypatch, switch)
-    with pytest.warns(PrecisionWarning, match=rf"{switch}.*it is kept out"):
-        fitted = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
+    before = routines.get_compute_type(np.dtype(np.float32))
+    with pytest.warns(PrecisionWarning, match=rf"TF32.*unset.*{switch}.*pass float64\.$"):
+        fitted = model(tol=1e-2).fit(fake_cuda.asarray(X))
     assert "TF32" in fitted.fallbacks_[0]
-    np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference.eigenvalues_.get())
-    model().fit(fake_cuda.asarray(X))  # reported once
+    assert routines.get_compute_type(np.dtype(np.float32)) == before
+    model(tol=1e-2).fit(fake_cuda.asarray(X))  # reported once
     set_as_at_the_start(monkeypatch, switch, "0")
     assert model().fit(fake_cuda.asarray(X)).fallbacks_ == ()
 
 
-def test_rounding_without_a_known_switch_is_found(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    X = fake_cuda.asarray(data(200, 6).astype(np.float32))
-    reference = model(eigen_solver="randomized").fit(X).eigenvalues_.get()
-    float32, routines = np.dtype(np.float32), sys.modules["cupy._core._routines_linalg"]
-    routines.set_compute_type(float32, routines.COMPUTE_TYPE_TF32)
-    with pytest.warns(PrecisionWarning, match="it is kept out"):
-        fitted = model(eigen_solver="randomized").fit(X)
-    np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference)
-    assert routines.get_compute_type(float32) == routines.COMPUTE_TYPE_TF32
-    monkeypatch.setattr(routines, "COMPUTE_TYPE_PEDANTIC", routines.COMPUTE_TYPE_TF32)  # nothing helps
-    with pytest.warns(PrecisionWarning, match="cannot be kept out; pass float64"):
-        model(tol=1e-2).fit(X)
-
-
 def test_products_are_looked_at_once_for_each_device(fake_cuda: Any) -> None:
-    X = data().astype(np.float32)
-    with fake_cupy.launches() as first:
-        TiledGram(RBF(0.1), fake_cuda.asarray(X))
-    with fake_cupy.launches() as second:
-        TiledGram(RBF(0.1), fake_cuda.asarray(X))
-    with fake_cuda.cuda.Device(1):
-        X1 = fake_cuda.asarray(X)
-    with fake_cupy.launches() as other:
-        TiledGram(RBF(0.1), X1)
-    assert first.names.count("matmul") == other.names.count("matmul") == len(precision.SHAPES)
-    assert "matmul" not in second.names
+    counts = []
+    for index in (0, 0, 1):
+        with fake_cuda.cuda.Device(index):
+            x = fake_cuda.zeros(3, np.float32)
+        with fake_cupy.launches() as made:
+            assert devices.precision_warning(x) == ""
+        counts.append(made.names.count("matmul"))
+    assert counts == [1, 0, 1]
 
 
 def test_a_full_device_is_looked_at_later(fake_cuda: Any) -> None:
-    X = fake_cuda.asarray(data().astype(np.float32))
-    with fake_cupy.fail_allocation(1), device_context(X):
-        pass
-    with fake_cupy.launches() as made, device_context(X):
-        pass
-    assert made.names.count("matmul") == len(precision.SHAPES)
-
-
-def test_rounding_of_large_products_alone_is_found(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuBLAS chooses its kernels by the shape."""
-
-    def by_shape(x: np.ndarray) -> np.ndarray:
-        pedantic = functions.get_compute_type(np.dtype(np.float32)) == functions.PEDANTIC
-        return x if pedantic or max(x.shape) < 500 or x.dtype != np.float32 else functions.rounded_to_tf32(x)
-
-    monkeypatch.setattr(functions, "as_cublas_reads", by_shape)
-    with pytest.warns(PrecisionWarning, match="kept out"):
-        model().fit(fake_cuda.asarray(data().astype(np.float32)))
+    x = fake_cuda.zeros(3, np.float32)
+    with fake_cupy.fail_allocation(1):
+        assert devices.precision_warning(x) == ""
+    with fake_cupy.launches() as made:
+        devices.precision_warning(x)
+    assert "matmul" in made.names
 
 
 @pytest.mark.parametrize("allocator", [None, "rmm"])
@@ -774,14 +743,6 @@ def test_an_allocator_hides_memory_only_where_it_holds_some(fake_cuda: Any, allo
         assert bool(devices.hidden_memory(x)) == (allocator == "rmm")
     finally:
         fake_cuda.cuda.set_allocator(before)
-
-
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_operators_keep_tf32_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
-    X = fake_cuda.asarray(data(100, 6).astype(np.float32))
-    wanted = (TiledGram(RBF(0.1), X) @ X).get()
-    set_as_at_the_start(monkeypatch, switch)
-    np.testing.assert_array_equal((TiledGram(RBF(0.1), X) @ X).get(), wanted)
 
 
 def test_float64_has_no_tf32(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from gpukpca import KernelPCA
 from gpukpca.cuda import device as cuda_device
-from gpukpca.cuda import distances, elementwise, precision
+from gpukpca.cuda import distances, elementwise
 from gpukpca.exceptions import DeviceFallbackWarning, DeviceUnavailableError
 from tests.datasets import data
 
@@ -93,14 +93,12 @@ def test_the_library_and_its_kernels_are_built_without_a_driver() -> None:
 def test_what_is_used_of_cupy_is_there() -> None:
     import cupy
     import cupyx
-    from cupy._core import _routines_linalg as routines
     from cupy._core._dtype import to_cuda_dtype
 
     assert issubclass(cupy.cuda.memory.OutOfMemoryError, MemoryError)
     assert issubclass(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
     assert callable(cupy.cuda.device.get_cusolver_handle)
     assert to_cuda_dtype(np.dtype("float32")) != to_cuda_dtype(np.dtype("float64"))
-    assert routines.COMPUTE_TYPE_PEDANTIC != routines.COMPUTE_TYPE_TF32
     for method in ("used_bytes", "free_bytes", "get_limit", "free_all_blocks"):
         for pool in (cupy.cuda.MemoryPool, cupy.cuda.MemoryAsyncPool):
             assert callable(getattr(pool, method))
@@ -110,17 +108,6 @@ def test_what_is_used_of_cupy_is_there() -> None:
         assert callable(getattr(cupy.cuda.Event, method))
     for method in ("get", "set"):
         assert callable(getattr(cupy.ndarray, method))
-
-
-def test_full_precision_puts_the_setting_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cupy._core import _routines_linalg as routines
-
-    float32 = np.dtype(np.float32)
-    before = routines.get_compute_type(float32)
-    monkeypatch.setattr(precision, "loses_digits", lambda: True)
-    with precision.full_precision:
-        assert routines.get_compute_type(float32) == routines.COMPUTE_TYPE_PEDANTIC
-    assert routines.get_compute_type(float32) == before
 
 
 def test_cusolver_is_called_as_this_cupy_calls_it() -> None:
