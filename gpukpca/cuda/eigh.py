@@ -1,8 +1,8 @@
 """Eigenpairs by cuSOLVER's syevd in place: `cupy.linalg.eigh` copies its argument and ignores cuSOLVER's report.
 
 Known faults: a zero matrix gives NaN (https://github.com/cupy/cupy/issues/6539), huge float32 entries end the context
-(https://github.com/cupy/cupy/issues/6789), and before cuSOLVER 12 the routine fails above n of about 23 000. Every
-answer is only a proposal, which the caller verifies.
+(https://github.com/cupy/cupy/issues/6789), and older versions refuse n beyond about 23 000. Every answer is only a
+proposal, which the caller verifies.
 """
 
 from __future__ import annotations
@@ -10,20 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
-# The cuSOLVER of CUDA 13. Above so many rows the 32-bit workspace of older ones overflows.
-CUSOLVER_OF_CUDA_13 = 12
-LARGEST_BEFORE_CUDA_13 = 23_000
-
-
-def largest_n() -> int | None:
-    """Return the largest matrix that the loaded cuSOLVER takes; None: any that fits.
-
-    The version of the CUDA runtime does not show it: CuPy links one statically, and another may be installed.
-    """
-    from cupy_backends.cuda.libs import cusolver
-
-    return LARGEST_BEFORE_CUDA_13 if cusolver._getVersion()[0] < CUSOLVER_OF_CUDA_13 else None
 
 
 def syevd(A: Any) -> tuple[np.ndarray, Any]:
@@ -35,9 +21,6 @@ def syevd(A: Any) -> tuple[np.ndarray, Any]:
     import cupy
 
     n = int(A.shape[0])
-    limit = largest_n()
-    if limit is not None and n > limit:
-        raise np.linalg.LinAlgError(f"cuSOLVER before CUDA 13 takes matrices up to n = {limit}, not {n}")
     if float(A.max()) == 0.0 == float(A.min()):
         return np.zeros(n), cupy.eye(n, dtype=A.dtype)
     F = A.T if A.flags.c_contiguous else A if A.flags.f_contiguous else A.T.copy(order="F")
