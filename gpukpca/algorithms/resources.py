@@ -24,7 +24,6 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import (
     describe_device,
     free_bytes,
-    hidden_memory,
     is_on_gpu,
     is_out_of_device_memory,
     release_unused,
@@ -159,7 +158,6 @@ class Resources:
                 f"the data take {format_need(needed)} on {describe_device(work)}, and "
                 f"{format_allowance(self.allowed())} are allowed or free there. "
                 'Try device="cpu", float32 data, or a larger memory_limit.'
-                f"{hidden_memory(work)}"
             )
 
 
@@ -185,18 +183,11 @@ class MemoryBudget:
         self._allowed = 0
 
     def limit(self, like: Array) -> int | None:
-        """Return the bytes where `like` lives, None for what is free on the host; see `Resources.allowed`.
-
-        After a failure they are no more than what is free now, if that is known.
-        """
+        """Return the bytes where `like` lives, None for what is free on the host; see `Resources.allowed`."""
         self.like = like
         if self.memory_limit is None and not is_on_gpu(like):
             return None
-        self._allowed = allowed_bytes(self.memory_limit, like)
-        if self.failures:
-            is_unknown = self.memory_limit is not None and bool(hidden_memory(like))
-            free = self._allowed if is_unknown else min(self._allowed, SHARE_OF_FREE * free_bytes(like))
-            self._allowed = int(self.share * free)
+        self._allowed = int(self.share * allowed_bytes(self.memory_limit, like))
         return self._allowed
 
     def add_failure(self, error: BaseException) -> None:
@@ -212,7 +203,6 @@ class MemoryBudget:
         return MemoryBudgetError(
             f"{'; then '.join(self.failures)}. {format_allowance(free_bytes(self.like))} are free now. Something else "
             "takes the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
-            f"{hidden_memory(self.like)}"
         )
 
 

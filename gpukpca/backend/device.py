@@ -68,16 +68,6 @@ def free_bytes(x: Any) -> int:
     return host_free_bytes()
 
 
-def hidden_memory(x: Any) -> str:
-    """Return a sentence about memory that `free_bytes` cannot see; an empty string where it sees all."""
-    if not is_cupy(x) or not cuda_device.allocator_hides_memory():
-        return ""
-    return (
-        " CuPy's current allocator, such as RMM's, does not report what it holds free; give memory_limit, the bytes "
-        "that a fit may take from it."
-    )
-
-
 def release_unused(x: Any) -> None:
     """Free the unused memory that the pool of the device of `x` holds."""
     if is_cupy(x):

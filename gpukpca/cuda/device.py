@@ -188,21 +188,11 @@ def empty_on(index: int | None, dtype: Any) -> Any:
 
 
 def current_pool() -> Any:
-    """Return the memory pool of CuPy's current allocator; None where CuPy knows none, as with RMM."""
+    """Return the memory pool of CuPy's current allocator; None where CuPy knows none."""
     import cupy
 
     owner = getattr(cupy.cuda.get_allocator(), "__self__", None)  # a function need not belong to anything
     return owner if isinstance(owner, (cupy.cuda.MemoryPool, cupy.cuda.MemoryAsyncPool)) else None
-
-
-def allocator_hides_memory() -> bool:
-    """Return whether CuPy's current allocator may hold free memory that CuPy cannot count, as RMM's may.
-
-    Without any pool CuPy allocates and frees every block by CUDA itself.
-    """
-    import cupy
-
-    return current_pool() is None and getattr(cupy.cuda.get_allocator(), "__module__", "") != "cupy.cuda.memory"
 
 
 def free_bytes(array: Any) -> int:

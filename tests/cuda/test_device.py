@@ -734,17 +734,6 @@ def test_a_full_device_is_looked_at_later(fake_cuda: Any) -> None:
     assert "matmul" in made.names
 
 
-@pytest.mark.parametrize("allocator", [None, "rmm"])
-def test_an_allocator_hides_memory_only_where_it_holds_some(fake_cuda: Any, allocator: str | None) -> None:
-    x = fake_cuda.ones(3)
-    before = fake_cuda.cuda.get_allocator()
-    try:
-        fake_cuda.cuda.set_allocator(None if allocator is None else fake_cupy.rmm_allocator(2**20))
-        assert bool(devices.hidden_memory(x)) == (allocator == "rmm")
-    finally:
-        fake_cuda.cuda.set_allocator(before)
-
-
 def test_float64_has_no_tf32(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     set_as_at_the_start(monkeypatch, "CUPY_TF32")
     assert model().fit(fake_cuda.asarray(data())).fallbacks_ == ()

@@ -119,7 +119,7 @@ def test_the_memory_of_an_unknown_allocator_is_what_memory_limit_says(
     X = rows if home == "host" else stand_in.asarray(rows)
     estimator = clone(estimator).set_params(device="cuda")
     with cupy_device.device_bytes(64 * MIB + 512):
-        with pytest.raises(MemoryBudgetError, match="give memory_limit"):
+        with pytest.raises(MemoryBudgetError, match="larger memory_limit"):
             estimator.fit(X)
         for k in (20, 40):  # what the device calls free is not what another attempt may take
             with cupy_device.fail_allocation(k):

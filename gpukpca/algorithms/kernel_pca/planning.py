@@ -9,7 +9,6 @@ from gpukpca._formatting import format_allowance, format_bytes, format_need
 from gpukpca.algorithms.kernel_pca.routes import ClusterRoute, FactorRoute, LandmarkRoute, Route, StoredRoute
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.backend import blocking
-from gpukpca.backend.device import hidden_memory
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
@@ -147,5 +146,5 @@ def _too_big(task: FitTask, fewest: Route | None) -> str:
         advice.insert(0, 'gram="auto"')
     return (
         f"the fit needs {needed} (a stored kernel matrix alone takes {format_bytes(n * n * task.item)}), and "
-        f"{allowed} are allowed or free. Try {', or '.join(advice)}.{hidden_memory(task.place.work)}"
+        f"{allowed} are allowed or free. Try {', or '.join(advice)}."
     )

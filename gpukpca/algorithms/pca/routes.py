@@ -18,7 +18,7 @@ from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task, note_on_share, share_beyond_memory
 from gpukpca.algorithms.work import COPIES, SPARSE_ENTRY_BYTES, STEPS, Work, estimate_seconds, krylov_work
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, hidden_memory
+from gpukpca.backend.device import describe_device
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import SQUARES
@@ -450,7 +450,7 @@ def choose_route(task: PCATask) -> Route:
     allowed = format_allowance(task.resources.allowed())
     raise MemoryBudgetError(
         f"PCA of {task.n} x {task.d} needs {needed} ({used}), and {allowed} are allowed or "
-        f"free. Try {advice}, float32 data, or a larger memory_limit.{hidden_memory(task.place.work)}"
+        f"free. Try {advice}, float32 data, or a larger memory_limit."
     )
 
 
