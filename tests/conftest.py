@@ -292,8 +292,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def is_loss(error: BaseException) -> bool:
     """Whether an error says that the process can use its device no more."""
-    sticky = getattr(error, "status", None) in cuda_device.STICKY and type(error).__name__ == "CUDARuntimeError"
-    return sticky or isinstance(error, DeviceLostError)
+    is_of_cupy = "cupy" in sys.modules and type(error).__module__.startswith("cupy")
+    return isinstance(error, DeviceLostError) or (is_of_cupy and cuda_device.fault(error) == "lost")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

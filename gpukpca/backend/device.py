@@ -260,7 +260,7 @@ def device_context(like: Any) -> Iterator[None]:
                 cuda_device.synchronize(like)
         cuda_device.note_use()
     except Exception as error:
-        kind = cuda_device.fault(error)
+        kind = cuda_device.fault(error, like.device.id)
         if kind == "forked":
             raise DeviceUnavailableError(
                 "CUDA does not start in this process: it was used before a fork, and does not survive that. Start with "

@@ -29,10 +29,6 @@ MISSING = re.compile(
 CUDA_13 = 13_000
 OLDEST_OF_CUDA_13 = (7, 5)
 KERNELS = {"gpukpca_probe": ({"x": "float32", "y": "float32"},)}
-# Errors after which no call to the device of this process succeeds any more (CUDA runtime API, cudaError):
-# ECC, NVLink, illegal address, launch timeout, assertion, hardware stack, instruction, misalignment, address space,
-# program counter, launch failure, unknown.
-STICKY = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999})
 # Driver too old, device busy, none there, no kernel for this card.
 UNUSABLE = frozenset({35, 46, 100, 209})
 # cudaErrorMemoryAllocation
@@ -280,8 +276,26 @@ def is_out_of_memory(error: BaseException) -> bool:
     return type(error).__module__.startswith("cupy") and "ALLOC_FAILED" in str(error)
 
 
-def fault(error: BaseException) -> str:
-    """Return "lost" where this process cannot use the device any more, "forked", "unusable", or "" for other errors."""
+def answers(index: int | None = None) -> bool:
+    """Return whether a device (default: the current one) still serves this process.
+
+    After an illegal address, an ECC error or a launch failure every later call returns that error.
+    """
+    import cupy
+
+    try:
+        with cupy.cuda.Device(index):
+            cupy.cuda.runtime.deviceSynchronize()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+    return True
+
+
+def fault(error: BaseException, index: int | None = None) -> str:
+    """Return the meaning of an error in work on a device (default: the current one).
+
+    "lost": this process cannot use the device any more. "forked" and "unusable": it never could. "": any other error.
+    """
     import cupy
 
     if isinstance(error, cupy.cuda.compiler.CompileException):
@@ -293,11 +307,7 @@ def fault(error: BaseException) -> str:
         status = getattr(error, "status", None)
         if status == AFTER_FORK:
             return "forked"
-        return "lost" if status in STICKY else "unusable" if status in UNUSABLE else ""
-    # cuBLAS, cuSOLVER and the driver number their errors differently; the runtime knows whether the process is lost.
-    if type(error).__module__.startswith("cupy"):
-        try:
-            cupy.cuda.runtime.deviceSynchronize()
-        except cupy.cuda.runtime.CUDARuntimeError as now:
-            return "lost" if getattr(now, "status", None) in STICKY else ""
-    return ""
+        if status in UNUSABLE:
+            return "unusable"
+    # cuBLAS, cuSOLVER and the driver number their errors differently; the device itself knows whether it is lost.
+    return "lost" if type(error).__module__.startswith("cupy") and not answers(index) else ""

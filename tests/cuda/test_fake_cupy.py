@@ -319,9 +319,13 @@ def test_libraries_may_report_a_lost_device_by_errors_of_their_own(fake_cuda):
 
 
 def test_a_lost_device_ends_a_run_of_tests(fake_cuda):
-    """`conftest` asks it of every error: sticky errors of the device, and the library's own."""
+    """`conftest` asks it of every error: those of a device that answers no more, and the library's own."""
     error = fake_cuda.cuda.runtime.CUDARuntimeError
-    assert is_loss(error(700))
+    with fake_cupy.break_device(700):
+        with pytest.raises(error) as lost:
+            fake_cuda.zeros(3).get()
+        assert is_loss(lost.value)
+        assert not is_loss(RuntimeError("700"))
     assert is_loss(DeviceLostError("lost"))
     assert not is_loss(error(2))
     assert not is_loss(RuntimeError("700"))
