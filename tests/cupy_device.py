@@ -1,11 +1,12 @@
 """What a test may do to CuPy's device, and what it may ask: each function is a context whose end undoes it.
 
-Allocations are counted, watched and refused by CuPy's own hooks of memory, on every device. Whatever else a device can do
-wrong is imitated by the stand-in that runs CuPy on a CPU (ci/cupy_on_cpu): tests of that take the fixture `stand_in`.
+Allocations are counted, watched and refused by CuPy's own hooks of memory, on every device. Whatever else a device can
+do wrong is imitated by the stand-in that runs CuPy on a CPU (ci/cupy_on_cpu): its tests take the fixture `stand_in`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -47,6 +48,8 @@ class Allocations:
         """Count one allocation, or refuse it."""
         from cupy.cuda.memory import OutOfMemoryError
 
+        if size == 0:  # takes no memory
+            return
         self.count += 1
         if self._refuses(self.count):
             raise OutOfMemoryError(size, 0, 0)
@@ -122,8 +125,10 @@ class Launches:
 
     @property
     def copies(self) -> list[str]:
-        """The names of kernels that copy."""
-        return [name for name in self.names if name.startswith("cupy_copy")]
+        """The names of kernels that copy an array; those that fill one with a Python number are left out."""
+        return [
+            name for name in self.names if name.startswith("cupy_copy") and not re.match("cupy_copy__[a-z]+_", name)
+        ]
 
     def end(self) -> None:
         """Keep the names of now."""
@@ -162,7 +167,7 @@ def operations() -> Any:
 
 @contextmanager
 def lose_device(status: int = 700, after: int = 1) -> Iterator[None]:
-    """Lose the device at the `after`-th operation; the host sees it at its next wait, and every call after that fails."""
+    """Lose the device at the `after`-th operation; the host sees it where it waits next, and in every later call."""
     with controls().change(late_errors=1), controls().lose_device(status, after):
         yield
 
@@ -231,6 +236,24 @@ def eigh_reports(info: int) -> Any:
 def eigh_refuses_above(n: int) -> Any:
     """The largest matrix for which syevd says how much memory it needs."""
     return controls().change(eigh_largest_n=n)
+
+
+def compute_capability(major: int, minor: int) -> Any:
+    """The generation of the cards, e.g. (7, 0) of Volta."""
+    return controls().change(capability=10 * major + minor)
+
+
+def cuda_version(version: int) -> Any:
+    """Versions of runtime and driver as CUDA numbers them, e.g. 13000."""
+    return controls().change(runtime_version=version, driver_version=version)
+
+
+def forget_compute_types() -> None:
+    """Let CuPy read `CUPY_TF32` again, as at the start of a process."""
+    from cupy._core import _routines_linalg as routines
+
+    for dtype in (np.float32, np.float64):
+        routines.set_compute_type(np.dtype(dtype), routines.COMPUTE_TYPE_TBD)
 
 
 @contextmanager

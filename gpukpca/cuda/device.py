@@ -303,7 +303,8 @@ def fault(error: BaseException, index: int | None = None) -> str:
     # CuPy loads CUDA's libraries at their first use.
     if isinstance(error, (ImportError, RuntimeError)) and is_missing_library(error):
         return "" if type(error).__module__.startswith("gpukpca") else "unusable"
-    if isinstance(error, cupy.cuda.runtime.CUDARuntimeError):
+    # A kernel is launched by the driver, which numbers these errors as the runtime does.
+    if isinstance(error, (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)):
         status = getattr(error, "status", None)
         if status == AFTER_FORK:
             return "forked"

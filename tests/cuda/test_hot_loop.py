@@ -74,9 +74,9 @@ def test_a_pass_on_a_device_neither_waits_nor_uploads(stand_in, name: str, dtype
     X = stand_in.asarray(np.random.default_rng(0).standard_normal((40, 4)).astype(dtype))
     op = TiledGram(KERNELS[name], X, tile_edge=10, cached_tiles=cached)
     op @ X  # what is done once, and the cache
-    with cupy_device.operations() as all_, cupy_device.launches() as kernels, cupy_device.count_allocations() as memory:
+    with cupy_device.counted("waits") as waits, cupy_device.counted("copies_to_device") as uploads:
         op @ X
-    assert all_.count == kernels.count + memory.count
+    assert waits.count == uploads.count == 0
 
 
 # -- finished where they belong --------------------------------------------------------------------------------------
@@ -99,27 +99,21 @@ def test_a_tile_is_finished_in_its_place(stand_in, sizes, name: str, dtype: str)
         with cupy_device.launches() as made:
             answer = kernel.tile(rows.slice(0, 19), rows, out)
         assert answer is out
-        assert not made.copies
+        # The kink at zero takes rows of near pairs, which are copied.
+        assert not made.copies or not kernel.smooth_at_zero
         np.testing.assert_array_equal(out.get(), wanted)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_matrix_is_made_without_copies_of_its_tiles(stand_in, sizes, name: str, dtype: str) -> None:
+def test_a_matrix_is_made_of_tiles_and_strips(cuda, sizes, name: str, dtype: str) -> None:
     small_edges(sizes)
     kernel, X = KERNELS[name], np.random.default_rng(0).standard_normal((41, 4)).astype(dtype)
-    there = stand_in.asarray(X)
-    with cupy_device.launches() as made:
-        across = gram_matrix(kernel, there, there[:37, :])
-    assert not made.copies
-    with cupy_device.launches() as made:
-        square = upper_triangle(kernel, there)
-    assert len(made.copies) == 3  # the diagonals of the tiles on the diagonal
+    there = cuda.asarray(X)
+    across, square = gram_matrix(kernel, there, there[:37, :]).get(), np.triu(upper_triangle(kernel, there).get())
     exact = oracle.gram(ORACLES[name][1], X)
-    scale = np.abs(exact).max()
     for K, wanted in ((across, exact[:, :37]), (square, np.triu(exact))):
-        values = K.get() if K is across else np.triu(K.get())
-        np.testing.assert_allclose(values, wanted, atol=60 * eps(dtype) * scale)
+        np.testing.assert_allclose(K, wanted, atol=60 * eps(dtype) * np.abs(exact).max())
 
 
 # -- constant features -----------------------------------------------------------------------------------------------

@@ -498,7 +498,8 @@ def test_chunks_on_a_gpu_take_the_others_with_them(client, cuda):
 
 
 def test_a_worker_without_a_gpu_is_named_at_the_start(client, stand_in):
-    with cupy_device.no_device(), pytest.raises(DeviceUnavailableError, match=r"worker at inproc.* cannot compute on a"):
+    said = r"worker at inproc.* cannot compute on a"
+    with cupy_device.no_device(), pytest.raises(DeviceUnavailableError, match=said):
         ClusterRows.of_array(rows(), Cluster(client), cuda=True)
 
 
