@@ -1,0 +1,15 @@
+// The head of every translated module. The names are short where each line of a translated kernel uses them.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+#include "launch.h"
+
+#include "bits.h"
+#include "threads.h"
+#include "warps.h"
+#include "blocks.h"
