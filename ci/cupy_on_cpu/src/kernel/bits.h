@@ -13,6 +13,13 @@ static inline uint16_t UH(_Float16 x) { uint16_t y; memcpy(&y, &x, 2); return y;
 // A subnormal number becomes zero with its sign.
 static inline float ftz(float x) { uint32_t b = UF(x); return (b & 0x7f800000u) == 0 ? F(b & 0x80000000u) : x; }
 
+// min and max of PTX: NaN only of two NaN, and -0 is less than +0.
+static inline double smaller(double a, double b) {
+    if (isnan(a) || (a == b && signbit(b))) return b;
+    return isnan(b) || a <= b ? a : b;
+}
+static inline double larger(double a, double b) { return -smaller(-a, -b); }
+
 // Picks 4 of 8 bytes. Bit 3 of a selector copies the sign of the byte instead.
 static uint64_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
     uint8_t bytes[8];

@@ -12,6 +12,7 @@ static void fiber(void) {
 
 static void place(Th *t, unsigned i, Index block) {
     t->lin = i;
+    t->exchanges = t->copies.count = t->copies.committed = 0; // copies that nobody waits for never happen
     t->t = (Index){i % nt.x, i / nt.x % nt.y, i / (nt.x * nt.y)};
     t->c = block;
 }
@@ -86,6 +87,7 @@ static void run(Kernel kernel, Launch *l, int synchronizes, size_t shared_static
                     else run_block_of_loops(kernel, block);
                 }
     }
+    for (unsigned i = 0; i < (synchronizes ? n_threads : 1); i++) free(threads[i].copies.list);
     free(threads);
     free(SH);
 }

@@ -10,6 +10,9 @@
 #include "launch.h"
 
 #include "bits.h"
+#include "halves.h"
+#include "copies.h"
 #include "threads.h"
 #include "warps.h"
+#include "matrices.h"
 #include "blocks.h"

@@ -6,6 +6,8 @@ typedef struct {
     Index t, c; // threadIdx, blockIdx
     unsigned lin; // number of the thread in its block
     int done, waiting, vote;
+    unsigned exchanges; // of matrix instructions
+    Copies copies;      // cp.async
     ucontext_t context;
 } Th;
 typedef void (*Kernel)(Th *, void **, void *);

@@ -7,7 +7,7 @@ from translator.scope import Scope, Unsupported, c_name
 
 
 def branch(scope: Scope, op: Instruction) -> str:
-    """Bra."""
+    """Translate bra."""
     return f"goto {c_name(op.operands[0])};"
 
 
@@ -19,19 +19,19 @@ def branch_by_table(scope: Scope, op: Instruction) -> str:
 
 
 def leave(scope: Scope, op: Instruction) -> str:
-    """Ret."""
+    """Translate ret."""
     return "return;"
 
 
 def leave_kernel(scope: Scope, op: Instruction) -> str:
-    """Exit."""
+    """Translate exit."""
     if scope.is_kernel:
         return "return;"
     raise Unsupported("exit in a function")
 
 
 def trap(scope: Scope, op: Instruction) -> str:
-    """Trap."""
+    """Translate trap."""
     return 'fault(me,719,"trap");'
 
 
@@ -41,7 +41,7 @@ def no_effect(scope: Scope, op: Instruction) -> str:
 
 
 def call(scope: Scope, op: Instruction) -> str:
-    """Call of a function by its name."""
+    """Translate call of a function by its name."""
     form = r"^(?:\((.*?)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\((.*?)\))?$"
     found = re.match(form, ", ".join(op.operands), flags=re.S)
     if not found:
@@ -57,7 +57,7 @@ def call(scope: Scope, op: Instruction) -> str:
 
 
 def barrier(scope: Scope, op: Instruction) -> str:
-    """Bar and barrier: of the block (number 0), or of the lanes of a warp."""
+    """Translate bar and barrier: of the block (number 0), or of the lanes of a warp."""
     if op.has("warp"):
         scope.module.synchronizes = True
         return f"meet(me,0,(uint32_t)({scope.bits(op.operands[0])}));"

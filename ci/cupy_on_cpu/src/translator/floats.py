@@ -52,7 +52,7 @@ def extreme(scope: Scope, op: Instruction) -> str:
     """Translate min, max: of a number and NaN the number, with .NaN NaN."""
     target, *operands = op.operands
     a, b = (scope.value(x, op.type, op.modifiers) for x in operands)
-    text = f"f{op.name}{'f' if op.type == 'f32' else ''}({a},{b})"
+    text = f"{'smaller' if op.name == 'min' else 'larger'}({a},{b})"
     if op.has("NaN"):
         text = f"((isnan({a})||isnan({b}))?NAN:{text})"
     return assign(target, op.type, text, op.modifiers)

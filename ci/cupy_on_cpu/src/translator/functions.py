@@ -62,6 +62,8 @@ class Declarations:
         first = len(self.registers)
         c_type = "uint8_t" if t == "pred" else bits_type(t)
         for name in names.split(","):
+            if t == "pred":
+                self.scope.predicates.add(name.strip())
             many = re.match(r"^(%\w+)<(\d+)>$", name.strip())
             each = [f"{many.group(1)}{i}" for i in range(int(many.group(2)))] if many else [name.strip()]
             self.registers.append(f"{c_type} {','.join(c_name(x) + '=0' for x in each)};")

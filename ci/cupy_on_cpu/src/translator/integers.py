@@ -28,7 +28,7 @@ def add(scope: Scope, op: Instruction) -> str:
 
 
 def multiply(scope: Scope, op: Instruction) -> str:
-    """Mul and mad: the low half, the high half (.hi) or all of the product (.wide)."""
+    """Translate mul and mad: the low half, the high half (.hi) or all of the product (.wide)."""
     t, width, u = op.type, _width(op), _unsigned(op)
     target, a, b, *addend = op.operands
     signed, unsigned = WIDER[width]
@@ -67,21 +67,23 @@ def with_carry(scope: Scope, op: Instruction) -> str:
 
 
 def divide(scope: Scope, op: Instruction) -> str:
-    """Translate div, rem."""
+    """Translate div, rem. The quotient of the least number by -1 wraps, where a processor would stop the program."""
     c_type = C_TYPES[op.type]
     target, a, b = op.operands
-    text = f"b_==0?({c_type})-1:{scope.value(a, op.type)}{'/' if op.name == 'div' else '%'}({c_type})b_"
+    negative = f"({c_type})(0-{scope.value(a, _unsigned(op))})"
+    by_minus_one = f"b_==({c_type})-1?{negative if op.name == 'div' else '0'}:" if op.type[0] == "s" else ""
+    text = f"b_==0?({c_type})-1:{by_minus_one}{scope.value(a, op.type)}{'/' if op.name == 'div' else '%'}({c_type})b_"
     return f"{{{c_type} b_={scope.value(b, op.type)}; {assign(target, op.type, text)}}}"
 
 
 def absolute(scope: Scope, op: Instruction) -> str:
-    """Abs."""
+    """Translate abs."""
     a = scope.value(op.operands[1], op.type)
     return assign(op.operands[0], op.type, f"({a}<0?-{a}:{a})")
 
 
 def negate(scope: Scope, op: Instruction) -> str:
-    """Neg."""
+    """Translate neg."""
     return assign(op.operands[0], op.type, f"-{scope.value(op.operands[1], op.type)}")
 
 
@@ -99,19 +101,19 @@ def sum_of_difference(scope: Scope, op: Instruction) -> str:
 
 
 def count_ones(scope: Scope, op: Instruction) -> str:
-    """Popc."""
+    """Translate popc."""
     return f"{c_name(op.operands[0])}=__builtin_popcountll({scope.value(op.operands[1], op.type)});"
 
 
 def count_leading_zeros(scope: Scope, op: Instruction) -> str:
-    """Clz."""
+    """Translate clz."""
     counter = "__builtin_clz" if _width(op) == 32 else "__builtin_clzll"
     source = scope.value(op.operands[1], op.type)
     return f"{{{C_TYPES[op.type]} v_={source};{c_name(op.operands[0])}=v_?{counter}(v_):{_width(op)};}}"
 
 
 def reverse_bits(scope: Scope, op: Instruction) -> str:
-    """Brev."""
+    """Translate brev."""
     width = _width(op)
     loop = f"for(int i=0;i<{width};i++)r_|=((v_>>i)&1u)<<({width - 1}-i);"
     source = scope.value(op.operands[1], op.type)
@@ -150,7 +152,7 @@ def funnel_shift(scope: Scope, op: Instruction) -> str:
 
 
 def extract_field(scope: Scope, op: Instruction) -> str:
-    """Bfe."""
+    """Translate bfe."""
     t, width = op.type, _width(op)
     target, source, start, length = op.operands
     u = scope.value(source, _unsigned(op))
@@ -161,7 +163,7 @@ def extract_field(scope: Scope, op: Instruction) -> str:
 
 
 def insert_field(scope: Scope, op: Instruction) -> str:
-    """Bfi."""
+    """Translate bfi."""
     t, width = op.type, _width(op)
     target, field, source, start, length = op.operands
     text = f"({scope.value(source, t)}&~m_)|(((uint64_t){scope.value(field, t)}<<p_)&m_)"
@@ -171,7 +173,7 @@ def insert_field(scope: Scope, op: Instruction) -> str:
 
 
 def permute_bytes(scope: Scope, op: Instruction) -> str:
-    """Prmt."""
+    """Translate prmt."""
     if len(op.modifiers) > 1:
         raise Unsupported(op.opcode)
     return f"{c_name(op.operands[0])}=prmt({','.join(scope.bits(x) for x in op.operands[1:])});"

@@ -58,11 +58,11 @@ def definitions(ptx: str) -> Iterator[tuple[str, str, str]]:
         position = end + 1
 
 
-def translate_module(ptx: str) -> str:
-    """Return the C text of a module."""
+def translate_module(ptx: str, module: Module | None = None) -> str:
+    """Return the C text of a module. A caller that passes an empty `module` can look at it afterwards."""
+    module = Module() if module is None else module
     ptx = re.sub(r"//[^\n]*", "", ptx)
     ptx = re.sub(r"/\*.*?\*/", "", ptx, flags=re.S)
-    module = Module()
     variables, bodies = [], []
     for kind, head, body in definitions(ptx):
         if kind in ("entry", "func"):

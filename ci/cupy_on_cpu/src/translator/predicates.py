@@ -29,7 +29,7 @@ def compare(scope: Scope, relation: str, t: str, a: str, b: str, modifiers: Coll
 
 
 def set_predicate(scope: Scope, op: Instruction) -> str:
-    """Setp."""
+    """Translate setp."""
     combine = next((x for x in op.modifiers[1:] if x in LOGIC), None)
     targets = op.operands[0].split("|")
     text = compare(scope, op.modifiers[0], op.type, op.operands[1], op.operands[2], op.modifiers)
@@ -47,7 +47,7 @@ def set_value(scope: Scope, op: Instruction) -> str:
 
 
 def select(scope: Scope, op: Instruction) -> str:
-    """Selp."""
+    """Translate selp."""
     c_type = bits_type(op.type)
     target, first, second, predicate = op.operands
     text = f"{scope.value(predicate, 'pred')}?({c_type})({scope.bits(first)}):({c_type})({scope.bits(second)})"
@@ -80,7 +80,7 @@ def any_logic(scope: Scope, op: Instruction) -> str:
 
 
 def test_class(scope: Scope, op: Instruction) -> str:
-    """Testp."""
+    """Translate testp."""
     text = {
         "infinite": "isinf(%s)!=0", "finite": "isfinite(%s)!=0", "notanumber": "isnan(%s)!=0", "number": "!isnan(%s)",
         "normal": "isnormal(%s)", "subnormal": "fpclassify(%s)==FP_SUBNORMAL",

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 C_TYPES = {
     "u8": "uint8_t", "s8": "int8_t", "b8": "uint8_t", "u16": "uint16_t", "s16": "int16_t", "b16": "uint16_t",
     "u32": "uint32_t", "s32": "int32_t", "b32": "uint32_t", "u64": "uint64_t", "s64": "int64_t", "b64": "uint64_t",
-    "f16": "_Float16", "f32": "float", "f64": "double", "pred": "uint8_t",
+    "f16": "_Float16", "bf16": "float", "f32": "float", "f64": "double", "pred": "uint8_t",
 }  # fmt: skip
 BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
-FLOATS = ("f32", "f64", "f16")
+FLOATS = ("f32", "f64", "f16", "bf16")
 SPECIAL_REGISTERS = {
     **{f"%tid.{a}": f"me->t.{a}" for a in "xyz"}, **{f"%ctaid.{a}": f"me->c.{a}" for a in "xyz"},
     **{f"%ntid.{a}": f"nt.{a}" for a in "xyz"}, **{f"%nctaid.{a}": f"nc.{a}" for a in "xyz"},
@@ -25,7 +25,7 @@ class Unsupported(Exception):
     """Something that the translator has not written; the text names it."""
 
 
-def search(pattern: str | re.Pattern[str], text: str) -> re.Match[str]:
+def search(pattern: str, text: str) -> re.Match[str]:
     """Return the first match of a pattern, of which one must be there."""
     found = re.search(pattern, text, re.S)
     if not found:
@@ -82,12 +82,20 @@ class Module:
     globals: set[str] = field(default_factory=set)
     functions: set[str] = field(default_factory=set)
     synchronizes: bool = False  # some thread may wait for another one: the threads need stacks
+    used: set[str] = field(default_factory=set)  # entries of the table
+    exchanges: int = 0  # matrix instructions so far
 
     def place_shared(self, name: str, t: str, count: int) -> None:
         """Give a static shared array its offset."""
         self.shared_bytes = -(-self.shared_bytes // 16) * 16
         self.shared[name] = str(self.shared_bytes)
         self.shared_bytes += count * BYTES[t[1:]]
+
+    def number_exchange(self) -> int:
+        """Return a number for a matrix instruction, by which lanes check that they are at the same one."""
+        self.synchronizes = True
+        self.exchanges += 1
+        return self.exchanges
 
 
 @dataclass
@@ -98,6 +106,7 @@ class Scope:
     is_kernel: bool
     parameters: Sequence[str]
     local: set[str] = field(default_factory=set)
+    predicates: set[str] = field(default_factory=set)
     tables: dict[str, list[str]] = field(default_factory=dict)  # of brx.idx: label -> targets
 
     def bits(self, operand: str) -> str:
@@ -134,6 +143,8 @@ class Scope:
             return f"D((uint64_t)({text}))"
         if t == "f16":
             return f"H((uint16_t)({text}))"
+        if t == "bf16":
+            return f"F((uint32_t)({text})<<16)"
         if t == "pred":
             return f"(!{c_name(operand.strip()[1:])})" if operand.strip().startswith("!") else f"({text})"
         return f"({C_TYPES[t]})({text})"
