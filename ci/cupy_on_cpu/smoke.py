@@ -1,80 +1,18 @@
-"""Plain CuPy against NumPy: run it with `run.sh DEST python smoke.py`. Exits with status 1 where something differs."""
+"""Plain CuPy against NumPy: run it with `run.sh DEST python smoke.py`. Exits with status 1 where something differs.
+
+Each line says what was compared, the largest difference and the largest one allowed, or which error was raised.
+"""
 
 import sys
 
 import cupy
 import numpy as np
+from comparisons import Data, Report, random_data
+from cupy.cuda import cufft
+from smoke_products import compare_math_modes, compare_products, compare_refused_products
+from smoke_transforms import compare_plans, compare_transforms
 
-rng = np.random.default_rng(0)
-wrong = 0
-
-
-def check(what, got, expected, tolerance=0.0):
-    global wrong
-    got, expected = cupy.asnumpy(got).astype("d"), np.asarray(expected, "d")
-    error = np.abs(got - expected).max() if got.shape == expected.shape else np.inf
-    wrong += not error <= tolerance
-    print(f"{'ok   ' if error <= tolerance else 'WRONG'} {what}: {error:.1e}")
-
-
-def refused(what, error, text, call):
-    global wrong
-    try:
-        call()
-        found = "no error"
-    except error as e:
-        found = str(e)
-    wrong += text not in found
-    print(f"{'ok   ' if text in found else 'WRONG'} {what}: {found[:110]}")
-
-
-a, b = rng.standard_normal((60, 33)).astype("f"), rng.standard_normal((60, 33)).astype("f")
-x, y = cupy.asarray(a), cupy.asarray(b)
-check("copies", x[::2, 3:].copy(), a[::2, 3:])
-check("arithmetic", x * y + 2 - x / (1 + y * y), a * b + 2 - a / (1 + b * b), 1e-5)
-check("exp, tanh, power", cupy.exp(x) + cupy.tanh(y) + abs(x) ** 1.5, np.exp(a) + np.tanh(b) + abs(a) ** 1.5, 1e-4)
-check("float64", cupy.log(abs(x.astype("d"))), np.log(abs(a.astype("d"))), 1e-13)
-check("integers", cupy.arange(-50, 50) // 7 % 5, np.arange(-50, 50) // 7 % 5)
-check("float16", (x.astype("e") * 2).astype("f"), (a.astype("e") * 2).astype("f"))
-check("sums", cupy.concatenate([x.sum(0), x.max(1), x.var(0)]), np.concatenate([a.sum(0), a.max(1), a.var(0)]), 1e-4)
-check("argmin", x.argmin(1), a.argmin(1))
-check("cumsum, where", cupy.where(x > 0, cupy.cumsum(x, 1), y), np.where(a > 0, np.cumsum(a, 1), b), 1e-4)
-check(
-    "mask, nonzero",
-    cupy.concatenate([x[x > 0], x.ravel().nonzero()[0]]),
-    np.concatenate([a[a > 0], a.ravel().nonzero()[0]]),
-)
-check(
-    "sort, argsort, lexsort",
-    cupy.sort(x, 0) + x.argsort(1) + cupy.lexsort(y),
-    np.sort(a, 0) + a.argsort(1) + np.lexsort(b),
-)
-cupy._core.set_reduction_accelerators(["cub"])
-check("CUB's block reductions", cupy.concatenate([x.sum(1), x.max(1)]), np.concatenate([a.sum(1), a.max(1)]), 1e-4)
-cupy._core.set_reduction_accelerators([])
-check("matmul", x.T @ y, a.T @ b, 1e-4)
-check(
-    "batched matmul",
-    cupy.matmul(x.reshape(4, 15, 33), y.reshape(4, 33, 15)),
-    a.reshape(4, 15, 33) @ b.reshape(4, 33, 15),
-    1e-4,
-)
-check("float16 matmul", x.astype("e").T @ y.astype("e"), a.astype("e").astype("f").T @ b.astype("e").astype("f"), 3e-2)
-symmetric = a.T.astype("d") @ a
-check("eigh", cupy.linalg.eigh(cupy.asarray(symmetric))[0], np.linalg.eigh(symmetric)[0], 1e-11)
-check(
-    "solve",
-    cupy.linalg.solve(cupy.asarray(symmetric), x.T.astype("d")),
-    np.linalg.solve(symmetric, a.T.astype("d")),
-    1e-9,
-)
-check(
-    "svd, qr",
-    cupy.linalg.qr(x)[0] @ cupy.linalg.qr(x)[1] + cupy.linalg.svd(x)[1].sum(),
-    a + np.linalg.svd(a)[1].sum(),
-    1e-3,
-)
-source = r"""
+ROW_SUMS = r"""
 __constant__ float factor[2];
 extern "C" __global__ void row_sums(const float* x, float* out, int columns, int* positive) {
     extern __shared__ float part[];
@@ -97,49 +35,128 @@ extern "C" __global__ void row_sums(const float* x, float* out, int columns, int
 extern "C" __global__ void odd(const float* x, float* out) { *(float4*)out = *(const float4*)(x + 1); }
 extern "C" __global__ void lonely(int* out) { if (threadIdx.x) out[threadIdx.x] = __shfl_sync(0xffffffffu, 1, 0); }
 """
-module = cupy.RawModule(code=source)
-pointer = module.get_global("factor")
-cupy.ndarray(2, "f", pointer)[:] = cupy.asarray([1, 3], "f")
-out, positive = cupy.zeros(60, "f"), cupy.zeros(1, "i")
-module.get_function("row_sums")((60,), (64,), (x, out, np.int32(33), positive), shared_mem=256)
-check("RawKernel: shared memory, warp exchange, constants", out, 3 * a.sum(1), 1e-4)
-check("RawKernel: __syncthreads_count, atomicAdd", positive, [(a > 0).sum()])
-errors = (cupy.cuda.driver.CUDADriverError, RuntimeError)
-refused(
-    "misaligned vector", errors, "misaligned access of 16", lambda: module.get_function("odd")((1,), (1,), (x, out))
-)
-refused(
-    "lanes that never arrive", errors, "wait for each other", lambda: module.get_function("lonely")((1,), (32,), (out,))
-)
-refused("block of 2048 threads", errors, "INVALID_VALUE", lambda: module.get_function("odd")((1,), (2048,), (x, out)))
-refused("complex product", RuntimeError, "cublasGemmEx with types 4 4 4", lambda: x.astype("F") @ y.T.astype("F"))
-refused(
-    "complex eigenvectors",
-    RuntimeError,
-    "cusolverDnXsyevd of a complex matrix",
-    lambda: cupy.linalg.eigh(cupy.eye(3, dtype="F")),
-)
-refused(
-    "runtime function that is not written",
-    RuntimeError,
-    "cudaDeviceGetLimit",
-    lambda: cupy.cuda.runtime.deviceGetLimit(0),
-)
-refused("generator", NotImplementedError, "cupy.random", lambda: cupy.random.default_rng(0))
-cupy._core.set_routine_accelerators(["cub"])
-refused("CUB's device reductions", NotImplementedError, "cupy.cuda.cub.cub_reduction", lambda: x.sum())
-cupy._core.set_routine_accelerators([])
-refused("FFT", RuntimeError, "cufft", lambda: cupy.fft.fft(x))
-pool = cupy.get_default_memory_pool()
-pool.free_all_blocks()
-pool.set_limit(size=pool.total_bytes() + 2**20)
-refused("memory pool limit", cupy.cuda.memory.OutOfMemoryError, "Out of memory", lambda: cupy.zeros(2**20))
-pool.set_limit(size=0)
-first, second = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Event()
-with first:
-    z = x + 1
-    first.record(second)
-cupy.cuda.Stream.null.wait_event(second)
-check("streams and events", z * 2, (a + 1) * 2)
-print(f"{wrong} differences" if wrong else "all as NumPy")
-sys.exit(wrong > 0)
+
+
+# ---- arrays --------------------------------------------------------------------------------------------------------
+
+
+def compare_arrays(report: Report, data: Data) -> None:
+    a, b, x, y = data.a, data.b, data.x, data.y
+    report.same("copy of x[::2, 3:]", x[::2, 3:].copy(), a[::2, 3:])
+    report.same("x·y + 2 - x/(1 + y²)", x * y + 2 - x / (1 + y * y), a * b + 2 - a / (1 + b * b), 1e-5)
+    report.same("exp x + tanh y", cupy.exp(x) + cupy.tanh(y), np.exp(a) + np.tanh(b), 1e-4)
+    report.same("|x|^1.5", abs(x) ** 1.5, abs(a) ** 1.5, 1e-5)
+    report.same("log |x| in float64", cupy.log(abs(x.astype("d"))), np.log(abs(a.astype("d"))), 1e-13)
+    report.same("integers: n // 7 % 5", cupy.arange(-50, 50) // 7 % 5, np.arange(-50, 50) // 7 % 5)
+    report.same("2·x in float16", x.astype("e") * 2, a.astype("e") * 2)
+    report.same("sums of columns", x.sum(0), a.sum(0), 1e-4)
+    report.same("largest of rows, variances of columns", x.max(1) + x.var(0).sum(), a.max(1) + a.var(0).sum(), 1e-4)
+    report.same("argmin of rows", x.argmin(1), a.argmin(1))
+    report.same("cumsum of rows", cupy.cumsum(x, 1), np.cumsum(a, 1), 1e-4)
+    report.same("where x > 0", cupy.where(x > 0, x, y), np.where(a > 0, a, b))
+    report.same("entries x > 0", x[x > 0], a[a > 0])
+    report.same("places of entries that are not 0", x.ravel().nonzero()[0], a.ravel().nonzero()[0])
+    report.same("sort of columns", cupy.sort(x, 0), np.sort(a, 0))
+    report.same("argsort of rows", x.argsort(1), a.argsort(1))
+    report.same("lexsort", cupy.lexsort(y), np.lexsort(b))
+    with_nan = np.where(a > 1, np.nan, a)
+    report.same("sort with NaN, which go last", cupy.sort(cupy.asarray(with_nan), 1), np.sort(with_nan, 1))
+    cupy._core.set_reduction_accelerators(["cub"])
+    report.same("CUB's block reductions: sums of rows", x.sum(1), a.sum(1), 1e-4)
+    report.same("CUB's block reductions: largest of rows", x.max(1), a.max(1))
+    cupy._core.set_reduction_accelerators([])
+    first, second = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Event()
+    with first:
+        z = x + 1
+        first.record(second)
+    cupy.cuda.Stream.null.wait_event(second)
+    report.same("x + 1 from another stream, after its event", z * 2, (a + 1) * 2)
+
+
+# ---- kernels -------------------------------------------------------------------------------------------------------
+
+
+def compare_kernels(report: Report, data: Data) -> None:
+    x = data.x
+    module = cupy.RawModule(code=ROW_SUMS)
+    cupy.ndarray(2, "f", module.get_global("factor"))[:] = cupy.asarray([1, 3], "f")
+    out, positive = cupy.zeros(60, "f"), cupy.zeros(1, "i")
+    module.get_function("row_sums")((60,), (64,), (x, out, np.int32(33), positive), shared_mem=256)
+    report.same("RawKernel with shared memory, warp exchange, constants: sums of rows", out, 3 * data.a.sum(1), 1e-4)
+    report.same("RawKernel with __syncthreads_count, atomicAdd: number of x > 0", positive, [(data.a > 0).sum()])
+    errors = (cupy.cuda.driver.CUDADriverError, RuntimeError)
+    odd, lonely = module.get_function("odd"), module.get_function("lonely")
+    report.refused("a misaligned vector", errors, "misaligned access of 16", lambda: odd((1,), (1,), (x, out)))
+    report.refused("lanes that never arrive", errors, "wait for each other", lambda: lonely((1,), (32,), (out,)))
+    report.refused("a block of 2048 threads", errors, "INVALID_VALUE", lambda: odd((1,), (2048,), (x, out)))
+
+
+# ---- linear algebra ------------------------------------------------------------------------------------------------
+
+
+def compare_linear_algebra(report: Report, data: Data) -> None:
+    a, b, x, y = data.a, data.b, data.x, data.y
+    report.same("matmul", x.T @ y, a.T @ b, 1e-4)
+    report.same("matmul in float64", x.T.astype("d") @ y, a.T.astype("d") @ b, 1e-12)
+    batch = cupy.matmul(x.reshape(4, 15, 33), y.reshape(4, 33, 15))
+    report.same("batched matmul", batch, a.reshape(4, 15, 33) @ b.reshape(4, 33, 15), 1e-4)
+    halves = a.astype("e").astype("d"), b.astype("e").astype("d")
+    report.same("matmul in float16", x.astype("e").T @ y.astype("e"), halves[0].T @ halves[1], 3e-2)
+    symmetric = a.T.astype("d") @ a
+    on_device = cupy.asarray(symmetric)
+    report.same("eigenvalues by eigh", cupy.linalg.eigh(on_device)[0], np.linalg.eigh(symmetric)[0], 1e-11)
+    right = a.T.astype("d")
+    report.same("solve", cupy.linalg.solve(on_device, cupy.asarray(right)), np.linalg.solve(symmetric, right), 1e-9)
+    report.same("inverse", cupy.linalg.inv(on_device) @ on_device, np.eye(33), 1e-11)
+    many = np.stack([symmetric, symmetric + np.eye(33)])
+    report.same("inverses of a batch", cupy.linalg.inv(cupy.asarray(many)), np.linalg.inv(many), 1e-9)
+    q, r = cupy.linalg.qr(x)
+    report.same("q·r of qr", q @ r, a, 1e-5)
+    report.same("singular values by svd", cupy.linalg.svd(x)[1], np.linalg.svd(a)[1], 1e-4)
+
+
+# ---- what is not written -------------------------------------------------------------------------------------------
+
+
+def compare_errors(report: Report, data: Data) -> None:
+    x = data.x
+    unwritten = "is not written in the CPU stand-in"
+    matrix = cupy.eye(3, dtype="F")
+    name = f"cusolverDnXsyevd of a complex matrix {unwritten}"
+    report.refused("eigh of a complex matrix", RuntimeError, name, lambda: cupy.linalg.eigh(matrix))
+    name = f"cudaDeviceGetLimit {unwritten}"
+    report.refused("deviceGetLimit", RuntimeError, name, lambda: cupy.cuda.runtime.deviceGetLimit(0))
+    report.refused("random.default_rng", NotImplementedError, "cupy.random", lambda: cupy.random.default_rng(0))
+    cupy._core.set_routine_accelerators(["cub"])
+    name = "cupy.cuda.cub.cub_reduction"
+    report.refused("a device reduction of CUB", NotImplementedError, name, lambda: x.sum())
+    cupy._core.set_routine_accelerators([])
+    name = f"cufftXtMakePlanMany {unwritten}"
+    plan, order = ((8,), (8,), 1, 8, "E", (8,), 1, 8, "E", 1, "E"), {"order": "C", "last_axis": -1, "last_size": None}
+    report.refused("an FFT of float16", RuntimeError, name, lambda: cufft.XtPlanNd(*plan, **order))
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    pool.set_limit(size=pool.total_bytes() + 2**20)
+    error = cupy.cuda.memory.OutOfMemoryError
+    report.refused("8 MiB above the limit of the memory pool", error, "Out of memory", lambda: cupy.zeros(2**20))
+    pool.set_limit(size=0)
+
+
+def main() -> int:
+    """Return the exit status: 1 where something differs."""
+    report, data = Report(), random_data()
+    compare_arrays(report, data)
+    compare_kernels(report, data)
+    compare_linear_algebra(report, data)
+    compare_products(report, data)
+    compare_math_modes(report, data)
+    compare_refused_products(report, data)
+    compare_transforms(report)
+    compare_plans(report)
+    compare_errors(report, data)
+    print(f"{report.wrong} lines differ" if report.wrong else "everything is as NumPy has it")
+    return int(report.wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
