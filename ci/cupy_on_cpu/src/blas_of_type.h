@@ -6,6 +6,8 @@
 
 int FUNCTION(gemm_v2)(void *handle, int ta, int tb, int m, int n, int k, const REAL *alpha, const REAL *a, int lda,
                       const REAL *b, int ldb, const REAL *beta, REAL *c, int ldc) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     return multiply(handle, (Product){ta, tb, m, n, k, alpha, a, b, beta, c, lda, ldb, ldc, REAL_TYPE, REAL_TYPE,
                                       REAL_TYPE, REAL_COMPUTE});
 }
@@ -13,6 +15,8 @@ int FUNCTION(gemm_v2)(void *handle, int ta, int tb, int m, int n, int k, const R
 int FUNCTION(gemmStridedBatched)(void *handle, int ta, int tb, int m, int n, int k, const REAL *alpha, const REAL *a,
                                  int lda, long long a_stride, const REAL *b, int ldb, long long b_stride,
                                  const REAL *beta, REAL *c, int ldc, long long c_stride, int count) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     Product first = {ta, tb,  m,   n,   k,         alpha,     a,         b,           beta,
                      c,  lda, ldb, ldc, REAL_TYPE, REAL_TYPE, REAL_TYPE, REAL_COMPUTE};
     return multiply_strided(handle, first, a_stride, b_stride, c_stride, count);
@@ -20,15 +24,20 @@ int FUNCTION(gemmStridedBatched)(void *handle, int ta, int tb, int m, int n, int
 
 int FUNCTION(gemmBatched)(void *handle, int ta, int tb, int m, int n, int k, const REAL *alpha, REAL *const *a, int lda,
                           REAL *const *b, int ldb, const REAL *beta, REAL *const *c, int ldc, int count) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     if (count < 0) return refuse(INVALID_VALUE, "a negative number of products");
     int status = SUCCESS;
     for (int i = 0; i < count && !status; i++)
-        status = FUNCTION(gemm_v2)(handle, ta, tb, m, n, k, alpha, a[i], lda, b[i], ldb, beta, c[i], ldc);
+        status = multiply(handle, (Product){ta, tb, m, n, k, alpha, a[i], b[i], beta, c[i], lda, ldb, ldc, REAL_TYPE,
+                                            REAL_TYPE, REAL_TYPE, REAL_COMPUTE});
     return status;
 }
 
 int FUNCTION(gemv_v2)(void *handle, int ta, int m, int n, const REAL *alpha, const REAL *a, int lda, const REAL *x,
                       int x_step, const REAL *beta, REAL *y, int y_step) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     typedef void Gemv(int, int, Int, Int, REAL, const REAL *, Int, const REAL *, Int, REAL, REAL *, Int);
     if (ta < 0 || ta > 2 || m < 0 || n < 0 || lda < at_least_1(m) || !x_step || !y_step)
         return refuse(INVALID_VALUE, "an operation, size, leading dimension or step of gemv");
@@ -37,12 +46,16 @@ int FUNCTION(gemv_v2)(void *handle, int ta, int m, int n, const REAL *alpha, con
 }
 
 int FUNCTION(dot_v2)(void *handle, int n, const REAL *x, int x_step, const REAL *y, int y_step, REAL *result) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     typedef REAL Dot(Int, const REAL *, Int, const REAL *, Int);
     *result = ((Dot *)CBLAS(LETTER "dot"))(n, x, x_step, y, y_step);
     return SUCCESS;
 }
 
 int FUNCTION(nrm2_v2)(void *handle, int n, const REAL *x, int x_step, REAL *result) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     typedef REAL Nrm2(Int, const REAL *, Int);
     *result = ((Nrm2 *)CBLAS(LETTER "nrm2"))(n, x, x_step);
     return SUCCESS;
@@ -51,6 +64,8 @@ int FUNCTION(nrm2_v2)(void *handle, int n, const REAL *x, int x_step, REAL *resu
 // side: 0 left, 1 right; part: 0 lower, 1 upper; unit: 1 if the diagonal is taken as ones.
 int FUNCTION(trsm_v2)(void *handle, int side, int part, int ta, int unit, int m, int n, const REAL *alpha,
                       const REAL *a, int lda, REAL *b, int ldb) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     typedef void Trsm(int, int, int, int, int, Int, Int, REAL, const REAL *, Int, REAL *, Int);
     if ((side & ~1) || (part & ~1) || (unit & ~1) || ta < 0 || ta > 2)
         return refuse(INVALID_VALUE, "an option of trsm");
@@ -65,6 +80,8 @@ int FUNCTION(trsm_v2)(void *handle, int side, int part, int ta, int unit, int m,
 // ---- batches of LU factorizations -----------------------------------------------------------------------------------
 
 int FUNCTION(getrfBatched)(void *handle, int n, REAL *const *a, int lda, int *pivots, int *info, int count) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     if (n < 0 || count < 0 || lda < at_least_1(n))
         return refuse(INVALID_VALUE, "a size or leading dimension of getrfBatched");
     if (!pivots) return not_written("cublas getrfBatched without pivots", NOT_SUPPORTED);
@@ -80,6 +97,8 @@ int FUNCTION(getrfBatched)(void *handle, int n, REAL *const *a, int lda, int *pi
 
 int FUNCTION(getrsBatched)(void *handle, int ta, int n, int columns, const REAL *const *a, int lda, const int *pivots,
                            REAL *const *b, int ldb, int *info, int count) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     if (n < 0 || columns < 0 || count < 0 || lda < at_least_1(n) || ldb < at_least_1(n))
         return refuse(INVALID_VALUE, "a size or leading dimension of getrsBatched");
     if (!pivots) return not_written("cublas getrsBatched without pivots", NOT_SUPPORTED);
@@ -97,6 +116,8 @@ int FUNCTION(getrsBatched)(void *handle, int ta, int n, int columns, const REAL 
 // The inverse solves for the columns of the identity. As in LAPACK, info tells the first zero on the diagonal of U.
 int FUNCTION(getriBatched)(void *handle, int n, const REAL *const *a, int lda, const int *pivots, REAL *const *c,
                            int ldc, int *info, int count) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     int status = SUCCESS, solved;
     for (int i = 0; i < count && !status; i++) {
         info[i] = 0;

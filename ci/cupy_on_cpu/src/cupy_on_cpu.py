@@ -133,6 +133,11 @@ def change(
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
+def mend_device() -> None:
+    """Make the device whole again, which a fault of a kernel or `lose_device` has ended."""
+    _library("cupy_on_cpu").device_mend()
+
+
 @contextmanager
 def lose_device(status: int = 700, after: int = 1) -> Iterator[None]:
     """Lose the device at the `after`-th operation from now on (a launch, product, copy or allocation).
@@ -147,7 +152,7 @@ def lose_device(status: int = 700, after: int = 1) -> Iterator[None]:
     try:
         yield
     finally:
-        library.device_mend()
+        mend_device()
 
 
 @contextmanager

@@ -1,4 +1,5 @@
 // Stand-in for cuFFT: keeps plans; NumPy transforms the data (fft.py, installed as cupy_on_cpu_fft).
+#include "device.h"
 #include "missing.h"
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -30,6 +31,7 @@ typedef struct {
     int type, rank, batch;
     int size[MOST_DIMENSIONS];
     Layout input, output;
+    void *stream;
 } Plan;
 
 static Plan *plans[MOST_PLANS];
@@ -70,8 +72,13 @@ int cufftGetVersion(int *version) {
     return SUCCESS;
 }
 
-// Everything is done at once, so the stream orders nothing; NumPy allocates its own working memory.
-int cufftSetStream(int handle, void *stream) { return plan_of(handle) ? SUCCESS : INVALID_PLAN; }
+int cufftSetStream(int handle, void *stream) {
+    if (!plan_of(handle)) return INVALID_PLAN;
+    plan_of(handle)->stream = stream;
+    return SUCCESS;
+}
+
+// NumPy allocates its own working memory.
 int cufftSetAutoAllocation(int handle, int automatic) { return plan_of(handle) ? SUCCESS : INVALID_PLAN; }
 int cufftSetWorkArea(int handle, void *memory) { return plan_of(handle) ? SUCCESS : INVALID_PLAN; }
 
@@ -125,6 +132,7 @@ static int execute(int handle, int type, const void *input, void *output, int di
     Plan *plan = plan_of(handle);
     if (!plan || !plan->made || plan->type != type) return INVALID_PLAN;
     if ((type == C2C || type == Z2Z) && direction != FORWARD && direction != INVERSE) return INVALID_VALUE;
+    if (device_launch(plan->stream, "cufftExec")) return EXEC_FAILED;
     if (!transform) import_transform();
     return transform ? transform(plan, input, output, direction) : EXEC_FAILED;
 }

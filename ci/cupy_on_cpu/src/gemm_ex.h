@@ -220,7 +220,7 @@ static int multiply(const Handle *handle, Product product) {
     p->compute = compute_in_mode(handle, p->compute, p->a_type);
     count_products++;
     if (getenv("CUPY_ON_CPU_TRACE")) trace(p);
-    if (no_work || !p->m || !p->n) return SUCCESS;
+    if (device_no_work || !p->m || !p->n) return SUCCESS;
     int is_plain_float32 = p->a_type == R_32F && (p->compute == COMPUTE_32F || p->compute == COMPUTE_32F_PEDANTIC);
     if (p->a_type == R_64F)
         multiply_float64(p);
@@ -264,6 +264,8 @@ static int is_algorithm(int algorithm) {
 int cublasGemmEx(void *handle, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int a_type,
                  int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc,
                  int compute, int algorithm) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     if (!is_algorithm(algorithm)) return refuse(INVALID_VALUE, "an algorithm that it does not have");
     return multiply(handle,
                     (Product){ta, tb, m, n, k, alpha, a, b, beta, c, lda, ldb, ldc, a_type, b_type, c_type, compute});
@@ -273,6 +275,8 @@ int cublasGemmStridedBatchedEx(void *handle, int ta, int tb, int m, int n, int k
                                int a_type, int lda, long long a_stride, const void *b, int b_type, int ldb,
                                long long b_stride, const void *beta, void *c, int c_type, int ldc, long long c_stride,
                                int count, int compute, int algorithm) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     if (!is_algorithm(algorithm)) return refuse(INVALID_VALUE, "an algorithm that it does not have");
     Product first = {ta, tb, m, n, k, alpha, a, b, beta, c, lda, ldb, ldc, a_type, b_type, c_type, compute};
     return multiply_strided(handle, first, a_stride, b_stride, c_stride, count);
@@ -280,6 +284,8 @@ int cublasGemmStridedBatchedEx(void *handle, int ta, int tb, int m, int n, int k
 
 int cublasSgemmEx(void *handle, int ta, int tb, int m, int n, int k, const float *alpha, const void *a, int a_type,
                   int lda, const void *b, int b_type, int ldb, const float *beta, void *c, int c_type, int ldc) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
     return multiply(
         handle, (Product){ta, tb, m, n, k, alpha, a, b, beta, c, lda, ldb, ldc, a_type, b_type, c_type, COMPUTE_32F});
 }
