@@ -101,7 +101,7 @@ def _placement_for(device: Any, X: Any) -> Placement:
     home = empty_like(X)
     if kind == "cpu":
         return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else home, home)
-    stays = is_on_gpu(X) and index in (None, X.device.id if is_cupy(X) else X.device.index)
+    stays = is_on_gpu(X) and index in (None, X.device.id)
     if not kind or stays:
         return Placement(home, home)
     if is_sparse(X):

@@ -21,6 +21,7 @@ from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend import blocking
+from gpukpca.backend.containers import check_container
 from gpukpca.backend.device import (
     describe_device,
     free_bytes,
@@ -99,11 +100,12 @@ class Resources:
         Raises
         ------
         InvalidParameterError
-            A parameter out of range.
+            A parameter out of range, or X is no array.
         DeviceUnavailableError
             The device does not work.
         """
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
+        check_container(X)
         X = X if is_numpy(X) or is_foreign(X) or is_sparse(X) else as_rows(X, missing=True)
         return cls.at(placement_for(device, X), memory_limit, n_jobs)
 

@@ -9,6 +9,7 @@ from numbers import Number
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_torch_array
 
 from gpukpca.exceptions import InvalidParameterError
 
@@ -30,6 +31,11 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
         )
     if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
         raise InvalidParameterError(f"{name} is a sparse tensor; pass {name}.to_dense(), or a CSR matrix of SciPy.")
+    if is_torch_array(X) and X.device.type == "cuda":
+        raise InvalidParameterError(
+            f"{name} is a tensor of PyTorch on {X.device}, where gpukpca computes with CuPy alone; pass "
+            f"cupy.from_dlpack({name}.detach()), which copies nothing, or {name}.cpu()."
+        )
     if type(X).__module__.startswith("cupyx."):
         raise InvalidParameterError(
             f"{name} is a sparse CuPy matrix; pass {name}.toarray(), or {name}.get() for a CSR matrix of SciPy."

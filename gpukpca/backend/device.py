@@ -13,7 +13,6 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import array_api_compat
 import numpy as np
 
 from gpukpca._process import state
@@ -44,10 +43,8 @@ _entered = threading.local()
 
 
 def is_on_gpu(x: Any) -> bool:
-    """Return whether `x` lives on a CUDA device."""
-    if is_numpy(x):
-        return False
-    return is_cupy(x) or (array_api_compat.is_torch_array(x) and str(x.device).startswith("cuda"))
+    """Return whether `x` lives on a CUDA device: tensors of PyTorch there are refused as data."""
+    return is_cupy(x)
 
 
 def describe_device(x: Any) -> str:
@@ -63,8 +60,6 @@ def free_bytes(x: Any) -> int:
     """Return the bytes that can be allocated where `x` lives, within the limits of containers."""
     if is_cupy(x):
         return cuda_device.free_bytes(x)
-    if is_on_gpu(x):  # a PyTorch tensor; its library is loaded already
-        return int(sys.modules["torch"].cuda.mem_get_info(x.device)[0])
     return host_free_bytes()
 
 
@@ -92,7 +87,7 @@ def synchronize(x: Array) -> None:
     Parameters
     ----------
     x : array
-        CuPy waits for the current stream, PyTorch for the whole device. Arrays on the host need no wait.
+        CuPy waits for the current stream. Arrays of other libraries need no wait.
 
     Returns
     -------
@@ -110,8 +105,6 @@ def synchronize(x: Array) -> None:
     """
     if is_cupy(x):
         cuda_device.synchronize(x)
-    elif is_on_gpu(x):  # a PyTorch tensor; its library is loaded already
-        sys.modules["torch"].cuda.synchronize(x.device)
 
 
 # -- where to compute --------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, ProbabilisticPCA
+from gpukpca.algorithms import Resources
 from gpukpca.algorithms.inputs import check_type, checked_listener, new_rows, new_scores
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.backend.rows import as_rows
@@ -90,6 +91,17 @@ def test_short_and_complex_tensors() -> None:
     assert not new_rows(torch.tensor(X, requires_grad=True), 3).requires_grad
     with pytest.raises(InvalidParameterError, match="to_dense"):
         as_rows(torch.tensor(X).to_sparse())
+
+
+def test_tensors_on_a_cuda_device_are_refused_with_the_conversion() -> None:
+    torch = pytest.importorskip("torch")
+    # No device is needed to name one.
+    on_cuda = type("OnCuda", (torch.Tensor,), {"device": property(lambda self: torch.device("cuda:1"))})
+    rows = torch.tensor(X).as_subclass(on_cuda)
+    fitted = PCA(1).fit(X)
+    for call in (as_rows, PCA(1).fit, fitted.transform, PCA(1, device="cuda").fit, RBF(1.0), Resources.for_data):
+        with pytest.raises(InvalidParameterError, match=r"on cuda:1, .*cupy\.from_dlpack\(X\.detach\(\)\).*X\.cpu\(\)"):
+            call(rows)
 
 
 def test_scores_go_where_the_fit_is(xp: Any) -> None:
