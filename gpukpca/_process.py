@@ -19,7 +19,7 @@ class ProcessState:
     warned : set
         Messages that `warn_once` has given, and what searches have: text, category, file and line.
     device_loss : str
-        Why no CUDA device can be used any more; empty while they can.
+        Why no CUDA device can be used any more, without a full stop; empty while they can.
     cuda_process : int or None
         The process that used CUDA first: CUDA does not survive a fork.
     working_devices : dict

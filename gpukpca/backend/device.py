@@ -244,7 +244,7 @@ def device_context(like: Any) -> Iterator[None]:
         yield
         return
     if state.device_loss:
-        raise DeviceLostError(state.device_loss)
+        raise DeviceLostError(f"{state.device_loss}.")
     outer, _entered.index = getattr(_entered, "index", None), like.device.id
     try:
         with like.device:
@@ -265,10 +265,10 @@ def device_context(like: Any) -> Iterator[None]:
             ) from error
         if kind == "lost":
             state.device_loss = (
-                f"the CUDA device failed ({str(error).splitlines()[0]}); nothing can be computed on it in this process "
-                "any more. Restart the process; the CPU still works."
+                f"the CUDA device failed ({cuda_device.first_line(error)}); nothing can be computed on it in this "
+                "process any more. Restart the process; the CPU still works"
             )
-            raise DeviceLostError(state.device_loss) from error
+            raise DeviceLostError(f"{state.device_loss}.") from error
         raise
     finally:
         _entered.index = outer

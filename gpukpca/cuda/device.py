@@ -19,6 +19,8 @@ INSTALL = (
     f"{CUDA_12} (or {packages_of('cuda13')} for a card of compute capability 7.5 or newer) on a machine with an NVIDIA "
     "GPU and its driver"
 )
+# Two wheels of CuPy must not be installed beside each other.
+CUDA_12_INSTEAD = f"pip uninstall cupy-cuda13x, then {CUDA_12}"
 # Libraries and headers of CUDA as errors of the loader, of cuda-pathfinder, of CuPy and of its compiler name them.
 MISSING = re.compile(
     r"\b(lib)?(cublas|cublasLt|cusolver|cusparse|curand|cudart|nvrtc|nvJitLink)[\w.-]*\.(so|dll)\b"
@@ -26,11 +28,13 @@ MISSING = re.compile(
     re.IGNORECASE,
 )
 # The first version of CUDA that compiles for none of Maxwell, Pascal and Volta, and the oldest card that it knows.
-CUDA_13 = 13_000
+CUDA_12_0, CUDA_13 = 12_000, 13_000
 OLDEST_OF_CUDA_13 = (7, 5)
 KERNELS = {"gpukpca_probe": ({"x": "float32", "y": "float32"},)}
+# cudaErrorInsufficientDriver: the driver is older than the CUDA runtime inside CuPy, or there is none.
+DRIVER_TOO_OLD = 35
 # Driver too old, device busy, none there, no kernel for this card.
-UNUSABLE = frozenset({35, 46, 100, 209})
+UNUSABLE = frozenset({DRIVER_TOO_OLD, 46, 100, 209})
 # cudaErrorMemoryAllocation
 MEMORY_ALLOCATION = 2
 # cudaErrorInitializationError: what a forked child gets.
@@ -113,20 +117,49 @@ def _kernel(name: str) -> Any:
 
 
 def explain(error: BaseException, index: int | None = None) -> str:
-    """Return an error in one line, with the installation that mends it where a library is missing or does not fit.
+    """Return an error in one line without a full stop, with the installation that mends it where one does.
 
     `index` is the device on which it was raised (default: the current one).
     """
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    text = f"{type(error).__name__}: {lines[0].strip() if lines else 'no message'}"
+    text = f"{type(error).__name__}: {first_line(error)}"
     if is_missing_library(error):
         return f"{text}; {INSTALL}"
+    if getattr(error, "status", None) == DRIVER_TOO_OLD:
+        return text + _versions_of_driver_and_runtime()
     return text + _rejected_by_cuda_13(index)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, without what ends it: a message continues after it."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0].strip().rstrip(".;:, ") if lines else "no message"
 
 
 def is_missing_library(error: BaseException) -> bool:
     """Return whether an error names a CUDA library or header that is missing or does not fit."""
     return MISSING.search(str(error)) is not None
+
+
+def _versions_of_driver_and_runtime() -> str:
+    """Return a clause with both versions of CUDA and the remedy; empty where CuPy does not give them."""
+    try:
+        import cupy
+
+        # The newest CUDA that the driver serves, 0 without a driver, and the one for which the wheel was built.
+        driver, built_for = cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion()
+    except Exception:
+        return ""
+    if driver == 0:
+        return "; no NVIDIA driver is installed"
+    remedy = f"install a driver for CUDA {built_for // 1000} or newer"
+    if CUDA_12_0 <= driver < CUDA_13 <= built_for:
+        remedy = f"{CUDA_12_INSTEAD}, or {remedy}"
+    return f"; the driver serves CUDA {_version(driver)}, and CuPy is built for CUDA {_version(built_for)}: {remedy}"
+
+
+def _version(number: int) -> str:
+    """Return "12.9" for 12090."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _rejected_by_cuda_13(index: int | None) -> str:
@@ -141,7 +174,7 @@ def _rejected_by_cuda_13(index: int | None) -> str:
             return ""
     except Exception:  # no card, or one that has failed
         return ""
-    return f"; CUDA 13 does not support cards of compute capability {capability[0]}.{capability[1]}: {CUDA_12}"
+    return f"; CUDA 13 does not support cards of compute capability {capability[0]}.{capability[1]}: {CUDA_12_INSTEAD}"
 
 
 def count() -> int:

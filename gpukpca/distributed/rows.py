@@ -323,7 +323,7 @@ def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:
         return rows
     place, what = cuda_place(None, dtype)
     if place is None:
-        raise DeviceUnavailableError(f"this worker cannot compute on a GPU: {what}")
+        raise DeviceUnavailableError(f"this worker cannot compute on a GPU: {what}.")
     with device_context(place):
         return placed_rows(rows, place)
 

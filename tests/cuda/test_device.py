@@ -424,7 +424,8 @@ def test_a_missing_library_comes_with_its_installation(
         patched.setattr(stand_in.linalg, "eigh", fails)
         works, cause = cuda_device.probe()
     assert not works
-    assert str(error).splitlines()[0] in cause
+    assert str(error).splitlines()[0].rstrip(".") in cause
+    check_punctuation(cause)
     assert cause.endswith(cuda_device.INSTALL) is wanted
     if wanted:  # with arrays that are on a device already
         x = stand_in.zeros(3)
@@ -460,19 +461,56 @@ def test_a_card_too_old_for_cuda_13_comes_with_the_wheel_of_cuda_12(
     for text in (cause, str(error.value)):
         assert ("CUDA 13 does not support cards" in text) is wanted
         assert (cuda_device.CUDA_12 in text) is wanted
+        check_punctuation(text)
     assert (f"{capability[0]}.{capability[1]}" in cause) is wanted
+
+
+@pytest.mark.parametrize(
+    ("driver", "built_for", "wanted"),
+    [
+        (
+            12_040,
+            13_000,
+            f"12.4, and CuPy is built for CUDA 13.0: {cuda_device.CUDA_12_INSTEAD}, or install a driver",
+        ),
+        (11_080, 13_020, "serves CUDA 11.8, and CuPy is built for CUDA 13.2: install a driver for CUDA 13 or newer"),
+        (11_040, 12_090, "serves CUDA 11.4, and CuPy is built for CUDA 12.9: install a driver for CUDA 12 or newer"),
+        (0, 13_000, "; no NVIDIA driver is installed"),
+    ],
+)
+def test_a_driver_too_old_comes_with_both_versions(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, driver: int, built_for: int, wanted: str
+) -> None:
+    runtime = fake_cuda.cuda.runtime
+
+    def refuse() -> int:
+        raise runtime.CUDARuntimeError(35)
+
+    monkeypatch.setattr(runtime, "getDeviceCount", refuse)
+    monkeypatch.setattr(fake_cuda, "is_available", lambda: False)
+    monkeypatch.setattr(runtime, "driverGetVersion", lambda: driver)
+    monkeypatch.setattr(runtime, "runtimeGetVersion", lambda: built_for)
+    check_fallback(re.escape(wanted))
+    assert pip_install("cuda12") in cuda_device.CUDA_12_INSTEAD
+
+
+def check_punctuation(message: str) -> None:
+    """No sentence ends twice, as where a full stop follows a reason that has one."""
+    assert re.search(r"[.;:,?!]\s*[.;,?!]", message) is None
 
 
 def check_fallback(cause: str) -> None:
     """ "auto" computes on the CPU and says why, once; "cuda" is an error that says the same."""
     X = data()
-    with pytest.warns(DeviceFallbackWarning, match=cause):
+    with pytest.warns(DeviceFallbackWarning, match=cause) as warned:
         fitted = model(device="auto").fit(X)
     assert fitted.device_ == "cpu"
-    assert cause in fitted.fallbacks_[0]
+    assert re.search(cause, fitted.fallbacks_[0])
     model(device="auto").fit(X)  # reported once
-    with pytest.raises(DeviceUnavailableError, match=cause):
+    with pytest.raises(DeviceUnavailableError, match=cause) as error:
         model(device="cuda").fit(X)
+    for message in (warned[0].message, error.value):
+        check_punctuation(str(message))
     model().fit(X)
 
 
@@ -496,11 +534,12 @@ def test_a_lost_device_ends_its_use_in_the_process(stand_in: Any, status: int) -
     # The device works again, and is not asked.
     with cupy_device.launches() as made:
         for call in (lambda: model(device="cuda").fit(X), lambda: estimator.transform(X)):
-            with pytest.raises((DeviceLostError, DeviceUnavailableError), match="Restart the process"):
+            with pytest.raises((DeviceLostError, DeviceUnavailableError), match="Restart the process") as again:
                 call()
+            check_punctuation(str(again.value))
     assert made.count == 0
     np.testing.assert_allclose(model().fit(X).transform(X), scores, rtol=0, atol=1e-10)
-    with pytest.warns(DeviceFallbackWarning, match="Restart the process"):
+    with pytest.warns(DeviceFallbackWarning, match=r"the CPU still works\. Computing on the CPU\.$"):
         assert model(device="auto").fit(X).device_ == "cpu"
 
 
