@@ -70,6 +70,30 @@ def test_missing_packages_are_named_with_the_commands_that_bring_them(command: l
     assert "pip install --no-index --find-links wheels --target lib" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("installed", "is_old"), [("1.7.2", True), ("1.8", False), ("1.8.0rc1", False), ("1.10", False), ("0.9+cpu", True)]
+)
+def test_packages_that_are_too_old_are_named_with_both_versions(
+    bare_python: str, tmp_path: Path, installed: str, is_old: bool
+) -> None:
+    needed = {"numpy": "2.3", "scipy": "1.15", "array_api_compat": "1.12", "threadpoolctl": "3.5", "safetensors": "0.5"}
+    for name, version in (needed | {"scikit_learn": installed}).items():
+        (tmp_path / f"{'sklearn' if name == 'scikit_learn' else name}.py").touch()
+        metadata = tmp_path / f"{name}-{version}.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+    command = [bare_python, str(ROOT / "ci" / "missing.py")]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=False
+    )
+    if not is_old:
+        assert (done.returncode, done.stderr) == (0, "")
+        return
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].endswith(f" lacks scikit-learn 1.8 or newer (it has {installed}).")
+    assert "'scikit-learn>=1.8'" in done.stderr
+
+
 @pytest.mark.skipif(probe()[0], reason="there is a device")
 @pytest.mark.parametrize("command", [["ci/bench.sh", "--gpu", "--record"], ["ci/gpu_session.sh"]])
 def test_without_a_device_one_sentence_and_status_1(tmp_path: Path, command: list[str]) -> None:
