@@ -24,7 +24,7 @@ from benchmarks.verdicts import Entry, faster_from, medians, share_of_floor, slo
 SMALL_MIB = 10.0
 RESULTS = ROOT / "benchmarks" / "results"
 # The name of the card of tests/fake_cupy.
-IMAGINARY = "Imaginary GPU"
+IMAGINARY = "CPU stand-in"
 LIBRARIES = ("cupy", "numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "torch", "torchdr")
 SWEPT = {case.name: family for family, cases in (SWEEPS | GROWTH).items() for case in cases}
 # The cases of README's table.
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument(
         "--pages", nargs="?", type=Path, const=ROOT, metavar="FOLDER", help="write the pages, of this folder if given"
     )
-    parser.add_argument("--force", action="store_true", help="with --pages: also figures of the imitation of a card")
+    parser.add_argument("--force", action="store_true", help="with --pages: also figures of the stand-in for a card")
     options = parser.parse_args()
     records = {}
     for path in options.records or sorted(RESULTS.glob("*.json")):
@@ -169,18 +169,18 @@ def summary_row(ours: Entry, peer: Entry) -> list[str]:
 def card_section(records: list[Record], force: bool = False) -> str:
     """Return the figures of the records of one card, as Markdown.
 
-    Figures of the imitation of a card are refused unless `force` is True; then the first line names them so.
+    Figures of the stand-in for a card are refused unless `force` is True; then the first line names them so.
     """
     cards = {record["machine"]["gpu"] for record in records}
     if len(cards) != 1:
         sys.exit(f"--pages: the records must be of one card, and these are of {sorted(cards)}. Name others.")
     if IMAGINARY in cards and not force:
-        sys.exit("--pages: the records were made on the imitation of a card. Name records of a card.")
+        sys.exit("--pages: the records were made on the stand-in for a card. Name records of a card.")
     ceilings = {name: row for record in records for name, row in record["ceilings"].items()}
     entries = [entry for record in records for entry in record["entries"]]
     conclusions = [f"- {family[0]}: {line}" for family, group in families(entries) for line in conclude(family, group)]
     parts = [
-        "**Imaginary figures, made on the imitation of a card.**" if IMAGINARY in cards else "",
+        "**Imaginary figures, made on the stand-in for a card.**" if IMAGINARY in cards else "",
         f"Measured on {where_and_when(records[0]['machine'])}.",
         ceiling_table(ceilings),
         verdict_table(entries),

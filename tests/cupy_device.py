@@ -121,7 +121,7 @@ class Launches:
     @property
     def products(self) -> list[str]:
         """The names of matrix products."""
-        return [name for name in self.names if "gemm" in name]
+        return [name for name in self.names if "gemm" in name.lower()]
 
     @property
     def copies(self) -> list[str]:
@@ -203,8 +203,13 @@ def kernels_do_not_compile() -> Iterator[None]:
 
 
 def device_bytes(size: int, device: int = 0) -> Any:
-    """The whole memory of a device; what pools hold counts."""
-    return controls().change(memory={device: size})
+    """The memory of a device beyond what arrays hold now."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        cupy.get_default_memory_pool().free_all_blocks()
+        free, total = cupy.cuda.runtime.memGetInfo()
+    return controls().change(memory={device: total - free + size})
 
 
 def foreign_bytes(size: int, device: int = 0) -> Any:

@@ -66,9 +66,9 @@ def probe(index: int | None = None) -> tuple[bool, str]:
         current = None if index is None and not state.working_devices else _index(cupy, index)
         if current in state.working_devices:
             return True, state.working_devices[current]
-        if not cupy.is_available():
-            return False, f"CuPy is installed, but no CUDA device or driver was found{_why_none(cupy)}"
-        present = int(cupy.cuda.runtime.getDeviceCount())
+        present, reason = _counted(cupy)
+        if not present:
+            return False, f"CuPy is installed, but no CUDA device or driver was found ({reason})"
         index = _index(cupy, index)
         if index >= present:
             return False, f"there is no device cuda:{index}; {present} found"
@@ -85,14 +85,15 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     return True, state.working_devices[index]
 
 
-def _why_none(cupy: Any) -> str:
-    """Return CUDA's own reason in brackets: `is_available` does not give it."""
+def _counted(cupy: Any) -> tuple[int, str]:
+    """Return the number of devices, and CUDA's own reason where it is 0: `cupy.is_available` asks once in a process."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     setting = f"; CUDA_VISIBLE_DEVICES={hidden!r}" if hidden is not None else ""
     try:
-        return f" ({cupy.cuda.runtime.getDeviceCount()} counted{setting})"
+        present = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:  # the reason
-        return f" ({explain(error)}{setting}); nvidia-smi lists the devices of the driver"
+        return 0, f"{explain(error)}{setting}; nvidia-smi lists the devices of the driver"
+    return present, f"{present} counted{setting}"
 
 
 def _index(cupy: Any, index: int | None) -> int:

@@ -1,4 +1,4 @@
-"""The benchmarks of a card at tiny sizes, NumPy or the fake CuPy in its place: no figure here is a speed."""
+"""The benchmarks of a card at tiny sizes, NumPy or the stand-in in its place: no figure here is a speed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tests import fake_cupy
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
@@ -455,19 +453,16 @@ def test_figures_of_a_card_are_written_between_the_marks_of_the_page(
         run_report(monkeypatch, record, other, "--pages", tmp_path)
 
 
-def test_figures_of_the_imitation_are_kept_out_of_the_page(
-    numpy_device: None, cuda: Any, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_figures_of_the_stand_in_are_kept_out_of_the_page(
+    numpy_device: None, stand_in: Any, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not fake_cupy.is_installed():
-        pytest.skip("a real card, whose figures are no imitation's")
     record, before = save_record(tmp_path / "r.json", machine.card()["gpu"], {}), pages.read_text(encoding="utf-8")
-    with pytest.raises(SystemExit, match="imitation"):
+    with pytest.raises(SystemExit, match="stand-in"):
         run_report(monkeypatch, record, "--pages", tmp_path)
     assert pages.read_text(encoding="utf-8") == before
     run_report(monkeypatch, record, "--pages", tmp_path, "--force")
-    assert (
-        pages.read_text(encoding="utf-8").splitlines()[2] == "**Imaginary figures, made on the imitation of a card.**"
-    )
+    third = pages.read_text(encoding="utf-8").splitlines()[2]
+    assert third == "**Imaginary figures, made on the stand-in for a card.**"
 
 
 def test_the_page_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
