@@ -23,7 +23,7 @@ from benchmarks.verdicts import Entry, faster_from, medians, share_of_floor, slo
 # Less memory is the noise of an allocator.
 SMALL_MIB = 10.0
 RESULTS = ROOT / "benchmarks" / "results"
-# The name of the card of tests/fake_cupy.
+# The name of the card of ci/cupy_on_cpu.
 IMAGINARY = "CPU stand-in"
 LIBRARIES = ("cupy", "numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "torch", "torchdr")
 SWEPT = {case.name: family for family, cases in (SWEEPS | GROWTH).items() for case in cases}
