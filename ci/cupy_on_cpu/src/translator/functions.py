@@ -9,7 +9,7 @@ from translator.table import translate
 
 def statement(scope: Scope, line: str) -> str:
     """Translate one instruction with its guard. What is not written becomes an error at the time that it is reached."""
-    guarded = re.match(r"^@(!?)(%\w+)\s+(.*)$", line, flags=re.S)
+    guarded = re.match(r"^@(!?)([%\w$]+)\s+(.*)$", line, flags=re.S)
     if guarded:
         negation, predicate, rest = guarded.groups()
         return f"if({negation}{c_name(predicate)}){{{statement(scope, rest)}}}"

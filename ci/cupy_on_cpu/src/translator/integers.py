@@ -158,7 +158,8 @@ def extract_field(scope: Scope, op: Instruction) -> str:
     u = scope.value(source, _unsigned(op))
     whole = scope.value(source, t if t[0] == "s" else _unsigned(op))
     inside = f"({C_TYPES[t]})(({C_TYPES[t]})({u}<<({width}-l_-p_))>>({width}-l_))"
-    text = f"l_==0||p_>={width}?0:p_+l_>={width}?{whole}>>p_:{inside}"
+    beyond = f"{whole}>>{width - 1}" if t[0] == "s" else "0"
+    text = f"l_==0?0:p_>={width}?{beyond}:p_+l_>={width}?{whole}>>p_:{inside}"
     return f"{{uint32_t p_=({scope.bits(start)})&255,l_=({scope.bits(length)})&255; {assign(target, t, text)}}}"
 
 
@@ -166,10 +167,10 @@ def insert_field(scope: Scope, op: Instruction) -> str:
     """Translate bfi."""
     t, width = op.type, _width(op)
     target, field, source, start, length = op.operands
-    text = f"({scope.value(source, t)}&~m_)|(((uint64_t){scope.value(field, t)}<<p_)&m_)"
-    mask = f"(l_>={width}?~0ull:((1ull<<l_)-1))<<p_"
+    text = f"({scope.value(source, t)}&~m_)|(((uint64_t){scope.value(field, t)}<<(p_&63))&m_)"
+    mask = f"p_>={width}?0:(l_>={width}?~0ull:((1ull<<l_)-1))<<p_"
     start, length = scope.bits(start), scope.bits(length)
-    return f"{{uint32_t p_={start},l_={length}; uint64_t m_={mask}; {assign(target, t, text)}}}"
+    return f"{{uint32_t p_=({start})&255,l_=({length})&255; uint64_t m_={mask}; {assign(target, t, text)}}}"
 
 
 def permute_bytes(scope: Scope, op: Instruction) -> str:
