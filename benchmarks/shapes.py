@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from benchmarks import tensor_cores
 from benchmarks.places import Cupy, Host, seconds_each
 from benchmarks.report import duration
 
@@ -21,12 +22,14 @@ UPLOADED = 30
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shapes", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{N_QUICK} rows in place of {N}")
-    timed(Cupy(), N_QUICK if parser.parse_args().quick else N)
+    n = N_QUICK if parser.parse_args().quick else N
+    timed(Cupy(), tensor_cores.products(n, D, BLOCK))
+    timed(Cupy(), shapes(Cupy(), n))
 
 
-def timed(place: Host, n: int) -> None:
+def timed(place: Host, runs: dict[str, Callable[[], Any]]) -> None:
     """Print the median seconds of each shape; a shape that fails says so, and the others are timed."""
-    for name, run in shapes(place, n).items():
+    for name, run in runs.items():
         try:
             text = duration(median(seconds_each(run, place, runs=3)))
         except Exception as error:

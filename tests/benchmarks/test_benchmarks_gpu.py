@@ -18,7 +18,19 @@ import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
-from benchmarks import accuracy, ceilings, contest, contestant, floors, machine, peers, places, report, shapes
+from benchmarks import (
+    accuracy,
+    ceilings,
+    contest,
+    contestant,
+    floors,
+    machine,
+    peers,
+    places,
+    report,
+    shapes,
+    tensor_cores,
+)
 from benchmarks.cases import Case
 from benchmarks.contest import Contest, check
 from benchmarks.datasets import load
@@ -480,9 +492,7 @@ def test_shapes_of_a_fit_are_timed_and_failures_do_not_end_them(
     cuda: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shapes, "COMPONENTS", 2)
-    made = shapes.shapes
-    monkeypatch.setattr(shapes, "shapes", lambda place, n: {"broken": lambda: 1 / 0} | made(place, n))
-    shapes.timed(places.Cupy(), 400)
+    shapes.timed(places.Cupy(), {"broken": lambda: 1 / 0} | shapes.shapes(places.Cupy(), 400))
     first, *others = capsys.readouterr().out.splitlines()
     assert len(others) >= 11
     assert first.split()[:2] == ["broken", "ZeroDivisionError:"]
@@ -501,6 +511,24 @@ def test_shapes_of_the_library_stand_beside_those_of_the_device(cuda: Any, monke
         expected, first, second = (cuda.asnumpy(run[0] if isinstance(run, tuple) else run) for run in runs)
         np.testing.assert_allclose(first, expected, rtol=0, atol=1e-4 * np.abs(expected).max(), err_msg=name)
         np.testing.assert_array_equal(second, first, err_msg=name)
+
+
+def test_products_of_tensor_cores_are_those_of_matrices(cuda: Any) -> None:
+    cublas = pytest.importorskip("cupy_backends.cuda.libs.cublas")
+    if not hasattr(cublas, "gemmEx"):
+        pytest.skip("the imitation of CuPy has no gemmEx")
+    rng = np.random.default_rng(0)
+    for dtype, compute_type in tensor_cores.ARITHMETICS.values():
+        A, B = (cuda.asarray(rng.random(shape).astype(dtype)) for shape in ((24, 16), (16, 8)))
+        wanted = A.get().astype(np.float64) @ B.get().astype(np.float64)
+        pairs = [(A, B), (A, cuda.asarray(B.T.copy()).T), (cuda.asarray(A.T.copy()).T, B)]
+        for left, right in [*pairs, (pairs[2][0], pairs[1][1])]:
+            made = tensor_cores.product(left, right, cuda.zeros((24, 8), "float32"), compute_type)
+            # Operands of random numbers keep 10 bits in TF32; those in float16 have no more.
+            np.testing.assert_allclose(made.get(), wanted, rtol=2e-3)
+    names = list(tensor_cores.products(400, 100, 64))
+    assert len(names) == 9
+    assert [run().dtype for run in tensor_cores.products(400, 100, 64).values()] == [np.float32] * 9
 
 
 def test_what_is_uploaded_is_long_beside_a_call_and_takes_pinned_memory() -> None:
