@@ -479,18 +479,11 @@ def test_a_card_too_old_for_cuda_13_comes_with_the_wheel_of_cuda_12(
     ],
 )
 def test_a_driver_too_old_comes_with_both_versions(
-    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, driver: int, built_for: int, wanted: str
+    stand_in: Any, driver: int, built_for: int, wanted: str
 ) -> None:
-    runtime = fake_cuda.cuda.runtime
-
-    def refuse() -> int:
-        raise runtime.CUDARuntimeError(35)
-
-    monkeypatch.setattr(runtime, "getDeviceCount", refuse)
-    monkeypatch.setattr(fake_cuda, "is_available", lambda: False)
-    monkeypatch.setattr(runtime, "driverGetVersion", lambda: driver)
-    monkeypatch.setattr(runtime, "runtimeGetVersion", lambda: built_for)
-    check_fallback(re.escape(wanted))
+    versions = {"driver_version": driver, "runtime_version": built_for}
+    with cupy_device.controls().change(count_status=35, **versions):
+        check_fallback(re.escape(wanted))
     assert pip_install("cuda12") in cuda_device.CUDA_12_INSTEAD
 
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int device_count = 1, device_count_status, device_capability = 90, device_driver_version, device_runtime_version;
+int device_count = 1, device_count_status, device_capability = 90, device_driver_version = -1, device_runtime_version = -1;
 size_t device_bytes[MOST_DEVICES], device_foreign_bytes[MOST_DEVICES];
 long device_mallocs_before_failure = -1;
 int device_pins_memory = 1, device_kernels_have_image = 1, device_late_errors, device_late_copies, device_no_work;

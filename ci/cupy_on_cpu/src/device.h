@@ -14,8 +14,8 @@ extern __thread int device_current;
 extern int device_count;                      // 0: every call fails with NO_DEVICE
 extern int device_count_status;               // what cudaGetDeviceCount returns
 extern int device_capability;                 // without the dot
-extern int device_driver_version;             // 0: that of the runtime
-extern int device_runtime_version;            // 0: that of the headers
+extern int device_driver_version;             // 0: no driver; -1: that of the headers
+extern int device_runtime_version;            // -1: that of the headers
 extern size_t device_bytes[MOST_DEVICES];
 extern size_t device_foreign_bytes[MOST_DEVICES]; // what another program holds
 extern long device_mallocs_before_failure;    // -1: none fails

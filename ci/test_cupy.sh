@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs the tests of a device without one: CuPy itself, on the stand-in of ci/cupy_on_cpu. Arguments go to pytest.
+# The first run installs from a package index, compiles for a minute, and is slow where kernels are new; both are kept.
+#   CUDA=12 bash ci/test_cupy.sh    the wheel for CUDA 12 in place of that for 13
+#   CUPY_ON_CPU=FOLDER              where the build is kept; default .cupy-on-cpu-13 here
+# Fails where a test failed, and where fewer than 2000 ran on CuPy (where arguments choose: none).
+# Where the wheels or a compiler are not to be had it says so in one line, with exit status 0.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/environment.sh
+find_python
+base="$(command -v "$python")"  # not that of the environment, which may be made anew
+environment dev --editable ".[dev]"
+folder="${CUPY_ON_CPU:-.cupy-on-cpu-${CUDA:-13}}"
+status=0
+bash ci/cupy_on_cpu/build.sh "$folder" "$base" >&2 || status=$?
+if [ "$status" -eq 3 ]; then
+    echo "CuPy could not be installed, or there is no compiler: no test ran on CuPy."
+    exit 0
+fi
+[ "$status" -eq 0 ] || exit "$status"
+fewest=2000
+[ $# -eq 0 ] || fewest=1
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+# Two devices, for tests of the second one. BLAS of one thread, since two processes share the cores.
+export CUPY_ON_CPU_DEVICES=2 OPENBLAS_NUM_THREADS=1
+bash ci/cupy_on_cpu/run.sh "$folder" "$(command -v python)" -m pytest -m "cupy and not alone" --numprocesses 2 --dist worksteal "$@" |
+    tee "$log" || status=$?
+ran="$(sed -n 's/^tests passed on CuPy: //p' "$log")"
+if [ "${ran:-0}" -lt "$fewest" ]; then
+    echo "Only ${ran:-0} tests ran on CuPy; there are $fewest or more." >&2
+    exit 1
+fi
+exit "$status"
