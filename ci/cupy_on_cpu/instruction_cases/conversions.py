@@ -65,6 +65,8 @@ def of_floats() -> Iterator[Case]:
                 continue
             for mode in MODES:
                 yield Case(f"cvt.{mode}.{to}.{source} %0, %1;", letters, to_float(to, source, mode), kind)
+                ties = f"ties of {source}"
+                yield Case(f"cvt.{mode}.{to}.{source} %0, %1;", letters, to_float(to, source, mode), ties)
         for whole, function in WHOLE.items():
             letter = LETTERS[source]
             yield Case(

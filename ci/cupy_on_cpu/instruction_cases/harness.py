@@ -86,6 +86,13 @@ def random_inputs(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:
         bits[2, n * 3 // 4 :] &= np.uint64(0x01FF81FF)  # small third operands: the second rounding of fma shows
         zeros = np.array([0, 0x80000000, 0x8000, 0x80008000], np.uint64)
         bits[0, :16], bits[1, :16] = zeros.repeat(4), np.tile(zeros, 4)
+    elif kind in ("ties of f32", "ties of f64"):  # halfway between numbers of 8, 11 or 24 bits, or just beside
+        dtype, word = {"ties of f32": ("f", "I"), "ties of f64": ("d", "Q")}[kind]
+        precision = rng.choice((8, 11, 24), (3, n))
+        significand = rng.integers(2 ** (precision - 1), 2**precision) * 2.0 + 1
+        beside = rng.choice((0.0, 2.0**-20, -(2.0**-20)), (3, n)) * significand * 2.0 ** -rng.integers(0, 16, (3, n))
+        numbers = rng.choice((-1.0, 1.0), (3, n)) * (significand + beside) * 2.0 ** rng.integers(-40, 8, (3, n))
+        bits = numbers.astype(dtype).view(word).astype(np.uint64)
     else:
         raise ValueError(f"no inputs called {kind}")
     return bits
