@@ -41,7 +41,7 @@ class Declarations:
         place = r"\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)\s*(?:\[(\d+)\])?\s*;"
         body = re.sub(r"([\w$]+)\s*:\s*\.branchtargets\s+([^;]+);", self._table, body)
         body = re.sub(r"\.(shared|local)" + place, self._array, body)
-        body = re.sub(r"\.reg\s+\.(\w+)\s+([^;]+);", self._registers, body)
+        body = re.sub(r"\.reg\s*\.(\w+)\s+([^;]+);", self._registers, body)
         return re.sub(r"\.param" + place, self._parameter, body)
 
     def _table(self, found: re.Match[str]) -> str:
