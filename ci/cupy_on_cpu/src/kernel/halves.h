@@ -1,6 +1,6 @@
 // Numbers of 16 bits: f16 and bf16, and tf32, the operands of tensor cores.
-// Arithmetic is in float64 and rounded once: a sum, difference or product of two halves is exact there or far from a tie;
-// that of fma is rounded to odd first (Boldo and Melquiond, 2008), so that the second rounding sees on which side it was.
+// Arithmetic is in float64 and rounded once. A sum, difference or product of two halves is exact there or far from a
+// tie. That of fma is rounded to odd first (Boldo and Melquiond, 2008): the second rounding then sees on which side it was.
 
 enum { NEAREST, TO_ZERO, DOWN, UP }; // rn, rz, rm, rp
 enum { CANONICAL_NAN_16 = 0x7fff, CANONICAL_NAN_32 = 0x7fffffff };
@@ -13,7 +13,7 @@ static inline uint16_t ftz_bf16(uint16_t x) { return x & 0x7f80 ? x : x & 0x8000
 static inline uint16_t half_of(uint32_t word, int upper) { return upper ? word >> 16 : word; }
 static inline uint32_t pair(uint16_t lower, uint16_t upper) { return lower | (uint32_t)upper << 16; }
 
-// x between two neighbors: `nearest` if its last bit is set, else the neighbor on the other side of x, which has it set.
+// x lies between two neighbors: returns `nearest` if its last bit is set, else the one on the other side of x.
 static double odd(double nearest, int above, int exact) { // above: the exact number is greater than nearest
     uint64_t b = UD(nearest);
     if (exact || b & 1) return nearest;
@@ -23,7 +23,8 @@ static double odd(double nearest, int above, int exact) { // above: the exact nu
 static double odd_fma(double a, double b, double c) { // a * b must be exact, as that of halves is
     double product = a * b, sum = product + c;
     if (!isfinite(sum)) return sum;
-    double seen = sum - product, rest = (product - (sum - seen)) + (c - seen); // Knuth's two-sum: product + c = sum + rest
+    double seen = sum - product; // Knuth's two-sum: product + c = sum + rest
+    double rest = (product - (sum - seen)) + (c - seen);
     return odd(sum, rest > 0, rest == 0);
 }
 
@@ -56,7 +57,8 @@ static uint16_t to_bf16(double x, int mode) {
     return directed(nearest, from_bf16(nearest), x, mode);
 }
 
-// float32 to 10 bits of fraction; the 13 bits below are zero. Of ties, rna takes the greater magnitude, rn the even one.
+// float32 to 10 bits of fraction; the 13 bits below are zero. Of ties, rna takes the greater magnitude, rn the even
+// one.
 static uint32_t to_tf32(float x, int ties_away, int mode) {
     if (isnan(x)) return CANONICAL_NAN_32;
     uint32_t b = UF(x);

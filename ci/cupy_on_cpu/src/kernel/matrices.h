@@ -1,6 +1,6 @@
 // Instructions on matrices whose elements lie in the registers of a warp: mma, ldmatrix, movmatrix.
-// Layouts: PTX ISA 9.0, sections "Matrix Fragments for mma.m16n8k4/k8/k16", ldmatrix and movmatrix. With g = lane / 4 and
-// t = lane % 4, a register of 16-bit elements holds two neighbors: columns 2t and 2t + 1 of row g of an 8x8 matrix.
+// Layouts: PTX ISA 9.0, sections "Matrix Fragments for mma.m16n8k4/k8/k16", ldmatrix and movmatrix. With g = lane / 4
+// and t = lane % 4, a register of 16-bit elements holds two neighbors: columns 2t and 2t + 1 of row g of an 8x8 matrix.
 
 enum { TILE_WORDS = 10 };
 typedef uint32_t Tile[32][TILE_WORDS]; // registers of each lane
@@ -18,7 +18,7 @@ static Tile *share(Th *me, const uint32_t *words, int count, unsigned instructio
     return tile;
 }
 
-// ---- mma: D = A B + C with A of 16 x depth, B of depth x 8, C and D of 16 x 8 ------------------------------------------
+// ---- mma: D = A B + C with A of 16 x depth, B of depth x 8, C and D of 16 x 8 -------------------------
 
 enum { F16, BF16, TF32 };
 
@@ -40,10 +40,11 @@ static float element_of_b(Tile *tile, int kind, int first, int row, int column) 
     return element((*tile)[lane][first + row / high], row & 1, kind);
 }
 
-// `words`: the registers of A, B and C of this lane. Each product is exact; it is added in float32, one rounding each, in
-// ascending order of k, onto the element of C. Accumulators in f16 are rounded to f16 once, at the end. The order of sums
+// `words`: the registers of A, B and C of this lane. Each product is exact; it is added in float32, one rounding each,
+// in ascending order of k, onto the element of C. Sums in f16 are rounded to f16 once, at the end. The order of sums
 // inside of real tensor cores is not documented, and they truncate: last digits differ.
-static void mma(Th *me, const uint32_t *words, uint32_t *result, int depth, int kind, int f16_sums, unsigned instruction) {
+static void mma(Th *me, const uint32_t *words, uint32_t *result, int depth, int kind, int f16_sums,
+                unsigned instruction) {
     int n_a = kind == TF32 ? depth / 2 : depth / 4, n_b = n_a / 2;
     const uint32_t *c = words + n_a + n_b;
     Tile *tile = share(me, words, n_a + n_b, instruction);
@@ -61,7 +62,7 @@ static void mma(Th *me, const uint32_t *words, uint32_t *result, int depth, int 
         for (int i = 0; i < 4; i++) result[i] = UF(sums[i]);
 }
 
-// ---- ldmatrix, movmatrix: 8x8 matrices of 16-bit elements --------------------------------------------------------------
+// ---- ldmatrix, movmatrix: 8x8 matrices of 16-bit elements -------------------------------------------------
 
 // Lane 8 i + r has the address of row r of matrix i, and reads the row when it arrives, before any lane goes on.
 static void ldmatrix(Th *me, uint64_t address, uint32_t *result, int matrices, int transpose, unsigned instruction) {

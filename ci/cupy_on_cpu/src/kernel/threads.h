@@ -1,6 +1,6 @@
 // The threads of a block, faults, and the barrier of a block.
-// Threads run one after the other. A kernel that synchronizes gives each thread its own stack (a fiber); a fiber runs until
-// a barrier or an exchange, or its end. Blocks run one after the other.
+// Threads run one after the other. A kernel that synchronizes gives each thread its own stack (a fiber); a fiber runs
+// until a barrier or an exchange, or its end. Blocks run one after the other.
 
 typedef struct {
     Index t, c; // threadIdx, blockIdx
