@@ -1,6 +1,6 @@
 // Numbers of 16 bits: f16 and bf16, and tf32, the operands of tensor cores.
 // Arithmetic is in float64 and rounded once. A sum, difference or product of two halves is exact there or far from a
-// tie. That of fma is rounded to odd first (Boldo and Melquiond, 2008): the second rounding then sees on which side it was.
+// tie. That of fma is rounded to odd first (Boldo and Melquiond, 2008): the second rounding then sees its side.
 
 enum { NEAREST, TO_ZERO, DOWN, UP }; // rn, rz, rm, rp
 enum { CANONICAL_NAN_16 = 0x7fff, CANONICAL_NAN_32 = 0x7fffffff };
