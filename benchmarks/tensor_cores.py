@@ -6,6 +6,7 @@ Times alone: they say what a pass on rounded tiles would cost. No fit of the lib
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ EDGE, EDGES_OF_ROWS = 8192, 12
 # Rows of so many items begin at 16 bytes in float16 too: other strides keep cuBLAS from its fast kernels.
 ITEMS = 8
 # name -> type of the operands and of what cuBLAS computes in; sums and answers are float32.
-ARITHMETICS = {
+PRECISIONS = {
     "float32": ("float32", "CUBLAS_COMPUTE_32F"),
     "TF32": ("float32", "CUBLAS_COMPUTE_32F_FAST_TF32"),
     "float16": ("float16", "CUBLAS_COMPUTE_32F"),
@@ -29,7 +30,7 @@ def products(n: int, d: int, block: int) -> dict[str, Callable[[], Any]]:
     edge, d = min(EDGE, n // EDGES_OF_ROWS) // ITEMS * ITEMS, -(-d // ITEMS) * ITEMS
     rng = np.random.default_rng(0)
     runs: dict[str, Callable[[], Any]] = {}
-    for name, (dtype, compute_type) in ARITHMETICS.items():
+    for name, (dtype, compute_type) in PRECISIONS.items():
         X, Y, T, V = (
             cupy.asarray(rng.random(shape, dtype=np.float32).astype(dtype))
             for shape in ((edge, d), (edge, d), (edge, edge), (edge, block))
@@ -41,7 +42,7 @@ def products(n: int, d: int, block: int) -> dict[str, Callable[[], Any]]:
         }
         for what, (A, B) in shapes.items():
             out = cupy.empty((A.shape[0], B.shape[1]), np.float32)
-            runs[f"{what}, {name}"] = lambda A=A, B=B, out=out, kind=compute_type: product(A, B, out, kind)
+            runs[f"{what}, {name}"] = partial(product, A, B, out, compute_type)
     return runs
 
 

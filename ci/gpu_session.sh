@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # Runs what needs a CUDA device, in parts of nine minutes at most, with the Python at hand (nothing is installed);
-# PYTHON chooses another. A part that fails or runs out of time does not keep the others from running.
+# PYTHON chooses another. A part that fails does not keep the others from running. A part that may take longer than the
+# time that is left is left for the next call, and shorter ones take its place.
 #   bash ci/gpu_session.sh OUT_FOLDER                  every part that has not ended yet, in this order
-#   bash ci/gpu_session.sh OUT_FOLDER smoke headline   these parts, in the order given, though they have ended
-#   SECONDS_IN_ALL=570 bash ci/gpu_session.sh …        less time, for machines that are lent for minutes
-#   QUICK=1 bash ci/gpu_session.sh OUT_FOLDER          small sizes, to try the script itself (see ci/on_imitation.sh)
+#   bash ci/gpu_session.sh OUT_FOLDER suite headline   these parts, in the order given, though they have ended
+#   SECONDS_IN_ALL=570 bash ci/gpu_session.sh …        less time, for machines that are lent for minutes; 540 at least
+#   QUICK=1 bash ci/gpu_session.sh OUT_FOLDER          small sizes, to try the script itself (see ci/cupy_on_cpu)
 # Parts:
+#   versions   packages, processor and card
+#   contact    small fits: does the card compute what NumPy computes, and how fast
+#   shapes     times of the shapes of a fit, and of products by tensor cores
 #   ceilings   what the card can do
-#   smoke      tests of twins, eigensolvers and Gram matrices; times of the shapes of a fit
 #   suite      ci/test_gpu.sh
 #   headline   the cases with targets, without the next but one
 #   solvers    dense or block Krylov
 #   million    the whole fit of 10⁶ rows: the last of the cases with targets, alone because it takes longest
 #   crossover  sizes from which a card is worth it, tile edges, block widths
 # OUT_FOLDER gets at most eight files: status.txt (a line a part), session.log, a record of each part that measures, and
-# session.tar.gz (16 MiB at most) with all of them and CuPy's kernel cache. A later
+# at the end session.tar.gz (16 MiB at most) with all of them and CuPy's kernel cache. A later
 # session unpacks the cache where CUPY_CACHE_DIR is empty. `python -m benchmarks.report OUT_FOLDER/*.json` makes tables.
 # The exit status is 0 where every part that ran passed.
 set -uo pipefail
@@ -24,8 +27,12 @@ if [ $# -eq 0 ]; then
 fi
 given="$1"
 shift
-order=(ceilings smoke suite headline solvers million crossover)
-declare -A budget=([ceilings]=120 [smoke]=240 [suite]=540 [headline]=540 [solvers]=300 [million]=540 [crossover]=540)
+order=(versions contact shapes ceilings suite headline solvers million crossover)
+# The most seconds that a part may take. The longest must fit into a call of ten minutes after its start.
+declare -A budget=([versions]=30 [contact]=60 [shapes]=120 [ceilings]=120 [suite]=510 [headline]=510 [solvers]=300
+    [million]=510 [crossover]=510)
+# Parts that write a record, OUT_FOLDER/PART.json.
+recorded=" ceilings headline solvers million crossover "
 for part in "$@"; do
     if [ -z "${budget[$part]:-}" ]; then
         echo "There is no part «$part»; parts are ${order[*]}." >&2
@@ -49,6 +56,7 @@ archive="$out/session.tar.gz"
 total="${SECONDS_IN_ALL:-3600}"
 quick=()
 [ -z "${QUICK:-}" ] || quick=(--quick)
+packing=10  # seconds at the end
 largest_log=4000000
 largest_archive=$((16 * 1024 * 1024))
 failed=0
@@ -70,7 +78,7 @@ ended() {
     local last
     last="$(grep "^$1: " "$out/status.txt" 2>/dev/null | tail -n 1)"
     case "$last" in
-    *": passed "* | *": failed (1) "*) case "$1" in smoke | suite) ;; *) [ -s "$out/$1.json" ] ;; esac ;;
+    *": passed "* | *": failed (1) "*) [[ "$recorded" != *" $1 "* ]] || [ -s "$out/$1.json" ] ;;
     *) return 1 ;;
     esac
 }
@@ -101,19 +109,25 @@ bench() {
     return "$status"
 }
 
-# smoke SECONDS: tests for two minutes at most, then the shapes.
-smoke() {
-    local half="$(($1 / 2))" status
-    with_log "$half" bash ci/test_gpu.sh -q --tb=short tests/cuda/test_cuda_twins.py tests/eigen/test_solvers.py tests/gram/test_gram.py
+# versions SECONDS: of packages and BLAS libraries by the command line, where its packages are; the machine in any case.
+versions() {
+    local status
+    with_log "$1" "$python" -m benchmarks.machine
     status=$?
-    with_log "$half" "$python" -m benchmarks.shapes "${quick[@]}" || status=$?
+    if "$python" ci/missing.py click polars rich >/dev/null 2>&1; then
+        with_log "$1" "$python" -m gpukpca info || status=$?
+    else
+        echo "The command line lacks packages: no \`gpukpca info\`." | tee -a "$log"
+    fi
     return "$status"
 }
 
 run_part() {
     case "$1" in
     ceilings) bench "$2" ceilings test_ceilings ;;
-    smoke) smoke "$2" ;;
+    versions) versions "$2" ;;
+    contact) with_log "$2" "$python" -m benchmarks.first_contact "${quick[@]}" ;;
+    shapes) with_log "$2" "$python" -m benchmarks.shapes "${quick[@]}" ;;
     suite) with_log "$2" bash ci/test_gpu.sh -q --tb=short ;;
     headline) bench "$2" headline "test_trial and not gpu-fit-1000000" ;;
     solvers) bench "$2" solvers gpu-dense-or-krylov ;;
@@ -160,17 +174,15 @@ if [ ${#parts[@]} -eq 0 ]; then
     done
 fi
 for part in ${parts[@]+"${parts[@]}"}; do
-    share="${budget[$part]}"
-    rest="$((total - SECONDS - 10))"
-    [ "$share" -le "$rest" ] || share="$rest"
-    start="$SECONDS"
-    if [ "$share" -lt 30 ]; then
-        note "$part" 124 0
+    rest="$((total - SECONDS - packing))"
+    if [ "${budget[$part]}" -gt "$rest" ]; then
+        echo "$part: left for the next call: it may take ${budget[$part]} s, and $((rest > 0 ? rest : 0)) s are left"
         continue
     fi
-    run_part "$part" "$share"
+    start="$SECONDS"
+    run_part "$part" "${budget[$part]}"
     note "$part" $? "$((SECONDS - start))"
-    pack_all
 done
+pack_all
 rm -f "$out"/.*.part "$archive.part"
 exit "$failed"

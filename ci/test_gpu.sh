@@ -49,7 +49,15 @@ suite() {
 
 suite "${processes[@]}" -m "not alone" "$@"
 suite -m alone "$@"
-ran="$(sed -n 's/^tests passed on CuPy: //p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')"
+
+# in_all TEXT: the sum of the numbers after a text in the summaries of both runs.
+in_all() {
+    sed -n "s/^$1: //p" "$log" | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+ran="$(in_all "tests passed on CuPy")"
+echo "$(in_all "failed assertions, tolerances among them") assertions failed, tolerances among them;" \
+    "$(in_all "failures of code") failures by another error."
 echo "$ran tests passed on CuPy in all."
 if [ "$ran" -eq 0 ]; then
     echo "No test ran on CuPy." >&2

@@ -518,7 +518,7 @@ def test_products_of_tensor_cores_are_those_of_matrices(cuda: Any) -> None:
     if not hasattr(cublas, "gemmEx"):
         pytest.skip("the imitation of CuPy has no gemmEx")
     rng = np.random.default_rng(0)
-    for dtype, compute_type in tensor_cores.ARITHMETICS.values():
+    for dtype, compute_type in tensor_cores.PRECISIONS.values():
         A, B = (cuda.asarray(rng.random(shape).astype(dtype)) for shape in ((24, 16), (16, 8)))
         wanted = A.get().astype(np.float64) @ B.get().astype(np.float64)
         pairs = [(A, B), (A, cuda.asarray(B.T.copy()).T), (cuda.asarray(A.T.copy()).T, B)]

@@ -1,0 +1,106 @@
+"""Say within half a minute whether a card computes what the host computes: ``python -m benchmarks.first_contact``.
+
+It asks the card to compute, compares fits with NumPy's, and times fits twice: the first one compiles kernels. The exit
+status is 1 where the card does not work or a difference is too large.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import duration
+
+D, COMPONENTS = 100, 10
+# Rows of the timed fits, and of the fit that the host repeats.
+ROWS, ROWS_QUICK = (10_000, 100_000), (300, 1500)
+COMPARED, COMPARED_QUICK = 3000, 300
+# The largest difference, of eigenvalues relative to the first one, of scores relative to the largest.
+ALLOWED = 1e-5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.first_contact", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few rows, to try the script itself")
+    is_quick = parser.parse_args().quick
+    if not _works():
+        sys.exit(1)
+    agrees = compared(COMPARED_QUICK if is_quick else COMPARED)
+    for n in ROWS_QUICK if is_quick else ROWS:
+        timed(n)
+    if not agrees:
+        sys.exit(f"A fit on the card differs from NumPy's by more than {ALLOWED:.0e}, or its solver failed: see above.")
+
+
+def _works() -> bool:
+    """Ask the current device to compute, and print what it is or why it does not."""
+    from gpukpca.cuda.device import probe
+
+    start = time.perf_counter()
+    works, what = probe()
+    print(f"{what}; asked in {duration(time.perf_counter() - start)}", flush=True)
+    return works
+
+
+def rows(n: int, dtype: str = "float32") -> np.ndarray:
+    """Return rows whose directions differ, so that each component of a fit is determined."""
+    scales = np.concatenate([0.8 ** np.arange(COMPONENTS + 2), np.full(D - COMPONENTS - 2, 0.02)])
+    X: np.ndarray = np.random.default_rng(0).standard_normal((n, D)) * scales
+    return X.astype(dtype)
+
+
+def fitted(X: Any, solver: Any = "randomized") -> Any:
+    """Return a fit where the data are."""
+    from gpukpca import KernelPCA
+
+    return KernelPCA(COMPONENTS, kernel="rbf", gamma=0.05, eigen_solver=solver, random_state=0).fit(X)
+
+
+def compared(n: int) -> bool:
+    """Print how far fits on the card are from NumPy's in float64; return whether all differences are allowed."""
+    import cupy
+
+    host, agrees = rows(n, "float64"), True
+    wanted = fitted(host)
+    expected = wanted.transform(host)
+    for solver in ("randomized", "dense"):
+        for dtype in ("float64", "float32"):
+            X = cupy.asarray(host.astype(dtype))
+            made = fitted(X, solver)
+            values = np.abs(made.eigenvalues_.get() - wanted.eigenvalues_).max() / wanted.eigenvalues_[0]
+            found = made.transform(X).get()
+            # Where two entries of an axis are largest but for rounding, its sign is that of either.
+            found *= np.sign(np.sum(found * expected, axis=0))
+            scores = np.abs(found - expected).max() / np.abs(expected).max()
+            # Scores in float32 err by the rounding of K divided by the gap of two eigenvalues.
+            is_right = values <= ALLOWED and (dtype == "float32" or scores <= ALLOWED)
+            agrees = agrees and is_right and not made.fallbacks_
+            notes = "".join(f"; {note}" for note in made.fallbacks_)
+            what = f"{n} rows, {dtype}, {made.solver_}, against NumPy in float64"
+            print(f"{what}: eigenvalues {values:.1e}, scores {scores:.1e}{'' if is_right else ', WRONG'}{notes}")
+    sys.stdout.flush()
+    return agrees
+
+
+def timed(n: int) -> None:
+    """Print the times of a first and a second fit of n rows in float32, and what computed them."""
+    import cupy
+
+    X, seconds = cupy.asarray(rows(n)), []
+    for _ in range(2):
+        start = time.perf_counter()
+        model = fitted(X)
+        cupy.cuda.Device().synchronize()
+        seconds.append(time.perf_counter() - start)
+    first, second = map(duration, seconds)
+    worst = float(model.residual_norms_.max() / model.eigenvalues_[0])
+    print(f"{n} rows, float32, {model.solver_}: first fit {first}, second {second}; residuals at most {worst:.1e} λ₁")
+    print(f"  {model.plan_.storage}; {model.plan_.predicted_bytes / 2**20:.0f} MiB predicted", flush=True)
+
+
+if __name__ == "__main__":
+    main()
