@@ -42,13 +42,13 @@ failed=0
 # suite ARGUMENT…: one run of pytest. Status 5 says that it selected no test.
 suite() {
     local status
-    "$python" -m pytest -k cupy -p no:cacheprovider --continue-on-collection-errors "$@" | tee -a "$log"
+    "$python" -m pytest -p no:cacheprovider --continue-on-collection-errors "$@" | tee -a "$log"
     status="${PIPESTATUS[0]}"
     [ "$status" -eq 0 ] || [ "$status" -eq 5 ] || failed=1
 }
 
-suite "${processes[@]}" -m "not alone" "$@"
-suite -m alone "$@"
+suite "${processes[@]}" -m "cupy and not alone" "$@"
+suite -m "cupy and alone" "$@"
 
 # in_all TEXT: the sum of the numbers after a text in the summaries of both runs.
 in_all() {

@@ -150,9 +150,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def library_under_test(item: pytest.Item) -> str | None:
-    """The parameter of the fixture `xp`."""
+    """The parameter of the fixture `xp`, or of `large` in `tests/test_large.py`."""
     call = getattr(item, "callspec", None)
-    return None if call is None else call.params.get("xp")
+    return None if call is None else call.params.get("xp", call.params.get("large"))
 
 
 def is_on_jax(item: pytest.Item) -> bool:

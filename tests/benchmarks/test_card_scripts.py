@@ -1,4 +1,4 @@
-"""The scripts for a card, run on the imitation of CuPy: what they run, keep, count and refuse."""
+"""The scripts for a card: what they run, keep, count and refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ def script(*command: str, folder: Path = ROOT, **settings: str) -> subprocess.Co
     )
 
 
-def on_imitation(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    if find_spec("cupy") is not None:
-        pytest.skip("the real CuPy is installed, and the imitation must not hide it")
-    return script("ci/on_imitation.sh", *command, **settings)
-
-
 @pytest.fixture
 def bare_python(tmp_path: Path) -> str:
     """A Python that has the standard library alone."""
@@ -55,14 +48,14 @@ def test_code(xp): xp.no_such_attribute
 """
 
 
-def test_suite_on_a_card_survives_broken_files_and_counts_all_processes(tmp_path: Path) -> None:
+def test_suite_on_a_card_survives_broken_files_and_counts_all_processes(stand_in: Any, tmp_path: Path) -> None:
     broken = tmp_path / "test_broken.py"
     broken.write_text("import a_module_of_no_name\n", encoding="utf-8")
     failing = tmp_path / "test_failing.py"
     failing.write_text(FAILING, encoding="utf-8")
     small = "tests/model_selection/test_n_components.py::test_the_gap_counts_groups_less_one"
     large = "tests/test_large.py::test_tall_arrays_of_more_entries_than_32_bits_count"
-    done = on_imitation("bash", "ci/test_gpu.sh", "-q", str(broken), str(failing), small, large, JOBS="2")
+    done = script("ci/test_gpu.sh", "-q", str(broken), str(failing), small, large, JOBS="2")
     assert done.returncode == 1
     assert "No module named 'a_module_of_no_name'" in done.stdout
     together, alone = done.stdout.split("tests passed on CuPy: ")[1:]

@@ -478,9 +478,7 @@ def test_a_card_too_old_for_cuda_13_comes_with_the_wheel_of_cuda_12(
         (0, 13_000, "; no NVIDIA driver is installed"),
     ],
 )
-def test_a_driver_too_old_comes_with_both_versions(
-    stand_in: Any, driver: int, built_for: int, wanted: str
-) -> None:
+def test_a_driver_too_old_comes_with_both_versions(stand_in: Any, driver: int, built_for: int, wanted: str) -> None:
     versions = {"driver_version": driver, "runtime_version": built_for}
     with cupy_device.controls().change(count_status=35, **versions):
         check_fallback(re.escape(wanted))
