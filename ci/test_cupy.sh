@@ -19,13 +19,23 @@ if [ "$status" -eq 3 ]; then
     exit 0
 fi
 [ "$status" -eq 0 ] || exit "$status"
-fewest=2000
-[ $# -eq 0 ] || fewest=1
+run() { bash ci/cupy_on_cpu/run.sh "$folder" "$@"; }
+fewest=1
+if [ $# -eq 0 ]; then
+    fewest=2000
+    # The stand-in itself: CuPy beside NumPy, and single instructions of kernels beside exact references.
+    for script in smoke instructions; do
+        run python "ci/cupy_on_cpu/$script.py" >"$folder/$script.log" 2>&1 || {
+            grep -v '^ok' "$folder/$script.log" >&2
+            exit 1
+        }
+    done
+fi
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 # Two devices, for tests of the second one. BLAS of one thread, since two processes share the cores.
 export CUPY_ON_CPU_DEVICES=2 OPENBLAS_NUM_THREADS=1
-bash ci/cupy_on_cpu/run.sh "$folder" "$(command -v python)" -m pytest -m "cupy and not alone" --numprocesses 2 --dist worksteal "$@" |
+run "$(command -v python)" -m pytest -m "cupy and not alone" --numprocesses 2 --dist worksteal "$@" |
     tee "$log" || status=$?
 ran="$(sed -n 's/^tests passed on CuPy: //p' "$log")"
 if [ "${ran:-0}" -lt "$fewest" ]; then

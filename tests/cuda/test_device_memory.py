@@ -85,6 +85,7 @@ def test_no_memory_from_any_allocation_on_is_an_error_with_numbers(stand_in: Any
 POOLS = {
     "default": lambda cuda: cuda.get_default_memory_pool(),
     "own": lambda cuda: cuda.cuda.MemoryPool(),
+    "asynchronous": lambda cuda: cuda.cuda.MemoryAsyncPool(),
 }
 
 

@@ -106,11 +106,11 @@ def change(
     **values
         `devices`: their number; 0 is a machine without one. `count_status`: the status of cudaGetDeviceCount, as 35
         for a driver that is too old. `capability`: without the dot. `driver_version`, `runtime_version`: as CUDA
-        numbers them; -1 is that of the build, a driver of 0 is none. `mallocs_before_failure`: so many calls of cudaMalloc succeed, then one
-        fails; -1: none does. `pins_memory`, `kernels_have_image`: 0 where the machine refuses. `late_errors`,
-        `late_copies`: 1 for a device that works while the host goes on. `no_work`: 1 where launches and products
-        return at once, for the time of the host's code. `eigh_info`: what syevd reports. `eigh_largest_n`: the largest
-        matrix that syevd takes; 0: any.
+        numbers them; -1 is that of the build, a driver of 0 is none. `mallocs_before_failure`: so many calls of
+        cudaMalloc succeed, then one fails; -1: none does. `pins_memory`, `kernels_have_image`: 0 where the machine
+        refuses. `late_errors`, `late_copies`: 1 for a device that works while the host goes on. `no_work`: 1 where
+        launches and products return at once, for the time of the host's code. `eigh_info`: what syevd reports.
+        `eigh_largest_n`: the largest matrix that syevd takes; 0: any.
     """
     arrays = [("device_bytes", memory or {}), ("device_foreign_bytes", foreign or {})]
     before = {name: _variable(name).value for name in values}
