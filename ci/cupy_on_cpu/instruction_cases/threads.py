@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import cupy
+import cupy_on_cpu
 import numpy as np
 
 from instruction_cases.harness import Report
@@ -233,4 +234,5 @@ def check(report: Report) -> None:
             message = "no error"
         except cupy.cuda.driver.CUDADriverError as error:
             message = str(error)
+            cupy_on_cpu.mend_device()  # it ends every later call
         report.check(f"error of {what}", text not in message, message)
