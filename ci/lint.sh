@@ -9,7 +9,7 @@ environment dev --editable ".[dev]"
 ruff check .
 ruff format --check .
 codespell
-shellcheck --external-sources ci/*.sh .ci/run
+shellcheck --external-sources ci/*.sh ci/*/*.sh .ci/run
 mypy
 basedpyright
 # Its exit status is 1 where one name has no type.

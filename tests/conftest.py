@@ -180,11 +180,10 @@ def _jax_with_float64() -> Any:
 @contextmanager
 def _cuda_device() -> Iterator[None]:
     """CuPy's device, which is as it was afterwards. What a test launches must be among the kernels that are listed."""
-    before = len(cupy_device.controls().launched()) if cupy_device.is_stand_in() else 0
     with cupy_device.as_it_was():
         yield
     if cupy_device.is_stand_in():
-        unlisted = find_unlisted(cupy_device.controls().launched(before))
+        unlisted = find_unlisted(cupy_device.controls().launched())
         assert not unlisted, "add these kernels to KERNELS of their module in gpukpca/cuda"
 
 

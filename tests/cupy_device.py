@@ -112,7 +112,7 @@ class Launches:
     @property
     def names(self) -> list[str]:
         """Their names, in order."""
-        return controls().launched(self._start) if self._names is None else self._names
+        return controls().launched()[self._start :] if self._names is None else self._names
 
     @property
     def count(self) -> int:
@@ -279,9 +279,11 @@ def allocator(function: Callable[[int], Any] | None) -> Iterator[None]:
 
 @contextmanager
 def as_it_was() -> Iterator[None]:
-    """Restore device, stream, allocator, limits of the pools and unused memory when the context ends."""
+    """Restore device, allocator, limits of the pools and unused memory when the context ends."""
     import cupy
 
+    if is_stand_in():
+        controls().forget_launched()
     with ExitStack() as restored:
         restored.enter_context(cupy.cuda.Device(0))
         restored.enter_context(allocator(cupy.cuda.get_allocator()))

@@ -74,13 +74,16 @@ def counts() -> dict[str, int]:
     return {name: ctypes.c_long.in_dll(_library("cupy_on_cpu"), f"count_{name}").value for name in COUNTERS}
 
 
-def launched(start: int = 0) -> list[str]:
-    """Return the names of the kernels and of the functions of CUDA's libraries that were launched, from `start` on."""
+def launched() -> list[str]:
+    """Return the names of the kernels and of the functions of CUDA's libraries that were launched, in order."""
     library = _library("cupy_on_cpu")
     library.device_launched.restype = ctypes.c_char_p
-    library.device_launches.restype = ctypes.c_long
-    numbers = range(start, library.device_launches())
-    return [library.device_launched(ctypes.c_long(number)).decode() for number in numbers]
+    return library.device_launched().decode().splitlines()
+
+
+def forget_launched() -> None:
+    """Let `launched` begin anew: it would grow with the program."""
+    _library("cupy_on_cpu").device_forget_launched()
 
 
 def copies_under_way() -> int:

@@ -52,25 +52,29 @@ int device_fault(int status) {
 
 // ---- what was launched ---------------------------------------------------------------------------------------------------
 
-static char **names;
-static long named, names_fit;
+static char *names; // one after another, a line each
+static size_t names_length, names_fit;
 
 static void record(const char *name) {
-    if (named == names_fit) {
-        names_fit = names_fit ? 2 * names_fit : 1024;
-        names = realloc(names, names_fit * sizeof *names);
+    size_t length = strlen(name);
+    if (names_length + length + 2 > names_fit) {
+        names_fit = 2 * (names_fit + length + 2);
+        names = realloc(names, names_fit);
         if (!names) abort();
     }
-    names[named++] = strdup(name);
+    memcpy(names + names_length, name, length);
+    names_length += length;
+    names[names_length++] = '\n';
+    names[names_length] = 0;
 }
 
-// The name of the launch or product of this number; null beyond the last.
-const char *device_launched(long number) { return number >= 0 && number < named ? names[number] : 0; }
-long device_launches(void) { return named; }
+// The names of all launches and products since the last call of device_forget_launched, a line each.
+const char *device_launched(void) { return names ? names : ""; }
 
-void device_forget_names(void) {
+void device_forget_launched(void) {
     pthread_mutex_lock(&lock);
-    while (named) free(names[--named]);
+    names_length = 0;
+    if (names) names[0] = 0;
     pthread_mutex_unlock(&lock);
 }
 

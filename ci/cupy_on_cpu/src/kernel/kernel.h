@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucontext.h>
 #include "launch.h"
 
 #include "bits.h"
 #include "halves.h"
 #include "copies.h"
+#include "fibers.h"
 #include "threads.h"
 #include "warps.h"
 #include "matrices.h"

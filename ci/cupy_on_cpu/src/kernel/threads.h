@@ -8,7 +8,7 @@ typedef struct {
     int done, waiting, vote;
     unsigned exchanges; // of matrix instructions
     Copies copies;      // cp.async
-    ucontext_t context;
+    Fiber fiber;
 } Th;
 typedef void (*Kernel)(Th *, void **, void *);
 
@@ -16,7 +16,7 @@ static Index nt, nc; // blockDim, gridDim
 static char *SH;     // shared memory of the block: the static arrays, then the dynamic part
 static Th *threads;
 static unsigned n_threads;
-static ucontext_t scheduler;
+static Fiber scheduler; // the stack of `run`
 static jmp_buf leave;
 static Launch *launch;
 static int stopped, fibers;
@@ -33,7 +33,7 @@ static void fault(Th *me, int status, const char *format, ...) {
     }
     stopped = 1;
     if (!fibers) longjmp(leave, 1);
-    for (;;) swapcontext(&me->context, &scheduler);
+    for (;;) switch_fiber(&me->fiber, scheduler);
 }
 
 static inline void aligned(Th *me, uint64_t address, int bytes) {
@@ -41,7 +41,7 @@ static inline void aligned(Th *me, uint64_t address, int bytes) {
         fault(me, 716, "misaligned access of %d bytes at %lx", bytes, (long)address);
 }
 
-static void yield_(Th *me) { swapcontext(&me->context, &scheduler); }
+static void yield_(Th *me) { switch_fiber(&me->fiber, scheduler); }
 
 static void bar(Th *me) {
     me->waiting = 1;
