@@ -101,7 +101,7 @@ def test_free_memory_is_that_of_the_current_pool(stand_in: Any, name: str) -> No
     on_device, _ = stand_in.cuda.runtime.memGetInfo()
     assert free_bytes(like) == whole - kept.nbytes > on_device
     release_unused(like)
-    assert pool.free_bytes() < MIB // 8  # beside what is in use
+    assert pool.free_bytes() < MIB // 2  # what lies beside blocks in use
     assert stand_in.cuda.runtime.memGetInfo()[0] > on_device
     pool.set_limit(2 * MIB)
     assert free_bytes(like) == 2 * MIB - kept.nbytes
@@ -118,7 +118,7 @@ def test_the_memory_of_an_unknown_allocator_is_what_memory_limit_says(stand_in: 
     stand_in.cuda.set_allocator(lambda size: held.malloc(size))
     X = rows if home == "host" else stand_in.asarray(rows)
     estimator = clone(estimator).set_params(device="cuda")
-    with cupy_device.device_bytes(64 * MIB + 512):
+    with cupy_device.device_bytes(512):
         with pytest.raises(MemoryBudgetError, match="larger memory_limit"):
             estimator.fit(X)
         for k in (20, 40):  # what the device calls free is not what another attempt may take
