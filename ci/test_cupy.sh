@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
+export PIP_RETRIES=1
 find_python
 base="$(command -v "$python")"  # not that of the environment, which may be made anew
 environment dev --editable ".[dev]"
