@@ -111,11 +111,11 @@ bench() {
 
 # versions SECONDS: of packages and BLAS libraries by the command line, where its packages are; the machine in any case.
 versions() {
-    local status
-    with_log "$1" "$python" -m benchmarks.machine
+    local half="$(($1 / 2))" status
+    with_log "$half" "$python" -m benchmarks.machine
     status=$?
     if "$python" ci/missing.py click polars rich >/dev/null 2>&1; then
-        with_log "$1" "$python" -m gpukpca info || status=$?
+        with_log "$half" "$python" -m gpukpca info || status=$?
     else
         echo "The command line lacks packages: no \`gpukpca info\`." | tee -a "$log"
     fi

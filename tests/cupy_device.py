@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-DEVICES = 2  # of the stand-in, in a run of the suite
+DEVICES = 2  # of the stand-in, in every test
 
 
 def is_stand_in() -> bool:
@@ -253,12 +253,20 @@ def cuda_version(version: int) -> Any:
     return controls().change(runtime_version=version, driver_version=version)
 
 
-def forget_compute_types() -> None:
-    """Let CuPy read `CUPY_TF32` again, as at the start of a process."""
+@contextmanager
+def compute_types_read_again() -> Iterator[None]:
+    """Let CuPy read `CUPY_TF32` at its next product, and again after the context."""
     from cupy._core import _routines_linalg as routines
 
-    for dtype in (np.float32, np.float64):
-        routines.set_compute_type(np.dtype(dtype), routines.COMPUTE_TYPE_TBD)
+    def forget() -> None:
+        for dtype in (np.float32, np.float64):
+            routines.set_compute_type(np.dtype(dtype), routines.COMPUTE_TYPE_TBD)
+
+    forget()
+    try:
+        yield
+    finally:
+        forget()
 
 
 @contextmanager
@@ -279,15 +287,18 @@ def allocator(function: Callable[[int], Any] | None) -> Iterator[None]:
 
 @contextmanager
 def as_it_was() -> Iterator[None]:
-    """Restore device, allocator, limits of the pools and unused memory when the context ends."""
+    """Restore device, allocator, limits of the pools and unused memory when the context ends; mend the stand-in."""
     import cupy
 
-    if is_stand_in():
-        controls().forget_launched()
     with ExitStack() as restored:
+        if is_stand_in():
+            controls().forget_launched()
+            restored.enter_context(controls().change(devices=DEVICES))
+            restored.callback(controls().mend_device)
         restored.enter_context(cupy.cuda.Device(0))
         restored.enter_context(allocator(cupy.cuda.get_allocator()))
         yield
+        cupy.cuda.Device(0).synchronize()
     pool = cupy.get_default_memory_pool()
     for index in range(cupy.cuda.runtime.getDeviceCount()):
         with cupy.cuda.Device(index):

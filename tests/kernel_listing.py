@@ -22,5 +22,5 @@ def list_kernels() -> dict[str, tuple[ModuleType, Any]]:
 
 
 def find_unlisted(launched: list[str]) -> list[str]:
-    """Return the kernels of the package among what was launched that are not listed."""
+    """Return the kernels of the package among what was launched that are not listed; types are not compared."""
     return sorted({name for name in launched if name.startswith(PREFIX)} - set(list_kernels()))

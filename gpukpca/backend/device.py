@@ -87,7 +87,8 @@ def synchronize(x: Array) -> None:
     Parameters
     ----------
     x : array
-        CuPy waits for the current stream. Arrays of other libraries need no wait.
+        CuPy waits for the current stream. Arrays on the host need no wait. PyTorch's tensors on a device are not
+        waited for.
 
     Returns
     -------

@@ -55,7 +55,9 @@ def test_suite_on_a_card_survives_broken_files_and_counts_all_processes(stand_in
     failing.write_text(FAILING, encoding="utf-8")
     small = "tests/model_selection/test_n_components.py::test_the_gap_counts_groups_less_one"
     large = "tests/test_large.py::test_tall_arrays_of_more_entries_than_32_bits_count"
-    done = script("ci/test_gpu.sh", "-q", str(broken), str(failing), small, large, JOBS="2")
+    done = script(
+        "ci/test_gpu.sh", "-q", str(broken), str(failing), small, large, JOBS="2", CUPY_ON_CPU_MEMORY=str(2**34)
+    )
     assert done.returncode == 1
     assert "No module named 'a_module_of_no_name'" in done.stdout
     together, alone = done.stdout.split("tests passed on CuPy: ")[1:]

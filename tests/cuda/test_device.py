@@ -12,6 +12,8 @@ import sys
 import textwrap
 import tracemalloc
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +173,7 @@ def test_device_arrays_stay_with_none_and_go_to_the_host_with_cpu(cuda: Any) -> 
     same(model(device="cpu").fit(X), reference, X)
 
 
-def test_a_plan_for_the_device_needs_no_copy_of_the_data(stand_in: Any) -> None:
+def test_a_plan_for_the_device_needs_no_copy_of_the_data(cuda: Any) -> None:
     X = data(500, 4)
     cuda_place(None, "float64")
     with cupy_device.count_allocations() as made:
@@ -629,11 +631,11 @@ def test_device_arrays_on_a_device_that_cannot_compute(stand_in: Any, state: Any
     model().fit(X)
 
 
-def test_other_errors_of_a_device_are_not_a_loss(stand_in: Any) -> None:
-    x = stand_in.zeros(3)
-    with pytest.raises(stand_in.cuda.runtime.CUDARuntimeError), device_context(x):
-        raise stand_in.cuda.runtime.CUDARuntimeError(1)
-    model().fit(stand_in.asarray(data()))
+def test_other_errors_of_a_device_are_not_a_loss(cuda: Any) -> None:
+    x = cuda.zeros(3)
+    with pytest.raises(cuda.cuda.runtime.CUDARuntimeError), device_context(x):
+        raise cuda.cuda.runtime.CUDARuntimeError(1)
+    model().fit(cuda.asarray(data()))
 
 
 def in_a_child(queue: Any) -> None:
@@ -726,11 +728,13 @@ def test_what_cannot_go_to_a_device_is_refused(stand_in: Any) -> None:
 # -- TF32 --------------------------------------------------------------------------------------------------------------
 
 
-def set_as_at_the_start(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+@contextmanager
+def cupy_tf32(value: str) -> Iterator[None]:
     """Set the variable by which a user asks CuPy for TF32, which it reads once in a process."""
-    monkeypatch.setenv("CUPY_TF32", value)
-    cupy_device.forget_compute_types()
-    state.rounds_products.clear()
+    with pytest.MonkeyPatch.context() as patched, cupy_device.compute_types_read_again():
+        patched.setenv("CUPY_TF32", value)
+        state.rounds_products.clear()
+        yield
 
 
 def test_a_note_on_precision_follows_another_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -741,17 +745,17 @@ def test_a_note_on_precision_follows_another_note(monkeypatch: pytest.MonkeyPatc
     assert notes == ("sparse rows are computed on the CPU", "products in TF32")
 
 
-def test_tf32_is_reported_once_and_left_as_it_is(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_is_reported_once_and_left_as_it_is(stand_in: Any) -> None:
     X, routines = data(200, 6).astype(np.float32), sys.modules["cupy._core._routines_linalg"]
-    set_as_at_the_start(monkeypatch, "1")
-    before = routines.get_compute_type(np.dtype(np.float32))
-    with pytest.warns(PrecisionWarning, match=r"TF32.*unset.*CUPY_TF32.*pass float64\.$"):
-        fitted = model(tol=1e-2).fit(stand_in.asarray(X))
-    assert "TF32" in fitted.fallbacks_[0]
-    assert routines.get_compute_type(np.dtype(np.float32)) == before
-    model(tol=1e-2).fit(stand_in.asarray(X))  # reported once
-    set_as_at_the_start(monkeypatch, "0")
-    assert model().fit(stand_in.asarray(X)).fallbacks_ == ()
+    with cupy_tf32("1"):
+        before = routines.get_compute_type(np.dtype(np.float32))
+        with pytest.warns(PrecisionWarning, match=r"TF32.*unset.*CUPY_TF32.*pass float64\.$"):
+            fitted = model(tol=1e-2).fit(stand_in.asarray(X))
+        assert "TF32" in fitted.fallbacks_[0]
+        assert routines.get_compute_type(np.dtype(np.float32)) == before
+        model(tol=1e-2).fit(stand_in.asarray(X))  # reported once
+    with cupy_tf32("0"):
+        assert model().fit(stand_in.asarray(X)).fallbacks_ == ()
 
 
 def test_products_are_looked_at_once_for_each_device(stand_in: Any) -> None:
@@ -774,9 +778,9 @@ def test_a_full_device_is_looked_at_later(stand_in: Any) -> None:
     assert made.products
 
 
-def test_float64_has_no_tf32(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_as_at_the_start(monkeypatch, "1")
-    assert model().fit(stand_in.asarray(data())).fallbacks_ == ()
+def test_float64_has_no_tf32(cuda: Any) -> None:
+    with cupy_tf32("1"):
+        assert model().fit(cuda.asarray(data())).fallbacks_ == ()
 
 
 # -- copies and pickles ------------------------------------------------------------------------------------------------
@@ -793,7 +797,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 @pytest.mark.parametrize("device", ["cuda", None])
 def test_a_pickle_holds_the_numbers_once_and_takes_no_copy_of_what_is_on_the_host(
-    stand_in: Any, kernel: str, device: str | None
+    cuda: Any, kernel: str, device: str | None
 ) -> None:
     """Of a model that was fitted to NumPy arrays on a device, its basis there and the data are one array."""
     X = np.random.default_rng(0).standard_normal((1000, 200))
@@ -809,26 +813,26 @@ def test_a_pickle_holds_the_numbers_once_and_takes_no_copy_of_what_is_on_the_hos
     assert len(pickle.dumps(model)) < 1.2 * X.nbytes
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_allclose(again.transform(X[:9]), model.transform(X[:9]), atol=1e-10)
-    assert model.transform(stand_in.asarray(X[:9])).shape == (9, 2)  # the model itself is where it was
+    assert model.transform(cuda.asarray(X[:9])).shape == (9, 2)  # the model itself is where it was
 
 
-def test_a_device_array_that_equals_one_on_the_host_is_found(stand_in: Any) -> None:
+def test_a_device_array_that_equals_one_on_the_host_is_found(cuda: Any) -> None:
     host, state = np.arange(5.0), {}
-    for first, second in ((host, stand_in.asarray(host)), (stand_in.asarray(host), host)):
+    for first, second in ((host, cuda.asarray(host)), (cuda.asarray(host), host)):
         state = on_host({"a": first, "b": second, "c": [second]})
         assert type(state["a"]) is np.ndarray
         assert state["a"] is state["b"] is state["c"][0]
-    other = on_host({"a": host, "b": host.copy(), "c": stand_in.ones(3)})
+    other = on_host({"a": host, "b": host.copy(), "c": cuda.ones(3)})
     assert other["a"] is host
     assert other["b"] is not host
 
 
-def test_pickles_from_a_device_are_read_without_cupy(stand_in: Any, tmp_path: Path) -> None:
+def test_pickles_from_a_device_are_read_without_cupy(cuda: Any, tmp_path: Path) -> None:
     """Of models of arrays there, and of models that computed there; one process reads them all."""
     X = data()
     scores = {}
     for name, settings in SETTINGS.items():
-        moved, stayed = model(device="cuda", **settings).fit(X), model(**settings).fit(stand_in.asarray(X))
+        moved, stayed = model(device="cuda", **settings).fit(X), model(**settings).fit(cuda.asarray(X))
         for fitted, home in ((moved, "host"), (stayed, "device")):
             (tmp_path / f"{name}-{home}.pickle").write_bytes(pickle.dumps(fitted))
             scores[f"{name}-{home}"] = fitted.transform(X)

@@ -39,14 +39,14 @@ def used(cuda: Any) -> int:
 
 @pytest.mark.parametrize("home", ["host", "device"])
 @pytest.mark.parametrize("name", FITS)
-def test_one_failure_at_any_allocation_is_survived(stand_in: Any, name: str, home: str) -> None:
-    X = data(40, 3) if home == "host" else stand_in.asarray(data(40, 3))
+def test_one_failure_at_any_allocation_is_survived(cuda: Any, name: str, home: str) -> None:
+    X = data(40, 3) if home == "host" else cuda.asarray(data(40, 3))
     settings = {"device": "cuda"}
     model(name, **settings).fit(X)
     with cupy_device.count_allocations() as made:
         wanted = model(name, **settings).fit(X)
     values = np.asarray(wanted.eigenvalues_ if home == "host" else wanted.eigenvalues_.get())
-    baseline = used(stand_in)
+    baseline = used(cuda)
     estimator = model(name, **settings)
     step = {"dense": 1, "block Krylov": 7}.get(name) if home == "device" else None
     for k in range(1, made.count + 1, step or max(1, made.count // 7)):
@@ -57,25 +57,25 @@ def test_one_failure_at_any_allocation_is_survived(stand_in: Any, name: str, hom
         if estimator.fallbacks_:
             assert "memory ran out" in estimator.fallbacks_[0]
     del estimator
-    assert used(stand_in) <= baseline
+    assert used(cuda) <= baseline
 
 
 @pytest.mark.parametrize("home", ["host", "device"])
 @pytest.mark.parametrize("name", FITS)
-def test_no_memory_from_any_allocation_on_is_an_error_with_numbers(stand_in: Any, name: str, home: str) -> None:
-    X = data(40, 3) if home == "host" else stand_in.asarray(data(40, 3))
+def test_no_memory_from_any_allocation_on_is_an_error_with_numbers(cuda: Any, name: str, home: str) -> None:
+    X = data(40, 3) if home == "host" else cuda.asarray(data(40, 3))
     estimator = model(name, device="cuda").fit(X)
     before = dict(vars(estimator))
     with cupy_device.count_allocations() as made:
         model(name, device="cuda").fit(X)
-    baseline = used(stand_in)
+    baseline = used(cuda)
     for k in range(1, made.count + 1, max(1, made.count // 15)):
         with (
             cupy_device.fail_allocation(k, forever=True),
             pytest.raises(MemoryBudgetError, match=r"ran out|[KM]iB") as no,
         ):
             estimator.fit(X)
-        assert used(stand_in) <= baseline, f"allocation {k}"  # while the error and its traceback are alive
+        assert used(cuda) <= baseline, f"allocation {k}"  # while the error and its traceback are alive
         assert no.value.__traceback__ is not None
         assert all(vars(estimator)[key] is value for key, value in before.items())
         del no
@@ -141,9 +141,9 @@ def test_allocators_of_the_users_own_run_out_in_their_own_words(stand_in: Any) -
 
 @pytest.mark.parametrize("name", ["dense", "poly"])
 @pytest.mark.parametrize(("p", "dtype"), [(None, "float32"), (None, "float64"), (0.8, "float32"), (0.8, "float64")])
-def test_the_peak_stays_below_what_was_predicted(stand_in: Any, name: str, p: Any, dtype: str) -> None:
+def test_the_peak_stays_below_what_was_predicted(cuda: Any, name: str, p: Any, dtype: str) -> None:
     kernel = {"kernel": "poly", "degree": 2, "gamma": 0.1} if name == "poly" else FITS["dense"]
-    X = stand_in.asarray(data(500, 8).astype(dtype))
+    X = cuda.asarray(data(500, 8).astype(dtype))
     KernelPCA(p, **kernel).fit(X)
     with cupy_device.peak_bytes() as peak:
         estimator = KernelPCA(p, **kernel).fit(X)
@@ -165,9 +165,9 @@ TILES = {
 @pytest.mark.filterwarnings("ignore:K is nearly the identity:gpukpca.exceptions.PrecisionWarning")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", TILES)
-def test_the_peak_of_tiles_stays_below_what_was_predicted(stand_in: Any, sizes, name: str, dtype: str) -> None:
+def test_the_peak_of_tiles_stays_below_what_was_predicted(cuda: Any, sizes, name: str, dtype: str) -> None:
     sizes(GPU_STRIP_BYTES=MIB // 2)
-    X = stand_in.asarray(data(1000, 8).astype(dtype))
+    X = cuda.asarray(data(1000, 8).astype(dtype))
     settings = {"n_components": 2, "eigen_solver": BlockKrylov(block_size=8, tol=1e-3), "random_state": 0}
     KernelPCA(**settings, **TILES[name]).fit(X)
     with cupy_device.peak_bytes() as peak:
@@ -177,13 +177,13 @@ def test_the_peak_of_tiles_stays_below_what_was_predicted(stand_in: Any, sizes, 
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
-def test_transform_leaves_nothing_behind(stand_in: Any, k: int) -> None:
+def test_transform_leaves_nothing_behind(cuda: Any, k: int) -> None:
     X = data(40, 3)
     estimator = model("block Krylov", device="cuda").fit(X)
-    scores, baseline = estimator.transform(X), used(stand_in)
+    scores, baseline = estimator.transform(X), used(cuda)
     with cupy_device.fail_allocation(k, forever=True), pytest.raises(MemoryError):
         estimator.transform(X)
-    assert used(stand_in) <= baseline
+    assert used(cuda) <= baseline
     np.testing.assert_array_equal(estimator.transform(X), scores)
 
 
@@ -203,16 +203,16 @@ def test_nothing_leaks_over_many_fits_and_failures(cuda: Any) -> None:
     assert used(cuda) <= baseline
 
 
-def test_nothing_leaks_over_failures_in_the_middle(stand_in: Any) -> None:
+def test_nothing_leaks_over_failures_in_the_middle(cuda: Any) -> None:
     X = data(40, 3)
     with cupy_device.count_allocations() as made:
         estimator = model("block Krylov", device="cuda").fit(X)
-    baseline = used(stand_in)
+    baseline = used(cuda)
     # Less than all of them: the first fit also asked the device whether it works.
     for k in np.linspace(1, made.count // 2, 50).astype(int).tolist():
         with cupy_device.fail_allocation(k, forever=True), pytest.raises(MemoryError):
             estimator.fit(X)
-    assert used(stand_in) <= baseline
+    assert used(cuda) <= baseline
 
 
 def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(stand_in: Any) -> None:
@@ -313,27 +313,27 @@ def test_a_failing_device_solver_is_replaced_and_reported(stand_in: Any, fault: 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("K", [np.zeros((12, 12)), np.ones((12, 12))], ids=["zero", "constant"])
-def test_matrices_without_variance_never_reach_cusolver(stand_in: Any, K: np.ndarray, dtype: str) -> None:
+def test_matrices_without_variance_never_reach_cusolver(cuda: Any, K: np.ndarray, dtype: str) -> None:
     with pytest.warns(UserWarning, match="variance"):
-        estimator = KernelPCA(2, kernel="precomputed").fit(stand_in.asarray(K.astype(dtype)))
+        estimator = KernelPCA(2, kernel="precomputed").fit(cuda.asarray(K.astype(dtype)))
     assert np.all(estimator.eigenvalues_.get() == 0.0)
     assert estimator.fallbacks_ == ()
 
 
 # Below 1e-38 CuPy's kernels flush float32 to zero.
 @pytest.mark.parametrize("size", [3e38, 1e-30, 1.0])
-def test_extreme_entries_are_scaled_before_cusolver(stand_in: Any, size: float) -> None:
+def test_extreme_entries_are_scaled_before_cusolver(cuda: Any, size: float) -> None:
     B = data(12, 12)
     K = (B @ B.T / np.abs(B @ B.T).max()).astype(np.float32) * np.float32(size / 40)
     wanted = KernelPCA(2, kernel="precomputed").fit(K.astype(np.float64)).eigenvalues_
-    estimator = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit(stand_in.asarray(K))
+    estimator = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit(cuda.asarray(K))
     assert estimator.fallbacks_ == ()
     np.testing.assert_allclose(estimator.eigenvalues_.get(), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_batches_of_a_fit_that_ran_out_of_memory_once_are_all_counted_once(stand_in: Any, exact: bool) -> None:
-    batches = [stand_in.asarray(batch) for batch in np.split(data(60, 4), 3)]
+def test_batches_of_a_fit_that_ran_out_of_memory_once_are_all_counted_once(cuda: Any, exact: bool) -> None:
+    batches = [cuda.asarray(batch) for batch in np.split(data(60, 4), 3)]
     with cupy_device.count_allocations() as made:
         wanted = IncrementalPCA(2, exact=exact).fit(batches)
     fitted = 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,8 +18,62 @@ WAITS = {
     "bool": lambda cupy, x: bool(x[0, 0]),
     "stream": lambda cupy, x: cupy.cuda.get_current_stream().synchronize(),
     "device": lambda cupy, x: cupy.cuda.Device().synchronize(),
-    "event": lambda cupy, x: cupy.cuda.Event().synchronize(),
+    "event": lambda cupy, x: recorded(cupy).synchronize(),
 }
+
+
+def recorded(cupy):
+    event = cupy.cuda.Event()
+    event.record()
+    return event
+
+
+def test_an_event_shows_what_came_before_it_alone(stand_in):
+    before = recorded(stand_in)
+    with cupy_device.lose_device():
+        x = stand_in.ones((2, 2))
+        before.synchronize()
+        with pytest.raises(RuntimeError, match="IllegalAddress"):
+            recorded(stand_in).synchronize()
+        del x
+
+
+def test_threads_may_load_one_new_kernel(stand_in):
+    source = f'extern "C" __global__ void new_one(double* x) {{ x[threadIdx.x] += {time.time_ns()}; }}'
+    x = stand_in.zeros(4)
+
+    def launch(_):
+        with stand_in.cuda.Device(0):
+            stand_in.RawKernel(source, "new_one")((1,), (4,), (x,))
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(launch, range(4)))
+
+
+def test_more_shared_memory_than_usual_must_be_asked_for(stand_in):
+    kernel = stand_in.RawKernel('extern "C" __global__ void wide(double* x) { x[0] += 1; }', "wide")
+    x = stand_in.zeros(1)
+    with pytest.raises(RuntimeError, match="48 KiB"):
+        kernel((1,), (1,), (x,), shared_mem=100_000)
+    kernel.max_dynamic_shared_size_bytes = 100_000
+    kernel((1,), (1,), (x,), shared_mem=100_000)
+    assert x[0] == 1.0
+
+
+def test_pools_of_cuda_count_on_their_device(stand_in):
+    runtime = stand_in.cuda.runtime
+    other = runtime.deviceGetDefaultMemPool(1)
+    free = [available(stand_in, index) for index in range(2)]
+    pointer = runtime.mallocFromPoolAsync(2**20, other, 0)
+    assert [available(stand_in, index) for index in range(2)] == [free[0], free[1] - 2**20]
+    runtime.freeAsync(pointer, 0)
+    assert [available(stand_in, index) for index in range(2)] == free
+
+
+def available(cupy, index):
+    with cupy.cuda.Device(index):
+        return cupy.cuda.runtime.memGetInfo()[0]
 
 
 def test_a_late_fault_shows_where_the_host_waits_and_stays(stand_in):

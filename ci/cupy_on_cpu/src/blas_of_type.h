@@ -85,7 +85,7 @@ int FUNCTION(getrfBatched)(void *handle, int n, REAL *const *a, int lda, int *pi
     if (n < 0 || count < 0 || lda < at_least_1(n))
         return refuse(INVALID_VALUE, "a size or leading dimension of getrfBatched");
     if (!pivots) return not_written("cublas getrfBatched without pivots", NOT_SUPPORTED);
-    Int size = n, ld = lda, status, *wide_pivots = malloc(sizeof(Int) * (n + 1));
+    Int size = n, ld = lda, status, *wide_pivots = memory(sizeof(Int) * n);
     for (int i = 0; i < count; i++) {
         LAPACK(LETTER, "getrf")(&size, &size, a[i], &ld, wide_pivots, &status);
         for (int k = 0; k < n; k++) pivots[i * n + k] = wide_pivots[k];
@@ -95,6 +95,14 @@ int FUNCTION(getrfBatched)(void *handle, int n, REAL *const *a, int lda, int *pi
     return SUCCESS;
 }
 
+static int FUNCTION(solve)(char operation, Int n, Int columns, const REAL *a, Int lda, const int *pivots, REAL *b, Int ldb) {
+    Int status = 0, *wide_pivots = memory(sizeof(Int) * n);
+    for (Int k = 0; k < n; k++) wide_pivots[k] = pivots[k];
+    LAPACK(LETTER, "getrs")(&operation, &n, &columns, a, &lda, wide_pivots, b, &ldb, &status);
+    free(wide_pivots);
+    return status;
+}
+
 int FUNCTION(getrsBatched)(void *handle, int ta, int n, int columns, const REAL *const *a, int lda, const int *pivots,
                            REAL *const *b, int ldb, int *info, int count) {
     int failed = begin(handle, __func__);
@@ -102,14 +110,9 @@ int FUNCTION(getrsBatched)(void *handle, int ta, int n, int columns, const REAL 
     if (n < 0 || columns < 0 || count < 0 || lda < at_least_1(n) || ldb < at_least_1(n))
         return refuse(INVALID_VALUE, "a size or leading dimension of getrsBatched");
     if (!pivots) return not_written("cublas getrsBatched without pivots", NOT_SUPPORTED);
-    Int size = n, right = columns, la = lda, lb = ldb, status = 0, *wide_pivots = malloc(sizeof(Int) * (n + 1));
-    char operation = ta ? 'T' : 'N';
-    for (int i = 0; i < count; i++) {
-        for (int k = 0; k < n; k++) wide_pivots[k] = pivots[i * n + k];
-        LAPACK(LETTER, "getrs")(&operation, &size, &right, a[i], &la, wide_pivots, b[i], &lb, &status);
-    }
-    free(wide_pivots);
-    *info = status;
+    *info = 0;
+    for (int i = 0; i < count && !*info; i++)
+        *info = FUNCTION(solve)(ta ? 'T' : 'N', n, columns, a[i], lda, pivots + i * n, b[i], ldb);
     return SUCCESS;
 }
 
@@ -118,18 +121,19 @@ int FUNCTION(getriBatched)(void *handle, int n, const REAL *const *a, int lda, c
                            int ldc, int *info, int count) {
     int failed = begin(handle, __func__);
     if (failed) return failed;
-    int status = SUCCESS, solved;
-    for (int i = 0; i < count && !status; i++) {
+    if (n < 0 || count < 0 || lda < at_least_1(n) || ldc < at_least_1(n))
+        return refuse(INVALID_VALUE, "a size or leading dimension of getriBatched");
+    if (!pivots) return not_written("cublas getriBatched without pivots", NOT_SUPPORTED);
+    for (int i = 0; i < count; i++) {
         info[i] = 0;
         for (int k = n - 1; k >= 0; k--)
             if (a[i][k + (Int)k * lda] == 0) info[i] = k + 1;
         if (info[i]) continue;
         for (int j = 0; j < n; j++)
             for (int k = 0; k < n; k++) c[i][k + (Int)j * ldc] = k == j;
-        status =
-            FUNCTION(getrsBatched)(handle, 0, n, n, a + i, lda, pivots ? pivots + i * n : 0, c + i, ldc, &solved, 1);
+        FUNCTION(solve)('N', n, n, a[i], lda, pivots + i * n, c[i], ldc);
     }
-    return status;
+    return SUCCESS;
 }
 
 #undef REAL

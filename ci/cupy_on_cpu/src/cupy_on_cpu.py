@@ -10,7 +10,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -54,11 +54,8 @@ _ANSWER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long
 
 @cache
 def _library(name: str) -> ctypes.CDLL:
-    """Return a stand-in; the number in the name of cuSOLVER is that of its CUDA."""
-    for number in ("", ".12", ".11"):
-        with suppress(OSError):
-            return ctypes.CDLL(f"lib{name}.so{number}")
-    raise OSError(f"there is no lib{name}.so: start the program with run.sh")
+    """Return a stand-in, which the loader finds in a program that run.sh has started."""
+    return ctypes.CDLL(f"lib{name}.so")
 
 
 def _variable(name: str) -> Any:
@@ -115,6 +112,8 @@ def change(
         launches and products return at once, for the time of the host's code. `eigh_info`: what syevd reports.
         `eigh_largest_n`: the largest matrix that syevd takes; 0: any.
     """
+    if not 0 <= values.get("devices", 0) <= MOST_DEVICES:
+        raise ValueError(f"devices={values['devices']}: give a number up to {MOST_DEVICES}")
     arrays = [("device_bytes", memory or {}), ("device_foreign_bytes", foreign or {})]
     before = {name: _variable(name).value for name in values}
     tables = [(ctypes.c_size_t * MOST_DEVICES).in_dll(_library("cupy_on_cpu"), name) for name, _ in arrays]
@@ -145,8 +144,9 @@ def mend_device() -> None:
 def lose_device(status: int = 700, after: int = 1) -> Iterator[None]:
     """Lose the device at the `after`-th operation from now on (a launch, product, copy or allocation).
 
-    With `late_errors` the loss shows where the host waits next; without, at that operation. From then on every call
-    fails with `status`, and cuBLAS and cuSOLVER with errors of their own. The end of the context mends the device.
+    With `late_errors` the loss shows where the host waits next; without, at that operation. From then on launches,
+    copies, allocations and waits fail with `status`, cuBLAS and cuSOLVER with errors of their own. The end of the
+    context mends the device.
     """
     library = _library("cupy_on_cpu")
     number = ctypes.c_long.in_dll(library, "fault_at_operation")

@@ -15,8 +15,9 @@ int fault_status = 700;
 
 __thread int device_current;
 
-static int struck; // the status of a fault that the host has not seen yet
-static int shown;  // the status of one that it has seen: every later call returns it
+static int struck;     // the status of a fault that the host has not seen yet
+static long struck_at; // the number of its operation
+static int shown;      // the status of a fault that the host has seen: later calls return it
 
 static pthread_mutex_t lock;
 
@@ -45,9 +46,18 @@ void device_mend(void) {
     pthread_mutex_unlock(&lock);
 }
 
-int device_fault(int status) {
+// Holds the lock.
+static int strike(int status) {
     struck = status;
+    struck_at = count_operations;
     return device_late_errors ? 0 : (shown = status);
+}
+
+int device_fault(int status) {
+    pthread_mutex_lock(&lock);
+    int now = strike(status);
+    pthread_mutex_unlock(&lock);
+    return now;
 }
 
 // ---- what was launched ---------------------------------------------------------------------------------------------------
@@ -82,11 +92,17 @@ void device_forget_launched(void) {
 
 static void finish_preceding_copies(void *stream);
 
+// Returns the status of the operation that begins; holds the lock.
+static int count_operation(void) {
+    int status = device_alive();
+    if (!status && ++count_operations == fault_at_operation) status = strike(fault_status);
+    return status;
+}
+
 static int begin(void *stream, const char *name) {
     pthread_mutex_lock(&lock);
-    int status = device_alive();
+    int status = count_operation();
     if (!status) {
-        if (++count_operations == fault_at_operation) status = device_fault(fault_status);
         finish_preceding_copies(stream);
         if (name) record(name);
     }
@@ -97,17 +113,17 @@ static int begin(void *stream, const char *name) {
 int device_operation(void *stream) { return begin(stream, 0); }
 int device_launch(void *stream, const char *name) { return begin(stream, name); }
 
-int device_wait_for_faults(void) {
+int device_wait_for_faults(long operations) {
     pthread_mutex_lock(&lock);
     count_waits++;
     int status = device_alive();
-    if (!status && struck) status = shown = struck;
+    if (!status && struck && struck_at <= operations) status = shown = struck;
     pthread_mutex_unlock(&lock);
     return status;
 }
 
 int device_wait(void *stream) {
-    int status = device_wait_for_faults();
+    int status = device_wait_for_faults(count_operations);
     if (!status) device_finish_copies(stream, -1);
     return status;
 }
@@ -161,9 +177,10 @@ static void finish_preceding_copies(void *stream) {
         if (one->first && waits_for(stream, one)) finish(one, -1);
 }
 
-void device_copy_from_pinned(void *stream, void *to, const void *from, size_t bytes) {
+int device_late_copy(void *stream, void *to, const void *from, size_t bytes) {
     pthread_mutex_lock(&lock);
-    if (device_late_copies) {
+    int status = count_operation();
+    if (!status) {
         Copy *copy = malloc(sizeof *copy);
         if (!copy) abort();
         *copy = (Copy){0, to, from, bytes};
@@ -172,10 +189,9 @@ void device_copy_from_pinned(void *stream, void *to, const void *from, size_t by
         while (*last) last = &(*last)->next;
         *last = copy;
         known->begun++;
-    } else {
-        memcpy(to, from, bytes);
     }
     pthread_mutex_unlock(&lock);
+    return status;
 }
 
 long device_copies_begun(void *stream) {

@@ -22,7 +22,7 @@ extern long device_mallocs_before_failure;    // -1: none fails
 extern int device_pins_memory;                // whether cudaHostAlloc works
 extern int device_kernels_have_image;         // whether kernels run
 extern int device_late_errors;                // a fault shows where the host waits next, as on a card, not at once
-extern int device_late_copies;                // a copy from pinned memory is made as late as the program allows
+extern int device_late_copies;                // a copy from pinned memory waits for the next work of its stream
 extern int device_no_work;                    // launches and products return at once
 
 // ---- counters ------------------------------------------------------------------------------------------------------------
@@ -45,7 +45,8 @@ int device_launch(void *stream, const char *name);
 // The host waits for a stream (DEVICE_WHOLE: for all). Returns the status of a fault that has struck by now.
 #define DEVICE_WHOLE ((void *)-1)
 int device_wait(void *stream);
-int device_wait_for_faults(void); // the same where the host waits for an event
+// The same where the host waits for an event: for so many operations.
+int device_wait_for_faults(long operations);
 
 // Returns the status that every call returns: of a missing device, or of a fault that the host has seen.
 int device_alive(void);
@@ -55,8 +56,8 @@ int device_fault(int status);
 
 // ---- copies from pinned memory -------------------------------------------------------------------------------------------
 
-// Make the copy now, or hold it back where copies are late.
-void device_copy_from_pinned(void *stream, void *to, const void *from, size_t bytes);
+// Begin a copy that is made before the next work of its stream, or where the host waits for it. Returns as device_operation.
+int device_late_copy(void *stream, void *to, const void *from, size_t bytes);
 
 // Copies of a stream so far, held back or made: an event remembers the number.
 long device_copies_begun(void *stream);

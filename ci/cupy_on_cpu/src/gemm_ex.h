@@ -121,7 +121,7 @@ static float rounded_for(int compute, float value) {
 
 // A new float32 matrix, rows x columns without gaps: op(matrix), each entry rounded as the compute type says.
 static float *packed(const void *matrix, int type, Int ld, int transpose, Int rows, Int columns, int compute) {
-    float *result = malloc(sizeof(float) * (rows * columns + 1));
+    float *result = memory(sizeof(float) * rows * columns);
     for (Int j = 0; j < columns; j++)
         for (Int i = 0; i < rows; i++)
             result[i + j * rows] = rounded_for(compute, entry(matrix, type, transpose ? j + i * ld : i + j * ld));
@@ -171,7 +171,7 @@ static void multiply_packed(const Product *p, const float *a, const float *b) {
 // Sums in float16: each product is added in float32 and the sum rounded to float16 at once.
 static void multiply_float16(const Product *p, const float *a, const float *b) {
     float alpha = entry(p->alpha, R_16F, 0), beta = entry(p->beta, R_16F, 0);
-    float *sums = malloc(sizeof(float) * (p->m + 1));
+    float *sums = memory(sizeof(float) * p->m);
     uint16_t *c = p->c;
     for (Int j = 0; j < p->n; j++, c += p->ldc) {
         for (Int i = 0; i < p->m; i++) sums[i] = 0;
