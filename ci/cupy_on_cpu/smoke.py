@@ -8,6 +8,7 @@ import sys
 import cupy
 import numpy as np
 from comparisons import Data, Report, random_data
+from cupy import cublas
 from cupy.cuda import cufft
 from smoke_products import compare_math_modes, compare_products, compare_refused_products
 from smoke_transforms import compare_plans, compare_transforms
@@ -96,6 +97,8 @@ def compare_kernels(report: Report, data: Data) -> None:
 
 def compare_linear_algebra(report: Report, data: Data) -> None:
     a, b, x, y = data.a, data.b, data.x, data.y
+    report.same("asfortranarray", cupy.asfortranarray(x), a, 0)
+    report.same("sum of matrices by geam", cublas.geam("T", "N", 2.0, x, -1.0, x.T), a.T, 1e-6)
     report.same("matmul", x.T @ y, a.T @ b, 1e-4)
     report.same("matmul in float64", x.T.astype("d") @ y, a.T.astype("d") @ b, 1e-12)
     batch = cupy.matmul(x.reshape(4, 15, 33), y.reshape(4, 33, 15))

@@ -191,5 +191,7 @@ def compare_refused_products(report: Report, data: Data) -> None:
     report.refused("math mode 7", error, "CUBLAS_STATUS_INVALID_VALUE", lambda: cublas.setMathMode(handle, 7))
     complex_x, complex_y = x.astype("F"), data.y.T.astype("F")
     report.refused("a complex product", error, "cublasGemmEx with types 4 4 4", lambda: complex_x @ complex_y)
-    geam = (handle, 0, 0, 33, 60, one.data, x.data.ptr, 33, one.data, x.data.ptr, 33, x.data.ptr, 33)
-    report.refused("a function that is not written", error, "cublasSgeam is not written", lambda: cublas.sgeam(*geam))
+    syrk = (handle, 0, 0, 33, 60, one.data, x.data.ptr, 33, one.data, x.data.ptr, 33)
+    report.refused(
+        "a function that is not written", error, "cublasSsyrk_v2 is not written", lambda: cublas.ssyrk(*syrk)
+    )

@@ -119,8 +119,13 @@ def column_position(source: object, option: str, column: str, first: Sequence[st
     if many == 1:
         return first.index(column)
     names = ", ".join(first[:MOST_NAMES]) + (", ..." if len(first) > MOST_NAMES else "")
-    what = f"{many} columns have this name; give a number" if many else f"the first line is: {names}"
-    raise ValueError(f"{option} {column!r}: no such column of the {len(first)} in {source} ({what}).")
+    if many:
+        raise ValueError(
+            f"{option} {column!r}: {many} columns of the {len(first)} in {source} have this name; give a number."
+        )
+    raise ValueError(
+        f"{option} {column!r}: no such column of the {len(first)} in {source} (the first line is: {names})."
+    )
 
 
 def is_position(column: str, first: Sequence[str]) -> bool:

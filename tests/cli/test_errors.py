@@ -51,7 +51,7 @@ BAD = [
     ("not UTF-8", ["latin.csv", *OUT], "not UTF-8"),
     ("no numbers", ["names.csv", "--index-column", "0", *OUT], "no column of numbers"),
     ("no such column", ["text.csv", "--label-column", "kind", *OUT], "--label-column 'kind': no such column"),
-    ("two of the name", ["twice.csv", "--label-column", "a", *OUT], "2 columns have this name"),
+    ("two of the name", ["twice.csv", "--label-column", "a", *OUT], "2 columns of the"),
     ("labels of columns", ["text.csv", "--label-column", "b", "--transpose", *OUT], "--transpose"),
     ("vector", ["vector.npy", *OUT], "shape (3,)"),
     ("no rows", ["none.npy", *OUT], "none.npy"),

@@ -45,6 +45,25 @@ int FUNCTION(gemv_v2)(void *handle, int ta, int m, int n, const REAL *alpha, con
     return SUCCESS;
 }
 
+// C = alpha op(A) + beta op(B). A factor of zero leaves its matrix unread.
+int FUNCTION(geam)(void *handle, int ta, int tb, int m, int n, const REAL *alpha, const REAL *a, int lda,
+                   const REAL *beta, const REAL *b, int ldb, REAL *c, int ldc) {
+    int failed = begin(handle, __func__);
+    if (failed) return failed;
+    if (ta < 0 || ta > 2 || tb < 0 || tb > 2 || m < 0 || n < 0) return refuse(INVALID_VALUE, "an option of geam");
+    if (lda < at_least_1(ta ? n : m) || ldb < at_least_1(tb ? n : m) || ldc < at_least_1(m))
+        return refuse(INVALID_VALUE, "a leading dimension of geam");
+    if ((c == a && (ta || lda != ldc)) || (c == b && (tb || ldb != ldc)))
+        return refuse(INVALID_VALUE, "a matrix of geam in its own place that changes its layout");
+    for (Int j = 0; j < n; j++)
+        for (Int i = 0; i < m; i++) {
+            REAL of_a = *alpha ? *alpha * (ta ? a[j + i * lda] : a[i + j * lda]) : 0;
+            REAL of_b = *beta ? *beta * (tb ? b[j + i * ldb] : b[i + j * ldb]) : 0;
+            c[i + j * ldc] = of_a + of_b;
+        }
+    return SUCCESS;
+}
+
 int FUNCTION(dot_v2)(void *handle, int n, const REAL *x, int x_step, const REAL *y, int y_step, REAL *result) {
     int failed = begin(handle, __func__);
     if (failed) return failed;
