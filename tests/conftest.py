@@ -130,6 +130,28 @@ if _cuda_works():
     MAKERS["cupy"] = _cupy
 
 
+# A generator without a seed takes the next one of these in place of entropy, so that every run draws the same numbers.
+SEEDS = {"next": 0}
+_default_rng = np.random.default_rng
+
+
+def _seeded_rng(seed: Any = None) -> np.random.Generator:
+    """Return `default_rng` of a seed, or of the next one of the test."""
+    if seed is None:
+        SEEDS["next"] += 1
+        seed = SEEDS["next"]
+    return _default_rng(seed)
+
+
+np.random.default_rng = _seeded_rng
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin the numbers of a test without a seed anew, also those of scikit-learn."""
+    SEEDS["next"] = 0
+    np.random.seed(0)
+
+
 # JAX compiles every operation for every shape, which takes a second or more a test. These tests run on it, beside those
 # of test_jax.py; with all tests that take `xp` the suite would take longer by many minutes.
 ON_JAX = {
