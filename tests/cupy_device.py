@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -102,17 +103,11 @@ def fail_allocation(k: int = 1, forever: bool = False) -> Any:
 # -- what the stand-in counts ------------------------------------------------------------------------------------------
 
 
+@dataclass
 class Launches:
-    """The kernels and library functions that were launched in a context."""
+    """The kernels and library functions that were launched in a context, by name and in order, at its end."""
 
-    def __init__(self) -> None:
-        self._start = len(controls().launched())
-        self._names: list[str] | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """Their names, in order."""
-        return controls().launched()[self._start :] if self._names is None else self._names
+    names: list[str] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -130,21 +125,17 @@ class Launches:
             name for name in self.names if name.startswith("cupy_copy") and not re.match("cupy_copy__[a-z]+_", name)
         ]
 
-    def end(self) -> None:
-        """Keep the names of now."""
-        self._names = self.names
-
 
 @contextmanager
 def launches() -> Iterator[Launches]:
     """`with launches() as made: ...; made.count, made.names`."""
-    made = Launches()
+    start, made = len(controls().launched()), Launches()
     yield made
-    made.end()
+    made.names = controls().launched()[start:]
 
 
 class Counter:
-    """How much a counter of the stand-in has grown."""
+    """How much a counter of the stand-in has grown, at the end of a context."""
 
     count = 0
 
@@ -155,11 +146,6 @@ def counted(name: str) -> Iterator[Counter]:
     start, made = controls().counts()[name], Counter()
     yield made
     made.count = controls().counts()[name] - start
-
-
-def operations() -> Any:
-    """Launches, products, copies and allocations by CUDA together, as `lose_device` counts them."""
-    return counted("operations")
 
 
 # -- what the stand-in imitates ----------------------------------------------------------------------------------------

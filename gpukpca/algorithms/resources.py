@@ -105,8 +105,10 @@ class Resources:
             The device does not work.
         """
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
-        check_container(X)
-        X = X if is_numpy(X) or is_foreign(X) or is_sparse(X) else as_rows(X, missing=True)
+        if is_foreign(X):
+            check_container(X)
+        elif not (is_numpy(X) or is_sparse(X)):
+            X = as_rows(X, missing=True)
         return cls.at(placement_for(device, X), memory_limit, n_jobs)
 
     @classmethod

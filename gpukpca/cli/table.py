@@ -118,11 +118,11 @@ def column_position(source: object, option: str, column: str, first: Sequence[st
     many = first.count(column)
     if many == 1:
         return first.index(column)
-    names = ", ".join(first[:MOST_NAMES]) + (", ..." if len(first) > MOST_NAMES else "")
     if many:
         raise ValueError(
             f"{option} {column!r}: {many} columns of the {len(first)} in {source} have this name; give a number."
         )
+    names = ", ".join(first[:MOST_NAMES]) + (", ..." if len(first) > MOST_NAMES else "")
     raise ValueError(
         f"{option} {column!r}: no such column of the {len(first)} in {source} (the first line is: {names})."
     )

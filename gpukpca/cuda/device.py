@@ -27,7 +27,7 @@ MISSING = re.compile(
     r"|DLL load failed|CUDA headers|cannot open source file",
     re.IGNORECASE,
 )
-# The first version of CUDA that compiles for none of Maxwell, Pascal and Volta, and the oldest card that it knows.
+# Versions as CUDA numbers them. CUDA 13 compiles for none of Maxwell, Pascal and Volta; the oldest card that it knows.
 CUDA_12_0, CUDA_13 = 12_000, 13_000
 OLDEST_OF_CUDA_13 = (7, 5)
 KERNELS = {"gpukpca_probe": ({"x": "float32", "y": "float32"},)}

@@ -548,7 +548,7 @@ def test_a_device_lost_on_the_way_back_leaves_the_estimator_as_it_was(stand_in: 
     X = data()
     estimator = model(device="cuda").fit(X)
     before = attributes(estimator)
-    with cupy_device.operations() as made:
+    with cupy_device.counted("operations") as made:
         model(device="cuda").fit_transform(X)
     with cupy_device.lose_device(700, after=made.count - k), pytest.raises(DeviceLostError):
         estimator.fit_transform(X)
@@ -604,7 +604,7 @@ def test_a_fault_shows_in_the_call_that_caused_it(stand_in: Any, name: str, meth
         getattr(make() if method.startswith("fit") else fitted, method)(argument)
 
     call()
-    with cupy_device.operations() as made:
+    with cupy_device.counted("operations") as made:
         call()
     for k in range(made.count - 3, made.count + 1):
         with cupy_device.lose_device(after=k), pytest.raises(DeviceLostError):

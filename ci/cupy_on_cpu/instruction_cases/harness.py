@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
+import cupy_on_cpu
 import numpy as np
 from cupy.cuda import nvrtc
 
@@ -45,6 +46,16 @@ class Report:
         if bad:
             self.wrong.append(what)
             print(f"WRONG {what} {detail}", flush=True)
+
+    def check_error(self, what: str, text: str, call: Callable[[], object]) -> None:
+        """Note whether a call raises an error of the driver with a text; the device is whole again afterwards."""
+        try:
+            call()
+            message = "no error"
+        except cupy.cuda.driver.CUDADriverError as error:
+            message = str(error)
+        cupy_on_cpu.mend_device()  # an error of a kernel ends every later call
+        self.check(what, text not in message, message)
 
     def compile(self, code: str, name: str = "k", options: Sequence[str] = ()) -> Callable[..., None]:
         """Return a kernel, and note the entries of the table that its PTX uses."""

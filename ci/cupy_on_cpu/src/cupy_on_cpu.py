@@ -79,7 +79,7 @@ def launched() -> list[str]:
 
 
 def forget_launched() -> None:
-    """Let `launched` begin anew: it would grow with the program."""
+    """Empty the list of `launched`, which grows with every launch."""
     _library("cupy_on_cpu").device_forget_launched()
 
 
