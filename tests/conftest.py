@@ -149,7 +149,7 @@ np.random.default_rng = _seeded_rng
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Begin the numbers of a test without a seed anew, also those of scikit-learn."""
     SEEDS["next"] = 0
-    np.random.seed(0)
+    np.random.seed(0)  # noqa: NPY002  # the global state is what they use
 
 
 # JAX compiles every operation for every shape, which takes a second or more a test. These tests run on it, beside those

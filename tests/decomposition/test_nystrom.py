@@ -483,7 +483,9 @@ def test_the_name_takes_the_tolerance_of_the_estimator():
 @pytest.mark.parametrize("kind", [ConvergenceWarning, sklearn.exceptions.ConvergenceWarning])
 def test_a_tolerance_out_of_reach_is_a_warning_of_both_libraries(kind):
     with pytest.warns(kind, match=r"the rank was spent.*larger rank"):
-        model = KernelPCA(P, kernel="rbf", gamma=2.0, eigen_solver=Nystrom(RANK, tol=1e-3), random_state=0).fit(points())
+        model = KernelPCA(P, kernel="rbf", gamma=2.0, eigen_solver=Nystrom(RANK, tol=1e-3), random_state=0).fit(
+            points()
+        )
     assert not model.converged_
     assert model.certificate_ > 1e-3 * model.eigenvalues_[0]
     assert len(model.landmarks_) == RANK
