@@ -9,28 +9,18 @@ from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
-from gpukpca.backend.rows import as_rows, check_not_empty, place_of
+from gpukpca.backend.rows import place_of
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 
-def training_rows(X: Any, purpose: str, *, missing: bool = False, name: str = "X") -> Array:
-    """Return the rows (n, d) of a fit, checked, where they are; errors call them `name` and the fit `purpose`.
-
-    With `missing`, NaN, masked entries and missing values of pandas are NaN. Raise `InvalidParameterError` for rows
-    that are not two-dimensional, complex, masked or empty, and ValueError for other NaN or infinity.
-    """
-    rows = as_rows(X, missing=missing)
-    check_not_empty(rows, purpose, name)
-    check_finite(rows, FINITE, f"Input {name}", missing=missing)
-    return rows
-
-
 def training_batches(batches: Iterable[Any], purpose: str, name: str, *, missing: bool = False) -> list[Array]:
-    """Return batches of rows, checked by `training_rows`, with equal features and in one place."""
+    """Return batches of rows, checked by `as_rows`, with equal features and in one place."""
     rows = [
-        training_rows(batch, purpose, missing=missing, name=f"{name}[{number}]") for number, batch in enumerate(batches)
+        as_rows(batch, purpose, missing=missing, name=f"{name}[{number}]", finite=True)
+        for number, batch in enumerate(batches)
     ]
     if not rows:
         raise InvalidParameterError(f"{name} is empty; give at least one batch of rows.")
@@ -59,11 +49,10 @@ def check_place(name: str, place: Array, other: str, expected: Array) -> None:
 
 
 def new_rows(X_new: Any, d: int, *, missing: bool = False) -> Array:
-    """Return new rows (m, d), checked, where they are; see `training_rows`."""
-    rows = as_rows(X_new, missing=missing)
+    """Return new rows (m, d), checked, where they are; see `as_rows`."""
+    rows = as_rows(X_new, name="X_new", missing=missing, finite=True)
     if int(rows.shape[1]) != d:
         raise InvalidParameterError(f"X_new has {int(rows.shape[1])} feature(s), and the fit has {d}.")
-    check_finite(rows, FINITE, "Input X_new", missing=missing)
     return rows
 
 

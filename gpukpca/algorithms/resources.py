@@ -21,7 +21,6 @@ from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend import blocking
-from gpukpca.backend.containers import check_container
 from gpukpca.backend.device import (
     describe_device,
     free_bytes,
@@ -30,8 +29,9 @@ from gpukpca.backend.device import (
     release_unused,
 )
 from gpukpca.backend.limits import SHARE_OF_FREE
-from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, item_size, library_of, same_place
-from gpukpca.backend.rows import as_rows, place_of
+from gpukpca.backend.namespace import item_size, library_of, same_place
+from gpukpca.backend.rows import place_of
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import DeviceLostError, DeviceMismatchError, InvalidParameterError, MemoryBudgetError
 
 # Bytes by the names of their units, in lower case.
@@ -105,10 +105,7 @@ class Resources:
             The device does not work.
         """
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
-        if is_foreign(X):
-            check_container(X)
-        elif not (is_numpy(X) or is_sparse(X)):
-            X = as_rows(X, missing=True)
+        X = as_rows(X, missing=True)
         return cls.at(placement_for(device, X), memory_limit, n_jobs)
 
     @classmethod

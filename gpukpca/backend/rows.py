@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from array_api_compat import is_torch_array
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.containers import check_container, check_numbers, entries_named, without_missing
-from gpukpca.backend.csr import canonical, check_compressed, relabeled
+from gpukpca.backend.csr import canonical, relabeled
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_norms, column_sums, down_columns
@@ -27,11 +25,9 @@ from gpukpca.backend.namespace import (
     dtype_name,
     from_host,
     indices,
-    is_foreign,
     is_numpy,
     is_sparse,
     namespace_of,
-    real_floating,
     to_host,
     writes_in_place,
 )
@@ -44,40 +40,6 @@ from gpukpca.exceptions import InvalidParameterError
 LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
 # Deviations of 2**-e to 2**e have fourth powers, and long sums of them, well inside the range of the type.
 SAFE_EXPONENT = {"float64": 200, "float32": 20}
-
-
-def as_rows(X: Any, *, missing: bool = False, shape: str = "(n_samples, n_features)", name: str = "X") -> Any:
-    """Return X as a two-dimensional floating-point array or CSR matrix; raise where it is none of real numbers.
-
-    With `missing`, masked entries and missing values of pandas are NaN. Errors call X `name`, an array of `shape`.
-    """
-    check_container(X, shape, name)
-    check_numbers(X, missing, name)
-    if is_sparse(X):
-        check_compressed(X)
-        X = X.tocsr()
-        X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-    elif not is_foreign(X):
-        with entries_named(X, name):
-            X = np.asarray(without_missing(X) if missing else X)
-            check_numbers(X, missing, name)
-            X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-    else:
-        X = X.detach() if is_torch_array(X) else X  # a fit is no part of a graph of gradients
-        if not real_floating(X) or "float16" in str(X.dtype):  # bfloat16 too
-            X = cast(X, accumulation_dtype(X))
-    if X.ndim != 2:
-        raise InvalidParameterError(
-            f"expected a two-dimensional array of rows, got {X.ndim} dimension(s) with shape {tuple(X.shape)}. "
-            "Reshape your data with X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample."
-        )
-    return canonical(X) if is_sparse(X) else X
-
-
-def check_not_empty(X: Any, what: str, name: str = "X") -> None:
-    """Raise `InvalidParameterError` where X, called `name`, has no rows or no columns, which `what` needs."""
-    if not all(X.shape):
-        raise InvalidParameterError(f"{name} has shape {tuple(X.shape)}; {what} needs at least one row and one column.")
 
 
 def check_widths(X: Any, Y: Any) -> None:

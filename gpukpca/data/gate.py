@@ -1,8 +1,13 @@
-"""Check what users pass as rows: containers, kinds of entries, missing values."""
+"""The gate: turn what users pass as rows into arrays of real numbers or CSR matrices, and refuse everything else.
+
+Every estimator and function takes its data through `as_rows`, so that each refusal has one wording: scikit-learn's,
+where it has one.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from numbers import Number
@@ -11,7 +16,162 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.backend.csr import canonical, check_compressed
+from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    dtype_name,
+    is_cupy,
+    is_foreign,
+    is_jax,
+    is_sparse,
+    library_of,
+    real_floating,
+)
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
+
+FLOATS = (np.float64, np.float32)
+# Integers up to this one are float64 numbers.
+LARGEST_EXACT = 2**53
+
+
+def as_rows(
+    X: Any,
+    purpose: str = "",
+    *,
+    name: str = "X",
+    shape: str = "(n_samples, n_features)",
+    missing: bool = False,
+    finite: bool = False,
+) -> Any:
+    """Return X as rows: an array (n, d) of float64 or float32, or a canonical CSR matrix, where it is.
+
+    Parameters
+    ----------
+    X : array of a supported library, SciPy sparse matrix, data frame, list of rows
+        Not copied where it is one of the results already.
+    purpose : str
+        What needs at least one row and one column, such as "PCA"; empty where none are needed.
+    name, shape : str
+        What errors call X, and the shape that it should have.
+    missing : bool
+        NaN, masked entries and missing values of pandas are missing values, and come out as NaN.
+    finite : bool
+        Look for NaN (without `missing`) and infinity: one pass over X.
+
+    Raises
+    ------
+    InvalidParameterError
+        X is no table of real numbers, is empty, or its entries are masked, NaN or infinite.
+    TypeError
+        X holds dates or other objects, is a collection of Dask, or of a library that is not supported.
+
+    Warns
+    -----
+    PrecisionWarning
+        The numbers lose digits in the floating-point type.
+    """
+    if not (type(X) is np.ndarray and X.dtype in FLOATS):
+        X = _converted(X, purpose, name, shape, missing)
+    if X.ndim != 2:
+        raise InvalidParameterError(_wrong_dimension(X, purpose, name))
+    if purpose:
+        check_not_empty(X, purpose)
+    if is_sparse(X):
+        X = canonical(X)
+    if finite:
+        whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
+        of_missing = f"{whose}; impute or drop them first."
+        check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=of_missing)
+    return X
+
+
+def check_not_empty(X: Any, purpose: str) -> None:
+    """Raise `InvalidParameterError` where X (n, d) has no rows or no columns, which `purpose` needs."""
+    for size, what in zip(X.shape, ("sample(s)", "feature(s)"), strict=True):
+        if not size:
+            raise InvalidParameterError(
+                f"Found array with 0 {what} (shape={tuple(X.shape)}) while a minimum of 1 is required by {purpose}."
+            )
+
+
+def _wrong_dimension(X: Any, purpose: str, name: str) -> str:
+    """Return what is wrong with an array that has not two dimensions."""
+    if X.ndim > 2:
+        by = f" by {purpose}" if purpose else ""
+        return f"Found array with dim {X.ndim}, while dim <= 2 is required{by}."
+    return (
+        f"Expected 2D array, got {'1D' if X.ndim else 'scalar'} array instead: {name} has shape {tuple(X.shape)}. "
+        f"Reshape your data with {name}.reshape(-1, 1) if it has one feature, or {name}.reshape(1, -1) if it is one "
+        "sample."
+    )
+
+
+def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> Any:
+    """Return X as a floating-point array or CSR matrix of any shape."""
+    if kind := dask_kind(X):
+        raise TypeError(
+            f"{purpose or name} does not take a Dask {kind} here; "
+            f"{name}.{'result' if kind == 'Future' else 'compute'}() brings it into memory. PCA and KernelPCA fit Dask "
+            f"arrays: {name}.to_dask_array() makes one of a data frame, dask.array.from_delayed of delayed rows."
+        )
+    check_container(X, shape, name)
+    check_numbers(X, missing, name)
+    if is_sparse(X):
+        check_compressed(X)
+        return _floating(X.tocsr())
+    if is_foreign(X):
+        return _of_library(X)
+    with entries_named(X, name):
+        X = np.asarray(_without_missing(X))
+        check_numbers(X, missing, name)
+        _warn_of_lost_digits(X)
+        return _floating(X)
+
+
+def _floating(X: Any) -> Any:
+    """Return a host array or CSR matrix in float32 or float64, in the byte order of this machine."""
+    if X.dtype in FLOATS and X.dtype.isnative:
+        return X
+    return X.astype(np.float32 if X.dtype.kind == "f" and X.dtype.itemsize == 4 else np.float64)
+
+
+def _of_library(X: Any) -> Any:
+    """Return an array of another library in a floating-point type of its device."""
+    if not (is_torch_array(X) or is_cupy(X) or is_jax(X) or library_of(X) == "array_api_strict"):
+        raise TypeError(
+            f"arrays of {library_of(X)} are not supported. Supported: NumPy, CuPy, PyTorch, JAX, array-api-strict, "
+            "SciPy CSR matrices, pandas data frames, and lists of numbers."
+        )
+    X = X.detach() if is_torch_array(X) else X  # a fit is no part of a graph of gradients
+    if real_floating(X) and "float16" not in str(X.dtype):  # nor bfloat16
+        return X
+    wide = accumulation_dtype(X)
+    if dtype_name(wide) == "float32":
+        advice = " JAX has it where jax_enable_x64 is set." if is_jax(X) else ""
+        warn_user(
+            f"the device {getattr(X, 'device', '')} has no float64; computing in float32.{advice}", PrecisionWarning
+        )
+    return cast(X, wide)
+
+
+def _warn_of_lost_digits(X: np.ndarray) -> None:
+    """Warn of numbers that float64 cannot hold exactly."""
+    if X.dtype == np.longdouble and X.dtype != np.float64:
+        warn_user("extended precision is reduced to float64.", PrecisionWarning)
+    if X.dtype in (np.uint64, np.int64) and X.size:
+        largest = max(abs(int(X.max())), abs(int(X.min())))
+        if largest > LARGEST_EXACT:
+            warn_user("integers that exceed 2**53 lose digits in float64.", PrecisionWarning, largest=largest)
+
+
+def dask_kind(X: Any) -> str:
+    """Return the kind of a Dask object, or of the first entry of a list: Array, Future ...; empty for others."""
+    X = X[0] if isinstance(X, (list, tuple)) and X else X
+    dask, distributed = sys.modules.get("dask"), sys.modules.get("distributed")
+    is_future = distributed is not None and isinstance(X, distributed.Future)
+    return type(X).__name__.removesuffix("Leaf") if is_future or (dask and dask.is_dask_collection(X)) else ""
 
 
 def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = "X") -> None:
@@ -63,7 +223,7 @@ def is_time(dtype: Any) -> bool:
     return getattr(dtype, "kind", None) in ("m", "M") or getattr(dtype, "is_temporal", bool)()
 
 
-def without_missing(X: Any) -> Any:
+def _without_missing(X: Any) -> Any:
     """Return a host container with NaN for masked entries and for missing values of pandas; X itself without those."""
     if np.ma.is_masked(X):
         return np.ma.filled(X.astype(X.dtype if X.dtype.kind == "f" else np.float64), np.nan)

@@ -17,8 +17,8 @@ from gpukpca.algorithms.inputs import check_place
 from gpukpca.algorithms.placement import placement_for
 from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map
 from gpukpca.backend.rows import dense_rows, take_rows
+from gpukpca.data.gate import dask_kind
 from gpukpca.decomposition._validation import new_data, training_data
-from gpukpca.distributed.rows import dask_kind
 from gpukpca.exceptions import InvalidParameterError
 
 # What says that a thing is one set of rows, whatever else it can do.

@@ -35,9 +35,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import (
-    as_rows,
     by_panels,
-    check_not_empty,
     dense_rows,
     feature_bounds,
     feature_means,
@@ -45,6 +43,7 @@ from gpukpca.backend.rows import (
     power_of_two_scale,
     row_panels,
 )
+from gpukpca.data.gate import as_rows
 from gpukpca.decomposition._validation import new_data
 from gpukpca.exceptions import InvalidParameterError
 
@@ -446,9 +445,7 @@ def inertia(X: ArrayLike, about: Any = None) -> float:
     >>> inertia(X, about=np.array([2.0, 0.0]))  # 3 ‖a - mean‖² more
     17.0
     """
-    rows = as_rows(X)
-    check_finite(rows, "Inertia takes no missing values.")
-    rows = dense_rows(rows)
+    rows = dense_rows(as_rows(X, "the inertia", finite=True))
     with overflow_allowed():
         point, axes = _about(about, rows)
         total = 0.0
@@ -563,9 +560,7 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
     >>> intrinsic_dimension(X, n_neighbors=10, threshold=0.1).median
     2.0
     """
-    rows = as_rows(X)
-    check_finite(rows, "The neighbors need every value.")
-    check_not_empty(rows, "the dimension")
+    rows = as_rows(X, "the dimension", finite=True)
     rows = np.asarray(to_host(rows), dtype=np.float64)
     rows = rows * power_of_two_scale(half_range(*feature_bounds(rows)), np.float64)  # distances in range
     most = len(rows) - 1

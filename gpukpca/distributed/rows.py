@@ -15,7 +15,8 @@ from gpukpca.backend.device import cuda_place, device_context, placed_rows
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.partitioned_rows import PartitionedRows
-from gpukpca.backend.rows import as_rows, gather_rows
+from gpukpca.backend.rows import gather_rows
+from gpukpca.data.gate import as_rows
 from gpukpca.distributed.client import Cluster, LostWorkError
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError
 from gpukpca.kernels.prepared import PreparedRows
@@ -272,14 +273,6 @@ def is_dask_array(X: Any) -> bool:
     """Return whether X is a Dask array, without an import of Dask."""
     module = sys.modules.get("dask.array")
     return module is not None and isinstance(X, module.Array)
-
-
-def dask_kind(X: Any) -> str:
-    """Return the kind of a Dask object, or of the first entry of a list: Array, Future ...; empty for others."""
-    X = X[0] if isinstance(X, (list, tuple)) and X else X
-    dask, distributed = sys.modules.get("dask"), sys.modules.get("distributed")
-    is_future = distributed is not None and isinstance(X, distributed.Future)
-    return type(X).__name__.removesuffix("Leaf") if is_future or (dask and dask.is_dask_collection(X)) else ""
 
 
 # -- functions that run on the workers ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import is_sparse, namespace_of
 from gpukpca.backend.partitioned_rows import PartitionedRows
-from gpukpca.backend.rows import as_rows
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import InvalidParameterError
 
 

@@ -18,7 +18,7 @@ from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.linalg import tile_times, transposed_tile_times
 from gpukpca.backend.namespace import cast, empty_like, is_numpy, item_size, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles, occupied, row_slices, worker_count
-from gpukpca.backend.rows import as_rows, check_not_empty
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices
 from gpukpca.gram.product import (
@@ -115,8 +115,7 @@ class TiledGram(SymmetricOperator):
         report: TileReport | None = None,
     ) -> None:
         """Set all attributes from rows X (n, d); `shifted_gram` describes the arguments."""
-        X = as_rows(X)
-        check_not_empty(X, "a kernel matrix")
+        X = as_rows(X, "a kernel matrix")
         self.kernel: Kernel = resolved_on(kernel, X)
         n = int(X.shape[0])
         if self.kernel.stored_only:

@@ -14,7 +14,8 @@ from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
 from gpukpca.backend.partitioned_rows import PartitionedRows
-from gpukpca.backend.rows import as_rows, check_widths
+from gpukpca.backend.rows import check_widths
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma, rule_bytes
 from gpukpca.kernels.prepared import DataRows, DensifiedRows, PreparedRows

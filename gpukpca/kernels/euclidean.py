@@ -27,7 +27,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import (
     as_csr,
-    check_not_empty,
     constant_columns,
     dense_rows,
     exact_means,
@@ -37,6 +36,7 @@ from gpukpca.backend.rows import (
     square_norm_sizes,
     take_rows,
 )
+from gpukpca.data.gate import check_not_empty
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean_rows import (

@@ -16,11 +16,11 @@ from gpukpca.algorithms.pca.fit import fit_pca
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.pca.spectrum import log_evidence, most_evident
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import Seed, generator, standard_normal
-from gpukpca.backend.rows import as_rows, dense_rows, feature_means
+from gpukpca.backend.rows import dense_rows, feature_means
+from gpukpca.data.gate import as_rows
 from gpukpca.decomposition.diagnostics import fitted_value, samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.exceptions import InvalidParameterError
 
@@ -368,9 +368,7 @@ def _select(rule: str, known: _Spectrum, settings: _Settings) -> RankSelection:
 def _spectrum_of(model_or_X: Any) -> _Spectrum:
     if hasattr(model_or_X, "fit"):
         return _of_model(model_or_X)
-    rows = as_rows(model_or_X)
-    check_finite(rows, FINITE, of_missing="The rules take no missing values.")
-    rows = dense_rows(rows)
+    rows = dense_rows(as_rows(model_or_X, "a rule", finite=True))
     n, d = int(rows.shape[0]), int(rows.shape[1])
     if n < 2 or d < 1:
         raise InvalidParameterError(f"data of shape ({n}, {d}) have no variance: at least 2 samples are needed.")

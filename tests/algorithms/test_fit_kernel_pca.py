@@ -154,9 +154,9 @@ def test_more_components_than_rows_are_reported(rng):
 @pytest.mark.parametrize(
     ("X", "arguments", "words"),
     [
-        (np.ones(3), {}, "two-dimensional"),
+        (np.ones(3), {}, "Expected 2D array"),
         (np.array([[1.0, np.nan]]), {}, "NaN"),
-        (np.ones((0, 3)), {}, "at least one row"),
+        (np.ones((0, 3)), {}, "a minimum of 1 is required"),
         (np.ones((3, 2)), {"kernel": kernels.Precomputed()}, "square"),
         (np.eye(3), {"kernel": "rbf"}, "expected a kernel object"),
         (np.eye(3), {"kernel": kernels.RBF}, "expected a kernel object"),

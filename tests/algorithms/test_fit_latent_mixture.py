@@ -80,7 +80,7 @@ def test_results_take_lists_and_no_rows():
 ROWS = {
     "one column": (X[:2, :1], "1 feature.*has 5"),
     "three columns": (X[:, :3], "3 feature.*has 5"),
-    "one row": (X[0], "two-dimensional"),
+    "one row": (X[0], "Expected 2D array"),
     "None": (None, "not an array of shape"),
     "infinity": (with_entry(np.inf), "infinity.*row 3, column 2"),
     "complex": (X + 1j, "complex"),
@@ -92,11 +92,11 @@ COMPLETE = {
     "masked": (np.ma.masked_greater(X, 2.0), "masked"),
     "sparse": (scipy.sparse.csc_array(X), "sparse"),
 }
-EMPTY = {"no rows": (X[:0], "at least one row"), "no columns": (X[:, :0], "at least one row")}
+EMPTY = {"no rows": (X[:0], "a minimum of 1 is required"), "no columns": (X[:, :0], "a minimum of 1 is required")}
 SCORES = {
     "too wide": (np.ones((4, 3)), "3 column"),
     "NaN": (np.full((4, 1), np.nan), "column|NaN"),
-    "one row": (np.ones(1), "two-dimensional"),
+    "one row": (np.ones(1), "Expected 2D array"),
     "None": (None, "not an array of shape"),
     "complex": (np.ones((4, 1)) + 1j, "complex"),
     "sparse": (scipy.sparse.csr_array(np.ones((4, 1))), "sparse"),

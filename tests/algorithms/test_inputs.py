@@ -13,14 +13,14 @@ from gpukpca import PCA, ProbabilisticPCA
 from gpukpca.algorithms import Resources
 from gpukpca.algorithms.inputs import check_type, checked_listener, new_rows, new_scores
 from gpukpca.algorithms.pca.settings import PCASettings
-from gpukpca.backend.rows import as_rows
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import RBF
 
 X = np.arange(12.0).reshape(4, 3)
 MASKED = np.ma.masked_greater(X, 7.0)
 NO_ROWS = {
-    "one dimension": (X[0], InvalidParameterError, "two-dimensional"),
+    "one dimension": (X[0], InvalidParameterError, "Expected 2D array"),
     "complex": (X + 1j, InvalidParameterError, "complex"),
     "complex CSR": (scipy.sparse.csr_matrix(X + 1j), InvalidParameterError, "complex"),
     "dates": (X.astype("datetime64[D]"), TypeError, "dates"),
@@ -61,8 +61,9 @@ def test_missing_entries_become_nan() -> None:
 def test_missing_entries_are_refused_where_they_have_no_meaning() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1.0, None], "b": [1.0, 2.0]}, dtype="Float64")
-    with pytest.raises(TypeError, match="column 'a', row 1"):
-        RBF()(frame)
+    with pytest.raises(InvalidParameterError, match=r"NaN.*row 1, column 0"):
+        as_rows(frame, finite=True)
+    assert np.isnan(as_rows(frame)).sum() == 1
 
 
 def test_a_masked_array_without_masked_entries_is_no_copy() -> None:

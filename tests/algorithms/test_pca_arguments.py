@@ -36,7 +36,7 @@ WRONG_ROWS = {
     "complex": (COMPLEX, ValueError, "complex"),
     "dates": (DATES, TypeError, "dates"),
     "masked": (MASKED, ValueError, "masked"),
-    "one row": (ROWS[0], ValueError, "two-dimensional"),
+    "one row": (ROWS[0], ValueError, "Expected 2D array"),
     "None": (None, (TypeError, ValueError), None),
     "text": ([["a", "b", "c", "d", "e"]], (TypeError, ValueError), None),
 }
@@ -162,7 +162,7 @@ def test_results_refuse_rows(result, name):
     [
         (ROWS[:, :1], ValueError, "column"),
         (ROWS[:, :3], ValueError, "column"),
-        (ROWS[0, :2], ValueError, "two-dimensional"),
+        (ROWS[0, :2], ValueError, "Expected 2D array"),
         (HOLED[:, 1:3], ValueError, "NaN"),
         (INFINITE[:, 1:3], ValueError, "infinity"),
         (COMPLEX[:, :2], ValueError, "complex"),

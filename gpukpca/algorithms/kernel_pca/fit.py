@@ -12,7 +12,7 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_type, checked_listener, training_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
@@ -43,6 +43,7 @@ from gpukpca.backend.namespace import concat, empty_like, overflow_allowed
 from gpukpca.backend.partitioned_rows import map_row_blocks
 from gpukpca.backend.random import Randomness, random_subset
 from gpukpca.backend.rows import gather_rows, place_of
+from gpukpca.data.gate import as_rows
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.eigen.request import HandOver
 from gpukpca.eigen.solver import Solver
@@ -151,7 +152,7 @@ def fit_kernel_pca(
         )
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
-        given, X = X, training_rows(X, "kernel PCA")
+        given, X = X, as_rows(X, "kernel PCA", finite=True)
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
         resources.check_copy(X)

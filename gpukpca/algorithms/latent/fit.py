@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches, training_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, EMStep
@@ -44,6 +44,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness, generator
 from gpukpca.backend.rows import dense_rows, feature_means
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import (
     ConvergenceWarning,
     GpuKPCAWarning,
@@ -232,7 +233,7 @@ def _fit_any(
         )
     is_list = isinstance(X, (list, tuple))
     with device_context(X[0] if is_list and X else X), overflow_allowed():
-        batches = _batches(X) if is_list else [training_rows(X, "the fit", missing=True)]
+        batches = _batches(X) if is_list else [as_rows(X, "the fit", missing=True, finite=True)]
         # A batch in float64 sets the dtype of the fit.
         widest = next((batch for batch in batches if dtype_name(batch.dtype) == "float64"), batches[0])
         resources = Resources.for_fit(resources, widest)

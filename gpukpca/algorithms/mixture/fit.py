@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_type, checked_listener, training_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener
 from gpukpca.algorithms.mixture.memory import check_memory
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
@@ -16,6 +16,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import generator
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, RankWarning, warn_user
 
 
@@ -94,7 +95,7 @@ def fit_local_pca(
     with device_context(X), overflow_allowed():
         if is_sparse(X):
             raise InvalidParameterError("sparse rows are not supported; pass a dense array, such as X.toarray().")
-        X = training_rows(X, "the fit")
+        X = as_rows(X, "the fit", finite=True)
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
             return fit_clusters(X, n_clusters, n_components, settings, resources, generator(rng, "rng"), progress)

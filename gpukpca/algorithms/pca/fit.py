@@ -30,10 +30,10 @@ from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, from_host, is_sparse, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import Randomness
-from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.covariance.centered_matrix import CONSTANT_ENTRIES, CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
+from gpukpca.data.gate import as_rows
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Checkpointer
@@ -120,8 +120,7 @@ def fit_pca(
     progress = checked_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
     with device_context(X), overflow_allowed():
-        X = as_rows(X)
-        check_not_empty(X, "PCA", "X")
+        X = as_rows(X, "PCA")
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
             COUNT_OR_SHARE.check_argument("n_components", n_components)

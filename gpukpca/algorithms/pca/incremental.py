@@ -13,7 +13,7 @@ from gpukpca._formatting import format_allowance, format_need
 from gpukpca._rules import FLAG, NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.inputs import check_alike, check_type, new_scores, training_rows
+from gpukpca.algorithms.inputs import check_alike, check_type, new_scores
 from gpukpca.algorithms.magnitude import (
     are_safe,
     check_variance,
@@ -43,6 +43,7 @@ from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_fa
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
 from gpukpca.covariance.moments import Moments, moments_and_rows
+from gpukpca.data.gate import as_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import signs
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
@@ -338,7 +339,7 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
     with device_context(X), overflow_allowed():
         if is_sparse(X):
             raise InvalidParameterError("sparse batches are not supported; pass X.toarray().")
-        X = training_rows(X, "PCA")
+        X = as_rows(X, "PCA", finite=True)
         if state is not None:
             check_alike("X", X, "state", state.axes)
         p = checked_count(n_components, state, *map(int, X.shape))
