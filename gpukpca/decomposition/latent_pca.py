@@ -91,7 +91,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         """
         with fit_session(self, X) as session:
             data = None if is_stream(X) else training_data(self, X, missing=True)
-            direct = is_direct(data, "direct" if self.solver == self.direct else self.solver, self.direct)
+            direct = is_direct(data, self.solver, self.direct)
             attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
             session.retry(attempt)
         return self
@@ -391,7 +391,6 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
     --------
     BayesianPCA : Also determines the number of components.
     LocalPCA : Mixture of these models.
-    gpukpca.algorithms.fit_probabilistic_pca : The same fit as a function.
 
     Notes
     -----
@@ -491,7 +490,6 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
     --------
     ProbabilisticPCA : The model with a given number of components.
     gpukpca.model_selection.compare_rules : Other rules for the number of components.
-    gpukpca.algorithms.fit_bayesian_pca : The same fit as a function.
 
     Notes
     -----

@@ -108,7 +108,6 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
     --------
     ProbabilisticPCA : The model of one cluster.
     gpukpca.plotting.LocalDisplay : Draw clusters and their axes.
-    gpukpca.algorithms.fit_local_pca : The same fit as a function.
 
     Notes
     -----
@@ -325,7 +324,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
             if labels is None:
                 which = fit.model.likeliest_labels(scores)
             else:
-                which = fit.model.check_labels(labels, int(scores.shape[0]), "n_clusters_")
+                which = fit.model.check_labels(labels, int(scores.shape[0]))
             points = fit.in_dtype(fit.model.points(scores, which), "The coordinates are too large.")
             return self._delivered(points, X)
 

@@ -8,6 +8,7 @@ import pytest
 from gpukpca import PCA
 from gpukpca.algorithms import PCASettings, Resources, fit_pca
 from gpukpca.algorithms.fields import attributes_of
+from gpukpca.exceptions import DeviceMismatchError
 from tests.datasets import same_bits
 
 SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized")
@@ -73,3 +74,17 @@ def test_fit_pca_keeps_to_its_resources(rng):
     X = rng.standard_normal((300, 200))
     with pytest.raises(MemoryError, match="allowed or free"):
         fit_pca(X, resources=Resources.for_data(X, memory_limit="10 kB"))
+
+
+def test_resources_of_other_data(rng):
+    X = rng.standard_normal((60, 5)) * np.arange(1.0, 6.0)
+    integers = np.round(10.0 * X).astype(np.int64)
+    for kind in (np.int64, np.float32, np.float16):
+        given = Resources.for_data(integers.astype(kind))
+        found = fit_pca(integers, 1, resources=given, rng=0).components
+        expected = fit_pca(integers, 1, rng=0).components
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(DeviceMismatchError, match="resources are for data of torch"):
+        fit_pca(X, 1, resources=Resources.for_data(torch.asarray(X)))

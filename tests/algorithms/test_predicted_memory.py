@@ -16,7 +16,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 from gpukpca import PCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
-from gpukpca.algorithms import LatentSettings, fit_kernel_pca, fit_probabilistic_pca
+from gpukpca.algorithms import fit_kernel_pca
 from gpukpca.algorithms.latent.memory import bytes_of_em
 from gpukpca.algorithms.mixture.memory import predicted_bytes
 from gpukpca.algorithms.mixture.selection import candidates
@@ -335,15 +335,6 @@ def test_em_keeps_to_its_limit_and_refuses_a_smaller_one_before_it_allocates(cas
         with traced() as peak, pytest.raises(MemoryBudgetError, match=f"EM with {p} components"):
             model.set_params(memory_limit=limit - 1).fit(X)
         assert peak() <= X.size + 2**18  # the mask of missing entries
-
-
-def test_sparse_rows_are_not_made_dense_for_an_em_that_does_not_fit() -> None:
-    X = scipy.sparse.random_array((3000, 2000), density=0.001, format="csr", rng=0)
-    settings = LatentSettings(solver="em")
-    resources = Resources.for_data(X, memory_limit=3000 * 2000 * 8, n_jobs=1)
-    with traced() as peak, pytest.raises(MemoryBudgetError, match="EM with 2 components"):
-        fit_probabilistic_pca(X, 2, settings=settings, resources=resources)
-    assert peak() < 2**20
 
 
 def test_the_evidence_of_many_features_holds_no_matrix() -> None:

@@ -498,6 +498,10 @@ def test_coordinates_without_labels_are_a_guess(X):
         (labels[:2], "one a row"),
         (labels / 1.0, "integers"),
         (labels + 1, "from 0 to n_clusters_ - 1 = 2"),
+        (labels - 1, "from 0 to n_clusters_ - 1 = 2"),
+        (labels[:, None], "one a row"),
+        (labels > 0, "integers"),
+        (np.ma.masked_equal(labels, 1), "masked"),
     ]:
         with pytest.raises(InvalidParameterError, match=text):
             model.inverse_transform(Z, wrong)

@@ -271,6 +271,11 @@ def test_masked_arrays_and_frames_have_missing_values_of_their_own(rng, X):
         np.testing.assert_allclose(model.impute(given), reference.impute(Y), rtol=1e-9)
 
 
+def test_points_that_overflow_are_an_error(X):
+    with pytest.raises(ValueError, match="scores are too large"):
+        ProbabilisticPCA(P).fit(X).inverse_transform(np.full((4, P), 1.7e308))
+
+
 @pytest.mark.parametrize("Estimator", [ProbabilisticPCA, BayesianPCA])
 def test_em_without_a_number_takes_few_components_and_says_what_all_would_need(xp, Estimator):
     rng = np.random.default_rng(0)

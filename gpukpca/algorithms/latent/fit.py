@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,15 +11,14 @@ import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, EMStep
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
-from gpukpca.algorithms.latent.memory import bytes_of_em, check_em_memory
+from gpukpca.algorithms.latent.memory import bytes_of_em
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
-from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, ARDPrior, FlatPrior, KnownSpectrum, LatentPrior
-from gpukpca.algorithms.latent.settings import N_COMPONENTS, LatentSettings
+from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, FlatPrior, KnownSpectrum, LatentPrior
+from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.magnitude import row_bounds, safe_scale
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
@@ -38,13 +37,11 @@ from gpukpca.backend.namespace import (
     item_size,
     move,
     namespace_of,
-    overflow_allowed,
     to_host,
 )
 from gpukpca.backend.parallel import worker_count
-from gpukpca.backend.random import Randomness, generator
-from gpukpca.backend.rows import dense_rows, feature_means
-from gpukpca.data.gate import as_rows
+from gpukpca.backend.random import Randomness
+from gpukpca.backend.rows import feature_means
 from gpukpca.exceptions import (
     ConvergenceWarning,
     GpuKPCAWarning,
@@ -91,187 +88,20 @@ class LatentTask:
         return p
 
 
-def fit_probabilistic_pca(
-    X: Array | list[Array],
-    n_components: int | None = None,
-    *,
-    settings: LatentSettings = LatentSettings(),
-    resources: Resources | None = None,
-    rng: np.random.Generator | int | None = None,
-    progress: Listener | None = None,
-) -> LatentFit:
-    """Fit the model x | z ~ N(W z + μ, σ² I), z ~ N(0, I), by maximum likelihood; NaN is a missing entry.
-
-    Parameters
-    ----------
-    X : array or CSR matrix, shape (n, d), or a list of such batches of rows
-        Of any library of the Array API standard, or of SciPy. Not changed. The result lives where X lives, in float64
-        where a batch is. Masked entries are missing.
-    n_components : int, optional
-        Number p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, and at most 20 for EM.
-    settings : LatentSettings
-        Solver, degrees of freedom, and the end of EM.
-    resources, rng, progress : as in `fit_pca`
-
-    Returns
-    -------
-    LatentFit
-        Components, variances, noise, and `transform`, `inverse_transform`, `log_density` for new points.
-
-    Raises
-    ------
-    ValueError
-        X is not two-dimensional, is empty or contains infinity; a row or a feature has no observed entry; n_components
-        is no integer or out of range; batches differ in their number of features; the direct solver was requested for
-        missing entries or for batches.
-    DeviceMismatchError
-        The batches, or the data that `resources` are for, are of different libraries or on different devices.
-    MemoryBudgetError
-        The fit does not fit into the memory.
-
-    Warns
-    -----
-    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning, UserWarning
-
-    See Also
-    --------
-    gpukpca.ProbabilisticPCA : The same fit as an estimator of scikit-learn.
-
-    Notes
-    -----
-    Cost: directly as `fit_pca`. A step of EM O(n d p) for complete rows, O(n (d p² + p³)) for others.
-
-    Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611; Ilin & Raiko, J. Mach. Learn. Res. 11 (2010) 1957 (missing
-    values).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.algorithms import fit_probabilistic_pca
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 5)) + 0.1 * rng.standard_normal((200, 5))
-    >>> X[0, 1] = np.nan
-    >>> fit = fit_probabilistic_pca(X, n_components=2, rng=0)
-    >>> fit.solver, bool(0.005 < fit.noise_variance < 0.02)
-    ('em', True)
-    >>> fit.transform(X[:3]).shape
-    (3, 2)
-    """
-    return _fit_any(X, n_components, FlatPrior(), settings, resources, rng, progress)
-
-
-def fit_bayesian_pca(
-    X: Array | list[Array],
-    n_components: int | None = None,
-    *,
-    settings: LatentSettings = LatentSettings(),
-    resources: Resources | None = None,
-    rng: np.random.Generator | int | None = None,
-    progress: Listener | None = None,
-) -> LatentFit:
-    """Fit probabilistic PCA with automatic relevance determination, which prunes components.
-
-    Parameters
-    ----------
-    X : as in `fit_probabilistic_pca`
-    n_components : int, optional
-        Candidates. None: min(n, d) - 1, and at most 20 for EM.
-    settings, resources, rng, progress : as in `fit_probabilistic_pca`
-
-    Returns
-    -------
-    LatentFit
-        With `precisions` of all candidates, infinite where pruned.
-
-    Raises
-    ------
-    ValueError, MemoryBudgetError
-        As `fit_probabilistic_pca`.
-
-    Warns
-    -----
-    RankWarning
-        No component is left, or their number is unreliable.
-    ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning, UserWarning
-
-    See Also
-    --------
-    gpukpca.BayesianPCA : The same fit as an estimator of scikit-learn.
-
-    Notes
-    -----
-    Cost as `fit_probabilistic_pca`. Bishop, Bayesian PCA, NIPS 11 (1998) 382.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.algorithms import fit_bayesian_pca
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 8)) + 0.1 * rng.standard_normal((200, 8))
-    >>> fit_bayesian_pca(X).n_components
-    2
-    """
-    return _fit_any(X, n_components, ARDPrior(n_components is not None), settings, resources, rng, progress)
-
-
-def _fit_any(
-    X: Array | list[Array],
-    n_components: int | None,
-    prior: LatentPrior,
-    settings: LatentSettings,
-    resources: Resources | None,
-    rng: np.random.Generator | int | None,
-    progress: Listener | None,
-) -> LatentFit:
-    """Check the rows and fit them directly or by EM."""
-    N_COMPONENTS.check_argument("n_components", n_components)
-    check_type("settings", settings, LatentSettings)
-    progress = checked_listener(progress)
-    if isinstance(X, Iterator):
-        raise InvalidParameterError(
-            "X is an iterator, which gives its batches only once, and EM reads them many times; pass list(X)."
-        )
-    is_list = isinstance(X, (list, tuple))
-    with device_context(X[0] if is_list and X else X), overflow_allowed():
-        batches = _batches(X) if is_list else [as_rows(X, "the fit", missing=True, finite=True)]
-        # A batch in float64 sets the dtype of the fit.
-        widest = next((batch for batch in batches if dtype_name(batch.dtype) == "float64"), batches[0])
-        resources = Resources.for_fit(resources, widest)
-        with device_context(resources.place.work):
-            task = LatentTask(n_components, prior, settings, resources, generator(rng, "rng"), progress)
-            if is_direct(None if is_list else batches[0], settings.solver, "direct"):
-                return fit_spectrum(batches[0], task)
-            n, d = sum(int(batch.shape[0]) for batch in batches), int(widest.shape[1])
-            moved = [batch for batch in batches if is_sparse(batch) or resources.place.moved]
-            copied = sum(int(batch.shape[0]) * d * item_size(batch.dtype) for batch in moved)
-            check_em_memory(resources, n, d, task.most, copied)
-            return fit_em([resources.place.to_work(dense_rows(batch)) for batch in batches], task)
-
-
-def _batches(X: Sequence[Array]) -> list[Array]:
-    """Return batches of rows, checked, with equal features and in one place."""
-    for number, batch in enumerate(X):
-        if np.ndim(batch) != 2:
-            raise InvalidParameterError(
-                f"X is a list, which means batches of rows, and X[{number}] has {np.ndim(batch)} dimension(s) instead "
-                "of 2. Give a list of rows as an array: numpy.asarray(X)."
-            )
-    return training_batches(X, "the fit", "X", missing=True)
-
-
-def is_direct(X: Array | None, solver: str, name: str) -> bool:
+def is_direct(X: Array | None, solver: str, direct: str) -> bool:
     """Return True where the spectrum of the rows X (n, d) is fitted, False for EM; X is None for batches.
 
-    `name` is the name of the direct solver in an error. Raises ValueError where it was requested for batches, or for
-    rows with missing entries.
+    `direct` is the name of the solver of the spectrum. Raise ValueError where it was requested for batches, or for rows
+    with missing entries.
     """
-    if solver != "direct":
+    if solver != direct:
         return solver == "auto" and X is not None and not has_missing(X)
     if X is None:
         raise InvalidParameterError(
-            f'solver="{name}" needs all rows in one array, and X is an iterable of batches; use solver="em" or "auto".'
+            f'solver="{direct}" needs all rows in one array, and X is an iterable of batches; use solver="em" or '
+            '"auto".'
         )
-    check_finite(X, f'solver="{name}" takes no missing values; use solver="em" or "auto".')
+    check_finite(X, f'solver="{direct}" takes no missing values; use solver="em" or "auto".')
     return True
 
 

@@ -16,17 +16,16 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.inputs import new_rows, new_scores
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, panel_rows
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.magnitude import check_variance, scaled_rows, variances_of_data
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, device_context, is_on_gpu
+from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import thin_svd
-from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, move, namespace_of, overflow_allowed
+from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, move, namespace_of
 from gpukpca.backend.parallel import map_in_order, worker_count
 from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
 from gpukpca.eigen.residuals import signs
@@ -174,21 +173,7 @@ class LatentModel:
 @documented
 @dataclass(frozen=True, eq=False)
 class LatentFit:
-    """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data.
-
-    See Also
-    --------
-    fit_probabilistic_pca, fit_bayesian_pca : Return it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.algorithms import fit_probabilistic_pca
-    >>> X = np.random.default_rng(0).standard_normal((100, 5))
-    >>> fit = fit_probabilistic_pca(X, n_components=2)
-    >>> fit.loadings.shape, fit.log_density(X).shape
-    ((5, 2), (100,))
-    """
+    """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data."""
 
     components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
     loadings: Array = field_of("d p", "W = V (Λ - σ²)^½")
@@ -265,28 +250,9 @@ class LatentFit:
         """Return the fit with host precisions (q,) of its candidates."""
         return self if precisions is None else replace(self, precisions=_in_full(precisions, self.components))
 
-    def transform(self, X_new: Array) -> Array:
-        """Return the posterior means (m, p) of z of new rows, NaN for missing entries; see `PCAFit.transform`."""
-        with device_context(self.components), overflow_allowed():
-            return scores_of(self, self._rows(X_new))
-
-    def inverse_transform(self, scores: Array) -> Array:
-        """Return the means W z + μ (m, d) of x for scores z (m, p); see `PCAFit.inverse_transform`."""
-        with device_context(self.components), overflow_allowed():
-            return points_of(self, new_scores(scores, self.n_components, self.components))
-
-    def log_density(self, X_new: Array) -> Array:
-        """Return the log-likelihoods (m,) of the observed entries of new rows; see `transform`."""
-        with device_context(self.components), overflow_allowed():
-            return self.in_dtype(self.model.log_likelihood(self._rows(X_new)))
-
     def in_dtype(self, result: Array) -> Array:
         """Return a result of the model in the dtype of the data."""
         return cast(result, self.components.dtype)
-
-    def _rows(self, X_new: Array) -> Array:
-        """Return new rows, checked; NaN is a missing entry."""
-        return new_rows(X_new, int(self.components.shape[1]), missing=True)
 
 
 def _in_full(numbers: np.ndarray, like: Array) -> Array:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from gpukpca._rules import COUNT, NONE, Rule, is_integer, number, one_of, word
-from gpukpca.algorithms.fields import check_fields, documented, field_of
+from gpukpca._rules import COUNT, NONE, Rule, is_integer, number, one_of
+from gpukpca.algorithms.fields import documented, field_of
 
+# Of parameters of the estimators.
 RULES = {
-    "solver": word("auto", "direct", "em"),
     "ddof": Rule("0 or 1", lambda value: is_integer(value) and value in (0, 1)),
     "tol": one_of(NONE, number(at_least=0)),
-    "max_iter": COUNT,
 }
 N_COMPONENTS = one_of(NONE, COUNT)
 
@@ -20,27 +18,8 @@ N_COMPONENTS = one_of(NONE, COUNT)
 @documented
 @dataclass(frozen=True)
 class LatentSettings:
-    """Settings of `fit_probabilistic_pca` and `fit_bayesian_pca`, checked.
+    """Settings of probabilistic and Bayesian PCA."""
 
-    See Also
-    --------
-    fit_probabilistic_pca, fit_bayesian_pca : Take it as `settings`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.algorithms import LatentSettings, fit_probabilistic_pca
-    >>> X = np.random.default_rng(0).standard_normal((100, 5)) * [5.0, 3.0, 1.0, 1.0, 1.0]
-    >>> fit_probabilistic_pca(X, 2, settings=LatentSettings(solver="em"), rng=0).solver
-    'em'
-    """
-
-    solver: Literal["auto", "direct", "em"] = field_of(
-        "",
-        '"direct": from the spectrum of `fit_pca`, for complete data in one array. "em": expectation '
-        'maximization on the rows. "auto": "em" for batches and where entries are missing',
-        default="auto",
-    )
     ddof: int = field_of("", "variances over n - ddof", default=1)
     tol: float | None = field_of(
         "",
@@ -50,9 +29,6 @@ class LatentSettings:
         default=None,
     )
     max_iter: int = field_of("", "most steps of EM, extrapolations included", default=1000)
-
-    def __post_init__(self) -> None:
-        check_fields(self, RULES)
 
     def degrees(self, n: int) -> int:
         """Return the degrees of freedom of n rows."""

@@ -5,100 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_type, checked_listener
 from gpukpca.algorithms.mixture.memory import check_memory
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
 from gpukpca.algorithms.mixture.selection import BICSelection, candidates, smallest_bic
-from gpukpca.algorithms.mixture.settings import COUNTS, Counts, MixtureSettings
+from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_sparse, overflow_allowed
-from gpukpca.backend.random import generator
-from gpukpca.data.gate import as_rows
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, RankWarning, warn_user
-
-
-def fit_local_pca(
-    X: Array,
-    n_clusters: Counts = 2,
-    n_components: Counts = 1,
-    *,
-    settings: MixtureSettings = MixtureSettings(),
-    resources: Resources | None = None,
-    rng: np.random.Generator | int | None = None,
-    progress: Listener | None = None,
-) -> MixtureFit:
-    """Fit several PCAs, each to its cluster of the rows: a mixture of probabilistic PCAs, or the nearest planes.
-
-    Parameters
-    ----------
-    X : array, shape (n, d)
-        Of any library of the Array API standard; a memory map is read by panels. Not changed. The result lives where
-        X lives.
-    n_clusters : int, sequence of int, or "bic"
-        Number k. Of several, or of 1 to 8 with "bic", the pair of k and p with the smallest BIC is fitted.
-    n_components : int, sequence of int, or "bic"
-        Dimension p < d of every plane. "bic": 1 to min(d - 1, 10).
-    settings : MixtureSettings
-        Method, starts, and the end of the iteration.
-    resources, rng, progress : as in `fit_pca`
-
-    Returns
-    -------
-    MixtureFit
-        Clusters, heaviest first, and `transform`, `inverse_transform`, `predict`, `log_density` for new points.
-
-    Raises
-    ------
-    ValueError
-        X is not two-dimensional, is sparse or empty, or contains NaN or infinity; k or p is no count; k > n,
-        p >= d or p > n.
-    DeviceMismatchError
-        `resources` are for data of another library or device.
-    MemoryBudgetError
-        The fit does not fit into the memory.
-
-    Warns
-    -----
-    RankWarning
-        All rows are equal, or clusters were lost.
-    ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
-
-    See Also
-    --------
-    gpukpca.LocalPCA : The same fit as an estimator of scikit-learn.
-
-    Notes
-    -----
-    Cost of an iteration: O(n d k p + n d² + k d³), with n in place of d for d > n. Memory O(n k + d²).
-
-    Tipping & Bishop, Neural Computation 11 (1999) 443 (mixture); Kambhatla & Leen, Neural Computation 9 (1997) 1493
-    (hard).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.algorithms import fit_local_pca
-    >>> rng = np.random.default_rng(0)
-    >>> lines = rng.standard_normal((200, 1)) * np.repeat([[1.0, 0.0], [0.0, 1.0]], 100, axis=0)
-    >>> X = lines + np.repeat([[0.0, 0.0], [9.0, 9.0]], 100, axis=0) + 0.1 * rng.standard_normal((200, 2))
-    >>> fit = fit_local_pca(X, n_clusters=2, rng=0)
-    >>> fit.n_clusters, np.bincount(fit.labels).tolist()
-    (2, [100, 100])
-    """
-    COUNTS.check_argument("n_clusters", n_clusters)
-    COUNTS.check_argument("n_components", n_components)
-    check_type("settings", settings, MixtureSettings)
-    progress = checked_listener(progress)
-    with device_context(X), overflow_allowed():
-        if is_sparse(X):
-            raise InvalidParameterError("sparse rows are not supported; pass a dense array, such as X.toarray().")
-        X = as_rows(X, "the fit", finite=True)
-        resources = Resources.for_fit(resources, X)
-        with device_context(resources.place.work):
-            return fit_clusters(X, n_clusters, n_components, settings, resources, generator(rng, "rng"), progress)
+from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 
 
 def fit_clusters(
@@ -110,7 +24,7 @@ def fit_clusters(
     rng: np.random.Generator,
     progress: Listener | None = None,
 ) -> MixtureFit:
-    """Return the fit of checked, dense rows (n, d); see `fit_local_pca`."""
+    """Return the fit of checked, dense rows (n, d)."""
     pairs = candidates(n_clusters, n_components, *X.shape)
     check_memory(X, pairs, settings, resources)
     X = resources.place.to_work(X)

@@ -11,13 +11,12 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.inputs import new_rows, new_scores
 from gpukpca.algorithms.magnitude import variances_of_data
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.cluster import Cluster
 from gpukpca.algorithms.mixture.iteration import ClusterIteration
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
-from gpukpca.backend.device import describe_device, device_context
+from gpukpca.backend.device import describe_device
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
@@ -26,9 +25,7 @@ from gpukpca.backend.namespace import (
     index_dtype,
     indices,
     is_foreign,
-    is_sparse,
     namespace_of,
-    overflow_allowed,
     to_host,
 )
 from gpukpca.backend.random import standard_normal, weighted_draws
@@ -98,8 +95,8 @@ class LocalModel:
         scores = cast(scores, self.frame.shift.dtype) * self.frame.factor
         return self.frame.in_data_units(self._select(labels, [cluster.point(scores) for cluster in self.clusters]))
 
-    def check_labels(self, labels: Any, m: int, count: str) -> Array:
-        """Return labels of m rows where it is computed; `count` is the name of the number of clusters in an error."""
+    def check_labels(self, labels: Any, m: int) -> Array:
+        """Return labels of m rows where it is computed; raise `InvalidParameterError` where they are none."""
         host, k = to_host(labels) if is_foreign(labels) else np.asarray(labels), len(self.clusters)
         if np.ma.is_masked(labels):
             raise InvalidParameterError("labels have masked entries; give every row a cluster.")
@@ -109,7 +106,7 @@ class LocalModel:
             )
         if host.size and not 0 <= int(host.min()) <= int(host.max()) < k:
             raise InvalidParameterError(
-                f"labels must be from 0 to {count} - 1 = {k - 1}; got {host.min()} to {host.max()}."
+                f"labels must be from 0 to n_clusters_ - 1 = {k - 1}; got {host.min()} to {host.max()}."
             )
         return indices(host, self.frame.shift)
 
@@ -156,21 +153,7 @@ class LocalModel:
 @documented
 @dataclass(frozen=True, eq=False)
 class MixtureFit:
-    """Result of a local PCA, in the library of the data; clusters are in descending order of weight.
-
-    See Also
-    --------
-    fit_local_pca : Returns it.
-
-    Examples
-    --------
-    >>> from gpukpca.algorithms import fit_local_pca
-    >>> from gpukpca.datasets import noisy_spiral
-    >>> X, _ = noisy_spiral(200, rng=0)
-    >>> fit = fit_local_pca(X, n_clusters=3, n_components=1, rng=0)
-    >>> fit.components.shape, bool((fit.predict(X) == fit.labels).all())
-    ((3, 1, 2), True)
-    """
+    """Result of a local PCA, in the library of the data; clusters are in descending order of weight."""
 
     weights: Array = field_of("k", "shares of the rows", "nonnegative")
     means: Array = field_of("k d", "in the widest type")
@@ -226,68 +209,6 @@ class MixtureFit:
     def device(self) -> str:
         """Return the name of the device of the computation."""
         return describe_device(self.model.frame.shift)
-
-    def predict(self, X_new: Array) -> Array:
-        """Return the cluster of every new row.
-
-        Parameters
-        ----------
-        X_new : array, shape (m, d)
-
-        Returns
-        -------
-        array of int64, shape (m,); int32 where the library has no int64
-
-        Raises
-        ------
-        InvalidParameterError
-            X_new is not two-dimensional, or has another number of features.
-        ValueError
-            X_new holds NaN or infinity.
-        """
-        with device_context(self.components), overflow_allowed():
-            return self.model.labels(self._rows(X_new), None)
-
-    def transform(self, X_new: Array) -> Array:
-        """Return the coordinates (m, p) of new rows in the planes of their clusters; see `predict`."""
-        with device_context(self.components), overflow_allowed():
-            return self.in_dtype(self.model.coordinates(self._rows(X_new), None))
-
-    def inverse_transform(self, scores: Array, labels: Array) -> Array:
-        """Return the points with given coordinates in the planes of clusters.
-
-        Parameters
-        ----------
-        scores : array, shape (m, p)
-        labels : array of int, shape (m,)
-            The clusters.
-
-        Returns
-        -------
-        array, shape (m, d)
-
-        Raises
-        ------
-        InvalidParameterError
-            The scores are not two-dimensional, or have another number of columns.
-        ValueError
-            The scores hold NaN or infinity.
-        """
-        with device_context(self.components), overflow_allowed():
-            Z = new_scores(scores, self.n_components, self.components)
-            which = self.model.check_labels(labels, int(Z.shape[0]), "n_clusters")
-            return self.in_dtype(self.model.points(Z, which), "The coordinates are too large.")
-
-    def log_density(self, X_new: Array) -> Array:
-        """Return the log-likelihoods (m,) of new rows, with "hard" minus the squared distances; see `predict`."""
-        with device_context(self.components), overflow_allowed():
-            return self.in_dtype(self.model.values(self._rows(X_new), None))
-
-    def _rows(self, X_new: Array) -> Array:
-        """Return new rows, checked."""
-        if is_sparse(X_new):
-            raise InvalidParameterError("sparse rows are not supported; pass X_new.toarray().")
-        return new_rows(X_new, int(self.components.shape[2]))
 
     def in_dtype(self, found: Array, advice: str = TOO_LARGE) -> Array:
         """Return a result of the model in the dtype of the data; ValueError where it is not finite."""

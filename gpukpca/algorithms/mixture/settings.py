@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from gpukpca._rules import COUNT, Rule, is_real, number, one_of, sequence_of, word
-from gpukpca.algorithms.fields import check_fields, documented, field_of
+from gpukpca._rules import COUNT, Rule, is_real, one_of, sequence_of, word
+from gpukpca.algorithms.fields import documented, field_of
 
 MixtureMethod = Literal["mixture", "hard"]
 # A number, several of them of which the BIC chooses, or all up to a limit.
 Counts = int | Sequence[int] | Literal["bic"]
 COUNTS = one_of(COUNT, sequence_of(COUNT, "a sequence of such integers"), word("bic"))
+# Of parameters of the estimator.
 RULES = {
     "method": word(*get_args(MixtureMethod)),
-    "n_init": COUNT,
-    "max_iter": COUNT,
-    "tol": number(at_least=0),
     "reg": Rule("a number in (0, 1)", lambda value: is_real(value) and 0 < value < 1),
 }
 
@@ -25,21 +23,7 @@ RULES = {
 @documented
 @dataclass(frozen=True)
 class MixtureSettings:
-    """Settings of `fit_local_pca`, checked.
-
-    See Also
-    --------
-    fit_local_pca : Takes it as `settings`.
-
-    Examples
-    --------
-    >>> from gpukpca.algorithms import MixtureSettings, fit_local_pca
-    >>> from gpukpca.datasets import noisy_spiral
-    >>> X, _ = noisy_spiral(200, rng=0)
-    >>> fit = fit_local_pca(X, 3, settings=MixtureSettings(method="hard"), rng=0)
-    >>> fit.log_likelihoods is None, fit.errors is not None
-    (True, True)
-    """
+    """Settings of local PCA."""
 
     method: MixtureMethod = field_of(
         "", '"mixture" of probabilistic PCAs, or "hard": the nearest plane', default="mixture"
@@ -52,6 +36,3 @@ class MixtureSettings:
     reg: float = field_of(
         "", "least noise variance of a cluster, as a share of the mean variance of a feature", default=1e-6
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self, RULES)
