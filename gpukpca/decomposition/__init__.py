@@ -7,11 +7,8 @@ from gpukpca.algorithms.progress import Progress
 from gpukpca.decomposition._base import ConvergenceWarning
 from gpukpca.decomposition.diagnostics import (
     IntrinsicDimension,
-    contributions,
-    eckart_young,
     inertia,
     intrinsic_dimension,
-    plane_cosines,
     reconstruction,
     reconstruction_error,
     squared_cosines,
@@ -39,11 +36,8 @@ __all__ = [
     "ProbabilisticPCA",
     "Progress",
     "RidgePreimage",
-    "contributions",
-    "eckart_young",
     "inertia",
     "intrinsic_dimension",
-    "plane_cosines",
     "reconstruction",
     "reconstruction_error",
     "squared_cosines",

@@ -1,4 +1,4 @@
-"""Diagnostics of a fitted PCA: shares of variance, quality of points and planes, reconstruction, inertia, dimension.
+"""Diagnostics of a fitted PCA: quality of points, reconstruction, inertia, intrinsic dimension.
 
 Every function takes a fitted PCA of this library or of scikit-learn: any model with `components_` (unit rows), `mean_`
 and `explained_variance_`. For a model with `scale_` lengths are those of standardized data.
@@ -55,43 +55,7 @@ BLURRED = 1e6
 SKEW = 1.0
 
 
-# -- shares of the variance --------------------------------------------------------------------------------------------
-
-
-def contributions(model: Any) -> np.ndarray:
-    """Return the share of every component in the variance: c_d = λ_d / Σ λ, the sum over all components, kept or not.
-
-    Parameters
-    ----------
-    model : fitted PCA
-        The total is its `total_variance_`; without that attribute, `explained_variance_` over
-        `explained_variance_ratio_`.
-
-    Returns
-    -------
-    host array, shape (p,), float64
-        All zero where there is no variance.
-
-    Raises
-    ------
-    NotFittedError, InvalidParameterError
-        Not a fitted PCA.
-
-    See Also
-    --------
-    squared_cosines : How well components represent points.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from gpukpca import PCA
-    >>> from gpukpca.decomposition import contributions
-    >>> contributions(PCA(2).fit(load_iris().data)).round(3)
-    array([0.925, 0.053])
-    """
-    values = spectrum_of(model)
-    total = total_variance_of(model)
-    return values / total if total > 0 else np.zeros_like(values)
+# -- the spectrum ------------------------------------------------------------------------------------------------------
 
 
 def spectrum_of(model: Any) -> np.ndarray:
@@ -120,58 +84,6 @@ def total_variance_of(model: Any) -> float:
         return float(total)
     shares = float(np.sum(to_host(model.explained_variance_ratio_).astype(np.float64)))
     return float(np.sum(spectrum_of(model))) / shares if shares > 0 else 0.0
-
-
-def eckart_young(model: Any, K: int) -> tuple[float, float]:
-    """Return the errors of the best approximation of rank K: of the covariance matrix and of the points.
-
-    Parameters
-    ----------
-    model : fitted PCA
-        With the whole spectrum: min(n - 1, d) components.
-    K : int, 0 <= K <= p
-        Components of the approximation.
-
-    Returns
-    -------
-    (float, float)
-        ‖Σ - Σ_K‖²_F = Σ_{d>K} λ_d², of the covariance matrix; and Σ_{d>K} λ_d, the mean squared distance of the points
-        from the subspace (with n/(n - 1): λ are variances over n - 1).
-
-    Raises
-    ------
-    InvalidParameterError
-        K out of range.
-    ValueError
-        The model does not keep the whole spectrum.
-
-    See Also
-    --------
-    reconstruction_error : The distance of given points from the subspace.
-
-    Notes
-    -----
-    Eckart & Young, Psychometrika 1 (1936) 211.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from gpukpca import PCA
-    >>> from gpukpca.decomposition import eckart_young
-    >>> model = PCA().fit(load_iris().data)
-    >>> [round(float(error), 4) for error in eckart_young(model, 2)]
-    [0.0067, 0.102]
-    """
-    values = spectrum_of(model)
-    K = _count(K, len(values), "K")
-    whole = whole_rank(model)
-    if len(values) < whole:
-        raise ValueError(
-            f"the model keeps {len(values)} of {whole} components, and the residual needs all eigenvalues; fit with "
-            "n_components=None."
-        )
-    left = values[K:]
-    return float(np.sum(left**2)), float(np.sum(left))
 
 
 def whole_rank(model: Any) -> int:
@@ -212,8 +124,7 @@ def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Arra
 
     See Also
     --------
-    plane_cosines : The same for a plane of two components.
-    contributions : The share of a point in the variance of a component.
+    reconstruction_error : The squared distance of points from the components.
 
     Examples
     --------
@@ -226,50 +137,6 @@ def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Arra
            [0.989, 0.004, 0.007]])
     """
     return _by_rows(model, X, lambda rows: _cosines(model, rows, residual), "squared_cosines")
-
-
-def plane_cosines(model: Any, X: ArrayLike, i: int, j: int) -> Array:
-    """Return how well a plane of two components represents points: cos² of the angle between x - mean and the plane.
-
-    Parameters
-    ----------
-    model : fitted PCA
-    X : array, sparse matrix or data frame, shape (m, d)
-    i, j : int
-        Two different components, counted from 0.
-
-    Returns
-    -------
-    array, shape (m,), in the library of X and the dtype of the model
-        The sum of two squared cosines; 0 for a point at the mean.
-
-    Raises
-    ------
-    NotFittedError, ValueError
-
-    See Also
-    --------
-    squared_cosines : The two terms of the sum.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from gpukpca import PCA
-    >>> from gpukpca.decomposition import plane_cosines
-    >>> X = load_iris().data
-    >>> plane_cosines(PCA(2).fit(X), X[:3], 0, 1).round(3)
-    array([1.   , 0.993, 1.   ])
-    """
-    p = len(spectrum_of(model))
-    i, j = _count(i, p - 1, "i"), _count(j, p - 1, "j")
-    if i == j:
-        raise InvalidParameterError(f"i = j = {i}: a plane needs two different components.")
-
-    def both(rows: Array) -> Array:
-        cosines = _cosines(model, rows, residual=False)
-        return cosines[:, i] + cosines[:, j]
-
-    return _by_rows(model, X, both, "plane_cosines")
 
 
 def _cosines(model: Any, rows: Array, residual: bool) -> Array:
@@ -372,7 +239,7 @@ def reconstruction_error(model: Any, X: ArrayLike, n_components: int | None = No
     See Also
     --------
     reconstruction : The projections.
-    eckart_young : The error from the eigenvalues.
+    squared_cosines : The same as shares of squared distances from the mean.
 
     Examples
     --------

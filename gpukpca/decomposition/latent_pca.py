@@ -489,7 +489,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
     See Also
     --------
     ProbabilisticPCA : The model with a given number of components.
-    gpukpca.model_selection.compare_rules : Other rules for the number of components.
+    gpukpca.model_selection.n_components_for : Other rules for the number of components.
 
     Notes
     -----

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_integer, is_real, number, one_of, word
+from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_real, number, word
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.ard import ard_in_span, rounding_of, span_rank
 from gpukpca.algorithms.pca.fit import fit_pca
@@ -28,7 +28,7 @@ USUAL_SHARE = 0.95
 # Of the total: a cumulative sum of shares may miss a requested share by so much.
 ROUNDING = 1e-12
 
-RuleName = Literal["fixed", "variance", "error", "mle", "bayesian", "parallel", "broken_stick", "gap"]
+RuleName = Literal["variance", "error", "mle", "bayesian", "parallel", "broken_stick"]
 
 
 @dataclass(frozen=True)
@@ -72,40 +72,8 @@ class RankSelection:
 
 
 @dataclass(frozen=True)
-class RuleResult:
-    """One line of the table of `compare_rules`.
-
-    Attributes
-    ----------
-    rule : str
-    n_components : int or None
-        None where the rule cannot be applied.
-    source : str
-    note : str
-        The setting; or why the rule cannot be applied.
-
-    See Also
-    --------
-    compare_rules : Returns one for each rule.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from gpukpca.model_selection import compare_rules
-    >>> first = compare_rules(load_iris().data)[0]
-    >>> first.rule, first.n_components
-    ('variance', 2)
-    """
-
-    rule: str
-    n_components: int | None
-    source: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class _Spectrum:
-    """Variances over n - 1, descending, with bounds on their errors and their exact total, of rows or of a model.
+    """Variances over n - 1, descending, with their exact total, of rows or of a model.
 
     `rank` variances can differ from zero. `of_kernel`: they are variances in the feature space of a kernel.
     """
@@ -116,7 +84,6 @@ class _Spectrum:
     d: int
     rank: int
     rows: Array | None = None
-    errors: np.ndarray | None = None
     model: Any = None
     of_kernel: bool = False
 
@@ -183,12 +150,10 @@ def n_components_for(
     Parameters
     ----------
     model_or_X : fitted PCA or KernelPCA; or array, sparse matrix or data frame of shape (n, d)
-        Variances of a kernel PCA are those in its feature space: only "fixed", "variance", "error" and "gap" take it.
-        Data are centered and not standardized: standardize them first for the correlation matrix. "parallel" needs the
-        data; "mle" and "bayesian" need them or a model with all components.
+        Variances of a kernel PCA are those in its feature space: only "variance" and "error" take it. Data are centered
+        and not standardized: standardize them first for the correlation matrix. "parallel" needs the data; "mle" and
+        "bayesian" need them or a model with all components.
     rule : str
-        "fixed"
-            `value` components.
         "variance"
             The fewest with a cumulative share of the variance of at least `value`, 0 < value <= 1 (Jolliffe 2002,
             6.1.1).
@@ -206,13 +171,8 @@ def n_components_for(
         "broken_stick"
             The leading components with more than b_k = (1/q) Σ_{i=k}^q 1/i of the variance, the expected shares of a
             stick broken at random into q = min(n - 1, d) pieces (Frontier 1976, Jackson 1993).
-        "gap"
-            The components before the largest relative fall from one variance to the next that the residuals of a model
-            make certain: λ_i - ‖r_i‖ against λ_{i+1} + ‖r_{i+1}‖ (Weyl 1912; von Luxburg 2007). Only falls where the
-            components before have a share of the variance below `value` count: the end of a spectrum falls by any
-            factor.
-    value : int or float
-        For the first three rules and "gap". The default is 0.95 for "variance" and "gap".
+    value : float
+        For "variance", by default 0.95, and for "error".
     per : "sample" or "total"
         For "error".
     quantile : float in (0, 1)
@@ -241,7 +201,7 @@ def n_components_for(
 
     See Also
     --------
-    compare_rules : The choices of all rules in one table.
+    gpukpca.BayesianPCA : The model of the rule "bayesian".
 
     Notes
     -----
@@ -265,75 +225,6 @@ def n_components_for(
     _check(rule, settings)
     selection = _select(rule, _spectrum_of(model_or_X), settings)
     return selection if return_report else selection.n_components
-
-
-def compare_rules(
-    model_or_X: ArrayLike | BaseEstimator,
-    *,
-    share: float = 0.95,
-    error: float | None = None,
-    quantile: float = 0.95,
-    n_draws: int = 100,
-    random_state: Seed = 0,
-) -> list[RuleResult]:
-    """Return the choices of all rules but "fixed" and "gap"; a rule that cannot be applied has None and the reason.
-
-    Parameters
-    ----------
-    model_or_X : fitted PCA or KernelPCA; or array, sparse matrix or data frame of shape (n, d)
-    share : float
-        For "variance".
-    error : float, optional
-        For "error", the mean over samples; default (1 - share) of the total.
-    quantile, n_draws, random_state : as in `n_components_for`
-        For "parallel".
-
-    Returns
-    -------
-    list of RuleResult
-
-    Raises
-    ------
-    InvalidParameterError, ValueError
-        Settings out of range, data with NaN or infinity.
-
-    See Also
-    --------
-    n_components_for : One rule, with its settings.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from gpukpca.model_selection import compare_rules
-    >>> for line in compare_rules(load_iris().data):
-    ...     print(line.rule, line.n_components)
-    variance 2
-    error 2
-    mle 3
-    bayesian 3
-    parallel 1
-    broken_stick 1
-    """
-    A_SHARE.check_argument("share", share)
-    SHARE.check_argument("quantile", quantile)
-    if error is not None:
-        RULES["error"].takes.check_argument("error", error)
-    known = _spectrum_of(model_or_X)
-    if error is None:
-        error = (1.0 - share) * known.total * (known.n - 1) / known.n
-    notes = {"variance": f"share {share:g}", "error": f"mean error {error:.4g}", "parallel": f"quantile {quantile:g}"}
-    table = []
-    for rule in ("variance", "error", "mle", "bayesian", "parallel", "broken_stick"):
-        value = {"variance": share, "error": error}.get(rule)
-        settings = _Settings(value, quantile=quantile, n_draws=n_draws, random_state=random_state)
-        _check(rule, settings)
-        n_components, note = None, notes.get(rule, "")
-        try:
-            n_components = _select(rule, known, settings).n_components
-        except InvalidParameterError as reason:
-            note = str(reason)
-        table.append(RuleResult(rule, n_components, RULES[rule].source, note))
-    return table
 
 
 def _check(rule: Any, settings: _Settings) -> None:
@@ -378,19 +269,15 @@ def _spectrum_of(model_or_X: Any) -> _Spectrum:
 
 
 def _of_model(model: Any) -> _Spectrum:
-    """Return the spectrum of a fitted PCA or kernel PCA, of any library; residuals bound its errors."""
+    """Return the spectrum of a fitted PCA or kernel PCA, of any library."""
     variances, of_kernel = spectrum_of(model), fitted_value(model, "components_") is None
     vectors = fitted_value(model, "eigenvectors_")
     n = samples_of(model) if vectors is None else int(vectors.shape[0])
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
-    errors = np.zeros(len(variances))
-    if (norms := fitted_value(model, "residual_norms_")) is not None:
-        # Those of a kernel PCA bound n - 1 times the variances.
-        errors = to_host(norms).astype(np.float64) / (n - 1 if of_kernel else 1)
     d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
     total = total_variance_of(model)
-    return _Spectrum(np.maximum(variances, 0.0), total, n, d, rank, errors=errors, model=model, of_kernel=of_kernel)
+    return _Spectrum(np.maximum(variances, 0.0), total, n, d, rank, model=model, of_kernel=of_kernel)
 
 
 def _variances(rows: Array) -> np.ndarray:
@@ -408,13 +295,6 @@ def _variances(rows: Array) -> np.ndarray:
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
-
-
-def _fixed(known: _Spectrum, settings: _Settings) -> _Choice:
-    most = len(known.variances)
-    if not 0 <= settings.value <= most:
-        raise InvalidParameterError(f'rule "fixed": value={settings.value!r} must be from 0 to {most}.')
-    return int(settings.value), "variance", known.variances, None
 
 
 def _variance(known: _Spectrum, settings: _Settings) -> _Choice:
@@ -512,32 +392,8 @@ def _leading(passes: np.ndarray) -> int:
     return int(np.argmin(passes)) if not np.all(passes) else len(passes)
 
 
-def _gap(known: _Spectrum, settings: _Settings) -> _Choice:
-    """Compare certain relative gaps; at most 0: unknown.
-
-    |λ_i - θ_i| <= ‖r_i‖ for the computed θ_i with residual r_i (Weyl), so λ_i is at least θ_i - ‖r_i‖ and λ_{i+1} at
-    most θ_{i+1} + ‖r_{i+1}‖.
-    """
-    errors = np.zeros(len(known.variances)) if known.errors is None else known.errors
-    low, high = known.variances[:-1] - errors[:-1], known.variances[1:] + errors[1:]
-    gaps = np.zeros(len(low))
-    np.divide(low - high, low, out=gaps, where=low > 0)
-    if known.total == 0:
-        return 0, "certain relative gap", gaps, None
-    within = USUAL_SHARE if settings.value is None else float(settings.value)
-    begins = np.append(0.0, np.cumsum(known.shares))[: len(gaps)] < within - ROUNDING
-    candidates = np.where(begins, gaps, 0.0)
-    if not np.any(candidates > 0):
-        raise InvalidParameterError(
-            'rule "gap": no gap between the components is certain. Fit more of them, to a smaller tol or by '
-            'eigen_solver="dense", or allow a larger share.'
-        )
-    return int(np.argmax(candidates)) + 1, "certain relative gap", gaps, None
-
-
 A_SHARE = Rule("a share in (0, 1]", lambda value: is_real(value) and 0 < value <= 1)
 RULES: dict[str, RankRule] = {
-    "fixed": RankRule("given", _fixed, Rule("an integer", is_integer), of_any_spectrum=True),
     "variance": RankRule(
         "Jolliffe, Principal Component Analysis (2002), section 6.1.1", _variance, A_SHARE, of_any_spectrum=True
     ),
@@ -552,11 +408,5 @@ RULES: dict[str, RankRule] = {
     "parallel": RankRule("Horn, Psychometrika 30 (1965) 179", _parallel, NONE),
     "broken_stick": RankRule(
         "Frontier, J. Exp. Mar. Biol. Ecol. 25 (1976) 67; Jackson, Ecology 74 (1993) 2204", _broken_stick, NONE
-    ),
-    "gap": RankRule(
-        "Weyl, Math. Ann. 71 (1912) 441; von Luxburg, Stat. Comput. 17 (2007) 395, section 8.3",
-        _gap,
-        one_of(NONE, A_SHARE),
-        of_any_spectrum=True,
     ),
 }

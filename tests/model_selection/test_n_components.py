@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from sklearn.decomposition._pca import _assess_dimension
 import gpukpca
 from gpukpca import KernelPCA
 from gpukpca.datasets import uk_foods
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
-from gpukpca.model_selection import RankSelection, RuleResult, compare_rules, n_components_for
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.model_selection import RankSelection, n_components_for
 from gpukpca.model_selection.n_components import RULES
 from tests.conftest import Namespace
 
@@ -26,7 +25,7 @@ DATA = {
     "digits": load_digits().data,
 }
 # A value for the rules that need one.
-VALUES = {"fixed": 2, "variance": 0.9, "error": 3.0}
+VALUES = {"variance": 0.9, "error": 3.0}
 
 
 def planted(rng, n=200, d=12, strong=3):
@@ -62,12 +61,12 @@ def test_the_evidence_is_that_of_minka_number_by_number(rng):
 def test_degenerate_spectra(rng):
     eye = np.vstack([np.eye(4), -np.eye(4)])
     assert 1 <= n_components_for(eye, "mle") <= 3
-    for rule in ("variance", "mle", "bayesian", "broken_stick", "gap"):
+    for rule in ("variance", "mle", "bayesian", "broken_stick"):
         assert n_components_for(np.ones((5, 3)), rule) == 0
     low = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 8))
     assert n_components_for(low, "variance", 1.0) == 3
     wide = rng.standard_normal((12, 40))
-    assert n_components_for(wide, "variance", 1.0) == n_components_for(wide, "fixed", 11) == 11
+    assert n_components_for(wide, "variance", 1.0) == 11
     with pytest.raises(InvalidParameterError, match="d <= n"):
         n_components_for(wide, "mle")
 
@@ -164,71 +163,13 @@ def test_shares_and_errors_of_a_kernel_pca_are_exact(rng):
 def test_rules_about_the_data_refuse_a_kernel_pca(rng):
     model = KernelPCA(5, kernel="rbf").fit(rng.standard_normal((30, 3)))
     for rule in ("mle", "bayesian", "parallel", "broken_stick"):
-        with pytest.raises(InvalidParameterError, match=r"is a kernel PCA\. Rules for it: 'fixed', 'variance'"):
+        with pytest.raises(InvalidParameterError, match=r"is a kernel PCA\. Rules for it: 'variance', 'error'"):
             n_components_for(model, rule)
-    choices = {row.rule: row.n_components for row in compare_rules(model, share=0.2)}
-    assert choices["variance"] is not None
-    assert choices["mle"] is choices["parallel"] is None
-
-
-# -- the gap -----------------------------------------------------------------------------------------------------------
-
-
-def groups(count):
-    """Tight groups far apart: with a narrow Gaussian kernel one eigenvalue for each, less one for the mean."""
-    rows = 60 // count
-    noise = np.random.default_rng(0).standard_normal((rows * count, count))
-    return np.repeat(10.0 * np.eye(count), rows, axis=0) + 0.05 * noise
-
-
-def model_with(values, residuals):
-    """Return a kernel PCA of 11 rows with this spectrum: n - 1 = 10 converts eigenvalues to variances."""
-    model = KernelPCA(len(values), kernel="rbf").fit(np.random.default_rng(0).standard_normal((11, 5)))
-    model.explained_variance_ = np.array(values) / 10.0
-    model.total_variance_ = sum(values) / 10.0
-    model.residual_norms_ = np.array(residuals)
-    return model
-
-
-@pytest.mark.parametrize("count", [2, 4, 6])
-def test_the_gap_counts_groups_less_one(count, xp: Namespace, dtype):
-    model = KernelPCA(count + 1, kernel="rbf", gamma=0.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrecisionWarning)  # in float32 the groups' own components have few digits
-        model.fit(xp.array(groups(count), dtype))
-    assert n_components_for(model, "gap") == count - 1
-
-
-def test_the_gap_is_that_of_the_certificate():
-    choice = n_components_for(model_with([8.0, 4.0, 1.0, 0.9], [0.1, 0.2, 0.3, 0.0]), "gap", 1.0, return_report=True)
-    np.testing.assert_allclose(choice.values, [1 - 4.2 / 7.9, 1 - 1.3 / 3.8, 1 - 0.9 / 0.7])
-    assert choice.n_components == 2
-    with pytest.raises(InvalidParameterError, match="no gap between the components is certain"):
-        n_components_for(model_with([3.0, 2.0, 1.0], [1.0, 1.0, 1.0]), "gap")
-
-
-def test_true_eigenvalues_lie_where_the_certificate_says():
-    X = groups(4)
-    rough = KernelPCA(8, kernel="rbf", gamma=0.5, eigen_solver="randomized", iterated_power=2, random_state=0)
-    with pytest.warns(UserWarning, match="residual above tol"):
-        rough.fit(X)
-    exact = KernelPCA(8, kernel="rbf", gamma=0.5, eigen_solver="dense").fit(X)
-    choice = n_components_for(rough, "gap", return_report=True)
-    assert np.all(choice.values <= 1.0 - exact.eigenvalues_[1:] / exact.eigenvalues_[:-1] + 1e-12)
-    assert choice.n_components == n_components_for(exact, "gap") == 3
-
-
-def test_the_gap_is_sought_before_the_tail(rng):
-    model = model_with([6.0, 5.0, 1.0, 1e-9], [0.0] * 4)
-    assert n_components_for(model, "gap") == 3
-    assert n_components_for(model, "gap", 0.9) == 2
-    X = rng.standard_normal((200, 6)) * np.array([9.0, 8.0, 7.0, 1.0, 0.9, 0.8])
-    assert n_components_for(X, "gap") == n_components_for(gpukpca.PCA().fit(X), "gap") == 3
 
 
 # -- libraries, precision, scale ---------------------------------------------------------------------------------------
 
-OF_DATA = [rule for rule in RULES if rule not in ("fixed", "error")]
+OF_DATA = [rule for rule in RULES if rule != "error"]
 
 
 @pytest.mark.parametrize("rule", OF_DATA)
@@ -244,24 +185,11 @@ def test_the_scale_of_the_data_does_not_matter(rng, rule, scale):
     assert n_components_for(X * scale, rule, n_draws=10) == n_components_for(X, rule, n_draws=10)
 
 
-# -- the tables --------------------------------------------------------------------------------------------------------
+# -- the report --------------------------------------------------------------------------------------------------------
 
 
-def test_the_comparison_has_a_row_for_every_rule_with_its_source(rng):
-    X = planted(rng)
-    table = compare_rules(X, share=0.9, n_draws=10)
-    assert [row.rule for row in table] == [rule for rule in RULES if rule not in ("fixed", "gap")]
-    assert all(isinstance(row, RuleResult) and row.source == RULES[row.rule].source for row in table)
-    numbers = {row.rule: row.n_components for row in table}
-    assert numbers["variance"] == numbers["error"] == n_components_for(X, "variance", 0.9)
-    assert numbers["mle"] == numbers["parallel"] == 3
-    without_rows = {row.rule: row for row in compare_rules(PCA().fit(X))}["parallel"]
-    assert without_rows.n_components is None
-    assert "pass the data" in without_rows.note
-
-
-@pytest.mark.parametrize("rule", ["variance", "mle", "bayesian", "gap"])
-def test_a_model_without_residuals_is_taken_as_exact(rng, rule):
+@pytest.mark.parametrize("rule", ["variance", "mle", "bayesian"])
+def test_a_model_of_scikit_learn_has_the_same_number(rng, rule):
     peer = PCA().fit(planted(rng))
     assert n_components_for(gpukpca.PCA.from_sklearn(peer), rule) == n_components_for(peer, rule)
 
@@ -280,14 +208,9 @@ def test_the_report_says_what_was_compared(rng):
 WRONG = [
     ({"rule": "elbow"}, "'parallel'"),
     ({"rule": None}, "rule=None"),
-    ({"rule": "fixed"}, "value=None"),
-    ({"rule": "fixed", "value": 13}, "from 0 to 12"),
-    ({"rule": "fixed", "value": True}, "value=True"),
     ({"rule": "variance", "value": 0.0}, r"a share in \(0, 1\] with rule \"variance\""),
     ({"rule": "variance", "value": 1.5}, "share in"),
     ({"rule": "variance", "value": "x"}, "share in"),
-    ({"rule": "gap", "value": 0.0}, r"a share in \(0, 1\] with rule \"gap\""),
-    ({"rule": "gap", "value": "all"}, "share in"),
     ({"rule": "error"}, "error >= 0"),
     ({"rule": "error", "value": -1.0}, "error >= 0"),
     ({"rule": "error", "value": 1.0, "per": "pixel"}, "per='pixel'"),
@@ -303,21 +226,6 @@ WRONG = [
 def test_wrong_arguments_are_named(rng, arguments, message):
     with pytest.raises(InvalidParameterError, match=message):
         n_components_for(planted(rng), **arguments)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "allowed"),
-    [
-        ("share", "a", r"a share in \(0, 1\]"),
-        ("share", 0.0, r"a share in \(0, 1\]"),
-        ("error", "a", "an error >= 0"),
-        ("quantile", "a", "between 0 and 1"),
-        ("n_draws", 0, "integer"),
-    ],
-)
-def test_a_comparison_names_wrong_arguments(rng, name, value, allowed):
-    with pytest.raises(InvalidParameterError, match=f"{name}={value!r} is not allowed; it must be .*{allowed}"):
-        compare_rules(planted(rng), **{name: value})
 
 
 def test_bad_data_are_refused(rng):

@@ -127,7 +127,7 @@ class ARDPrior:
         if not self.by_count and 2 * kept >= candidates > 1 and n < 2 * candidates:
             warn_user(
                 "most candidates stay: the samples are too few to separate the noise, so the number of components is "
-                "unreliable. Set n_components, or see gpukpca.model_selection.compare_rules.",
+                "unreliable. Set n_components, or see gpukpca.model_selection.n_components_for.",
                 RankWarning,
                 kept=kept,
                 candidates=candidates,
