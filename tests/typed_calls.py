@@ -43,6 +43,7 @@ kernels.Power(kernels.RBF(), "two")  # type: ignore[arg-type]
 n_components_for(X, "variance", 0.9)
 n_components_for(X, "varience")  # type: ignore[arg-type]
 Nystrom(100, "evenly")  # type: ignore[arg-type]
+Nystrom(landmarks=[3, 5])
 top_eigh(DenseGram(X), 2, solver="dense")
 top_eigh(DenseGram(X), 2, solver="lapack")  # type: ignore[arg-type]
 ScoresDisplay(X, labels=["a", "b"])

@@ -3,7 +3,7 @@
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovState
-from gpukpca.eigen.landmarks import Nystrom, landmark_cholesky, pivoted_cholesky, spread_cholesky
+from gpukpca.eigen.landmarks import Nystrom, landmark_cholesky, pivoted_cholesky
 from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.partial_cholesky import PivotedCholesky
 from gpukpca.eigen.request import PairRequest
@@ -25,6 +25,5 @@ __all__ = [
     "choose_solver",
     "landmark_cholesky",
     "pivoted_cholesky",
-    "spread_cholesky",
     "top_eigh",
 ]

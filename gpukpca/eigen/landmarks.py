@@ -8,15 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gpukpca._rules import COUNT, NONE, one_of
-from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_operator
+from gpukpca._rules import COUNT, NONE, any_word, one_of
+from gpukpca._typing import RankReport, SymmetricOperator, complete_operator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
-from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
-from gpukpca.backend.partitioned_rows import PartitionedRows
+from gpukpca.backend.namespace import is_foreign, to_host
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
-from gpukpca.backend.rows import by_panels, gather_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.eigen.partial_cholesky import (
     LANDMARK_TOLERANCE,
     PartialCholeskyBuilder,
@@ -29,9 +28,6 @@ from gpukpca.exceptions import InvalidParameterError
 
 # Landmarks by default: ten a component, and a number that costs little.
 LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
-# A candidate whose residual falls below this share within one block waits for a later block: how much of it is rounding
-# is unknown before the pass over all rows.
-INDEPENDENT = 1e-3
 # Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 
@@ -86,7 +82,6 @@ def pivoted_cholesky(
     See Also
     --------
     landmark_cholesky : The factor of given landmarks.
-    spread_cholesky : Landmarks by the distance to earlier ones.
     gpukpca.gram.LowRankGram : The operator F Fᵀ.
 
     Notes
@@ -211,100 +206,6 @@ def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> n
     return K.astype(np.float64)
 
 
-def spread_cholesky(
-    op: SymmetricOperator,
-    rank: int,
-    rng: np.random.Generator | int | None = None,
-    *,
-    tol: float = 0.0,
-    report: RankReport | None = None,
-) -> PivotedCholesky:
-    """Compute the factor whose landmarks are drawn as k-means++ draws its seeds, in feature space.
-
-    Every landmark is drawn with probability proportional to the squared distance to the nearest earlier one,
-    ``k(x, x) - 2 k(x, s) + k(s, s)``. Blocks of candidates and rejection give that law as in `pivoted_cholesky`.
-
-    Parameters
-    ----------
-    op, rank, rng, tol, report : as in `pivoted_cholesky`
-
-    Returns
-    -------
-    PivotedCholesky
-
-    See Also
-    --------
-    pivoted_cholesky : Landmarks by the residual of the diagonal; the parameters in full.
-
-    Notes
-    -----
-    Cost as `pivoted_cholesky`: every column is evaluated once.
-
-    Arthur & Vassilvitskii, SODA 2007 (the seeds); Oglic & Gärtner, ICML 2017 (as landmarks).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.eigen import spread_cholesky
-    >>> from gpukpca.gram import TiledGram
-    >>> from gpukpca.kernels import RBF
-    >>> X = np.random.default_rng(0).standard_normal((200, 3))
-    >>> spread_cholesky(TiledGram(RBF(gamma=0.1), X), rank=40, rng=0).F.shape
-    (200, 40)
-    """
-    op, rng = complete_operator(op), generator(rng)
-    COUNT.check_argument("rank", rank)
-    rank = min(int(rank), op.shape[0])
-    builder = PartialCholeskyBuilder(op, rank, default_block(rank), tol, report)
-    # No two points are further apart. All values are equal, so that the first landmark is drawn evenly.
-    distances = np.full(builder.n, 4.0 * builder.size)
-    size = 1
-    while builder.should_continue():
-        # A row that F explains up to rounding is no landmark, however far it is.
-        weights = np.where(builder.weights() > 0, distances, 0.0)
-        if not np.any(weights):
-            builder.stopped = "exhausted"
-            break
-        candidates, draws = np.unique(weighted_draws(rng, weights, size), return_inverse=True)
-        K, columns = builder.submatrix(candidates)
-        far = _far_candidates(K, distances[candidates], draws, uniform(rng, size))
-        accepted, pivots = builder.accept(candidates, far, np.full(len(far), INDEPENDENT), K)
-        if len(accepted):
-            columns = builder.columns(pivots.chosen) if columns is None else columns_at(columns, accepted)
-            distances = np.minimum(distances, _nearest(columns, builder.diagonal, pivots.chosen))
-        builder.append(pivots, columns)
-        size = builder.block
-    return builder.result()
-
-
-def _far_candidates(K: np.ndarray, distances: np.ndarray, draws: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the positions accepted, one draw after another, by the ratio of the distances to accepted points."""
-    diagonal, now = np.diagonal(K), distances.copy()
-    accepted: list[int] = []
-    for j, level in zip(draws.tolist(), levels.tolist(), strict=True):
-        if level * distances[j] < now[j] and j not in accepted:
-            accepted.append(j)
-            now = np.minimum(now, np.maximum(diagonal - 2.0 * K[:, j] + diagonal[j], 0.0))
-    return np.asarray(accepted, dtype=np.int64)
-
-
-def _nearest(columns: Array, diagonal: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the squared distance of every row to the nearest chosen one, on the host; `columns` are K[:, chosen]."""
-    if isinstance(columns, PartitionedRows):
-        parts = columns.over_panels(_panel_nearest, columns.split(diagonal), diagonal[chosen])
-        found: np.ndarray = np.maximum(np.concatenate(parts), 0.0)
-        return found
-    wide = accumulation_dtype(columns)
-    own, others = from_host(diagonal[chosen], columns, wide), from_host(diagonal, columns, wide)
-    nearest = to_host(by_panels(columns, lambda panel, a, b: _panel_nearest(panel, others[a:b], own)))
-    return np.maximum(nearest.astype(np.float64), 0.0)
-
-
-def _panel_nearest(columns: Array, diagonal: Array, own: Array) -> Array:
-    """Return diagonal_i + min_j (own_j - 2 C_ij) of a panel of columns C."""
-    return diagonal + namespace_of(columns).min(own[None, :] - 2.0 * cast(columns, own.dtype), axis=1)
-
-
 def _even_cholesky(
     op: SymmetricOperator, rank: int, rng: np.random.Generator, *, tol: float, report: RankReport | None
 ) -> PivotedCholesky:
@@ -312,11 +213,10 @@ def _even_cholesky(
     return landmark_cholesky(op, random_subset(rng, op.shape[0], rank), tol=tol, report=report)
 
 
-LandmarkRule = Literal["rpcholesky", "uniform", "kmeans++"]
+LandmarkRule = Literal["rpcholesky", "uniform"]
 LANDMARKS: dict[str, Callable[..., PivotedCholesky]] = {
     "rpcholesky": pivoted_cholesky,
     "uniform": _even_cholesky,
-    "kmeans++": spread_cholesky,
 }
 
 
@@ -329,9 +229,9 @@ class Nystrom:
     rank : int, optional
         Landmarks, at most n. Default: ten for each component, at least 500. A nearly flat kernel needs one row more as
         its base point, which the model keeps.
-    landmarks : "rpcholesky", "uniform" or "kmeans++"
-        Drawn by the residual of the diagonal (`pivoted_cholesky`), evenly without repetition, or by the squared
-        distance in feature space (`spread_cholesky`).
+    landmarks : "rpcholesky", "uniform", or sequence of int
+        Drawn by the residual of the diagonal (`pivoted_cholesky`), or evenly without repetition. Or the numbers of the
+        rows, chosen by anybody, such as the indices of `sklearn.cluster.kmeans_plusplus`; `rank` is then their number.
     tol : float
         Take no more landmarks once every eigenvalue is known to within `tol` times the largest. 0: use up the rank;
         `converged_` is then judged by the default tolerance, and `solver_` gives the certificate that misses it.
@@ -339,6 +239,7 @@ class Nystrom:
     See Also
     --------
     pivoted_cholesky : Compute F, with the certificate.
+    landmark_cholesky : The same of chosen landmarks.
     gpukpca.KernelPCA : Takes it as `eigen_solver`.
 
     Notes
@@ -364,49 +265,60 @@ class Nystrom:
     """
 
     rank: int | None = None
-    landmarks: LandmarkRule = "rpcholesky"
+    landmarks: LandmarkRule | tuple[int, ...] | list[int] | np.ndarray = "rpcholesky"
     tol: float = 0.0
 
     def __post_init__(self) -> None:
         one_of(NONE, COUNT).check_argument("rank", self.rank)
         LANDMARK_TOLERANCE.check_argument("tol", self.tol)
-        if not isinstance(self.landmarks, str) or self.landmarks not in LANDMARKS:
+        if isinstance(self.landmarks, str):
+            any_word(*LANDMARKS).check_argument("landmarks", self.landmarks)
+            return
+        rows = checked_landmarks(self.landmarks)
+        if self.rank not in (None, len(rows)):
             raise InvalidParameterError(
-                f"landmarks={self.landmarks!r} is not allowed; give one of {', '.join(map(repr, LANDMARKS))}."
+                f"rank={self.rank} is not allowed with {len(rows)} landmarks; leave it out, it is their number."
             )
+        # A tuple has equality and a hash, and is data of a model file.
+        object.__setattr__(self, "landmarks", tuple(rows.tolist()))
+        object.__setattr__(self, "rank", len(rows))
 
     @property
     def name(self) -> str:
         """Return the name in a plan."""
-        return f"Nyström ({self.landmarks} landmarks, rank {self.rank})"
+        drawn = self.landmarks if isinstance(self.landmarks, str) else "chosen"
+        return f"Nyström ({drawn} landmarks, rank {self.rank})"
 
     def rank_for(self, n: int, p: int) -> int:
         """Return the number of landmarks for `p` components of `n` rows."""
+        if not isinstance(self.landmarks, str):
+            return len(checked_landmarks(self.landmarks, n))
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
 
     def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
         """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""
-        block = _block_of_landmarks(rank, self.tol) if self.landmarks == "uniform" else default_block(rank)
+        block = default_block(rank) if self.landmarks == "rpcholesky" else _block_of_landmarks(rank, self.tol)
         # Where small pivots widen float32 columns, an entry of a panel takes 28 bytes.
         entry, widened = (28, 8) if item < 8 else (16, 0)
         few = 8 * (3 if widened else 1) * min(block, blocking.ELIMINATION_BLOCK)
         first, last = (min(n, pivot_panel(n, columns, on_gpu)) for columns in (block, rank))
         panels = workers * max(first * (entry * block + few), last * (entry * block + widened * rank + few))
-        columns = default_block(rank) * n * item
-        return 2 * columns + panels if self.landmarks == "kmeans++" else max(columns, panels)
+        return max(default_block(rank) * n * item, panels)
 
     def factor(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: RankReport | None = None
     ) -> PivotedCholesky:
         """Return the factor of an operator that is not centered; see `pivoted_cholesky`."""
+        if not isinstance(self.landmarks, str):
+            return landmark_cholesky(op, self.landmarks, tol=self.tol, report=report)
         return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, tol=self.tol, report=report)
 
 
-def checked_landmarks(landmarks: Any, n: int) -> np.ndarray:
-    """Return the different row numbers, ascending; raise where one is no row."""
-    chosen = np.asarray(landmarks).reshape(-1)
-    if not chosen.size or chosen.dtype.kind not in "iu" or np.min(chosen) < 0 or np.max(chosen) >= n:
-        raise InvalidParameterError(
-            f"landmarks={landmarks!r} is not allowed; give at least one row number from 0 to {n - 1}."
-        )
+def checked_landmarks(landmarks: Any, n: int | None = None) -> np.ndarray:
+    """Return the different row numbers, ascending; raise where one is no row, of n rows where they are known."""
+    chosen = (to_host(landmarks) if is_foreign(landmarks) else np.asarray(landmarks)).reshape(-1)
+    integers = chosen.size and chosen.dtype.kind in "iu" and np.min(chosen) >= 0
+    if not integers or (n is not None and np.max(chosen) >= n):
+        rows = "row number, an integer from 0 to " + ("n_samples - 1" if n is None else str(n - 1))
+        raise InvalidParameterError(f"landmarks={landmarks!r} is not allowed; give at least one {rows}.")
     return np.unique(chosen.astype(np.int64))

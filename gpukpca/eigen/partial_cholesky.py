@@ -87,7 +87,7 @@ class PivotedCholesky:
 
     See Also
     --------
-    pivoted_cholesky, landmark_cholesky, spread_cholesky : Functions that return it.
+    pivoted_cholesky, landmark_cholesky : Functions that return it.
 
     Examples
     --------

@@ -96,6 +96,8 @@ DERIVED = {"half_norms", "factors", "along", "largest"}
 SKEW = 1e-3
 # Columns of sparse rows: a file need not hold them, and products take memory for each.
 WIDEST = 2**31 - 1
+# Class, field and a value of earlier versions, which only a new fit would use, and what is read in its place.
+REPLACED = {("Nystrom", "landmarks", "kmeans++"): "rpcholesky"}
 # Letters of which a model has one at least.
 NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
 
@@ -397,6 +399,9 @@ class Reader:
         cls = CLASSES.get(name) if isinstance(name, str) else None
         if cls is None:
             raise ModelFormatError(f"{path} is a {str(name)[:80]!r}, and known are {', '.join(sorted(CLASSES))}")
+        for (owner, field, earlier), present in REPLACED.items():
+            if name == owner and parts.get(field) == earlier:
+                values[field] = present
         fields = fields_of(cls)
         check_fields(f"{path} ({name})", values, fields, self.sizes)
         if self.like is not None:

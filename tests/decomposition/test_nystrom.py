@@ -36,7 +36,7 @@ from tests.conftest import Namespace
 
 N, P, RANK = 96, 3, 20
 NUMPY = Namespace("numpy", np, None)
-WAYS = ("rpcholesky", "uniform", "kmeans++")
+WAYS = ("rpcholesky", "uniform")
 
 
 # -- exact matrices ----------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def gathered_bytes(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize(("gamma", "landmarks"), [(0.05, "rpcholesky"), (1e-6, "kmeans++")])
+@pytest.mark.parametrize(("gamma", "landmarks"), [(0.05, "rpcholesky"), (1e-6, "uniform"), (0.05, range(0, 450, 15))])
 def test_the_factor_of_nystrom_stays_on_the_workers(active, gathered_bytes, gamma, landmarks):
     X, rank = data(450), 30
     settings = {"n_components": 2, "kernel": "rbf", "gamma": gamma, "random_state": 0}

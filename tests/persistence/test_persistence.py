@@ -33,7 +33,7 @@ import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, _files, kernels
 from gpukpca._container import LARGEST_HEADER, read_container, write_container
 from gpukpca.decomposition._kernels import NAMED_KERNELS
-from gpukpca.eigen import BlockKrylov, Solver
+from gpukpca.eigen import BlockKrylov, Nystrom, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
 from gpukpca.gram.storage import DenseStorage, Storage
 from gpukpca.persistence import load_with_notes, save
@@ -883,6 +883,17 @@ def test_parts_that_contradict_each_other_are_refused(case: str) -> None:
     name, change, message = CONTRADICTIONS[case]
     with pytest.raises(ModelFormatError, match=message):
         changed(name, change)
+
+
+def test_landmarks_that_a_fit_no_longer_draws_are_read_as_the_default() -> None:
+    def earlier(header: Header, arrays: Arrays) -> None:
+        for path in ("parameters.eigen_solver", "fit.plan.solver"):
+            put(header, f"steps.0.{path}.landmarks", "kmeans++")
+
+    model = changed("Nyström", earlier)
+    assert model.eigen_solver == Nystrom(rank=9)
+    X = data()
+    assert_same(answers(model, X), answers(changed("Nyström", lambda header, arrays: None), X), "answers")
 
 
 PIPELINES: dict[str, Callable[[Header], Any]] = {

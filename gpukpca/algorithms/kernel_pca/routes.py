@@ -339,7 +339,7 @@ def _with_rank(requested: Nystrom, task: FitTask) -> tuple[Nystrom, int]:
     rank, n_components = requested.rank_for(task.n, task.p), task.settings.n_components
     if isinstance(n_components, Integral) and rank < task.p:
         raise InvalidParameterError(
-            f"n_components={n_components} needs at least as many landmarks, and rank={requested.rank} was given to "
+            f"n_components={n_components} needs at least as many landmarks, and rank={rank} was given to "
             "Nystrom; raise the rank."
         )
     return replace(requested, rank=rank), rank
