@@ -26,6 +26,25 @@ def circle(n: int = 32) -> np.ndarray:
     return np.column_stack([np.cos(angles), np.sin(angles)])
 
 
+def parallel_clusters(
+    n: int = 400, k: int = 2, separation: float = 3.0, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return long clusters side by side, slanted, and their numbers: the first component of PCA runs along them."""
+    rng, labels = np.random.default_rng(seed), np.arange(n) % k
+    along = 2.6 * rng.standard_normal(n)
+    across = separation * (labels - 0.5 * (k - 1)) + 0.35 * rng.standard_normal(n)
+    cosine, sine = np.cos(np.pi / 6), np.sin(np.pi / 6)
+    return np.column_stack([cosine * along - sine * across, sine * along + cosine * across]), labels
+
+
+def spiral(n: int, seed: int = 0) -> np.ndarray:
+    """Return points along a noisy spiral of 1.25 turns in the plane."""
+    rng = np.random.default_rng(seed)
+    t = rng.uniform(0.4, 1.65, n)
+    curve = t[:, None] * np.column_stack([np.cos(2.0 * np.pi * t), np.sin(2.0 * np.pi * t)])
+    return curve + 0.03 * rng.standard_normal((n, 2))
+
+
 def hypercube(d: int = 8) -> np.ndarray:
     return np.array(list(itertools.product([-1.0, 1.0], repeat=d)))
 

@@ -10,10 +10,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from gpukpca import PCA, KernelPCA
-from gpukpca.datasets import misleading_clusters
 from gpukpca.plotting import ScoresDisplay
 
-X, labels = misleading_clusters()
+rng = np.random.default_rng(0)
+labels = np.array(["A", "B"] * 200)
+along, across = 2.6 * rng.standard_normal(400), 3.0 * (labels == "B") + 0.35 * rng.standard_normal(400)
+# Slanted, so that neither column alone separates the clusters.
+cosine, sine = np.cos(np.pi / 6), np.sin(np.pi / 6)
+X = np.column_stack([cosine * along - sine * across, sine * along + cosine * across])
 models = {"PCA": PCA(2), "kernel PCA, RBF with gamma = 0.2": KernelPCA(2, kernel="rbf", gamma=0.2)}
 scores = {name: model.fit_transform(X) for name, model in models.items()}
 

@@ -20,7 +20,7 @@ from gpukpca.cli.text import SPACED, read_text
 from gpukpca.persistence.save_load import KIND
 
 # Of scikit-learn, then simulated: the same numbers every time.
-BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods", "genotypes", "clusters")
+BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods")
 TEXT_SUFFIXES = (".csv", ".tsv", *SPACED)
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
@@ -189,19 +189,13 @@ def _one_per_row(path: Path, key: str, values: np.ndarray, n: int) -> np.ndarray
 
 def _read_bundled(path: Path, how: InputOptions) -> Table:
     """Return a data set that comes with this library or with scikit-learn."""
-    from gpukpca.datasets import isolation_by_distance, misleading_clusters, uk_foods
+    from gpukpca.datasets import uk_foods
 
     name = str(path)
     if name == "foods":
         table = uk_foods()
         source = f"{name}, published table of the United Kingdom in 1997"
         return Table(table.X, source, sample_names=table.countries, feature_names=table.foods)
-    if name == "genotypes":
-        simulated = isolation_by_distance()
-        return Table(simulated.X, f"{name}, simulated individuals on a map", simulated.regions)
-    if name == "clusters":
-        X, labels = misleading_clusters()
-        return Table(X, f"{name}, simulated", labels)
     from sklearn import datasets
 
     bunch = getattr(datasets, f"load_{name}")()

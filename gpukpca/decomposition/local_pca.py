@@ -128,8 +128,8 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
     --------
     >>> import numpy as np
     >>> from gpukpca import PCA, LocalPCA
-    >>> from gpukpca.datasets import noisy_spiral
-    >>> X, _ = noisy_spiral(300, rng=0)
+    >>> t = np.linspace(0.0, 6.0, 300)
+    >>> X = np.stack([t * np.cos(t), t * np.sin(t)], axis=1)
     >>> model = LocalPCA(n_clusters=6, n_components=1, random_state=0).fit(X)
     >>> model.components_.shape
     (6, 1, 2)
@@ -240,12 +240,13 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from gpukpca import LocalPCA
-        >>> from gpukpca.datasets import misleading_clusters
-        >>> X, kinds = misleading_clusters(200, rng=0)
+        >>> X = np.random.default_rng(0).standard_normal((200, 2)) * [2.5, 0.3]
+        >>> X[:80, 1] += 3.0  # two long clusters, side by side
         >>> labels = LocalPCA(n_clusters=2, random_state=0).fit(X).predict(X)
-        >>> sorted({*zip(kinds.tolist(), labels.tolist(), strict=True)}) in ([("A", 0), ("B", 1)], [("A", 1), ("B", 0)])
-        True
+        >>> np.bincount(labels).tolist(), len(set(labels[:80].tolist()))
+        ([120, 80], 1)
         """
         return _labels_at(self._answer(X, "predict", LocalModel.labels), X)
 

@@ -42,10 +42,11 @@ class LocalDisplay(Display):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from gpukpca import LocalPCA
-    >>> from gpukpca.datasets import noisy_spiral
     >>> from gpukpca.plotting import LocalDisplay
-    >>> X, _ = noisy_spiral(200, rng=0)
+    >>> t = np.linspace(0.0, 6.0, 200)
+    >>> X = np.stack([t * np.cos(t), t * np.sin(t)], axis=1)
     >>> model = LocalPCA(n_clusters=4, random_state=0).fit(X)
     >>> display = LocalDisplay.from_estimator(model, X)
     >>> display.ax_.get_xlabel(), display.ax_.get_title().startswith("error")

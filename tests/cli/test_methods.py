@@ -250,7 +250,7 @@ def test_noise_without_a_relevant_direction_still_writes_and_shows_no_empty_tabl
 
 
 def test_local_selects_by_the_criterion_and_numbers_clusters_as_the_files():
-    out = fit("clusters", "--method", "local", "--clusters", "bic", "-n", 1, *OUT).stdout
+    out = fit("iris", "--method", "local", "--clusters", "bic", "-n", 1, *OUT).stdout
     assert "each with 1 component: the smallest BIC of" in out
     metadata = facts()
     best = f"{metadata['n_clusters']} clusters, {metadata['n_components']} components"
@@ -334,7 +334,7 @@ def test_images_are_drawn_as_images():
 
 
 def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
-    rows = read_input("clusters").X
+    rows = read_input("iris").X[:, :2]
     text("t.csv", "$a_b,c\n" + "".join(f"{x},{y}\n" for x, y in rows))
     fit("t.csv", "--method", "local", "-n", 1, "--plot", "l.svg", *OUT)
     drawn = Path("l.svg").read_text(encoding="utf-8")

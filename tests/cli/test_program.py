@@ -160,7 +160,7 @@ def test_the_help_names_commands_methods_and_groups():
         assert run(name, "-h").stdout.startswith(f"Usage: gpukpca {name} ")
     found = " ".join(run("fit", "--help").stdout.split())
     assert f"[{'|'.join(METHODS)}]" in found
-    for sentence in ("genotypes", "COUNT|SHARE", "[pca] Scale the scores", "[kernel] Degree of the polynomial kernel."):
+    for sentence in ("foods", "COUNT|SHARE", "[pca] Scale the scores", "[kernel] Degree of the polynomial kernel."):
         assert sentence in found
     headings = [line[:-1] for line in run("fit", "--help").stdout.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings == ["Input", "Model", "Kernel PCA", "Other methods", "Solver", "Computation", "Output", "Help"]

@@ -23,7 +23,6 @@ from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSett
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
 from gpukpca.algorithms.mixture.selection import free_parameters
 from gpukpca.backend import blocking
-from gpukpca.datasets import misleading_clusters, noisy_spiral
 from gpukpca.exceptions import (
     ConvergenceWarning,
     InvalidParameterError,
@@ -32,6 +31,7 @@ from gpukpca.exceptions import (
     RankWarning,
 )
 from tests import tolerances
+from tests.datasets import parallel_clusters, spiral
 
 METHODS = ("mixture", "hard")
 FLOATS = ("weights_", "means_", "components_", "explained_variance_", "noise_variance_")
@@ -421,7 +421,7 @@ def test_starts_are_different_rows_far_from_each_other(xp, rng):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_clusters_and_curves_are_followed(method):
-    for X, k in ((misleading_clusters(300, 3, separation=5.0)[0], 3), (noisy_spiral(400)[0], 10)):
+    for X, k in ((parallel_clusters(300, 3, 5.0)[0], 3), (spiral(400), 10)):
         whole = PCA(1).fit(X)
         error = np.mean(np.sum((whole.inverse_transform(whole.transform(X)) - X) ** 2, axis=1))
         assert squared_error(LocalPCA(k, 1, method=method, random_state=0).fit(X), X) < error / 5
@@ -430,7 +430,7 @@ def test_clusters_and_curves_are_followed(method):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("method", METHODS)
 def test_long_clusters_side_by_side_are_counted_and_separated(method, seed):
-    X, truth = misleading_clusters()
+    X, truth = parallel_clusters()
     model = LocalPCA(2 if method == "hard" else [1, 2, 3], 1, method=method, random_state=seed).fit(X)
     assert model.n_clusters_ == 2
     assert np.mean(model.labels_ == truth) in (0.0, 1.0)
@@ -438,7 +438,7 @@ def test_long_clusters_side_by_side_are_counted_and_separated(method, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_mixture_is_at_least_as_likely_as_em_from_the_hard_answer(seed):
-    X, _ = misleading_clusters(200, 3, rng=seed)
+    X, _ = parallel_clusters(200, 3, seed=seed)
     frame = RowScaling.of(X, X[:0])
     labels = LocalPCA(3, 1, method="hard", random_state=seed).fit(X).labels_
     run = iterate_from(
