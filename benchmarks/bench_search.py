@@ -72,5 +72,4 @@ def test_search(show_other: Callable[..., None], case: str, contestant: str) -> 
 
     n_gammas, components = GRIDS[case]
     label = f"search: {N} USPS digits, {FOLDS} folds, {n_gammas} gammas × components {components}"
-    sharing = str(fits["KernelPCACV"].sharing_)
-    show_other(case, contestant, label, seconds[contestant], check, apart=apart, sharing=sharing)
+    show_other(case, contestant, label, seconds[contestant], check, apart=apart)

@@ -10,13 +10,10 @@ import math
 import os
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, reduce
-from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -290,37 +287,6 @@ def assemble_rows(
     if out is not None:
         return out
     return namespace_of(like).concat(parts or [full(shape, 0.0, like)], axis=0)
-
-
-def map_tasks(work: Callable[[Any], Result], tasks: list[Any], workers: int, report: TileReport | None) -> list[Result]:
-    """Return the results of `work` for all tasks, in their order; a worker that is free takes the next task.
-
-    Use it for tasks of unequal length whose results are not summed. A task starts after all tasks before it. The
-    calling thread reports after each of its tasks and at the end.
-    """
-    queue = deque(enumerate(tasks))
-    reported = 0
-
-    def report_once(done: int, count: int) -> None:
-        nonlocal reported
-        if report is not None and done > reported:
-            reported = done
-            report(done, count)
-
-    with _single_threaded_blas:
-        shares = [_taken_from(queue) for _ in range(workers)]
-        by_worker = _threaded(lambda task: (task[0], work(task[1])), shares, len(tasks), report_once)
-    report_once(len(tasks), len(tasks))
-    return [result for _, result in sorted(chain(*by_worker), key=itemgetter(0))]
-
-
-def _taken_from(queue: deque[Any]) -> Iterator[Any]:
-    """Yield the next element of a queue that several workers empty."""
-    while True:
-        try:
-            yield queue.popleft()
-        except IndexError:
-            return
 
 
 def _hold_thread_local_blas() -> None:

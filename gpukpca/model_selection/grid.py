@@ -157,10 +157,10 @@ def grouped(candidates: list[Candidate]) -> list[list[Candidate]]:
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(same_setting(one[name], other[name]) for name in one)
+    return one.keys() == other.keys() and all(_same_setting(one[name], other[name]) for name in one)
 
 
-def same_setting(a: Any, b: Any) -> bool:
+def _same_setting(a: Any, b: Any) -> bool:
     """Return whether two settings of one type mean the same: estimators by their parameters, others by equality."""
     if type(a) is not type(b):
         return False

@@ -31,7 +31,7 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.model_selection.folds import CVFold, score_fold
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
-from gpukpca.model_selection.results import SearchResult, results_table, sharing_of, warn_of_scores
+from gpukpca.model_selection.results import SearchResult, results_table, warn_of_scores
 
 
 def _is_refitted(search: Any) -> bool:
@@ -48,9 +48,8 @@ class KernelPCACV(ArrayTransformer):
 
     Every candidate is fitted to the training rows of each fold. Its score is `KernelPCA.score` of the held-out rows:
     minus the mean of ‖x - x̂‖², x̂ the pre-image of the projection of x. `GridSearchCV` over `KernelPCA(preimage=...)`
-    computes the same with the same folds. Here candidates share work: the distances (or inner products) of a fold
-    serve all kernels of a family and all gammas, and the eigenpairs at the largest number of components all smaller
-    ones.
+    computes the same with the same folds. Here candidates of one kernel share K of a fold, its eigenpairs at the
+    largest number of components, and the scores of the held-out rows.
 
     Parameters
     ----------
@@ -74,8 +73,7 @@ class KernelPCACV(ArrayTransformer):
     refit : bool
         Fit the best candidate to all rows, for `best_estimator_`, `transform` and the other methods.
     eigen_solver, random_state, device, memory_limit, n_jobs : as in `KernelPCA`
-        Threads are used for candidates; no process is started. With "auto" LAPACK solves stored
-        matrices of a fold from one component in 32 rows.
+        Candidates are computed one after another, each with all threads.
     verbose : int or callable
         1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits.
 
@@ -93,8 +91,6 @@ class KernelPCACV(ArrayTransformer):
     refit_time_ : float
         Seconds; only with `refit`.
     n_splits_ : int
-    sharing_ : str
-        How much the fits shared, and why not more.
     n_features_in_, feature_names_in_
 
     Raises
@@ -122,8 +118,8 @@ class KernelPCACV(ArrayTransformer):
 
     Notes
     -----
-    Memory: 8 n (n + m) bytes for n training and m held-out rows, and about 5 n² items a thread. Where `memory_limit` is
-    less, `KernelPCA` fits every kernel as it is, still once for all numbers of components.
+    Memory: that of a fit of `KernelPCA` to the training rows of a fold, and a copy of the fold. Time: a decomposition
+    for each kernel on every fold, and a pre-image for each candidate.
 
     The error is in data space, where kernels can be compared. Data without noise are reconstructed the better the more
     is kept: the best is then the largest `n_components`, and for Gaussian kernels often the smallest gamma, where
@@ -243,7 +239,7 @@ class KernelPCACV(ArrayTransformer):
             n_jobs=self.n_jobs,
         )
 
-    def _score_folds(self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int) -> SearchResult:
+    def _score_folds(self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int | None) -> SearchResult:
         """Return the scores of every fold, and report the fits to the listener."""
         groups, listener = grouped(candidates), listener_of(self)
         total = len(splits) * len(candidates)
@@ -258,7 +254,6 @@ class KernelPCACV(ArrayTransformer):
         for train, test in splits:
             fold = CVFold(gather_rows(X, train), gather_rows(X, test), limit, self.n_jobs)
             folds.append(score_fold(fold, groups, report))
-        self.sharing_: str = sharing_of(folds, len(groups))
         return folds
 
     def _publish(self, grid: list[dict[str, Any]], folds: SearchResult) -> None:
@@ -318,8 +313,8 @@ class KernelPCACV(ArrayTransformer):
 KernelPCACV.transform = available_if(_is_refitted)(KernelPCACV.transform)  # type: ignore[method-assign]
 
 
-def _left_for_candidates(X: Array, splits: list[Any], candidates: list[Candidate], resources: Resources) -> int:
-    """Return the bytes that are left with the copies of a fold; raise `MemoryBudgetError` where nothing is.
+def _left_for_candidates(X: Array, splits: list[Any], candidates: list[Candidate], resources: Resources) -> int | None:
+    """Return what the copies of a fold leave of a limit that was set; raise `MemoryBudgetError` where nothing is left.
 
     Candidates need those of a rule for gamma, and a vector of the training rows for each component.
     """
@@ -329,7 +324,7 @@ def _left_for_candidates(X: Array, splits: list[Any], candidates: list[Candidate
     vectors = min(max(one.p, 1) for one in candidates) * min(len(train) for train, _ in splits) * item
     needed = copies + max(rules, vectors)
     resources.check(needed, f"a fold of {n} rows of {d} features needs", "Use fewer rows, float32 data")
-    return resources.allowed() - copies
+    return resources.allowed() - copies if resources.is_limited else None
 
 
 def _as_object(preimage: Any) -> Any:

@@ -47,19 +47,6 @@ def _parameter_column(name: str, grid: list[dict[str, Any]]) -> np.ndarray:
     return column.astype(kinds.pop()) if kinds in ({int}, {float}) else column
 
 
-def sharing_of(folds: SearchResult, n_groups: int) -> str:
-    """Return a sentence about how much the fits shared; each group has its own decompositions."""
-    fits = len(folds) * len(folds[0])
-    together = sum(score.shared for fold in folds for score in fold.values())
-    if together == fits:
-        return f"distances once a fold; one decomposition for each of {n_groups} kernels on every fold"
-    return (
-        f"distances once a fold for {together} of {fits} fits; the others by separate fits, one for all numbers "
-        "of components: kernels of no family, shares of the variance, Nyström, or too little memory for n x n "
-        "distances"
-    )
-
-
 def warn_of_scores(grid: list[dict[str, Any]], folds: SearchResult) -> None:
     """Warn of fits that failed, of pre-images that did not converge, and of scores that rounding decides.
 

@@ -1,16 +1,15 @@
-"""Workers: tiles in a fixed order, tasks for whoever is free, and errors of any of them."""
+"""Workers: tiles in a fixed order, and errors of any of them."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from gpukpca.backend.parallel import even_slices, map_tasks, map_tiles, occupied, usable_cpus, worker_count
+from gpukpca.backend.parallel import even_slices, map_tiles, occupied, usable_cpus, worker_count
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -56,37 +55,3 @@ def test_even_slices_load_all_workers_alike(n: int, longest: int, workers: int) 
     assert all(0 < length <= longest for length in lengths)
     assert len(set(lengths[:-1])) <= 1
     assert len(slices) <= -(-n // (longest * workers)) * workers
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_a_free_worker_takes_the_next_task(workers: int) -> None:
-    begun: list[int] = []
-    counts: list[tuple[int, int]] = []
-    late = threading.Event()
-
-    def work(task: int) -> int:
-        begun.append(task)
-        if task == 0 and workers > 1:  # held until another worker has done all the others
-            assert late.wait(60)
-        if task == 9:
-            late.set()
-        return task * task
-
-    assert map_tasks(work, list(range(10)), workers, lambda *event: counts.append(event)) == [k * k for k in range(10)]
-    assert sorted(begun) == list(range(10))
-    assert counts[-1] == (10, 10)
-    assert counts == sorted(set(counts))
-
-
-@pytest.mark.parametrize("culprit", [0, 1, 9])
-def test_an_error_in_a_task_comes_out_and_ends_the_others(culprit: int) -> None:
-    begun: list[int] = []
-
-    def work(task: int) -> None:
-        begun.append(task)
-        if task == culprit:
-            raise IndexError(f"task {task}")
-
-    with pytest.raises(IndexError, match=f"task {culprit}"):
-        map_tasks(work, list(range(10_000)), 2, None)
-    assert len(begun) < 10_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ from gpukpca import KernelPCA, Progress, load
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
 from gpukpca.kernels import RBF, Laplacian, Sigmoid
-from gpukpca.model_selection import KernelPCACV, folds
+from gpukpca.model_selection import KernelPCACV
 from gpukpca.model_selection.grid import automatic_gammas
 from tests import tolerances
 from tests.conftest import Namespace
 
 GAMMAS, COMPONENTS = [0.05, 0.4], [1, 3, 6]
-TOGETHER, ALONE = RBF(0.2), RBF(0.1) + RBF(0.1)  # of a family, and of none
 
 
 def blobs(n: int = 48, d: int = 4, seed: int = 0) -> np.ndarray:
@@ -104,10 +102,26 @@ def test_the_table_is_that_of_grid_search(name: str):
             assert found == reference
     assert ours.best_index_ == theirs.best_index_
     assert ours.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
-    if settings.get("eigen_solver") == "dense":
-        assert ours.sharing_.startswith("distances once a fold; one decomposition for each of 2")
-    if name == "shares of the variance":
-        assert ours.sharing_.startswith("distances once a fold for 3 of 9 fits")
+
+
+class Counting(RBF):
+    """A Gaussian kernel that counts its values."""
+
+    evaluated = 0
+
+    def tile(self, a: Any, b: Any, out: Any = None) -> Any:
+        Counting.evaluated += a.n_rows * b.n_rows
+        return super().tile(a, b, out)
+
+
+def test_the_kernel_is_evaluated_once_a_fold_for_all_components_and_pre_images():
+    counts = []
+    for components, grid in (([6], {}), (COMPONENTS, {"preimage__alpha": [0.01, 1.0]})):
+        Counting.evaluated = 0
+        settings = {"n_components": components, "param_grid": grid, "preimage": RidgePreimage(), "cv": 3}
+        KernelPCACV(Counting(0.2), refit=False, **settings).fit(blobs())
+        counts.append(Counting.evaluated)
+    assert counts[0] == counts[1] > 0
 
 
 def test_scikit_learns_ridge_is_searched_by_its_flag():
@@ -184,8 +198,8 @@ def test_arrays_stay_in_their_library(method: Any, xp: Namespace, dtype: str):
 @pytest.mark.parametrize(
     ("kernel", "dtype", "change", "unit", "rtol"),
     [
-        (TOGETHER, "float64", lambda X: X + 2.0**16, 1.0, 1e-6),
-        (TOGETHER, "float32", lambda X: X + 2.0**16, 1.0, 2e-3),
+        (RBF(0.2), "float64", lambda X: X + 2.0**16, 1.0, 1e-6),
+        (RBF(0.2), "float32", lambda X: X + 2.0**16, 1.0, 2e-3),
         # 1e-25 and 1e20, whose squares float32 has no room for
         (RBF("scale"), "float32", lambda X: np.ldexp(X, -84), 2.0**-84, 2e-3),
         (RBF("scale"), "float32", lambda X: np.ldexp(X, 66), 2.0**66, 2e-3),
@@ -210,13 +224,11 @@ def test_data_on_the_host_are_searched_on_a_device(cuda: Any):
     assert isinstance(search.transform(blobs(24, 3)), np.ndarray)
 
 
-def test_without_memory_for_distances_kernels_are_fitted_as_they_are():
+def test_a_limit_without_room_for_a_matrix_changes_no_score():
     X = blobs(200, 3)
     wide = KernelPCACV(gammas=GAMMAS, n_components=[2, 4], preimage="fixed_point", eigen_solver="randomized", cv=2)
     tight = clone(wide.set_params(refit=False)).set_params(memory_limit="300 kB")
     np.testing.assert_allclose(means(tight.fit(X)), means(wide.fit(X)), rtol=1e-6)
-    assert "0 of 8 fits" in tight.sharing_
-    assert "too little memory" in tight.sharing_
 
 
 # -- the grid and the folds --------------------------------------------------------------------------------------------
@@ -240,7 +252,6 @@ def test_kernel_objects_are_searched_by_their_parameters():
     np.testing.assert_allclose(means(first), means(KernelPCACV(gammas=[0.1, 0.3], n_components=[3], cv=3).fit(X)))
     mixed = KernelPCACV(RBF(0.1) + Laplacian(0.1), n_components=[2, 3], param_grid={"kernel__k1__gamma": [0.1, 1.0]})
     assert len(mixed.fit(X).cv_results_["params"]) == 4
-    assert "0 of 20 fits" in mixed.sharing_
 
 
 def test_splitters_may_look_at_labels_and_groups():
@@ -256,30 +267,11 @@ def test_splitters_may_look_at_labels_and_groups():
 def test_progress_is_reported_to_the_last_fit(n_jobs: int):
     events: list[Progress] = []
     search = KernelPCACV(gammas=GAMMAS, n_components=COMPONENTS, cv=3, n_jobs=n_jobs, verbose=events.append)
-    search.set_params(param_grid={"kernel": ["rbf", "laplacian"]}).fit(blobs())  # of two families
+    search.set_params(param_grid={"kernel": ["rbf", "laplacian"]}).fit(blobs())
     done = [event.done for event in events]
     assert {event.stage for event in events} == {"fold"}
     assert done == sorted(set(done))
     assert (done[-1], events[-1].total, events[-1].text) == (36, 36, "fold 3 of 3: 36 of 36 fits")
-
-
-def test_scores_begin_while_a_decomposition_is_computed(monkeypatch: pytest.MonkeyPatch):
-    scored, decompose, score = threading.Event(), folds._decompose, folds._score_shared
-
-    def late(fold: Any, group: Any, kernel: Any, *rest: Any) -> Any:
-        if kernel.gamma == 0.3:  # the last of three for two threads
-            assert scored.wait(60.0)
-        return decompose(fold, group, kernel, *rest)
-
-    def signaled(*arguments: Any) -> Any:
-        scored.set()
-        return score(*arguments)
-
-    monkeypatch.setattr(folds, "worker_count", lambda like, n_jobs: 2)
-    monkeypatch.setattr(folds, "_decompose", late)
-    monkeypatch.setattr(folds, "_score_shared", signaled)
-    search = KernelPCACV(gammas=[0.1, 0.2, 0.3], n_components=[2, 3], cv=3, refit=False).fit(blobs())
-    assert np.all(np.isfinite(means(search)))
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -344,8 +336,12 @@ def test_a_failed_candidate_is_nan_with_a_reason_and_smaller_ones_are_not(name: 
 @pytest.mark.parametrize(
     ("parameters", "category", "text"),
     [
-        ({"kernel": TOGETHER, "preimage": FixedPointPreimage(max_iter=1)}, ConvergenceWarning, "held-out rows"),
-        ({"kernel": ALONE, "preimage": FixedPointPreimage(max_iter=1)}, ConvergenceWarning, "held-out rows"),
+        ({"kernel": RBF(0.2), "preimage": FixedPointPreimage(max_iter=1)}, ConvergenceWarning, "held-out rows"),
+        (
+            {"kernel": RBF(0.1) + RBF(0.1), "preimage": FixedPointPreimage(max_iter=1)},
+            ConvergenceWarning,
+            "held-out rows",
+        ),
         # K of the second gamma is I
         ({"gammas": [0.2, 1e4]}, PrecisionWarning, "of some candidates .* not separately determined"),
     ],

@@ -254,11 +254,17 @@ def truncates_cluster(eigen: EigenResult, missed: float = 0.0) -> bool:
     The trace that an approximation missed bounds the error of the gap. It counts where it is small beside the last
     eigenvalue; a larger one is a loose bound, which shows no cluster.
     """
-    if eigen.gap is None or not float(eigen.eigenvalues[-1]) > 0:
+    if eigen.gap is None:
         return False
-    known = missed if missed <= UNRESOLVED * float(eigen.eigenvalues[-1]) else 0.0
-    # null_threshold is 20 eps times the size of the matrix.
-    return eigen.gap < max(5.0 * eigen.null_threshold, known)
+    return is_cluster(eigen.gap, float(eigen.eigenvalues[-1]), eigen.null_threshold, missed)
+
+
+def is_cluster(gap: float, last: float, rounding: float, missed: float = 0.0) -> bool:
+    """Return whether the gap after the `last` eigenvalue is that of rounding, 20 eps times the size of the matrix."""
+    if not last > 0:
+        return False
+    known = missed if missed <= UNRESOLVED * last else 0.0
+    return gap < max(5.0 * rounding, known)
 
 
 def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum, X: Any) -> bool:
