@@ -48,6 +48,13 @@ INPUT = [
         "--header/--no-header",
         "Whether the first line of a text file names the columns. [default: where it has text and no number]",
     ),
+    option(
+        "--delimiter",
+        "Character between the columns of a text file: tab is a tab, a blank any white space. "
+        "[default: a comma; in .tsv a tab; in .txt and .dat white space]",
+        metavar="CHARACTER",
+    ),
+    option("--decimal", "Decimal sign of a text file. [default: .]", type=click.Choice([".", ","])),
     flag("--transpose", "Swap rows and columns after reading, names included."),
     option(
         "--dtype",

@@ -16,18 +16,18 @@ from gpukpca._container import is_container
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
 from gpukpca.cli.table import InputOptions, Table, check_memory
-from gpukpca.cli.text import SPACED, read_text
+from gpukpca.cli.text import DELIMITERS, read_text
 from gpukpca.persistence.save_load import KIND
 
 # Of scikit-learn, then simulated: the same numbers every time.
 BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods")
-TEXT_SUFFIXES = (".csv", ".tsv", *SPACED)
+TEXT_SUFFIXES = tuple(DELIMITERS)
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
 # Characters of a reason, which may quote the whole of a header.
 MOST_QUOTED = 300
 # Options that only some kinds of input read.
-SPECIAL = ("key", "label_column", "index_column", "header")
+SPECIAL = ("key", "label_column", "index_column", "header", "delimiter", "decimal")
 
 
 def read_input(source: str, **options: Any) -> Table:
@@ -207,5 +207,5 @@ def _read_bundled(path: Path, how: InputOptions) -> Table:
 READERS: dict[str, tuple[Callable[[Path, InputOptions], Table], str, tuple[str, ...]]] = {
     ".npy": (_read_npy, "a .npy file", ()),
     ".npz": (_read_npz, "a .npz file", ("key", "label_column", "index_column")),
-    **dict.fromkeys(TEXT_SUFFIXES, (read_text, "a text file", ("label_column", "index_column", "header"))),
+    **dict.fromkeys(TEXT_SUFFIXES, (read_text, "a text file", SPECIAL[1:])),
 }

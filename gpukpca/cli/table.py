@@ -54,6 +54,8 @@ class InputOptions:
     label_column: str | None = None
     index_column: str | None = None
     header: bool | None = None  # None: the first line of a text file names columns where it has text and no number
+    delimiter: str | None = None  # of a text file; None: the usual one of its suffix
+    decimal: str | None = None  # of a text file; None: a point
     columns: str | None = None
     drop: str | None = None
     transpose: bool = False  # after columns are selected

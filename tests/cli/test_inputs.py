@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import warnings
 from pathlib import Path
@@ -20,49 +19,42 @@ from tests.cli.runs import text as write
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("1,2\n3,4\n", "comma, no header"),
-        ("1,2\n3,4", "comma, no header"),
-        ("1,2\r3,4\r", "comma, no header"),
-        ("a,b\n1,2\n3,4\n", "comma, header"),
-        ("\n\na,b\n1,2\n\n3,4\n", "comma, header"),
-        ("\ufeffa,b\r\n1,2\r\n3,4\r\n\r\n\r\n", "comma, header"),
-        ("\ufeff1,2\n3,4\n", "comma, no header"),
-        ('"a","b"\n"1"," 2 "\n3,4\n,\n', "comma, header"),
-        ("a;b\n1;2\n3;4\n", "semicolon, header"),
-        ("a;b\n1,0;2,0e0\n3;+4,0\n", "semicolon, header in the first line, decimal comma"),
-        ("a\tb\n1\t2.0\n\n3\t4\n", "tab, header"),
-    ],
-)
-def test_text_is_understood(content: str, expected: str):
-    read = read_input(write("x.csv", content))
-    np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
-    assert expected in read.source
-    assert read.feature_names == (None if "no header" in expected else ("a", "b"))
+TEXTS = [
+    ("x.csv", "1,2\n3,4\n", {}, None),
+    ("x.csv", "1,2\n3,4", {}, None),
+    ("x.csv", "1,2\r3,4\r", {}, None),
+    ("x.csv", "a,b\n1,2\n3,4\n", {}, "ab"),
+    ("x.csv", "\n\na,b\n1,2\n\n3,4\n", {}, "ab"),
+    ("x.csv", "\ufeffa,b\r\n1,2\r\n3,4\r\n\r\n\r\n", {}, "ab"),
+    ("x.csv", "\ufeff1,2\n3,4\n", {}, None),
+    ("x.csv", '"a","b"\n"1"," 2 "\n3,4\n,\n', {}, "ab"),
+    ("x.csv", "a b\n1  2\n3 4\n", {"delimiter": " "}, "ab"),
+    ("x.csv", "a;b\n1;2\n3;4\n", {"delimiter": ";"}, "ab"),
+    ("x.csv", "a;b\n1,0;2,0e0\n3;+4,0\n", {"delimiter": ";", "decimal": ","}, "ab"),
+    ("x.csv", "a.1;b.\n1,0;2\n3;4\n", {"delimiter": ";", "decimal": ","}, ("a.1", "b.")),
+    ("x.csv", "a\tb\n1\t2.0\n\n3\t4\n", {"delimiter": "tab"}, "ab"),
+    ("x.tsv", "a\tb\n1\t2.0\n\n3\t4\n", {}, "ab"),
+    ("x.tsv", "1|2\n3|4\n", {"delimiter": "|"}, None),
+    ("x.txt", "1 2\n3 4\n", {}, None),
+    ("x.dat", "  a\t b \n  1 \t 2\n\n 3  4.0\n", {}, "ab"),
+    ("x.txt", '"a" b\n1 2\n3 4', {}, "ab"),
+    ("x.dat", "1 2,0\n3 4\n", {"decimal": ","}, None),
+    ("x.txt", "1, 2\n3, 4\n", {"delimiter": ","}, None),
+    ("x.dat", "a b;c d\n1;2\n3;4\n", {"delimiter": ";"}, ("a b", "c d")),
+    ("x.txt", "# a b\n1 2\n3 4\n", {}, "ab"),
+    ("x.txt", "# a\tb\n1\t2\n3\t4\n", {"delimiter": "\t"}, "ab"),
+    ("x.dat", "# made by a program\n# a b\n\n1 2\n # half way\n#\n3 4\n# end\n", {}, "ab"),
+    ("x.txt", "# made by a program\n1,2\n3,4\n", {"delimiter": ","}, None),
+    ("x.txt", "# 1990 1991\n1 2\n3 4\n", {}, None),
+]
 
 
-@pytest.mark.parametrize("name", ["x.txt", "x.dat"])
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("1 2\n3 4\n", "white space, no header"),
-        ("  a\t b \n  1 \t 2\n\n 3  4.0\n", "white space, header"),
-        ('"a" b\n1 2\n3 4', "white space, header"),
-        ("1, 2\n3, 4\n", "comma, no header"),
-        ("a b;c d\n1;2\n3;4\n", "semicolon, header"),
-        ("# a b\n1 2\n3 4\n", "white space, header"),
-        ("# a\tb\n1\t2\n3\t4\n", "tab, header"),
-        ("# made by a program\n# a b\n\n1 2\n # half way\n#\n3 4\n# end\n", "white space, header"),
-        ("# made by a program\n1,2\n3,4\n", "comma, no header"),
-        ("# 1990 1991\n1 2\n3 4\n", "white space, no header"),
-    ],
-)
-def test_white_space_separates_where_nothing_else_does(name: str, content: str, expected: str):
-    read = read_input(write(name, content))
-    np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
-    assert expected in read.source
+def test_text_is_read_as_suffix_and_options_say():
+    for name, content, options, names in TEXTS:
+        read = read_input(write(name, content), **options)
+        np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]], err_msg=content)
+        assert read.feature_names == (None if names is None else tuple(names)), content
+        assert read.source == f"{name}, {'no header' if names is None else 'header in the first line'}"
 
 
 def test_the_mark_that_savetxt_puts_before_names_is_no_part_of_them():
@@ -75,31 +67,41 @@ def test_the_mark_that_savetxt_puts_before_names_is_no_part_of_them():
         read_input(write("x.csv", "# a b\n1,2\n"))
 
 
-def test_white_space_separates_in_no_csv_file_and_no_ragged_one():
-    for name, content in (("x.csv", "1 2\n3 4\n"), ("x.txt", "1 2\n3\n"), ("y.txt", "New York 1\nBoston 2\n")):
-        with pytest.raises(ValueError, match="Separate the columns by tab, semicolon or comma, or by white space"):
+def test_another_delimiter_or_decimal_sign_is_an_error_that_names_the_options():
+    for name, content, place in (
+        ("x.csv", "1 2\n3 4\n", r"line 2, column 1 \(1 2\): '3 4' is not a number"),
+        ("x.csv", "1;2\n3;4\n", r"line 2, column 1 \(1;2\): '3;4' is not a number"),
+        ("x.csv", "a;b\n1,5;2\n", "line 2, column 2: the row has 2 cells, and the first row 1 "),
+        ("x.tsv", "1,234\t5\n1\t2\n", "line 1, column 1: '1,234' is not a number"),
+        ("x.txt", "1 2\n3\n", r"line 2, column 2: the row has 1 cells, .* \(separated by ' '\)"),
+        ("x.txt", "New York 1\nBoston 2\n", "line 1, column 1: 'New' is not a number"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}, {place}.*--delimiter and --decimal"):
             read_input(write(name, content))
-    with pytest.raises(ValueError, match=r"line 61, column 2: the row has 1 cells, .* \(separated by white space\)"):
-        read_input(write("x.txt", "1 2\n" * 60 + "3\n"))
+    with pytest.raises(ValueError, match=r"line 1, column 1: '1\.234,5' is not a number"):
+        read_input(write("x.csv", "1.234,5;2\n1,5;2\n"), delimiter=";", decimal=",")
+    with pytest.raises(ValueError, match=r"line 2, column 1: '1\.5' is not a number"):
+        read_input(write("x.csv", "1,5;2\n1.5;2\n"), delimiter=";", decimal=",")
+    for delimiter in ("", ";;", "\n", '"', "1", "e", "€"):
+        with pytest.raises(ValueError, match=r"--delimiter .* is not allowed; give tab, or one character"):
+            read_input("x.csv", delimiter=delimiter)
+    for options in ({"decimal": ","}, {"delimiter": "."}):
+        with pytest.raises(ValueError, match=r"is also the delimiter of x\.csv; give another --delimiter"):
+            read_input("x.csv", **options)
 
 
-@pytest.mark.parametrize(
-    ("delimiter", "name", "width"),
-    [
-        *itertools.product(",;\t", ("x.csv", "x.txt"), [2]),
-        (",", "x.csv", 20000),
-        (";", "x.csv", 20000),
-        ("\t", "x.txt", 20000),
-    ],
-)
-def test_lines_of_any_length_are_sampled_whole(delimiter: str, name: str, width: int):
-    """A header or a row longer than the sample, and than the longest cell that the csv module takes."""
-    X = (np.arange(3 * width) % 997 / 8).reshape(3, width)
-    names = [f"gene {i}" for i in range(width)]
-    rows = [names, *([str(value) for value in row] for row in X)]
-    read = read_input(write(name, "\n".join(delimiter.join(row) for row in rows)))
-    np.testing.assert_array_equal(read.X, X)
-    assert read.feature_names == tuple(names)
+@pytest.mark.parametrize(("delimiter", "name"), [(",", "x.csv"), (";", "x.csv"), ("\t", "x.txt")])
+def test_lines_of_any_length_are_read(delimiter: str, name: str):
+    """Longer than the longest cell that the csv module takes."""
+    for width in (2, 20000):
+        X = (np.arange(3 * width) % 997 / 8).reshape(3, width)
+        names = [f"gene {i}" for i in range(width)]
+        rows = [names, *([str(value) for value in row] for row in X)]
+        read = read_input(write(name, "\n".join(delimiter.join(row) for row in rows)), delimiter=delimiter)
+        np.testing.assert_array_equal(read.X, X)
+        assert read.feature_names == tuple(names)
+    with pytest.raises(ValueError, match=r"line 1: field larger than field limit .* or give --delimiter"):
+        read_input(name, delimiter="|")
 
 
 CELLS = (
@@ -108,8 +110,8 @@ CELLS = (
 )
 
 
-def scribble(chance: random.Random) -> bytes:
-    """Return a small table with cells and line ends of every kind, some of its bytes damaged."""
+def scribble(chance: random.Random) -> tuple[bytes, str]:
+    """Return a small table with cells and line ends of every kind, some of its bytes damaged, and its delimiter."""
     delimiter, width = chance.choice(",;\t "), chance.randint(1, 4)
     odd = chance.choice([0, 0, 0.05, 0.3])
     rows = [
@@ -126,7 +128,7 @@ def scribble(chance: random.Random) -> bytes:
     content = bytearray((end.join(rows) + chance.choice(["", end, end + end, delimiter])).encode())
     for _ in range(chance.choice([0, 0, 2])):
         content[chance.randrange(len(content))] = chance.choice(b"\",;\n\r\t '#e-+.0x\xff\x00")
-    return bytes(content)
+    return bytes(content), delimiter
 
 
 def outcome(name: str, options: dict[str, Any]) -> list[Any]:
@@ -146,8 +148,10 @@ def test_the_fast_reader_agrees_with_the_exact_one(monkeypatch: pytest.MonkeyPat
     chance, fast, exact, used = random.Random(0), text._read_fast, {}, []
     for i in range(300):
         name = Path(f"x{i}.csv" if i % 2 else f"x{i}.txt")
-        name.write_bytes(scribble(chance))
-        options = {"missing": chance.random() < 0.5, "index_column": chance.choice([None, "0"])}
+        content, delimiter = scribble(chance)
+        name.write_bytes(content)
+        options = {"delimiter": chance.choice([None, delimiter]), "decimal": chance.choice([None, None, ","])}
+        options |= {"missing": chance.random() < 0.5, "index_column": chance.choice([None, "0"])}
         options |= {"label_column": chance.choice([None, "-1"])}
         monkeypatch.setattr(text, "_read_fast", lambda *_: None)
         exact = outcome(str(name), options)
@@ -160,13 +164,16 @@ def test_the_fast_reader_agrees_with_the_exact_one(monkeypatch: pytest.MonkeyPat
 def test_usual_tables_take_the_fast_reader(monkeypatch: pytest.MonkeyPatch, missing: bool):
     monkeypatch.setattr(text, "_read_exactly", lambda *_: pytest.fail("read by the csv module"))
     X = np.random.default_rng(0).standard_normal((50, 4))
+    name = [f"s{i}" if missing else f'"s{i}"' for i in range(50)]
     rows = [
         "name;a;b;c;d",
-        *(f'"s{i}";' + ";".join(map(repr, map(float, row))).replace(".", ",") for i, row in enumerate(X)),
+        *(f"{name[i]};" + ";".join(map(repr, map(float, row))).replace(".", ",") for i, row in enumerate(X)),
     ]
     if missing:
         rows[7], X[6, 3] = rows[7].rpartition(";")[0] + ";", np.nan
-    read = read_input(write("x.csv", "\r\n".join(rows) + "\r\n\r\n"), index_column="name", missing=missing)
+    content = "\r\n".join(rows) + "\r\n\r\n"
+    how = {"delimiter": ";", "decimal": ",", "index_column": "name", "missing": missing}
+    read = read_input(write("x.csv", content), **how)
     np.testing.assert_array_equal(read.X, X)
     assert read.sample_names == tuple(f"s{i}" for i in range(50))
 
@@ -199,23 +206,6 @@ def test_labels_are_numbers_where_no_two_become_one_class(labels: list[str], exp
     assert read.feature_names is None
     assert read.labels.tolist() == expected
     assert all(type(a) is type(b) for a, b in zip(read.labels.tolist(), expected, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("content", "value", "warned"),
-    [
-        ("1,234\t5\n", 1.234, True),
-        ("a;b\n-12,345;67,890\n", -12.345, True),
-        ("1,234;5,5\n", 1.234, False),
-        ("0,234;5\n", 0.234, False),
-    ],
-)
-def test_commas_that_may_separate_thousands_are_warned_about(content: str, value: float, warned: bool):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert read_input(write("x.tsv", content)).X[0, 0] == value
-    assert len(caught) == warned
-    assert not warned or "commas are read as decimal signs, " in str(caught[0].message)
 
 
 TABLE = "id,age,name,x,y\n7,20,a,1,2\n8,21,b,3,4\n"

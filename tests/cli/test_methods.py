@@ -273,7 +273,7 @@ def test_missing_cells_of_a_table_are_accepted_by_latent_methods_alone():
     np.testing.assert_array_equal(loaded()["scores"], ProbabilisticPCA(1, random_state=0).fit_transform(X))
     message = refused("fit", "t.csv", "--index-column", "name", *OUT, "--force")
     assert "line 2, column 4 (c): 'NA' is a missing value" in message
-    assert "or fit with --method ppca or bayesian, which take them" in message
+    assert "or fit with --method ppca or bayesian, which take missing values" in message
 
 
 @pytest.mark.parametrize("mark", ["", "NA", "NaN", "nAn", "#N/A", "<NA>", "n/a", "null", "-", "?"])
@@ -283,10 +283,10 @@ def test_every_usual_mark_of_a_missing_cell_is_known(mark: str):
 
 
 def test_text_and_infinity_in_a_table_with_missing_cells_are_still_errors():
-    for cell, expected in (("six", "is not a number"), ("-inf", "is infinite"), ("1e400", "is too large for float64")):
+    for cell in ("six", "-inf", "1e400"):
         text("t.csv", HOLES.replace("6.5", cell))
         message = refused("fit", "t.csv", "--method", "ppca", "-n", 1, "--index-column", 0, *OUT)
-        assert f"line 4, column 3 (b): {cell!r} {expected}" in message
+        assert f"line 4, column 3 (b): {cell!r} is not a number, or not a finite one" in message
 
 
 def test_missing_numbers_of_a_matrix_and_standardized_columns(rng: np.random.Generator):
