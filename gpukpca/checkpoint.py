@@ -212,7 +212,7 @@ class FolderCheckpointer:
         self._number, self._stored = self._newest()
         if self._stored is not None:
             process.checkpoint_folders[self._folder] = fingerprint
-        for draft in self._folder.glob(".state-*.partial"):  # left by a kill where files need names
+        for draft in self._folder.glob(".state-*.partial"):  # left by a kill
             with suppress(OSError):
                 draft.unlink()
 

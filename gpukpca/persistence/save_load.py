@@ -78,7 +78,7 @@ class Saved:
         ----------
         path : str or path
             Such as "model.safetensors"; any name is allowed. An existing file is replaced, whole: until all is written
-            it stays what it was.
+            it stays what it was. A link is replaced and not followed.
 
         Raises
         ------
