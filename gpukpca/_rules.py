@@ -76,14 +76,16 @@ class Rule:
         message = self.unknown if isinstance(value, str) and self.unknown else self.message
         near, known = closest(value, self.words, self.synonyms), ", ".join(map(repr, self.words))
         raise InvalidParameterError(
-            message.format(owner=owner, name=name, value=value, text=self.text, near=near, known=known)
+            message.format(owner=owner, name=name, value=value, text=self.text, near=near, known=known), argument=name
         )
 
     def check_argument(self, name: str, value: Any) -> None:
         """Raise `InvalidParameterError` for an argument of a function that is not allowed."""
         if not self.allows(value):
             near = closest(value, self.words, self.synonyms)
-            raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {self.text}.{near}")
+            raise InvalidParameterError(
+                f"{name}={value!r} is not allowed; it must be {self.text}.{near}", argument=name
+            )
 
 
 # Names of parameters with their rules.

@@ -70,7 +70,30 @@ class InvalidParameterError(ValueError, TypeError):
 
     It is a ValueError and a TypeError. The message names the parameter, the value and what is allowed. A fit also
     raises it for data whose numbers leave the range of their dtype: divide them by a constant, or pass float64.
+
+    Attributes
+    ----------
+    argument : str or None
+        The name of the parameter, such as "n_components". None where the error is not of one parameter.
+
+    See Also
+    --------
+    MemoryBudgetError : The parameters are allowed, and the work does not fit into the memory.
+
+    Examples
+    --------
+    >>> from gpukpca import PCA
+    >>> from gpukpca.exceptions import InvalidParameterError
+    >>> try:
+    ...     PCA(tol=-1.0).fit([[1.0, 2.0], [3.0, 5.0]])
+    ... except InvalidParameterError as error:
+    ...     print(error.argument)
+    tol
     """
+
+    def __init__(self, *args: object, argument: str | None = None) -> None:
+        super().__init__(*args)
+        self.argument = argument
 
 
 class IndefiniteKernelError(ValueError):

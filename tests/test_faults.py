@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 import gpukpca
 from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.backend.namespace import to_host
-from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning
 from tests.cases import CASES, Case, spectrum
 from tests.conftest import MAKERS, Namespace
 from tests.datasets import circle, data, gaussian
@@ -506,6 +506,26 @@ def test_changing_a_kernel_after_fit_does_not_change_the_model() -> None:
     scores = estimator.transform(data())
     estimator.set_params(kernel__gamma=5.0, n_components=1)
     np.testing.assert_array_equal(estimator.transform(data()), scores)
+
+
+def test_errors_carry_the_name_of_the_argument_through_a_pickle() -> None:
+    X = np.eye(5)
+    for name, model in (
+        ("tol", KernelPCA(tol=-1.0)),
+        ("n_components", PCA(9)),
+        ("n_components", gpukpca.ProbabilisticPCA(9)),
+        ("n_components", gpukpca.LocalPCA(n_components=9)),
+        ("n_clusters", gpukpca.LocalPCA(n_clusters=9)),
+        ("device", PCA(device="gpu7")),
+        ("memory_limit", KernelPCA(memory_limit="much")),
+        ("random_state", KernelPCA(random_state=-1)),
+        ("gamma", KernelPCA(kernel="rbf", gamma=-1.0)),
+        (None, KernelPCA(kernel=kernels.RBF(1.0), gamma=2.0)),
+    ):
+        with pytest.raises(InvalidParameterError) as failed:
+            model.fit(X)
+        again = pickle.loads(pickle.dumps(failed.value))
+        assert (again.argument, str(again)) == (name, str(failed.value))
 
 
 def test_unknown_keywords_are_refused() -> None:

@@ -254,6 +254,7 @@ def parsed_bytes(size: Any) -> int:
         size = int(size)
     if isinstance(size, bool) or not isinstance(size, Integral) or size <= 0:
         raise InvalidParameterError(
-            f"memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."
+            f"memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'.",
+            argument="memory_limit",
         )
     return int(size)

@@ -200,7 +200,8 @@ def parsed_device(device: Any) -> tuple[str, int | None]:
     if match is None or (match[2] and match[1] != "cuda"):
         raise InvalidParameterError(
             f'device={device!r} is not allowed; give None (where the data are), "auto", "cpu", "cuda", or "cuda:N" '
-            f"with the number of a device.{closest(device, ('auto', 'cpu', 'cuda'))}"
+            f"with the number of a device.{closest(device, ('auto', 'cpu', 'cuda'))}",
+            argument="device",
         )
     return match[1], int(match[2]) if match[2] else None
 

@@ -53,7 +53,8 @@ def check_random_state(random_state: Any, name: str = "random_state") -> None:
         return
     raise InvalidParameterError(
         f"{name}={random_state!r} is not allowed. Give None, an integer from 0 to 2**32 - 1, a "
-        "numpy.random.Generator or a numpy.random.RandomState."
+        "numpy.random.Generator or a numpy.random.RandomState.",
+        argument=name,
     )
 
 

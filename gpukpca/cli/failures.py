@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -26,7 +25,6 @@ from gpukpca.exceptions import (
     GpuKPCAWarning,
 )
 
-QUOTES = "'\""
 NOTHING = "nothing was written"
 OUTPUT = "standard output"
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
@@ -86,31 +84,16 @@ def _drop(stream: Any) -> None:
             os.dup2(nothing.fileno(), stream.fileno())
 
 
-def with_options(message: str) -> str:
-    """Return a message of the library with options of the running command for parameters of the estimators.
-
-    «KernelPCA: tol=2.0 is not allowed» becomes «--tol 2.0 is not allowed», «a larger memory_limit» «a larger
-    --memory-limit». Names without underscore are parameters only before a value, and never inside a kernel.
-    """
+def message_of(error: BaseException) -> str:
+    """Return the message of an error, with the option of the running command for the argument that is wrong."""
+    message, argument = str(error), getattr(error, "argument", None)
     context = click.get_current_context(silent=True)
-    options = {
-        str(one.name): max(one.opts, key=len)
-        for one in (context.command.params if context else ())
-        if isinstance(one, click.Option)
-    }
-    if not options:
-        return message
-    names = "|".join(sorted(options, key=len, reverse=True))
-    message = re.sub(
-        rf"[A-Z]\w*\([^()]*\)|(?:\b[A-Z]\w+: )?(?<![\w.-])({names})=(\"[^\"]*\"|'[^']*'|[^\s,;:()]*[^\s,;:().])",
-        lambda found: found[0] if found[1] is None else f"{options[found[1]]} {found[2].strip(QUOTES)}",
-        message,
-    )
-    message = re.sub(rf"(?<=; )({names})(?= must be )", lambda found: options[found[1]], message)
-    if long := "|".join(name for name in options if "_" in name):
-        message = re.sub(rf"(?<![\w.-])({long})\b(?![=(])", lambda found: options[found[1]], message)
-    message = re.sub(r", or \w+ of the settings\)", ")", message.replace(", a sequence of such integers", ""))
-    return re.sub(r"\b(must be|[Gg]ive) None(?: \([^()]*\))?(?:, | or )", r"\1 ", message)
+    for one in context.command.params if context and argument else ():
+        if one.name == argument and isinstance(one, click.Option):
+            option = max(one.opts, key=len)
+            named = message.replace(f"{argument}=", f"{option} ", 1)
+            return named if named != message else f"{option}: {message}"
+    return message
 
 
 class OneLineErrors(click.Group):
@@ -151,7 +134,7 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
         if isinstance(error, BrokenPipeError):
             raise
         if not debug:
-            message = with_options(str(error))
+            message = message_of(error)
             if isinstance(error, OSError) and error.filename and error.strerror:
                 _drop(sys.stdout)
                 message = f"{error.filename}: {error.strerror}"
@@ -206,7 +189,7 @@ def warnings_in_one_line() -> Iterator[None]:
 
     def keep(message: Warning | str, category: type[Warning], *_: Any, **_more: Any) -> None:
         details = f" ({message.details})" if isinstance(message, GpuKPCAWarning) and message.values else ""
-        line = f"warning: {short_message(with_options(f'{message}{details}'))}"
+        line = f"warning: {short_message(f'{message}{details}')}"
         if line not in seen and issubclass(category, CheckpointWarning):
             say(line, err=True)
         seen[line] = category

@@ -46,7 +46,8 @@ def _routes(task: FitTask) -> Iterator[Route]:
     if task.kernel.stored_only and task.settings.gram not in ("auto", "dense"):
         raise InvalidParameterError(
             f"{task.settings.gram_text} needs a kernel that can be evaluated block by block; precomputed kernels and "
-            'plain callables are stored. Use gram="auto".'
+            'plain callables are stored. Use gram="auto".',
+            argument="gram",
         )
     if features := _explicit_features(task):
         yield FactorRoute.of(task, features)

@@ -83,7 +83,8 @@ class LatentTask:
                 f"n_components={self.n_components!r} is too many for n_samples={n}, n_features={d}: at most "
                 f"min(n_samples, n_features) = {min(n, d)} are possible{why}. Request at most {most}."
                 if most > 0
-                else f"EM needs at least 2 features, got n_features={d}: with one no direction is left for the noise."
+                else f"EM needs at least 2 features, got n_features={d}: with one no direction is left for the noise.",
+                argument="n_components",
             )
         return p
 

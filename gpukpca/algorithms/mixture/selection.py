@@ -44,17 +44,20 @@ def candidates(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list
     if clusters[-1] > n:
         raise InvalidParameterError(
             f"n_clusters={clusters[-1]} must be at most n_samples={n}: a cluster needs a row. Request fewer clusters, "
-            "or give more rows."
+            "or give more rows.",
+            argument="n_clusters",
         )
     if components[-1] >= d:
         raise InvalidParameterError(
             f"n_components={components[-1]} must be less than n_features={d}: planes of all dimensions do not separate "
-            "clusters. Request fewer components; data of one feature (n_features = 1) have no local PCA."
+            "clusters. Request fewer components; data of one feature (n_features = 1) have no local PCA.",
+            argument="n_components",
         )
     if components[-1] > n:
         raise InvalidParameterError(
             f"n_components={components[-1]} must be at most min(n_samples, n_features - 1) = {min(n, d - 1)} with "
-            f"n_samples={n}, n_features={d}. Request fewer components."
+            f"n_samples={n}, n_features={d}. Request fewer components.",
+            argument="n_components",
         )
     return [(k, p) for k in clusters for p in components]
 

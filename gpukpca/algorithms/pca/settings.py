@@ -113,18 +113,21 @@ class RankRequest:
             kind = "a string" if isinstance(value, str) else "a share"
             raise InvalidParameterError(
                 f"n_components={value!r} cannot be {kind} with svd_solver={svd_solver!r}; give a number of components "
-                f'from 1 to {most}, or svd_solver="auto".'
+                f'from 1 to {most}, or svd_solver="auto".',
+                argument="n_components",
             )
         if isinstance(value, str):
             if n < d:
                 raise InvalidParameterError(
-                    f"n_components='mle' is only supported if n_samples >= n_features, and X has shape ({n}, {d})"
+                    f"n_components='mle' is only supported if n_samples >= n_features, and X has shape ({n}, {d})",
+                    argument="n_components",
                 )
             return cls(most, minka=True)
         least = 1 if svd_solver in ITERATIVE else 0
         if not least <= value <= most:
             raise InvalidParameterError(
                 f"n_components={value!r} must be between {least} and min(n_samples, n_features)={most} with "
-                f"svd_solver={svd_solver!r}"
+                f"svd_solver={svd_solver!r}",
+                argument="n_components",
             )
         return cls(int(value), given=True) if isinstance(value, Integral) else cls(most, share=float(value))
