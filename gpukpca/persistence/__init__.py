@@ -1,4 +1,4 @@
-"""Model files: data only, from a fixed table of classes, checked before anything is believed."""
+"""Model files: data only, from a fixed table of classes, with types, shapes and ranges checked before use."""
 
 from gpukpca.persistence.save_load import load, load_with_notes, save
 

@@ -22,7 +22,7 @@ from gpukpca._version import __version__
 from gpukpca.algorithms.fields import field_of
 from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend.device import parsed_device
-from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, overflow_allowed, to_host
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
 from gpukpca.backend.random import generator
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, ModelFormatError
 from gpukpca.kernels import Kernel
@@ -276,7 +276,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     Raises
     ------
     ModelFormatError
-        No model file, damaged, cut off, its parts contradict each other, or written by a newer version.
+        No model file, damaged, cut off, with parts of other types, shapes or ranges, or written by a newer version.
     OSError
         No such file, a directory, no permission.
     MemoryBudgetError
@@ -290,10 +290,9 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
 
     Notes
     -----
-    Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and no more
-    memory is taken than the file has bytes, and what the checks need (p² items, and the basis prepared for the
-    kernel and the pre-image; nothing for columns of CSR rows in which no row has an entry). Cost: one reading of the
-    file and its SHA-256 digest, and n p² operations.
+    Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and memory is
+    of the order of the file. The numbers are not proved to be those of a fit. Cost: one reading of the file and its
+    SHA-256 digest.
 
     Examples
     --------
@@ -380,8 +379,7 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
         estimator, node = steps[-1], header["steps"][-1]
         generator(getattr(estimator, "random_state", None))
         estimator._check_parameters()
-        with overflow_allowed():
-            check_fit(estimator._result)
+        check_fit(estimator._result)
         notes = {name: Reader(arrays).value(node, f"notes.{name}") for name, node in header["notes"].items()}
     estimator.set_params(device=device)
     place = placement_for(device, vars(estimator)[estimator._home])

@@ -50,10 +50,8 @@ class KernelPCAFit:
     kernel: Kernel = field_of("", 'With numbers in place of rules such as gamma="scale".')
     plan: Plan = field_of("", "What was decided and why, and predicted memory; None of another library.", "or None")
     spectrum: Spectrum = field_of("", "Eigenvalues in float64 on the host, and the total variance.")
-    eigenvectors: Array = field_of(
-        "n p", "Unit columns; the entry of largest modulus is positive.", "orthonormal columns"
-    )
-    scores: Array = field_of("n p", "Of the training rows.")
+    eigenvectors: Array = field_of("n p", "Orthonormal columns; the entry of largest modulus is positive.")
+    scores: Array = field_of("n p", "Of the training rows; None in estimators without a pre-image.", "or None")
     residual_norms: Array = field_of(
         "p",
         "‖Kc u - λ u‖₂ with the rounding of the entries of K: each eigenvalue is that near to a true one.",

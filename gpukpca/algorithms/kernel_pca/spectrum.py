@@ -60,7 +60,7 @@ NOTABLE = 0.01
 class Spectrum:
     """Checked eigenvalues of a centered kernel matrix."""
 
-    eigenvalues: np.ndarray = field_of("p", "On the host, descending, none negative.", "nonnegative", "descending")
+    eigenvalues: np.ndarray = field_of("p", "On the host, descending, none negative.", "nonnegative")
     total_variance: float = field_of(
         "", "In the units of the eigenvalues, the denominator of the ratios.", "nonnegative"
     )

@@ -44,13 +44,13 @@ OfIncomplete = Callable[[Array, Array], Array]
 class LatentModel:
     """The model in its principal form, of rows times `scale`, in the widest floating type where it is computed."""
 
-    axes: Array = field_of("d p", "V", "orthonormal columns")
+    axes: Array = field_of("d p", "V, orthonormal columns")
     variances: np.ndarray = field_of(
-        "p", "Λ of the covariance along V, descending, at least the noise; on the host", "nonnegative", "descending"
+        "p", "Λ of the covariance along V, descending, at least the noise; on the host", "nonnegative"
     )
     noise: float = field_of("", "σ²; 0 where the data are in the space of V", "nonnegative")
     mean: Array = field_of("d", "μ")
-    scale: float = field_of("", "a power of two", "a power of two", default=1.0)
+    scale: float = field_of("", "a power of two", "positive", default=1.0)
 
     @classmethod
     def of(cls, parameters: Parameters, factor: float, scale: float) -> LatentModel:
@@ -175,11 +175,11 @@ class LatentModel:
 class LatentFit:
     """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data."""
 
-    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
+    components: Array = field_of("p d", "orthonormal rows; the entry of largest modulus is positive")
     loadings: Array = field_of("d p", "W = V (Λ - σ²)^½")
     mean: Array = field_of("d", "μ")
     explained_variance: Array = field_of(
-        "p", "variances of the model along the components, σ² included, descending", "nonnegative", "descending"
+        "p", "variances of the model along the components, σ² included, descending", "nonnegative"
     )
     explained_variance_ratio: Array = field_of("p", "shares of the total variance", "nonnegative")
     total_variance: float = field_of("", "of the data where no entry is missing, else of the model", "nonnegative")

@@ -35,10 +35,8 @@ class Cluster:
 
     weight: float = field_of("", "share of the rows", "positive")
     mean: Array = field_of("d", "of its rows")
-    axes: Array = field_of("p d", "V, orthonormal rows", "orthonormal rows")
-    variances: np.ndarray = field_of(
-        "p", "Λ, descending, none below the noise; on the host", "nonnegative", "descending"
-    )
+    axes: Array = field_of("p d", "V, orthonormal rows")
+    variances: np.ndarray = field_of("p", "Λ, descending, none below the noise; on the host", "nonnegative")
     noise: float = field_of("", "σ²", "positive")
     reseeded: bool = field_of("", "whether it was empty before, and moved", default=False)
     fallbacks: tuple[str, ...] = field_of("", "failures of the eigensolver on a device", default=())

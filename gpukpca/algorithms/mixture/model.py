@@ -16,6 +16,7 @@ from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.cluster import Cluster
 from gpukpca.algorithms.mixture.iteration import ClusterIteration
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
+from gpukpca.algorithms.mixture.settings import MixtureMethod
 from gpukpca.backend.device import describe_device
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -39,7 +40,7 @@ TOO_LARGE = "The new points are too large."
 class LocalModel:
     """Clusters, heaviest first."""
 
-    method: str = field_of("", '"mixture" or "hard"')
+    method: MixtureMethod = field_of("", '"mixture" or "hard"')
     frame: RowScaling = field_of("", "the units of the fit")
     clusters: list[Cluster] = field_of("", "in these units, in all d directions")
 
@@ -157,9 +158,7 @@ class MixtureFit:
 
     weights: Array = field_of("k", "shares of the rows", "nonnegative")
     means: Array = field_of("k d", "in the widest type")
-    components: Array = field_of(
-        "k p d", "orthonormal rows; the entry of largest modulus is positive", "orthonormal rows"
-    )
+    components: Array = field_of("k p d", "orthonormal rows; the entry of largest modulus is positive")
     explained_variance: Array = field_of("k p", "along the components; none below the noise", "nonnegative")
     noise_variance: Array = field_of("k", "in each direction off the plane", "nonnegative")
     labels: Array = field_of("n", "the cluster of every row of the fit", "index of k")

@@ -31,7 +31,7 @@ class RowScaling:
     """The units of a fit: a row x becomes ``factor x - shift``."""
 
     shift: Array = field_of("d", "in the widest type, where it is computed")
-    factor: float = field_of("", "a power of two", "a power of two")
+    factor: float = field_of("", "a power of two", "positive")
     variance: float = field_of(
         "", "mean variance of a feature over n, in these units; 0 where all rows are equal", "nonnegative"
     )

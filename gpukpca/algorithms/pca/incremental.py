@@ -120,7 +120,7 @@ class IncrementalState:
     scale: float = field_of(
         "",
         "the power of two that the rows are multiplied by; all fields are in its units",
-        "a power of two",
+        "positive",
         default=1.0,
     )
 
@@ -178,10 +178,10 @@ class IncrementalFit:
     (300, (4, 2))
     """
 
-    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
+    components: Array = field_of("p d", "orthonormal rows; the entry of largest modulus is positive")
     singular_values: Array = field_of("p", "norms of the columns of scores", "nonnegative")
     explained_variance: Array = field_of(
-        "p", "variances of the scores, n - 1 degrees of freedom, descending", "nonnegative", "descending"
+        "p", "variances of the scores, n - 1 degrees of freedom, descending", "nonnegative"
     )
     explained_variance_ratio: Array = field_of("p", "exact shares of the total variance", "nonnegative")
     mean: Array = field_of("d", "of the features, in the widest type")

@@ -122,9 +122,9 @@ class PCAFit:
     True
     """
 
-    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
+    components: Array = field_of("p d", "orthonormal rows; the entry of largest modulus is positive")
     explained_variance: Array = field_of(
-        "p", "variances of the scores, n - 1 degrees of freedom, descending", "nonnegative", "descending"
+        "p", "variances of the scores, n - 1 degrees of freedom, descending", "nonnegative"
     )
     explained_variance_ratio: Array = field_of("p", "exact shares of the total variance", "nonnegative")
     singular_values: Array = field_of("p", "norms of the columns of scores", "nonnegative")
