@@ -17,13 +17,12 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 
 from gpukpca._container import CONTRADICTIONS, Arrays, Header, read_container, read_header, write_container
-from gpukpca._files import check_writable
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._process import state as process
 from gpukpca._rules import FOLDER, number
 from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.namespace import dtype_name, from_host, overflow_allowed, to_host
-from gpukpca.backend.random import generator, is_state_of, standard_normal
+from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.backend.random import is_state_of
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 
@@ -31,17 +30,6 @@ KIND = "checkpoint"
 NAMES = ("state-0.safetensors", "state-1.safetensors")
 AGAIN = "Choose another folder, or delete the files state-*.safetensors in this one to start again"
 ONE_FIT = "A folder is for one fit: cross-validation and searches make many, which cannot share one"
-# How far the basis may be from orthonormal: rounding leaves 1e-5.
-SKEW = 1e-3
-# What a forged state leads to in the first pass, in which the parts of an honest one fit together.
-UNUSABLE = (ArithmeticError, np.linalg.LinAlgError)
-# How many times larger the products of a pass may be than those before. A start in the null space, whose products are
-# rounding, reaches 2**52.
-LARGEST_GROWTH = 2.0**100
-# The field of a fingerprint that kernels of the user have: a hash of a few entries.
-KERNEL_VALUES = "kernel_values"
-# The fields of fits whose K code of the user computes: a product with K is checked too.
-OF_USER = {KERNEL_VALUES, "gram"}
 
 Fingerprint = dict[str, str]
 # Takes the stage of an event, its text, and the passes done.
@@ -59,7 +47,7 @@ class Checkpoint:
     Parameters
     ----------
     folder : str or path
-        Created by the first checkpoint; its parent must exist.
+        Created by the first fit that iterates; its parent must exist.
     interval : float
         Seconds after a checkpoint until the end of a pass writes the next one; 0: after every pass. The end of the
         iteration, an exception such as KeyboardInterrupt, and SIGUSR1 write one too. In the main thread SIGUSR1 ends no
@@ -105,24 +93,6 @@ class Checkpoint:
     def path(self) -> Path:
         """Return the folder, links followed."""
         return Path(os.path.realpath(self.folder))
-
-    def check_folder(self) -> None:
-        """Raise where no checkpoint could be written, before any work; create nothing.
-
-        Raises
-        ------
-        OSError
-            A file, a loop of links, a folder whose parent does not exist, no permission, a read-only file system.
-        """
-        name = f"checkpoint={os.fspath(self.folder)!r}"
-        if self.path.is_symlink():  # links are followed already
-            raise OSError(f"{name} is a link that leads back to itself; name a folder.")
-        if self.path.exists() and not self.path.is_dir():
-            raise NotADirectoryError(f"{name} is a file; name a folder.")
-        parent = self.path if self.path.exists() else self.path.parent
-        if not parent.is_dir():
-            raise FileNotFoundError(f"{name}: there is no folder {parent}.")
-        check_writable(parent, name)
 
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
@@ -183,6 +153,8 @@ class FolderCheckpointer:
     ------
     CheckpointError
         The folder holds the checkpoint of another fit, or files that are all damaged.
+    OSError
+        The folder cannot be created.
 
     Warns
     -----
@@ -201,12 +173,12 @@ class FolderCheckpointer:
         self._folder, self._interval, self._fingerprint = checkpoint.path, checkpoint.interval, fingerprint
         self._report, self._clock, self._written = report, clock, clock()
         self._unwritten: KrylovState | None = None
-        self._resumed: float | None = None  # the size of a resumed state, until the end of the next pass
         self._has_warned = self._has_stopped = False
         before = _before.get()
         self._answered = process.checkpoint_requests if before is None else before
         # Of the files as this fit read them, wrote them, or may have written them before an interrupt.
         self._headers: dict[Path, list[Any]] = {}
+        self._folder.mkdir(exist_ok=True)
         self._damage: list[str] = []
         self._left = self._numbered()
         self._number, self._stored = self._newest()
@@ -217,10 +189,7 @@ class FolderCheckpointer:
                 draft.unlink()
 
     def resumed(self, task: KrylovTask) -> KrylovState | None:
-        """Return the stored state, once; that of the older file where the newer one does not fit the task.
-
-        Raise `CheckpointError` where code of the user gives other products now; that check takes one product.
-        """
+        """Return the stored state, once; that of the older file where the newer one does not fit the task."""
         while self._stored is not None and (reason := _misfit(self._stored, task)):
             self._damage.append(f"{NAMES[self._number % 2]} cannot be used: {reason}")
             self._stored = None  # two states take twice the memory
@@ -228,24 +197,13 @@ class FolderCheckpointer:
         state, self._stored = self._stored, None
         if state is not None:
             state.restore_means(task.op)
-            if OF_USER & self._fingerprint.keys() and not _has_products_of(state, task):
-                another = f"{self._folder} is the checkpoint of another fit"
-                parts = (
-                    f"{name}={self._fingerprint[name]}" for name in ("kernel", "gram") if name in self._fingerprint
-                )
-                changed = f"{' with '.join(parts)} has other values now"
-                raise CheckpointError(f"{another}: {changed}. {AGAIN}.")
             where = f"pass {state.n_passes} from {self._folder}"
             how = "resumed at" if state.continues(task) else "other settings: started with the components of"
             self._report("resumed", f"{how} {where}", state.n_passes)
-            self._resumed = _size(state.T) if state.continues(task) else None
         return state
 
     def record(self, state: KrylovState) -> None:
         """Write the state where one is due: by its end, by the interval, or by SIGUSR1."""
-        resumed, self._resumed = self._resumed, None
-        if resumed is not None and _size(state.T) > LARGEST_GROWTH * (resumed or math.inf):
-            raise CheckpointError(f"{self._unusable()}: its products are not of the size of new ones. {AGAIN}.")
         self._unwritten = state
         is_due = self._answered != process.checkpoint_requests
         if state.is_done or is_due or self._clock() - self._written >= self._interval:
@@ -254,9 +212,7 @@ class FolderCheckpointer:
     def __enter__(self) -> FolderCheckpointer:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, *_: object) -> None:
-        if self._resumed is not None and isinstance(error, UNUSABLE) and not OF_USER & self._fingerprint.keys():
-            raise CheckpointError(f"{self._unusable()}: {error}. {AGAIN}.") from error
+    def __exit__(self, kind: Any, *_: object) -> None:
         if kind is not None and self._unwritten is not None and self._unwritten.is_intact:
             with suppress(Exception):  # the exception that ends the fit says more, such as a lost device
                 self._write(self._unwritten)
@@ -294,10 +250,6 @@ class FolderCheckpointer:
         size = format_bytes(sum(array.nbytes for array in arrays.values()))
         text = f"checkpoint of pass {state.n_passes} written: {size} in {self._written - started:.2g} s"
         self._report("checkpoint", text, state.n_passes)
-
-    def _unusable(self) -> str:
-        """Return the beginning of the message about a state whose file looks right."""
-        return f"the state in {self._folder} cannot be continued"
 
     def _is_of_another(self, path: Path) -> bool:
         """Return whether a file is none that this fit has read or written; then warn. A damaged file is of no fit."""
@@ -398,6 +350,8 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
     """Return the state of a file; raise one of `CONTRADICTIONS` where its parts do not fit together."""
     if unknown := sorted({*header, *arrays} - {*KINDS, *ARRAYS, "Q", "W"}):
         raise ValueError(f"a state has no {', '.join(unknown)[:200]}")
+    if missing := sorted({"Q", "W", "T"} - set(arrays)):
+        raise ValueError(f"a state lacks {', '.join(missing)}")
     Q, W = arrays["Q"], arrays["W"]
     fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
     fields |= {name: _number(name, header[name]) for name in KINDS}
@@ -417,25 +371,9 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
         raise ValueError(f"{k} + {b} columns are no basis before the phase {state.phase.name}")
     if not all(np.all(np.isfinite(array)) for array in arrays.values()):
         raise ValueError("it holds NaN or infinity")
-    with overflow_allowed():
-        gram = np.block([[left.T @ right for right in blocks] for left in blocks])
-        skew, gap = np.max(np.abs(gram - np.eye(k + b))), np.max(np.abs(Q.T @ W - state.T))
-        largest = np.ldexp(np.max(np.abs(W)), state.exponent or 0)
-    size = _size(state.T)
-    if not (np.isfinite(largest) and skew <= SKEW and gap <= SKEW * size):
-        raise ValueError("its basis is not orthonormal, or its products are those of another basis")
-    values = np.diag(state.T)
-    is_sorted = np.all(np.abs(state.T - np.diag(values)) <= SKEW * size) and np.all(np.diff(values) <= SKEW * size)
-    if state.is_done and not is_sorted:
-        raise ValueError("its end has no Ritz values in descending order")
     if not (state.p <= n and state.last_check <= state.n_passes and state.tol > 0.0):
         raise ValueError(f"its counts contradict each other, such as {state.p} components of {n} rows")
     return state
-
-
-def _size(T: np.ndarray) -> float:
-    """Return the largest modulus of the entries."""
-    return float(np.max(np.abs(T)))
 
 
 def _number(name: str, written: Any) -> Any:
@@ -461,15 +399,3 @@ def _misfit(state: KrylovState, task: KrylovTask) -> str:
     if task.is_share and state.b > max(task.b, WIDEST_BLOCK * columns):
         return f"a block of {state.b} columns does not follow a basis of {columns}"
     return "" if is_state_of(task.rng, state.generator) else "it holds no state of these random numbers"
-
-
-def _has_products_of(state: KrylovState, task: KrylovTask) -> bool:
-    """Return whether a random combination of the columns has the stored product; 1.5e-8 of it may differ in float64."""
-    Q, W = state.Q.array, state.W.array
-    weights = standard_normal(generator(0), (Q.shape[1], 1), Q)
-    weights /= np.linalg.norm(weights)
-    product = to_host(task.op @ from_host(Q @ weights, task.op.like)).astype(np.float64)
-    gap = np.linalg.norm(np.ldexp(product, -(state.exponent or 0)) - W @ weights)
-    # Centering cancels numbers of the size 1ᵀK1/n, the sum of the column means, and leaves their rounding.
-    canceled = 0.0 if state.means is None else np.ldexp(abs(float(np.sum(state.means))), -(state.exponent or 0))
-    return bool(gap <= task.eps**0.5 * np.linalg.norm(state.T) + 100.0 * task.eps * canceled)

@@ -130,7 +130,6 @@ def _spectral_parameters(options: SimpleNamespace) -> dict[str, Any]:
     folder, seconds = vars(options).get("checkpoint"), vars(options).get("checkpoint_interval")
     if folder is not None:
         checkpoint = Checkpoint(str(folder), *([] if seconds is None else [seconds]))
-        checkpoint.check_folder()  # before the input is read
     elif seconds is not None:
         raise InvalidParameterError("--checkpoint-interval needs --checkpoint.")
     return {"n_components": count, "checkpoint": checkpoint}

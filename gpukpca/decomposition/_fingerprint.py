@@ -17,7 +17,7 @@ from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.random import kind_of_generator
 from gpukpca.backend.rows import gather_rows, take_rows
-from gpukpca.checkpoint import KERNEL_VALUES, Fingerprint
+from gpukpca.checkpoint import Fingerprint
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.eigen.solver import Solver
 from gpukpca.kernels import Kernel
@@ -31,10 +31,10 @@ def kernel_fingerprint(estimator: Any, X: Any, kernel: Kernel, rng: np.random.Ge
 
     The rules stand in the fingerprint: another device or thread count may change their numbers in the last digit.
     """
-    # Storages that have a name give the same K. The class of one is checked by a product (`checkpoint.OF_USER`).
+    # Storages that have a name give the same K.
     storage = {} if isinstance(estimator.gram, str) else {"gram": estimator.gram}
     fingerprint = _fingerprint(estimator, X, rng, solver, kernel=kernel_from(estimator), **storage)
-    return fingerprint | {KERNEL_VALUES: _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
+    return fingerprint | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
 
 
 def pca_fingerprint(estimator: Any, X: Any, plan: PCAPlan, rng: np.random.Generator, solver: Solver) -> Fingerprint:

@@ -82,8 +82,6 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     signals = requests_by_signal() if has_checkpoint else nullcontext()
     with signals, fit_task(estimator, X), restore_on_error(estimator), device_context(X), overflow_allowed():
         parameters = check_parameters(estimator)
-        if (checkpoint := parameters.get("checkpoint")) is not None:
-            Checkpoint.of(checkpoint).check_folder()
         budget = MemoryBudget(estimator.memory_limit, X)
         yield FitSession(estimator.device, budget, parameters.get("n_jobs"))
 

@@ -194,7 +194,9 @@ def test_the_options_of_checkpoints_are_checked() -> None:
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "random_state was 0 and is 1 now" in result.stderr
     result = command(*FIT, "--checkpoint", "x.npy", "--force")
-    assert (result.exit_code, "checkpoint='x.npy' is a file; name a folder." in result.stderr) == (2, True)
+    assert (result.exit_code, "x.npy: File exists" in result.stderr) == (2, True)
+    result = command(*FIT, "--checkpoint", "none/here", "--force")
+    assert (result.exit_code, "here: No such file or directory" in result.stderr) == (2, True)
     result = command("fit", "x.npy", "--method", "ppca", "--checkpoint", "c", "-o", "t.npz")
     assert (result.exit_code, "it is for --method kernel or pca" in result.stderr) == (2, True)
     result = command(*FIT, "--checkpoint-interval", "5", "--force")

@@ -230,7 +230,6 @@ BAD_OPTIONS = [
     "--n-components 10 --method ppca",
     "--n-components mle --method pca --svd-solver arpack",
     "--n-components 0.5 --method pca --svd-solver randomized",
-    "--checkpoint none/here",
 ]
 
 
