@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from gpukpca.cli.methods import METHODS, Method, check_options
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import ProgressBar, logged, show_run, show_table
 from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
+from gpukpca.decomposition._dask import shared_rows
 from gpukpca.distributed.client import connected
 from gpukpca.persistence.save_load import write_model
 
@@ -36,9 +38,9 @@ def run_plan(options: SimpleNamespace) -> None:
     method, model = _method_and_model(options, 0)
     if method.no_plan:
         raise ValueError(f"--method {method.name} has no plan; {method.no_plan}.")
-    with _cluster(model, options.scheduler):
+    with _cluster(model, options.scheduler) as shared:
         table, _ = _prepared(options, method, model)
-        say(str(model.plan(table.X)))
+        say(str(model.plan(shared(table.X))))
 
 
 def run_fit(options: SimpleNamespace) -> None:
@@ -49,10 +51,10 @@ def run_fit(options: SimpleNamespace) -> None:
     log = logged() if options.verbose else nullcontext()
     with log, ProgressBar(Console(stderr=True), hidden=options.verbose) as bar:
         method, model = _method_and_model(options, 0 if options.quiet else bar)
-        with _cluster(model, options.scheduler):
+        with _cluster(model, options.scheduler) as shared:
             table, scaler = _prepared(options, method, model)
             started = time.perf_counter()
-            scores = model.fit_transform(table.X)
+            scores = model.fit_transform(shared(table.X))
             seconds = time.perf_counter() - started
     plan = method.plan_of(model)
     facts = _facts(options, method, model, scores, table, scaler) | cost(seconds, targets)
@@ -98,17 +100,16 @@ def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Tab
 
 
 @contextmanager
-def _cluster(model: Any, address: str | None) -> Iterator[None]:
-    """Run the fits and plans of the estimator on the workers of the scheduler at an address, if there is one."""
+def _cluster(model: Any, address: str | None) -> Iterator[Callable[[Any], Any]]:
+    """Yield the function that shares rows out to the workers of the scheduler at an address; without one, it does not.
+
+    The fits and plans of the estimator then run on the workers.
+    """
     if address is None:
-        yield
+        yield lambda X: X
         return
-    try:
-        with connected(address) as client:
-            model.set_params(client=client)
-            yield
-    finally:
-        model.set_params(client=None)
+    with connected(address) as client:
+        yield partial(shared_rows, model, client=client)
 
 
 def _checkpoint_line(options: SimpleNamespace, resumed: str, plan: Any) -> str:

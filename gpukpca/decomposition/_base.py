@@ -23,7 +23,6 @@ from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy,
 from gpukpca.decomposition._callbacks import CallbackSupportMixin
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import VersionWarning, warn_user
-from gpukpca.persistence.save_load import OF_SKLEARN
 
 # Where a pickle keeps the version that wrote it.
 VERSION = "_gpukpca_version"
@@ -78,7 +77,7 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a pickle: the version, and arrays of a CUDA device as NumPy arrays for any machine."""
         state: dict[str, Any] = super().__getstate__()
-        return on_host(state | {"client": None} if state.get("client") is not None else state) | {VERSION: __version__}
+        return on_host(state) | {VERSION: __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the state of a pickle, and warn where another version wrote it."""
@@ -92,17 +91,6 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
             )
         super().__setstate__(state)
 
-    def __sklearn_clone__(self) -> Any:
-        """Clone as scikit-learn does; a Dask client, which cannot be copied, is shared."""
-        client = getattr(self, "client", None)
-        if client is None or isinstance(client, str):
-            return super().__sklearn_clone__()
-        without: Any = type(self)(**(self.get_params(deep=False) | {"client": None}))
-        vars(without).update({name: vars(self)[name] for name in OF_SKLEARN if name in vars(self)})
-        twin = clone(without)
-        twin.client = client
-        return twin
-
     def __copy__(self) -> Any:
         """Return a copy that shares the arrays."""
         twin = clone(self)
@@ -110,10 +98,8 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Return a copy on the same device that shares a Dask client."""
+        """Return a copy on the same device."""
         twin = clone(self)
-        if (client := vars(self).get("client")) is not None:
-            memo[id(client)] = client
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
 

@@ -24,7 +24,7 @@ from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._validation import Shape, training_data
-from gpukpca.distributed.client import cluster_for
+from gpukpca.distributed.client import Cluster, active_cluster
 from gpukpca.distributed.lazy import known_width, mapped_rows
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
@@ -47,30 +47,37 @@ OF_ALL_ROWS = ("out", "return_info", "labels")
 def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     """Return X of `fit` as checked rows on the workers; None where it is computed in this process.
 
-    A Dask array goes to the workers of `estimator.client`, or of the active client where that is None; data in memory
-    do where a client is given. Sets `n_features_in_` and the feature names. Raises and warns as `training_data` does,
-    and for a client, a device or chunks that do not fit.
+    A Dask array goes to the workers of the active client. Sets `n_features_in_`. Raises and warns as `training_data`
+    does, and for a client, a device or chunks that do not fit.
     """
-    remote = is_dask_array(X)
-    if estimator.client is None and not remote:
+    if isinstance(X, ClusterRows):
+        rows = X
+    elif not is_dask_array(X) or (cluster := active_cluster(waiting_report(listener_of(estimator)))) is None:
         return None
-    cluster = cluster_for(estimator.client, waiting_report(listener_of(estimator)))
-    if cluster is None:
-        return None
-    cuda, index = parsed_device(estimator.device)
-    if index is not None:
-        raise InvalidParameterError(
-            f'device={estimator.device!r}: each worker of a cluster has one GPU; give device="cuda".'
-        )
-    if not remote:
-        data = training_data(estimator, X)
-        return ClusterRows.of_array(data if is_sparse(data) else to_host(data), cluster, cuda=cuda == "cuda")
-    rows = ClusterRows.of_dask(X, cluster, cuda=cuda == "cuda")
+    else:
+        rows = ClusterRows.of_dask(X, cluster, cuda=_on_gpus(estimator))
     validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
     _check_finite(estimator, rows)
     if rows.lost_digits:
         warn_user(rows.lost_digits, PrecisionWarning)
     return rows
+
+
+def shared_rows(estimator: Any, X: Any, client: Any) -> ClusterRows:
+    """Return data in memory, checked as by `fit`, as rows on the workers of a client; `fit` and `plan` take them."""
+    cluster = Cluster(client, waiting_report(listener_of(estimator)))
+    data = training_data(estimator, X)
+    return ClusterRows.of_array(data if is_sparse(data) else to_host(data), cluster, cuda=_on_gpus(estimator))
+
+
+def _on_gpus(estimator: Any) -> bool:
+    """Return whether the workers compute on their GPUs."""
+    cuda, index = parsed_device(estimator.device)
+    if index is not None:
+        raise InvalidParameterError(
+            f'device={estimator.device!r}: each worker of a cluster has one GPU; give device="cuda".'
+        )
+    return cuda == "cuda"
 
 
 def compute_dask(estimator: Any, X: Any) -> Any:
@@ -198,7 +205,7 @@ def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
 def _copy_for_workers(estimator: Any) -> Any:
     """Return a copy of the fitted estimator, which a later fit does not change, with what workers can receive."""
     model, parameters = copy.copy(estimator), estimator.get_params(deep=False)
-    settings = {"client": None, "verbose": 0}
+    settings = {"verbose": 0}
     if parameters.get("n_jobs") is None:
         settings["n_jobs"] = 1  # Dask has a thread for every block already
     model.set_params(**{name: value for name, value in settings.items() if name in parameters})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, reduce
 from inspect import Parameter, signature
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from sklearn.base import BaseEstimator
 
@@ -50,7 +50,6 @@ from gpukpca.decomposition.preimage.methods import (
     PreimageName,
     RidgePreimage,
 )
-from gpukpca.distributed.client import client_for
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import GAMMA
@@ -66,13 +65,6 @@ CheckpointFolder = str | os.PathLike[str] | Checkpoint | None
 Verbose = int | Listener
 
 
-class Client(Protocol):
-    """A `distributed.Client`."""
-
-    def submit(self, func: Callable[..., Any], *args: Any, **settings: Any) -> Any:
-        """Submit a function to the workers."""
-
-
 # -- rules ---------------------------------------------------------------------------------------------------------
 
 TOLERANCE = PCA_RULES["tol"]
@@ -84,7 +76,6 @@ RULES: dict[str, Rule | Checked] = {
     "batch_size": one_of(NONE, COUNT),
     "centered": FLAG,
     "checkpoint": one_of(NONE, FOLDER, instance_of(Checkpoint, text="a gpukpca.Checkpoint")),
-    "client": Checked(client_for),
     "coef0": FINITE,
     "copy": FLAG,
     "copy_X": FLAG,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -38,7 +38,6 @@ from gpukpca.decomposition._interop import KernelPeer
 from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, warn_of_unused
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
-    Client,
     KernelLike,
     MemoryLimit,
     Power,
@@ -116,9 +115,6 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
         return to the host. "auto": "cuda" where a GPU works, else the CPU.
-    client : None, "active" or distributed.Client
-        Client whose workers compute the fit. None: a Dask array is fitted by the active client, or in this process
-        where there is no client; data in memory stay in this process. Files and pickles do not keep it.
     gram : "auto", "dense", "tiled" or a class based on `gpukpca.gram.Storage`
         How exact solvers in this process store K: the square matrix, upper tiles of which as many as fit are cached, or
         the operator that the class builds. "auto" is "tiled" wherever K can be evaluated block by block.
@@ -239,7 +235,6 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         copy_X: bool = True,
         n_jobs: int | None = None,
         device: str | None = None,
-        client: Client | Literal["active"] | None = None,
         gram: GramStorage = "auto",
         memory_limit: MemoryLimit = None,
         checkpoint: CheckpointFolder = None,
@@ -263,7 +258,6 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         self.copy_X = copy_X
         self.n_jobs = n_jobs
         self.device = device
-        self.client = client
         self.gram = gram
         self.memory_limit = memory_limit
         self.checkpoint = checkpoint

@@ -32,7 +32,6 @@ from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._interop import PCAPeer
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
-    Client,
     MemoryLimit,
     Normalizer,
     Power,
@@ -88,9 +87,6 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         the correlation matrix; constant features are not divided. An array: divide by it. `transform` does the same.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is; see `KernelPCA`.
-    client : None, "active" or distributed.Client
-        Client whose workers compute the fit. None: a Dask array is fitted by the active client, or in this process
-        where there is no client; data in memory stay in this process. Files and pickles do not keep it.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     n_jobs : int, optional
@@ -189,7 +185,6 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         random_state: Seed = None,
         scale: bool | HasShape | Sequence[float] = False,
         device: str | None = None,
-        client: Client | Literal["active"] | None = None,
         memory_limit: MemoryLimit = None,
         n_jobs: int | None = None,
         checkpoint: CheckpointFolder = None,
@@ -206,7 +201,6 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         self.random_state = random_state
         self.scale = scale
         self.device = device
-        self.client = client
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -394,36 +394,19 @@ def _check_client(client: Any) -> None:
         )
 
 
-def client_for(given: Any) -> Any:
-    """Return `given`, or the active Dask client where that is None or "active"; None where there is none.
+def active_cluster(waiting: Callable[[str], None] | None = None) -> Cluster | None:
+    """Return the cluster of the active Dask client, ready for work; None where there is no client.
 
-    Raises
-    ------
-    InvalidParameterError
-        `given` is something else, or "active" and no client is.
+    The active client is the last one started, or that of ``with client.as_current():``. See `Cluster` for `waiting`.
     """
     distributed = sys.modules.get("distributed")  # a client exists only where it is imported, which takes half a second
-    if distributed is not None and isinstance(given, distributed.Client):
-        return given
-    if given is not None and not (isinstance(given, str) and given == "active"):
-        is_address = isinstance(given, str) and ":" in given
-        named = f" For the scheduler there, client=distributed.Client({given!r})." if is_address else ""
-        raise InvalidParameterError(
-            f'client={given!r} is not allowed; give a distributed.Client, "active" or None.{named}'
-        )
-    active = None
-    if distributed is not None:
-        with suppress(ValueError):  # there is none
-            active = distributed.default_client()
-    if active is None and given == "active":
-        raise InvalidParameterError('client="active", and no Dask client is; start one with distributed.Client(...).')
-    return active
-
-
-def cluster_for(given: Any, waiting: Callable[[str], None] | None = None) -> Cluster | None:
-    """Return the cluster of `client_for`, ready for work; see `Cluster` for `waiting`."""
-    client = client_for(given)
-    return None if client is None else Cluster(client, waiting)
+    if distributed is None:
+        return None
+    try:
+        client = distributed.default_client()
+    except ValueError:  # there is none
+        return None
+    return Cluster(client, waiting)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ KIND = "model"
 FORMAT = 1
 # Parameters that belong to a process or a machine, not to a model, and what scikit-learn's `set_output` and
 # `set_fit_request` leave on an estimator.
-NOT_KEPT = ("checkpoint", "client", "device", "verbose")
+NOT_KEPT = ("checkpoint", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks")
 # Attributes of an estimator that do not follow from its parameters and its fit result.
 FACTS = {
@@ -93,7 +93,7 @@ class Saved:
         -----
         A safetensors file: arrays by name, such as ``fit.components``, and one JSON text in its metadata. An array that
         the text names as transposed is stored so. Arrays of a device are written as they are on the host. Not kept:
-        `checkpoint`, `client`, `device`, `verbose`, a `random_state` that is neither None nor an integer, `set_output`.
+        `checkpoint`, `device`, `verbose`, a `random_state` that is neither None nor an integer, `set_output`.
         With all samples for a basis, and with a ridge pre-image, the training data are part of the model, and of the
         file. `gpukpca.save` also saves a Pipeline of a StandardScaler and an estimator.
         """

@@ -210,11 +210,6 @@ def test_linear_scores_of_training_rows_are_those_of_the_fit_whatever_the_mean(x
     np.testing.assert_allclose(xp.host(fit.transform(X)), xp.host(fit.scores), atol=1e-12)
 
 
-def test_no_client_is_an_array(rng):
-    with pytest.raises(InvalidParameterError, match="client="):
-        KernelPCA(client=np.asarray([1, 2])).fit(rng.standard_normal((20, 3)))
-
-
 def test_two_numbers_of_components_are_refused():
     X, settings = np.arange(12.0).reshape(6, 2), KernelPCASettings(n_components=2)
     with pytest.raises(InvalidParameterError, match="n_components=3 is not that of the settings, 2"):

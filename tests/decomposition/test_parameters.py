@@ -22,7 +22,6 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "batch_size": (0, 2.5),
     "centered": ("yes",),
     "checkpoint": (3, ""),
-    "client": ("tcp://somewhere:1",),
     "coef0": (np.inf, "1"),
     "copy": ("no",),
     "copy_X": (None,),

@@ -24,7 +24,8 @@ import gpukpca
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, exceptions
 from gpukpca.cli.app import gpukpca as program
 from gpukpca.decomposition import RidgePreimage
-from gpukpca.distributed.client import cluster_for, connected
+from gpukpca.decomposition._dask import shared_rows
+from gpukpca.distributed.client import Cluster, connected
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.distributed.rows import ClusterRows
@@ -121,7 +122,8 @@ def test_passes_are_as_many_as_in_one_process_with_tiles_cached_and_recomputed(c
             model = KernelPCA(**settings, memory_limit=megabytes * 2**20)
             tight = model if tight is None and model.plan(X).start_landmarks else tight
     for one, workers in ((enough, client), (tight, small_workers)):
-        here, there = one.fit(X), KernelPCA(**settings, client=workers).fit(X)
+        with workers.as_current():
+            here, there = one.fit(X), KernelPCA(**settings).fit(chunked(X))
         assert there.n_passes_ == here.n_passes_
         assert there.plan_.start_landmarks == here.plan_.start_landmarks
         assert there.plan_.solver.block_size == here.plan_.solver.block_size
@@ -130,11 +132,11 @@ def test_passes_are_as_many_as_in_one_process_with_tiles_cached_and_recomputed(c
     assert "tiles are recomputed in every pass" in str(there.plan_)
 
 
-def test_workers_with_gpus_multiply_blocks_as_wide_as_one_gpu_does(client, cuda):
+def test_workers_with_gpus_multiply_blocks_as_wide_as_one_gpu_does(active, cuda):
     X = smooth(400)
     settings = {"n_components": 5, "kernel": "rbf", "gamma": 0.1, "random_state": 0, "device": "cuda"}
     settings["eigen_solver"] = "randomized"
-    here, there = KernelPCA(**settings).fit(X), KernelPCA(**settings, client=client).fit(X)
+    here, there = KernelPCA(**settings).fit(X), KernelPCA(**settings).fit(chunked(X))
     assert there.plan_.solver.block_size == here.plan_.solver.width(400, 5, True)
     assert there.n_passes_ == here.n_passes_
     np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-10)
@@ -198,10 +200,10 @@ def test_memory_of_this_process_is_planned(active):
     assert 0 < model.plan_.predicted_bytes <= 2_000_000
 
 
-def test_kernels_that_are_stored_whole_are_rejected(client):
+def test_kernels_that_are_stored_whole_are_rejected(active):
     for kernel, X in (("precomputed", np.eye(N)), (lambda x, y: float(x @ y), data())):
         with pytest.raises(exceptions.InvalidParameterError, match="cluster cannot share out"):
-            KernelPCA(2, client=client, kernel=kernel).fit(X)
+            KernelPCA(2, kernel=kernel).fit(chunked(X))
 
 
 def test_more_components_than_rows_are_clamped_with_a_warning(active):
@@ -296,7 +298,7 @@ MEMBERS = [
 @pytest.mark.parametrize(("shape", "by_rows", "offset", "dtype", "scaled"), MEMBERS)
 def test_every_member_of_rows_on_a_cluster_agrees_with_the_matrix(client, shape, by_rows, offset, dtype, scaled):
     X = twins.rows(shape, offset, dtype)
-    Z = ClusterCenteredMatrix(ClusterRows.of_array(X, cluster_for(client)), by_rows)
+    Z = ClusterCenteredMatrix(ClusterRows.of_array(X, Cluster(client)), by_rows)
     twins.check_twin(Z, X, np.linspace(0.5, 2.0, shape[1]) if scaled else None)
 
 
@@ -403,10 +405,10 @@ BOTH = pytest.mark.parametrize("name", ESTIMATORS)
 
 @BOTH
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_data_in_memory_are_shared_out_where_a_client_is_given(client, name, dtype):
+def test_rows_that_are_sent_to_the_workers_give_the_answer_of_one_process(client, name, dtype):
     X = data(dtype=dtype)
-    here, there = clone(ESTIMATORS[name]), clone(ESTIMATORS[name]).set_params(client=client)
-    Z, Y = here.fit_transform(X), there.fit_transform(X)
+    here, there = clone(ESTIMATORS[name]), clone(ESTIMATORS[name])
+    Z, Y = here.fit_transform(X), there.fit_transform(shared_rows(there, X, client))
     assert type(Y) is np.ndarray
     assert Y.dtype == Z.dtype == dtype
     assert np.max(np.abs(Y - Z)) <= 1e5 * eps(dtype) * np.max(np.abs(Z))
@@ -414,6 +416,15 @@ def test_data_in_memory_are_shared_out_where_a_client_is_given(client, name, dty
     assert np.max(np.abs(there.explained_variance_ - here.explained_variance_)) <= 50 * eps(dtype) * size
     assert "cluster: 2 workers with 2 threads, scheduler at inproc://" in str(there.plan_)
     assert there.fallbacks_ == ()
+
+
+@BOTH
+def test_the_active_client_computes_dask_arrays_alone(active, small_workers, name):
+    model = clone(ESTIMATORS[name])
+    for current in (active, small_workers):
+        with current.as_current():
+            assert current.scheduler.address in str(model.fit(chunked(data())).plan_)
+            assert "cluster" not in str(model.fit(data()).plan_)
 
 
 @BOTH
@@ -452,15 +463,12 @@ def test_without_a_client_a_dask_array_is_loaded(name):
 
 
 @BOTH
-def test_the_fitted_model_is_an_ordinary_one(client, tmp_path, name):
-    X, model = data(), clone(ESTIMATORS[name]).set_params(client=client)
+def test_the_fitted_model_is_an_ordinary_one(active, tmp_path, name):
+    X, model = data(), clone(ESTIMATORS[name])
     if name == "KernelPCA":
         model.set_params(preimage=RidgePreimage())
-    Z = model.fit(X).transform(X)
-    assert clone(model).client is client
-    assert copy.deepcopy(model).client is client
+    Z = model.fit(chunked(X)).transform(X)
     twin = pickle.loads(pickle.dumps(model))
-    assert twin.client is None
     model.save(tmp_path / "model")
     for other in (twin, gpukpca.load(tmp_path / "model"), copy.deepcopy(model)):
         np.testing.assert_array_equal(other.transform(X), Z)
@@ -480,14 +488,8 @@ FAULTS: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "no rows": ({}, lambda: chunked(data())[:0], ValueError, r"0 sample\(s\)"),
     "complex": ({}, lambda: chunked(data()) + 1j, ValueError, "omplex"),
     "text": ({}, lambda: chunked(data()).astype("U5"), TypeError, "numbers"),
-    "sparse": ({"client": "active"}, lambda: scipy.sparse.csr_array(data()), ValueError, "toarray"),
+    "sparse": ({}, lambda: chunked(data()).map_blocks(scipy.sparse.csr_array), TypeError, "toarray"),
     "device": ({"device": "cuda:1"}, lambda: chunked(data()), ValueError, "device='cuda:1'"),
-    "client": (
-        {"client": "tcp://somewhere:1"},
-        data,
-        ValueError,
-        r"client='tcp://somewhere:1' is not allowed.* client=distributed.Client\('tcp://somewhere:1'\)",
-    ),
 }
 OF_PCA: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "too many": ({"n_components": 13}, lambda: chunked(rows_of()), ValueError, "must be between"),
@@ -586,7 +588,7 @@ def test_the_command_line_shares_a_fit_out(address, folder, method):
         kernel = {} if method == "pca" else {"kernel": "rbf"}
         model = (PCA if method == "pca" else KernelPCA)(3, random_state=0, **kernel).fit(rows_of())
         np.testing.assert_allclose(found["explained_variance"], model.explained_variance_, rtol=1e-9)
-        assert json.loads(str(found["metadata"]))["parameters"]["client"] is None
+        assert "client" not in json.loads(str(found["metadata"]))["parameters"]
     assert gpukpca.load("m.safetensors").transform(rows_of()).shape == (203, 3)
     result = run("plan", "x.npy", "--method", method, "-n", 3, "--scheduler", address)
     assert result.exit_code == 0, result.output

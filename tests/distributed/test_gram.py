@@ -24,7 +24,7 @@ from gpukpca import PCA, Progress
 from gpukpca.backend.namespace import library_of
 from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.backend.random import generator
-from gpukpca.distributed.client import Cluster, LostWorkError, cluster_for, version_reader
+from gpukpca.distributed.client import Cluster, LostWorkError, active_cluster, version_reader
 from gpukpca.distributed.gram import ClusterStorage, DaskColumns, DaskGram
 from gpukpca.distributed.pairs import Group, TilePair, added, place_pairs
 from gpukpca.distributed.rows import ClusterRows, group_count
@@ -513,14 +513,10 @@ def test_clients_that_cannot_be_waited_for_are_rejected(client):
     closed.close()
     with pytest.raises(InvalidParameterError, match="the Dask client is closed"):
         Cluster(closed)
-    with pytest.raises(InvalidParameterError, match=r'give a distributed\.Client, "active" or None'):
-        cluster_for("tcp://nowhere:1")
-    with pytest.raises(InvalidParameterError, match='client="active", and no Dask client is'):
-        cluster_for("active")
-    assert cluster_for(None) is None
+    assert active_cluster() is None
     with client.as_current():
-        assert cluster_for(None).client is client
-        assert cluster_for("active").client is client
+        assert active_cluster().client is client
+    assert active_cluster() is None
 
 
 def test_a_fit_inside_a_task_is_rejected_unless_the_task_lets_go_of_its_thread(client):
@@ -624,8 +620,8 @@ def test_without_workers_there_is_a_report_and_then_an_error_in_time(impatient):
         with pytest.raises(ClusterError, match=r"diagonal of panel 0 \(rows 0 to .*\) was lost"):
             op.diagonal()
         events: list[Progress] = []
-        with pytest.raises(ClusterError, match="the first task was lost"):
-            PCA(2, verbose=events.append, client=client).fit(rows())
+        with client.as_current(), pytest.raises(ClusterError, match="the first task was lost"):
+            PCA(2, verbose=events.append).fit(da.from_array(rows(), chunks=(9, D)))
     (event,) = events
     assert event.stage == "waiting"
     assert event.text.startswith("waiting for the scheduler at ")
@@ -773,7 +769,9 @@ def test_a_fit_goes_on_though_a_worker_dies(processes):
         killed.append(min(processes.scheduler_info()["workers"]))
         processes.run(os._exit, 0, workers=killed, on_error="ignore")
 
-    found, one = PCA(3, client=processes, verbose=kill).fit(X), PCA(3, svd_solver="covariance_eigh").fit(X)
+    with processes.as_current():
+        found = PCA(3, verbose=kill).fit(da.from_array(X, chunks=(9, D)))
+    one = PCA(3, svd_solver="covariance_eigh").fit(X)
     assert len(killed) == 1
     np.testing.assert_allclose(found.explained_variance_, one.explained_variance_, rtol=50 * U)
     np.testing.assert_allclose(found.components_, one.components_, rtol=0, atol=2000 * U)

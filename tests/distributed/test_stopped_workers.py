@@ -24,6 +24,7 @@ from gpukpca.exceptions import ClusterError, RankWarning
 from gpukpca.kernels import RBF, Cosine
 
 dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
 
@@ -51,8 +52,8 @@ def test_a_stopped_worker_is_named_in_time(two_processes):
     os.kill(processes[stopped], signal.SIGSTOP)
     try:
         message = rf"1 worker did not answer within 2 s: {re.escape(stopped)}\. Restart"
-        with pytest.raises(ClusterError, match=message):
-            PCA(2, client=two_processes).fit(rows())
+        with two_processes.as_current(), pytest.raises(ClusterError, match=message):
+            PCA(2).fit(da.from_array(rows(), chunks=(10, -1)))
         with pytest.raises(ClusterError, match=message):
             cluster.run(os.getpid)
     finally:
