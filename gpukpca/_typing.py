@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol
 
 from gpukpca.exceptions import InvalidParameterError
 
@@ -34,12 +34,12 @@ Vector = HasShape | Sequence[Any]
 ArrayLike = HasShape | Sequence[Sequence[float]]
 
 
-class SymmetricOperator(Protocol):
+class SymmetricOperator:
     """A real symmetric matrix of shape (n, n), stored or not: the base class of all operators.
 
     A subclass sets `shape`, `dtype` and `like` and defines products and entries; the other members have defaults.
-    `top_eigh` and the Cholesky factorizations also take objects of other classes, which get the same defaults:
-    `top_eigh` needs a `MatrixOperator`, a factorization `shape`, `dtype`, `like`, `diagonal` and `columns`.
+    `top_eigh` calls ``@``, `diagonal`, and for dense solvers `to_dense`; a Cholesky factorization calls `diagonal` and
+    `columns`.
 
     Attributes
     ----------
@@ -103,12 +103,15 @@ class SymmetricOperator(Protocol):
 
     def __matmul__(self, V: Array) -> Array:
         """Return the product with a block V, shape (n, b)."""
+        raise _undefined(self, "__matmul__(V)")
 
     def diagonal(self) -> Array:
         """Return the diagonal, shape (n,)."""
+        raise _undefined(self, "diagonal()")
 
     def columns(self, indices: Indices) -> Array:
         """Return the named columns, shape (n, len(indices))."""
+        raise _undefined(self, "columns(indices)")
 
     def column_panels(self, indices: Indices) -> ColumnPanels:
         """Return the function that computes some rows of the named columns; the default stores all columns."""
@@ -117,6 +120,7 @@ class SymmetricOperator(Protocol):
 
     def to_dense(self) -> Array:
         """Return the matrix itself, shape (n, n), in memory of the caller."""
+        raise _undefined(self, "to_dense()")
 
     def project(self, V: Array) -> Array:
         """Return the orthogonal projection of the columns of V onto a subspace that holds the range."""
@@ -135,67 +139,17 @@ class SymmetricOperator(Protocol):
         return None
 
 
-@runtime_checkable
-class HasPlace(Protocol):
-    """State the members that every operator has, whichever others it lacks."""
-
-    shape: tuple[int, int]
-    dtype: Any
-    like: Array
-
-
-@runtime_checkable
-class MatrixOperator(Protocol):
-    """The least that `top_eigh` needs of an operator; see `SymmetricOperator` for its members."""
-
-    shape: tuple[int, int]
-    dtype: Any
-    like: Array
-
-    def __matmul__(self, V: Array) -> Array:
-        """Return the product with a block V, shape (n, b)."""
-
-    def to_dense(self) -> Array:
-        """Return the matrix itself, shape (n, n)."""
-
-
-def complete_operator(op: Any) -> SymmetricOperator:
-    """Return `op`, or where its class is no `SymmetricOperator` a view of it with the defaults that it lacks.
-
-    Raises
-    ------
-    InvalidParameterError
-        `op` is no operator.
-    """
-    if isinstance(op, ViewWithDefaults) or SymmetricOperator in type(op).__mro__:
-        return cast(SymmetricOperator, op)
-    if isinstance(op, type) or not isinstance(op, HasPlace):
+def check_operator(op: Any) -> None:
+    """Raise `InvalidParameterError` unless `op` is based on `SymmetricOperator` and has its attributes."""
+    if not isinstance(op, SymmetricOperator):
+        name = op.__name__ if isinstance(op, type) else type(op).__name__
         raise InvalidParameterError(
-            f"expected a symmetric operator, got {type(op).__name__}; wrap a matrix as gpukpca.gram.DenseGram(K)."
+            f"expected a symmetric operator, got {name}; wrap a matrix as gpukpca.gram.DenseGram(K); a user-defined "
+            "class is based on gpukpca.gram.SymmetricOperator."
         )
-    return cast(SymmetricOperator, ViewWithDefaults(op, SymmetricOperator))
+    if missing := [name for name in ("shape", "dtype", "like") if not hasattr(op, name)]:
+        raise InvalidParameterError(f"{type(op).__name__} must set {', '.join(missing)}; see SymmetricOperator.")
 
 
-class ViewWithDefaults:
-    """An object of any class, with the members of a base class that it lacks.
-
-    Parameters
-    ----------
-    given : object
-    base : class
-        Its members take nothing of an instance but other members.
-    """
-
-    def __init__(self, given: Any, base: type) -> None:
-        self.given, self._base = given, base
-
-    def __matmul__(self, V: Array) -> Array:
-        return self.given @ V
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("given", "_base") or name.startswith("__"):  # copies look for them before anything is set
-            raise AttributeError(name)
-        if name in dir(self.given):
-            return getattr(self.given, name)
-        default = getattr(self._base, name)
-        return default.__get__(self) if hasattr(default, "__get__") else default
+def _undefined(instance: Any, method: str) -> NotImplementedError:
+    return NotImplementedError(f"{type(instance).__name__} must define {method}, which this computation calls.")

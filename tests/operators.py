@@ -9,12 +9,13 @@ import numpy as np
 import scipy.sparse.linalg
 from scipy.sparse.linalg._special_sparse_arrays import MikotaPair, Sakurai
 
+from gpukpca.gram import SymmetricOperator
 from tests import oracle, tolerances
 
 N, P = 256, 10  # rows of a matrix, and the components that tests compute
 
 
-class Operator:
+class Operator(SymmetricOperator):
     """A host matrix as an operator of any library. Count passes, columns multiplied and columns evaluated."""
 
     def __init__(self, A: np.ndarray, xp: Any = None) -> None:

@@ -15,7 +15,7 @@ from gpukpca.algorithms.task import Task
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import usable_cpus
-from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.solver import PlannedSolver
 
 
 @documented
@@ -86,7 +86,7 @@ def seconds_at(like: Array, item: int, work: Work, workers: int) -> float:
     return work.seconds(CORE[item], workers if is_numpy(like) else usable_cpus())
 
 
-def krylov_work(solver: Solver, n: int, p: int, passes: int, on_gpu: bool) -> Work:
+def krylov_work(solver: PlannedSolver, n: int, p: int, passes: int, on_gpu: bool) -> Work:
     """Return the work on the basis of a block Krylov iteration, without the products with the operator."""
     b = solver.width(n, p, on_gpu)
     columns = min(solver.basis_columns(n, p, on_gpu), b * passes)

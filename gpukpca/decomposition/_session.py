@@ -27,7 +27,7 @@ from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
 from gpukpca.decomposition._parameters import CheckpointFolder, check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.eigen.solver import Solver, complete_solver
+from gpukpca.eigen.solver import Solver
 from gpukpca.kernels import Kernel
 
 Result = TypeVar("Result")
@@ -107,14 +107,13 @@ def restore_on_error(estimator: Any) -> Iterator[None]:
 
 
 def open_checkpoint(
-    solver: Any,
+    solver: Solver | None,
     checkpoint: CheckpointFolder,
     fingerprint: Callable[[Solver], Fingerprint],
     listener: Listener | None = None,
 ) -> AbstractContextManager[FolderCheckpointer | None]:
-    """Return the checkpointer of a fit; None inside where there is none, or the solver makes no passes."""
-    solver = complete_solver(solver)
-    if checkpoint is None or not solver.grows_with_p:
+    """Return the checkpointer of a fit; None inside where there is none, or without passes."""
+    if checkpoint is None or solver is None or not solver.grows_with_p:
         return nullcontext()
 
     def report(stage: str, text: str, done: int) -> None:

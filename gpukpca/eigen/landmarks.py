@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gpukpca._rules import COUNT, NONE, any_word, one_of
-from gpukpca._typing import RankReport, SymmetricOperator, complete_operator
+from gpukpca._typing import RankReport, SymmetricOperator, check_operator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
@@ -24,6 +24,7 @@ from gpukpca.eigen.partial_cholesky import (
     default_block,
     pivot_panel,
 )
+from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 
 # Landmarks by default: ten a component, and a number that costs little.
@@ -106,7 +107,8 @@ def pivoted_cholesky(
     >>> bool(0.0 <= factor.residual_trace < 0.01 * factor.trace)
     True
     """
-    op, rng = complete_operator(op), generator(rng)
+    check_operator(op)
+    rng = generator(rng)
     COUNT.check_argument("rank", rank)
     one_of(NONE, COUNT).check_argument("block_size", block_size)
     rank = min(int(rank), op.shape[0])
@@ -173,7 +175,7 @@ def landmark_cholesky(
     >>> factor.residual_trace
     2.0
     """
-    op = complete_operator(op)
+    check_operator(op)
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = _block_of_landmarks(len(chosen), tol)
     builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report)
@@ -221,7 +223,7 @@ LANDMARKS: dict[str, Callable[..., PivotedCholesky]] = {
 
 
 @dataclass(frozen=True)
-class Nystrom:
+class Nystrom(PlannedSolver):
     """Nyström approximation: kernel PCA of K ≈ F Fᵀ, F made from the columns of some landmarks.
 
     Parameters

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
-from gpukpca._typing import MatrixOperator, PassReport, SymmetricOperator, ViewWithDefaults, complete_operator
+from gpukpca._typing import PassReport, SymmetricOperator, check_operator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.random import Randomness, generator
 from gpukpca.eigen.block_krylov import DENSE_SHARE, FEWEST_SHARE, BlockKrylov
@@ -17,7 +17,7 @@ from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solver import MinimalSolver, Solver, complete_solver
+from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import InvalidParameterError
 
 # Up to this n LAPACK on the whole matrix is faster (measured on two cores).
@@ -80,9 +80,9 @@ def most_by_passes(n: int, on_gpu: bool) -> int:
 
 @on_its_device
 def top_eigh(
-    op: MatrixOperator,
+    op: SymmetricOperator,
     p: int | PairRequest,
-    solver: SolverName | MinimalSolver = "auto",
+    solver: SolverName | Solver = "auto",
     *,
     rng: Randomness | np.random.Generator | int | None = None,
     report: PassReport | None = None,
@@ -92,13 +92,13 @@ def top_eigh(
 
     Parameters
     ----------
-    op : SymmetricOperator or MatrixOperator, shape (n, n)
-        Usually a `CenteredGram`, or a user-defined object with `shape`, `dtype`, `like`, ``@`` and `to_dense`. Symmetry
-        is trusted, not checked.
+    op : gpukpca.gram.SymmetricOperator, shape (n, n)
+        Usually a `CenteredGram`; a user-defined operator is based on that class. Symmetry is trusted, not checked.
     p : int or PairRequest
         Number of eigenpairs, ``1 <= p <= n``, or the fewest that hold a share of the trace.
-    solver : "auto", "dense", "randomized", "arpack" or a solver object
-        "randomized" and "arpack" both mean `BlockKrylov`; "arpack" goes as far as rounding allows.
+    solver : "auto", "dense", "randomized", "arpack" or a Solver
+        "randomized" and "arpack" both mean `BlockKrylov`; "arpack" goes as far as rounding allows. A user-defined
+        solver is based on `Solver`.
     rng : numpy.random.Generator, int or None
         Source of the random start; an int is a seed.
     report : callable, optional
@@ -116,7 +116,7 @@ def top_eigh(
     Raises
     ------
     InvalidParameterError
-        p out of range, or an unknown solver.
+        p out of range, an unknown solver, or an object that is not based on `Solver` or `SymmetricOperator`.
     ConvergenceError
         Products are not finite, the dense solver failed, or an iteration needs more pairs than a request allows.
 
@@ -141,12 +141,8 @@ def top_eigh(
     >>> result.eigenvectors.shape, bool(result.converged.all())
     ((500, 3), True)
     """
-    known = SymmetricOperator in type(op).__mro__  # to look for its members takes 10 microseconds
-    if not known and (not isinstance(op, MatrixOperator) or isinstance(op, type)):
-        raise InvalidParameterError(
-            f"top_eigh needs a symmetric operator, got {type(op).__name__}; wrap a matrix as gpukpca.gram.DenseGram(K)."
-        )
-    op, n = complete_operator(op), op.shape[0]
+    check_operator(op)
+    n = op.shape[0]
     most = p.most if isinstance(p, PairRequest) else p
     if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 1 <= most <= n:
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
@@ -169,11 +165,10 @@ def top_eigh(
     return replace(result, seconds=time.perf_counter() - started)
 
 
-def as_solver(solver: SolverName | MinimalSolver, n: int, p: int, *, on_gpu: bool) -> Solver:
+def as_solver(solver: SolverName | Solver, n: int, p: int, *, on_gpu: bool) -> Solver:
     """Return the solver for a name or an object."""
-    # From Python 3.12 on, a protocol does not see the members that a view delegates.
-    if isinstance(solver, (Solver, MinimalSolver, ViewWithDefaults)) and not isinstance(solver, type):
-        return complete_solver(solver)
+    if isinstance(solver, Solver):
+        return solver
     if solver == "auto":
         return choose_solver(n, p, on_gpu=on_gpu)
     if solver == "dense":
@@ -181,6 +176,6 @@ def as_solver(solver: SolverName | MinimalSolver, n: int, p: int, *, on_gpu: boo
     if solver in ("randomized", "arpack"):
         return BlockKrylov(to_rounding=solver == "arpack")
     raise InvalidParameterError(
-        f"solver={solver!r} is not allowed; give one of {', '.join(map(repr, SOLVER_NAMES))} or a solver object such "
-        "as gpukpca.eigen.BlockKrylov(tol=1e-6)."
+        f"solver={solver!r} is not allowed; give one of {', '.join(map(repr, SOLVER_NAMES))} or an object of a "
+        "class based on gpukpca.eigen.Solver, such as gpukpca.eigen.BlockKrylov(tol=1e-6)."
     )

@@ -1,15 +1,15 @@
-"""The base class of eigensolvers: the properties that a plan needs, with defaults for solvers of other classes."""
+"""The base class of eigensolvers, with the properties that a plan needs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Self
 
 import numpy as np
 
 from gpukpca._rules import Rule, is_real
-from gpukpca._typing import Array, PassReport, SymmetricOperator, ViewWithDefaults
+from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend.namespace import to_host
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
@@ -17,11 +17,8 @@ from gpukpca.eigen.result import EigenResult
 TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(value) and 0 <= value < 1)
 
 
-class Solver(ABC):
-    """An algorithm for the largest eigenpairs of a symmetric operator of shape (n, n).
-
-    A subclass defines `solve`; the other members have defaults. `top_eigh` and the estimators also take objects of
-    other classes that have `solve`, which get the same defaults.
+class PlannedSolver:
+    """What a plan asks of a solver: memory, passes and their width. Every member has a default.
 
     Attributes
     ----------
@@ -33,25 +30,6 @@ class Solver(ABC):
         Whether a plan may add a start and change the size of the blocks.
     passes : int or None
         The number of passes where the user fixed it.
-
-    See Also
-    --------
-    Dense, BlockKrylov, LowRank : The solvers of the library.
-
-    Examples
-    --------
-    A solver of the caller, which reports and delegates.
-
-    >>> import numpy as np
-    >>> from gpukpca.eigen import Dense, Solver, top_eigh
-    >>> from gpukpca.gram import DenseGram
-    >>> class Verbose(Solver):
-    ...     def solve(self, op, p, rng, report=None):
-    ...         print(f"{p} pairs of an operator of shape {op.shape}")
-    ...         return Dense().solve(op, p, rng)
-    >>> top_eigh(DenseGram(np.diag([3.0, 1.0, 2.0])), 1, Verbose()).eigenvalues.round(6)
-    1 pairs of an operator of shape (3, 3)
-    array([3.])
     """
 
     forms_matrix = False
@@ -59,29 +37,10 @@ class Solver(ABC):
     is_default = False
     passes: int | None = None
 
-    @abstractmethod
-    def solve(
-        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
-    ) -> EigenResult:
-        """Return the `p` largest eigenpairs (`top_eigh`); a solver that `iterates` also takes a `checkpointer`."""
-
-    def solve_request(
-        self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator, report: PassReport | None = None
-    ) -> EigenResult:
-        """Return the eigenpairs of a request; by default `most` pairs are computed, and the others are left out."""
-        eigen = self.solve(op, request.most, rng, report)
-        values = to_host(eigen.eigenvalues).astype(np.float64)
-        return eigen.truncated(request.count_at_most(op, values))
-
-    @property
-    def given(self) -> Any:
-        """Return the object that the user passed."""
-        return self
-
     @property
     def name(self) -> str:
         """Return the name in a plan."""
-        return type(self.given).__name__
+        return type(self).__name__
 
     def draws(self, on_gpu: bool) -> bool:
         """Return whether random numbers are drawn; the generator of others is never used."""
@@ -123,39 +82,63 @@ class Solver(ABC):
         """Return the most of n eigenpairs that the solver computes by itself."""
         return n
 
-    def with_start(self, start: Callable[[], Array]) -> Solver:
+    def with_start(self, start: Callable[[], Array]) -> Self:
         """Return the solver that starts from the directions (n, k) of a function, where it takes a start."""
         return self
 
-    def with_full_spectrum(self) -> Solver:
+    def with_full_spectrum(self) -> Self:
         """Return the solver that also computes all eigenvalues, where it can."""
         return self
 
-    def with_block(self, columns: int) -> Solver:
+    def with_block(self, columns: int) -> Self:
         """Return the solver that multiplies so many columns in a pass, unless the user chose a number."""
         return self
 
-    def with_wide_block(self, n: int, p: int, on_gpu: bool) -> Solver | None:
+    def with_wide_block(self, n: int, p: int, on_gpu: bool) -> Self | None:
         """Return the solver with fewer, more expensive passes; None without one or where the user chose a size."""
         return None
 
-    def with_small_basis(self, n: int, p: int) -> Solver | None:
+    def with_small_basis(self, n: int, p: int) -> Self | None:
         """Return the solver with less memory and more passes; None without one or where the user chose a size."""
         return None
 
 
-@runtime_checkable
-class MinimalSolver(Protocol):
-    """The least that `top_eigh` and the estimators need of a solver; see `Solver`."""
+class Solver(PlannedSolver, ABC):
+    """An algorithm for the largest eigenpairs of a symmetric operator of shape (n, n).
 
+    The base class of the solvers that `top_eigh` and the estimators take. A subclass defines `solve`; the other members
+    have defaults.
+
+    See Also
+    --------
+    Dense, BlockKrylov, LowRank : The solvers of the library.
+
+    Examples
+    --------
+    A solver of the caller, which reports and delegates.
+
+    >>> import numpy as np
+    >>> from gpukpca.eigen import Dense, Solver, top_eigh
+    >>> from gpukpca.gram import DenseGram
+    >>> class Verbose(Solver):
+    ...     def solve(self, op, p, rng, report=None):
+    ...         print(f"{p} pairs of an operator of shape {op.shape}")
+    ...         return Dense().solve(op, p, rng)
+    >>> top_eigh(DenseGram(np.diag([3.0, 1.0, 2.0])), 1, Verbose()).eigenvalues.round(6)
+    1 pairs of an operator of shape (3, 3)
+    array([3.])
+    """
+
+    @abstractmethod
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
-        """Return the `p` largest eigenpairs."""
+        """Return the `p` largest eigenpairs (`top_eigh`); a solver that `iterates` also takes a `checkpointer`."""
 
-
-def complete_solver(solver: Any) -> Solver:
-    """Return `solver`, or where its class is no `Solver` a view of it with the defaults that it lacks."""
-    if isinstance(solver, ViewWithDefaults | Solver):
-        return cast(Solver, solver)
-    return cast(Solver, ViewWithDefaults(solver, Solver))
+    def solve_request(
+        self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
+        """Return the eigenpairs of a request; by default `most` pairs are computed, and the others are left out."""
+        eigen = self.solve(op, request.most, rng, report)
+        values = to_host(eigen.eigenvalues).astype(np.float64)
+        return eigen.truncated(request.count_at_most(op, values))

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator, complete_operator
+from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator, check_operator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
@@ -59,7 +59,8 @@ class BasePointGram(SymmetricOperator):
     """
 
     def __init__(self, base: SymmetricOperator, anchor: int = 0) -> None:
-        self.base: SymmetricOperator = complete_operator(base)
+        check_operator(base)
+        self.base: SymmetricOperator = base
         n = base.shape[0]
         if not is_integer(anchor) or not 0 <= anchor < n:
             raise InvalidParameterError(f"anchor={anchor!r} is not allowed; it must be an index from 0 to {n - 1}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, Indices, SymmetricOperator, complete_operator
+from gpukpca._typing import Array, Indices, SymmetricOperator, check_operator
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.finite import not_finite, overflow
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
@@ -139,7 +139,8 @@ class CenteredGram(SymmetricOperator):
     """
 
     def __init__(self, base: SymmetricOperator) -> None:
-        self.base: SymmetricOperator = complete_operator(base)
+        check_operator(base)
+        self.base: SymmetricOperator = base
         self.shape: tuple[int, int] = base.shape
         self.dtype: Any = base.dtype
         self.like: Array = base.like

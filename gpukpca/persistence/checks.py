@@ -13,7 +13,6 @@ from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.backend.namespace import is_sparse
-from gpukpca.eigen import Nystrom, Solver
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.algebra import CombinedRows
@@ -35,8 +34,6 @@ def check_fit(fit: Any) -> None:
 def _check_kernel_pca(fit: KernelPCAFit) -> None:
     plan, preimage, m = fit.plan, fit.preimage, int(fit.map.basis.shape[0])
     _check_kernel(fit.kernel)
-    if plan is not None and not isinstance(plan.solver, (Solver, Nystrom)):
-        raise ModelFormatError(f"the solver of its plan is {plan.solver!r}")
     if plan is not None and isinstance(fit.kernel, Precomputed) and plan.n_features != fit.n_samples:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
     if is_sparse(fit.map.basis):

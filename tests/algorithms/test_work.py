@@ -18,7 +18,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, time_line
 from gpukpca.backend.namespace import empty_like
 from gpukpca.decomposition._session import settings_of
-from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.eigen import BlockKrylov, Dense, Solver
 from gpukpca.kernels import RBF
 from tests.conftest import Namespace
 
@@ -173,7 +173,7 @@ def test_plans_print_the_time_of_arrays_of_every_library(xp: Namespace, model: A
 
 
 def test_what_nobody_knows_the_time_of_has_no_estimate() -> None:
-    class Own:
+    class Own(Solver):
         def solve(self, op: Any, p: int, rng: Any, report: Any = None) -> Any:
             return Dense().solve(op, p, rng)
 

@@ -736,7 +736,9 @@ def test_solutions_without_passes_leave_no_folder_and_say_so(settings: dict[str,
     folder = tmp_path / "c"
     model = KernelPCA(3, **{"kernel": "rbf", "checkpoint": folder, "random_state": 0, **settings}).fit(X)
     assert any("no checkpoint is written" in note for note in model.plan_.notes)
-    assert any("no checkpoint is written" in note for note in PCA(2, checkpoint=folder).fit(X).plan_.notes)
+    for svd_solver in ("auto", "full"):
+        pca = PCA(2, svd_solver=svd_solver, checkpoint=folder).fit(X)
+        assert any("no checkpoint is written" in note for note in pca.plan_.notes)
     assert not any("checkpoint" in note for note in KernelPCA(**SETTINGS, checkpoint=folder).plan(X).notes)
     assert not folder.exists()
 

@@ -1,4 +1,4 @@
-"""Solvers answer for themselves: a class with `solve` alone gets the defaults of `Solver`."""
+"""Solvers answer for themselves: a subclass of `Solver` with `solve` alone gets its defaults."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from gpukpca import KernelPCA
-from gpukpca.eigen import BlockKrylov, Dense, EigenResult, LowRank, Nystrom, Solver, top_eigh
-from gpukpca.eigen.solver import complete_solver
+from gpukpca.eigen import BlockKrylov, Dense, EigenResult, Nystrom, Solver, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import DenseGram
+from gpukpca.gram import CenteredGram, DenseGram, SymmetricOperator
 
 
-class Minimal:
+class Minimal(Solver):
     def solve(self, op: Any, p: int, rng: Any, report: Any = None) -> EigenResult:
         return Dense().solve(op, p, rng)
 
@@ -28,8 +27,7 @@ class Roomy(Minimal):
 
 
 def test_a_class_with_solve_alone_gets_the_defaults():
-    solver = complete_solver(given := Minimal())
-    assert solver.given is given
+    solver = Minimal()
     assert solver.name == "Minimal"
     assert (solver.width(100, 7, False), solver.basis_columns(100, 7, False)) == (7, 0)
     assert (solver.workspace_items(100, 7, False), solver.checkpoint_items(100, 7, False)) == (0, 0)
@@ -37,25 +35,12 @@ def test_a_class_with_solve_alone_gets_the_defaults():
     assert not solver.grows_with_p
     assert solver.direct_work(100, 7) is None
     assert solver.with_full_spectrum() is solver
-    assert complete_solver(solver) is solver
 
 
 def test_members_that_a_class_has_win_over_the_defaults():
-    solver = complete_solver(Roomy())
+    solver = Roomy()
     assert solver.name == "roomy"
     assert solver.workspace_items(10, 2, False) == 1000
-
-
-@pytest.mark.parametrize("solver", [Dense(), BlockKrylov(), LowRank()], ids=lambda solver: solver.name)
-def test_the_solvers_of_the_package_are_complete(solver):
-    assert isinstance(solver, Solver)
-    assert complete_solver(solver) is solver
-
-
-def test_top_eigh_takes_a_completed_solver():
-    A = np.diag(np.arange(1.0, 31.0))
-    found = top_eigh(DenseGram(A), 3, complete_solver(Minimal()), rng=0)
-    np.testing.assert_allclose(found.eigenvalues, [30.0, 29.0, 28.0])
 
 
 def test_an_estimator_fits_with_a_solver_of_another_class():
@@ -67,6 +52,41 @@ def test_an_estimator_fits_with_a_solver_of_another_class():
     assert "solver    Minimal for 3 components" in str(own.plan_)
     assert roomy.plan_.predicted_bytes - own.plan_.predicted_bytes == 50 * 80 * 3 * 8
     np.testing.assert_array_equal(own.eigenvalues_, dense.eigenvalues_)
+
+
+def test_classes_without_the_base_class_or_a_method_are_errors_that_name_it():
+    class Alone:
+        shape, dtype, like = (3, 3), np.dtype("float64"), np.empty(0)
+
+        def __matmul__(self, V: Any) -> Any:
+            return V
+
+        def solve(self, op: Any, p: int, rng: Any, report: Any = None) -> EigenResult:
+            return Dense().solve(op, p, rng)
+
+    class Bare(SymmetricOperator):
+        shape, dtype, like = (3, 3), np.dtype("float64"), np.empty(0)
+
+    class Placeless(SymmetricOperator):
+        shape = (3, 3)
+
+    class Lazy(Solver):
+        pass
+
+    op, X = DenseGram(np.eye(3)), np.eye(5)
+    for call, error, text in (
+        (lambda: top_eigh(Alone(), 1), InvalidParameterError, r"got Alone;.*based on gpukpca\.gram\.SymmetricOperator"),
+        (lambda: CenteredGram(Alone()), InvalidParameterError, "got Alone"),
+        (lambda: pivoted_cholesky(Alone(), 1), InvalidParameterError, "got Alone"),
+        (lambda: top_eigh(Placeless(), 1), InvalidParameterError, "Placeless must set dtype, like"),
+        (lambda: top_eigh(Bare(), 1), NotImplementedError, r"Bare must define to_dense\(\)"),
+        (lambda: pivoted_cholesky(Bare(), 1, rng=0), NotImplementedError, r"Bare must define diagonal\(\)"),
+        (lambda: top_eigh(op, 1, Alone()), InvalidParameterError, r"based on gpukpca\.eigen\.Solver"),
+        (lambda: KernelPCA(1, eigen_solver=Alone()).fit(X), InvalidParameterError, r"based on gpukpca\.eigen\.Solver"),
+        (Lazy, TypeError, "abstract.*solve"),
+    ):
+        with pytest.raises(error, match=text):
+            call()
 
 
 @pytest.mark.parametrize(("n", "p", "is_iteration"), [(50, 10, True), (50, 11, False)])
@@ -88,7 +108,7 @@ def test_a_plan_changes_no_size_that_the_user_chose():
 
 
 def test_landmarks_have_a_name_for_the_plan():
-    assert complete_solver(Nystrom(rank=40)).name == "Nyström (rpcholesky landmarks, rank 40)"
+    assert Nystrom(rank=40).name == "Nyström (rpcholesky landmarks, rank 40)"
 
 
 @dataclass(frozen=True)

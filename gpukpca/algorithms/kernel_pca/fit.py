@@ -46,7 +46,7 @@ from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.data.gate import as_rows
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.eigen.request import HandOver
-from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.gram.product import compute_tile, prepared_matmat
@@ -218,7 +218,7 @@ def _exact_fit(
     """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
     settings = task.settings
     op = _centered_gram(route, source)
-    solve = partial(top_eigh, rng=random, report=pass_report(listener))
+    solve: Callable[..., EigenResult] = partial(top_eigh, rng=random, report=pass_report(listener))
     eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
         try:
@@ -269,7 +269,7 @@ def _centered_gram(route: Route, source: KernelRows) -> CenteredGram:
     return op
 
 
-def _with_start(route: Route, op: CenteredGram, random: Randomness) -> Solver:
+def _with_start(route: Route, op: CenteredGram, random: Randomness) -> PlannedSolver:
     """Return the solver of a route, with the start that its plan states."""
     solver, task, size = route.solver, route.task, route.start_landmarks
     if not size or (rows := op.base.rows) is None:

@@ -53,7 +53,8 @@ def nystrom_fit(
     with axes V gives A = L⁻ᵀ V and b = mean(f) V. Projected onto the span of the landmarks, the mean is Σ c_j φ(s_j)
     with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖².
     """
-    settings, solver, rows, n = task.settings, plan.solver, op.rows, task.n
+    settings, rows, n = task.settings, op.rows, task.n
+    solver: Any = plan.solver
     p = None if settings.n_components is None or settings.is_share else plan.n_components
     started = time.perf_counter()
     shifted = BasePointGram(op, _central_row(op, rng)) if rows is not None and rows.shifted else None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.resources import memory_text
 from gpukpca.algorithms.work import time_line
 from gpukpca.eigen import Nystrom
-from gpukpca.eigen.solver import complete_solver
+from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.gram.storage import Storage
 
 
@@ -39,7 +38,7 @@ class Plan:
     dtype: str
     device: str
     kernel: str
-    solver: Any = field_of("", "Dense, BlockKrylov, LowRank, Nystrom or another solver object")
+    solver: PlannedSolver = field_of("", "Dense, BlockKrylov, LowRank, Nystrom or another solver object")
     solver_reason: str = field_of("", "why this solver")
     storage: Storage = field_of("", "how K is held; see `gpukpca.gram.storage`")
     predicted_bytes: int = field_of("", "peak of the allocations, without the data passed in")
@@ -61,7 +60,7 @@ class Plan:
         return isinstance(self.solver, Nystrom)
 
     def __repr__(self) -> str:
-        solver = complete_solver(self.solver)
+        solver = self.solver
         lines = [
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
             f"kernel    {self.kernel}",

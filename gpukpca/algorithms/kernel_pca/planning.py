@@ -12,7 +12,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
-from gpukpca.eigen.solver import Solver, complete_solver
+from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import TiledStorage
@@ -57,10 +57,9 @@ def _routes(task: FitTask) -> Iterator[Route]:
         else:
             yield from (LandmarkRoute.of(task, given, reason, edge) for edge in _edges(task))
         return
-    chosen = complete_solver(given)
-    if isinstance(chosen, BlockKrylov) and not chosen.iterates(task.n, task.p):
-        chosen, reason = Dense(tol=chosen.tol), too_many(task.n, task.p)
-    for solver, notes in _solvers(task, chosen):
+    if isinstance(given, BlockKrylov) and not given.iterates(task.n, task.p):
+        given, reason = Dense(tol=given.tol), too_many(task.n, task.p)
+    for solver, notes in _solvers(task, given):
         yield from (_exact_route(task, solver, reason, edge, notes) for edge in _edges(task))
 
 

@@ -25,7 +25,7 @@ from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, LowRank, Nystrom, PairRequest
 from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.solve import most_by_passes
-from gpukpca.eigen.solver import Solver, complete_solver
+from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, TiledStorage
@@ -57,7 +57,7 @@ class Route(ABC):
     """
 
     task: FitTask
-    solver: Solver
+    solver: PlannedSolver
     solver_reason: str
     storage: Storage
     predicted_bytes: int
@@ -145,7 +145,7 @@ class Route(ABC):
             dtype=dtype_name(task.X.dtype),
             device=describe_device(task.place.work),
             kernel=repr(task.kernel),
-            solver=solver.given,
+            solver=solver,
             solver_reason=self.solver_reason,
             storage=self.storage,
             predicted_bytes=self.predicted_bytes,
@@ -162,7 +162,7 @@ class StoredRoute(Route):
     """K by tiles, as a square matrix, or as the matrix that the user passed."""
 
     @classmethod
-    def of(cls, task: FitTask, solver: Solver, reason: str, edge: int, notes: tuple[str, ...]) -> Self:
+    def of(cls, task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Self:
         """Return the route with tiles of an edge, as many of them cached as memory allows."""
         n, item, bytes_read = task.n, task.item, 0
         storage = task.settings.storage_for(n, task.workers)
@@ -222,7 +222,7 @@ class FactorRoute(Route):
         p = min(task.p, columns) if settings.n_components is None else task.p
         iterative = BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
         is_small = columns <= LARGEST_SMALL_PROBLEM or not iterative.iterates(columns, p)
-        solver: Solver = LowRank(tol=settings.tol) if is_small else iterative
+        solver: PlannedSolver = LowRank(tol=settings.tol) if is_small else iterative
         needed = 2 * n * columns * item + 2 * columns * columns * 8  # the factor as it is, and centered
         needed += solver.workspace_items(n, max(p, task.components_for(solver, columns)), task.on_gpu) * item
         needed += _widened_bytes(task, solver, task.p)
@@ -274,7 +274,7 @@ class LandmarkRoute(Route):
         dense, tiled = DenseStorage(n, workers), TiledStorage(n, workers, edge, 0, panel)
         return cls(
             task=task,
-            solver=complete_solver(solver),
+            solver=solver,
             solver_reason=reason,
             storage=LowRankStorage(n, workers, rank, dense if task.kernel.stored_only else tiled),
             predicted_bytes=max(needed, task.preimage_bytes),
@@ -293,7 +293,7 @@ class ClusterRoute(Route):
     """K on a cluster: its workers compute and multiply tiles, and this process does the rest."""
 
     @classmethod
-    def of(cls, task: FitTask, solver: Solver, reason: str, notes: tuple[str, ...]) -> Self:
+    def of(cls, task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Self:
         """Return the route of an exact solver, with blocks as wide as the devices of the workers want them."""
         n, p = task.n, task.p
         if task.multiplies_on_gpu:
@@ -312,11 +312,18 @@ class ClusterRoute(Route):
         storage = LowRankStorage(n, task.workers, rank, ClusterColumnStorage(n, task.workers))
         vectors = LowRank().workspace_items(n, p, False) * item
         needed = n * 8 * LANDMARK_VECTORS + max(int(SMALL_PROBLEM_SQUARES * small), vectors + 2 * small)
-        return cls._with(task, complete_solver(solver), reason, storage, needed + 2 * rank * task.d * item, p, ())
+        return cls._with(task, solver, reason, storage, needed + 2 * rank * task.d * item, p, ())
 
     @classmethod
     def _with(
-        cls, task: FitTask, solver: Solver, reason: str, storage: Storage, needed: int, p: int, notes: tuple[str, ...]
+        cls,
+        task: FitTask,
+        solver: PlannedSolver,
+        reason: str,
+        storage: Storage,
+        needed: int,
+        p: int,
+        notes: tuple[str, ...],
     ) -> Self:
         rows = task.n * task.d * task.item if task.basis is not task.X else 0  # this process holds them too
         return cls(
@@ -348,7 +355,7 @@ def _with_rank(requested: Nystrom, task: FitTask) -> tuple[Nystrom, int]:
 # -- parts of the bytes ------------------------------------------------------------------------------------------------
 
 
-def _evaluated_bytes(task: FitTask, solver: Solver, edge: int, rows: int, buffered: bool = False) -> int:
+def _evaluated_bytes(task: FitTask, solver: PlannedSolver, edge: int, rows: int, buffered: bool = False) -> int:
     """Return the bytes in addition to the storage, with so many prepared rows and tiles of an edge.
 
     With `buffered` every worker holds a tile that is not cached.
@@ -379,7 +386,7 @@ def _row_bytes(task: FitTask, rows: int) -> int:
     return task.copy_bytes + rows * task.row_bytes * (2 if rows < task.n else 1)
 
 
-def _solver_bytes(task: FitTask, solver: Solver) -> int:
+def _solver_bytes(task: FitTask, solver: PlannedSolver) -> int:
     """Return the bytes of a solver in addition to the operator."""
     items = solver.workspace_items(task.n, task.components_for(solver), task.on_gpu)
     if task.has_checkpoint:
@@ -387,7 +394,7 @@ def _solver_bytes(task: FitTask, solver: Solver) -> int:
     return items * task.item
 
 
-def _iteration_bytes(task: FitTask, solver: Solver) -> int:
+def _iteration_bytes(task: FitTask, solver: PlannedSolver) -> int:
     """Return the bytes of a solver that grow with the components, with the sums of all workers."""
     sums = task.workers * task.n * solver.width(task.n, task.p, task.on_gpu) * task.item
     return _solver_bytes(task, solver) + _widened_bytes(task, solver, task.p) + sums
@@ -408,7 +415,7 @@ def _sparse_tile_bytes(task: FitTask, edge: int) -> int:
     return part * STORED_ENTRY_BYTES + (12 * edge * edge + WIDE_STRIPS * blocking.STRIP_BYTES if task.item < 8 else 0)
 
 
-def _widened_bytes(task: FitTask, solver: Solver, p: int) -> int:
+def _widened_bytes(task: FitTask, solver: PlannedSolver, p: int) -> int:
     """Return the bytes of float32 data in float64: panels of the basis, vectors for their residuals."""
     if task.item == 8 and not task.on_gpu:  # a device copies slices that are not contiguous
         return 0

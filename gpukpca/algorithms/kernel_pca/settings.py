@@ -14,12 +14,12 @@ from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest, choose_solver
 from gpukpca.eigen.solve import are_many
-from gpukpca.eigen.solver import TOLERANCE, MinimalSolver
+from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import DenseStorage, Storage
 
 EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
-EigenSolver = EigenSolverName | MinimalSolver | Nystrom
+EigenSolver = EigenSolverName | Solver | Nystrom
 GramStorageName = Literal["auto", "dense", "tiled"]
 GramStorage = GramStorageName | type[Storage]
 
@@ -36,13 +36,10 @@ RULES = {
     ),
     "eigen_solver": Rule(
         "a name or a solver object",
-        lambda value: (
-            value in EIGEN_SOLVERS
-            if isinstance(value, str)
-            else not isinstance(value, type) and (hasattr(value, "solve") or isinstance(value, Nystrom))
-        ),
+        lambda value: value in EIGEN_SOLVERS if isinstance(value, str) else isinstance(value, (Solver, Nystrom)),
         EIGEN_SOLVERS,
-        "{name}={value!r} is not a solver; give a name or an object such as gpukpca.eigen.BlockKrylov(tol=1e-6).",
+        "{name}={value!r} is not a solver; give a name or an object such as gpukpca.eigen.BlockKrylov(tol=1e-6). A "
+        "user-defined class is based on gpukpca.eigen.Solver.",
         "{name}={value!r} is not known; give one of {known}, or a solver object.{near}",
     ),
     "tol": replace(TOLERANCE, message="{name}={value!r} is not allowed; it must be {text}."),

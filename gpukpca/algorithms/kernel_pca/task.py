@@ -17,7 +17,7 @@ from gpukpca.backend.namespace import is_memory_map, is_sparse
 from gpukpca.backend.rows import total_range
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen.request import FIRST_GUESS
-from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
@@ -154,7 +154,7 @@ class FitTask(Task):
         # A tile of the matrix of the scores is computed in additional memory.
         return peak + self.workers * tile_edge_for(self.n, self.workers, self.on_gpu) ** 2 * self.item
 
-    def components_for(self, solver: Solver, rank: int = 0) -> int:
+    def components_for(self, solver: PlannedSolver, rank: int = 0) -> int:
         """Return how many eigenpairs a solver computes: all where a share of the variance is requested at once.
 
         `rank` is the number of columns of a factor of K, where there is one.
