@@ -45,11 +45,12 @@ if TYPE_CHECKING:
         Plan,
         ProbabilisticPCA,
         Progress,
+        load,
+        save,
     )
     from gpukpca.eigen import Nystrom, top_eigh
     from gpukpca.gram import double_center, gram_matrix, kernel_matmat
     from gpukpca.model_selection import KernelPCACV
-    from gpukpca.persistence import load, save
 else:
     _ROOMS = (
         *("backend", "datasets", "decomposition", "eigen", "exceptions", "gram", "kernels", "model_selection"),
@@ -58,8 +59,6 @@ else:
     _HOMES = {
         "Checkpoint": "checkpoint",
         "KernelPCACV": "model_selection",
-        "load": "persistence",
-        "save": "persistence",
     }
     _HOMES |= dict.fromkeys(["Nystrom", "top_eigh"], "eigen")
     _HOMES |= dict.fromkeys(["double_center", "gram_matrix", "kernel_matmat"], "gram")

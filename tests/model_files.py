@@ -17,8 +17,9 @@ from sklearn.base import clone
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
 from gpukpca._container import read_container
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
+from gpukpca.decomposition._model_files import restored
 from gpukpca.eigen import BlockKrylov
-from gpukpca.persistence.save_load import KIND, restored
+from gpukpca.persistence.model_file import KIND
 
 
 def data(n: int = 30, d: int = 4, seed: int = 0) -> np.ndarray:

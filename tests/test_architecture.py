@@ -72,14 +72,13 @@ ALGORITHMS = {
 # Imports inside a function that close a cycle of modules, each for the reason given.
 LATE_IMPORTS = {
     ("kernels/base.py", "kernels.algebra"),  # k1 + k2 makes a node, and a node is a kernel
-    ("persistence/save_load.py", "decomposition"),  # classes of estimators register when they are imported
     ("eigen/dense.py", "eigen.block_krylov"),  # each solver hands over to the other what it cannot do
 }
 # Where a foreign library may be imported: rooms, or files.
 HOMES = {
     "cupy": {"cuda"},
     "cupyx": {"cuda"},
-    "sklearn": {"decomposition", "model_selection", "persistence", "plotting", "cli"},
+    "sklearn": {"decomposition", "model_selection", "plotting", "cli"},
     "rich": {"cli"},
     "click": {"cli"},
     "polars": {"cli"},
@@ -199,6 +198,16 @@ def test_algorithms_import_each_other_as_the_drawing_says(path):
         if other and other != own:
             assert own in ALGORITHMS, f"{short(path)} imports {name}: it serves all folders and may import none"
             assert other in ALGORITHMS[own], f"{short(path)} may not import {name}"
+
+
+# Modules of the package that one file of a room may import from.
+MOST_MODULES = {"persistence": 20}
+
+
+@pytest.mark.parametrize("path", [path for path in INNER if room(path) in MOST_MODULES], ids=short)
+def test_a_file_imports_from_few_modules(path):
+    modules = {module for name, _ in imports(path) if (module := module_of(name))}
+    assert len(modules) <= MOST_MODULES[room(path)], f"{short(path)} imports from {len(modules)} modules"
 
 
 def folder(module: str) -> str:

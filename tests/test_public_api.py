@@ -17,7 +17,7 @@ from tests.hostile import forks, without_modules
 
 ROOMS = [
     *("gpukpca", "gpukpca.algorithms", "gpukpca.backend", "gpukpca.decomposition", "gpukpca.eigen", "gpukpca.gram"),
-    *("gpukpca.kernels", "gpukpca.model_selection", "gpukpca.persistence", "gpukpca.plotting"),
+    *("gpukpca.kernels", "gpukpca.model_selection", "gpukpca.plotting"),
 ]
 
 

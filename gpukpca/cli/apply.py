@@ -23,9 +23,9 @@ from gpukpca.cli.machine import cost
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import show_pairs
 from gpukpca.cli.table import Table, input_options
+from gpukpca.decomposition import load_with_notes
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
-from gpukpca.persistence import load_with_notes
-from gpukpca.persistence.save_load import KIND
+from gpukpca.persistence.model_file import KIND
 
 # Rows between two updates of the progress bar.
 CHUNK = 4096

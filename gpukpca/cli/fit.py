@@ -29,8 +29,8 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import ProgressBar, logged, show_run, show_table
 from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
 from gpukpca.decomposition._dask import shared_rows
+from gpukpca.decomposition._model_files import write_model
 from gpukpca.distributed.client import connected
-from gpukpca.persistence.save_load import write_model
 
 
 def run_plan(options: SimpleNamespace) -> None:

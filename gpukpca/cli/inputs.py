@@ -17,7 +17,7 @@ from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
 from gpukpca.cli.table import InputOptions, Table, check_memory
 from gpukpca.cli.text import DELIMITERS, read_text
-from gpukpca.persistence.save_load import KIND
+from gpukpca.persistence.model_file import KIND
 
 # Of scikit-learn, then simulated: the same numbers every time.
 BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods")

@@ -5,6 +5,7 @@ from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.algorithms.progress import Progress
 from gpukpca.decomposition._base import ConvergenceWarning
+from gpukpca.decomposition._model_files import load, load_with_notes, save
 from gpukpca.decomposition.diagnostics import (
     IntrinsicDimension,
     inertia,
@@ -38,7 +39,10 @@ __all__ = [
     "RidgePreimage",
     "inertia",
     "intrinsic_dimension",
+    "load",
+    "load_with_notes",
     "reconstruction",
     "reconstruction_error",
+    "save",
     "squared_cosines",
 ]

@@ -36,11 +36,11 @@ from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._gaussian import WithGaussianModel
+from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5

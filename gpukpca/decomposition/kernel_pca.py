@@ -36,6 +36,7 @@ from gpukpca.decomposition._dask import (
 )
 from gpukpca.decomposition._interop import KernelPeer
 from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, warn_of_unused
+from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
     KernelLike,
@@ -55,7 +56,6 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.user_defined import check_symmetry
-from gpukpca.persistence.save_load import Saved
 
 
 class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):

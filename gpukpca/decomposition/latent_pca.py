@@ -27,11 +27,11 @@ from gpukpca.decomposition._batches import PlacedBatches, batches_of, is_stream,
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._gaussian import WithLikelihood
+from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, training_data
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.persistence.save_load import Saved
 
 # The name of the solver for complete data in one array.
 Direct = TypeVar("Direct", bound=str)

@@ -21,11 +21,11 @@ from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import mean_of, supports_dask
+from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.exceptions import PrecisionWarning, warn_user
-from gpukpca.persistence.save_load import Saved
 
 
 class LocalPCA(Saved, ClusterMixin, ArrayTransformer):

@@ -30,6 +30,7 @@ from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, comp
 from gpukpca.decomposition._fingerprint import pca_fingerprint
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._interop import PCAPeer
+from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
     MemoryLimit,
@@ -42,7 +43,6 @@ from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.eigen import Checkpointer
-from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's default; it means the default of the solver.
 DEFAULT_OVERSAMPLES = 10

@@ -301,3 +301,7 @@ def free_here(on_gpu: bool) -> int:
     """Return the bytes that are free on this worker, or on its GPU."""
     place = cuda_place(None, "float64")[0] if on_gpu else None
     return free_bytes(np.empty(0) if place is None else place)
+
+
+# The storages that model files hold.
+STORED = (ClusterStorage, ClusterColumnStorage)

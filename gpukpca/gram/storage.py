@@ -234,3 +234,7 @@ class LowRankStorage(Storage):
 
     def __str__(self) -> str:
         return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"
+
+
+# The storages that model files hold.
+STORED = (DenseStorage, TiledStorage, LowRankStorage)

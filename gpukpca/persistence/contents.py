@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._container import CONTRADICTIONS, format_errors, read_outline
 from gpukpca.exceptions import ModelFormatError
-from gpukpca.persistence.save_load import CONTRADICTION, KIND, check_version, naming
+from gpukpca.persistence.model_file import CONTRADICTION, KIND, check_version, naming
 from gpukpca.persistence.schema import Node
 
 DTYPES = {"F64": "float64", "F32": "float32", "I64": "int64", "I32": "int32"}

@@ -1,4 +1,4 @@
-"""Schema of model files: a fixed table of classes, and the fields of each with their types, shapes and rules.
+"""Schema of model files: the fields of the classes of the table with their types, shapes and rules.
 
 An object becomes a JSON node with the name of its class and the nodes of its fields; arrays are stored by the path of
 their first field. Types and shapes come from the classes: annotations, and `field_of` of fit results. A letter of a
@@ -24,64 +24,15 @@ import numpy as np
 from gpukpca._container import CODES, LARGEST_INTEGER, Arrays
 from gpukpca._formatting import printable
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, LinearAxes
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
-from gpukpca.algorithms.latent.model import LatentFit, LatentModel
-from gpukpca.algorithms.mixture.cluster import Cluster
-from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
-from gpukpca.algorithms.mixture.scaled_rows import RowScaling
-from gpukpca.algorithms.pca.incremental import IncrementalFit, IncrementalState
-from gpukpca.algorithms.pca.model import LinearProjection, PCAFit
-from gpukpca.algorithms.pca.plan import PCAPlan
-from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
-from gpukpca.algorithms.preimage.fixed_point import FixedPoint
-from gpukpca.algorithms.preimage.linear import LinearPreimage
-from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
+from gpukpca.algorithms.preimage.stored import OF_A_SPACE
 from gpukpca.backend.csr import CSR, csr_from_parts
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_numpy, is_sparse, move, to_host
-from gpukpca.covariance.moments import Moments
-from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
-from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
-from gpukpca.gram.storage import DenseStorage, LowRankStorage, TiledStorage
-from gpukpca.kernels import (
-    RBF,
-    Cosine,
-    Exp,
-    Kernel,
-    Laplacian,
-    Linear,
-    Matern,
-    Polynomial,
-    Power,
-    Precomputed,
-    Product,
-    RationalQuadratic,
-    Scale,
-    Sigmoid,
-    Sum,
-)
-from gpukpca.kernels.algebra import CombinedRows
-from gpukpca.kernels.dot_product import DotRows, ShiftedDotRows
-from gpukpca.kernels.euclidean_rows import DifferenceRows, Geometry, ProductRows, SparseProductRows
-from gpukpca.kernels.manhattan import CityBlockRows
+from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.persistence.classes import CLASSES
 
-# No other object is ever made from a file.
-KERNELS = [Linear, Polynomial, RBF, Sigmoid, Cosine, Laplacian, Matern, RationalQuadratic, Precomputed]
-ALGEBRA = [Sum, Product, Scale, Power, Exp]
-ROWS = [ProductRows, SparseProductRows, DifferenceRows, Geometry, CityBlockRows, DotRows, ShiftedDotRows, CombinedRows]
-STORAGES = [DenseStorage, ClusterStorage, ClusterColumnStorage, TiledStorage, LowRankStorage]
-PLANS = [Plan, PCAPlan, Dense, LowRank, BlockKrylov, Nystrom, *STORAGES]
-KERNEL_PCA = [KernelPCAFit, Spectrum, AffineProjection, LinearAxes]
-PREIMAGES = [LinearPreimage, RidgeRegression, RidgeRule, FixedPoint, DistanceConstraint]
-PCA = [PCAFit, LinearProjection, IncrementalFit, IncrementalState, Moments]
-LATENT = [LatentFit, LatentModel, MixtureFit, LocalModel, RowScaling, Cluster]
-CLASSES: dict[str, Any] = {
-    cls.__name__: cls for cls in (*KERNELS, *ALGEBRA, *ROWS, *PLANS, *KERNEL_PCA, *PREIMAGES, *PCA, *LATENT)
-}
 # Shapes and rules of fields whose classes lie below `field_of`.
 BELOW: dict[str, dict[str, tuple[str, ...]]] = {
     "Geometry": {"mean": ("d",), "varying": ("*", "index of d")},
@@ -99,11 +50,6 @@ REPLACED = {("Nystrom", "landmarks", "kmeans++"): "rpcholesky"}
 NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
 
 Node = Any
-
-
-def register(cls: Any) -> None:
-    """Add a class from above this room to the table."""
-    CLASSES[cls.__name__] = cls
 
 
 # -- fields ------------------------------------------------------------------------------------------------------------
@@ -402,7 +348,7 @@ def _made(cls: Any, values: dict[str, Any]) -> Any:
     """Return the object of checked fields; a pre-image that needs the fitted space waits for it."""
     if issubclass(cls, PreparedRows) and "dtype" in values:
         values["dtype"] = np.dtype(values["dtype"])
-    if cls in (FixedPoint, DistanceConstraint):
+    if cls in OF_A_SPACE:
         return partial(cls.of, **values)
     made = cls(**values)
     if cls is KernelPCAFit and isinstance(made.preimage, partial):

@@ -21,9 +21,9 @@ from gpukpca.checkpoint import difference
 from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
+from gpukpca.decomposition import save
 from gpukpca.exceptions import ModelFormatError
-from gpukpca.persistence import save
-from gpukpca.persistence.save_load import KIND
+from gpukpca.persistence.model_file import KIND
 from tests.cli.runs import fit, run, text
 from tests.model_files import DIVERSE, changed, parts, paths, put
 

@@ -18,7 +18,7 @@ from gpukpca._container import read_container, write_container
 from gpukpca.cli import main
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence.contents import contents_of
-from gpukpca.persistence.save_load import KIND
+from gpukpca.persistence.model_file import KIND
 from tests.cli.runs import done, fit, refused, run
 from tests.model_files import MODELS, fitted, parts, paths, put
 

@@ -14,7 +14,7 @@ import gpukpca
 from gpukpca import PCA, KernelPCA
 from gpukpca.cli.apply import CHUNK
 from gpukpca.cli.inputs import read_input
-from gpukpca.persistence import save
+from gpukpca.decomposition import save
 from tests.cli.runs import OUT, done, facts, fit, loaded, refused, text
 
 M = "m.safetensors"

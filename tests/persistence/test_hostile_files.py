@@ -17,9 +17,10 @@ import scipy.sparse
 import gpukpca
 from gpukpca import KernelPCA, kernels
 from gpukpca._container import read_container, write_container
+from gpukpca.decomposition import _model_files
+from gpukpca.decomposition._model_files import restored
 from gpukpca.exceptions import MemoryBudgetError, ModelFormatError
-from gpukpca.persistence import save_load
-from gpukpca.persistence.save_load import KIND, restored
+from gpukpca.persistence.model_file import KIND
 from tests.hostile import EXTREMES, forks, in_a_process, mutated
 from tests.model_files import DIVERSE, MODELS, changed, get, parts, paths, put
 
@@ -157,7 +158,7 @@ def test_a_file_for_which_memory_is_lacking_is_named(tmp_path: Path, monkeypatch
 
     for place in ("read_container", "restored"):
         with monkeypatch.context() as patch:
-            patch.setattr(save_load, place, lacking)
+            patch.setattr(_model_files, place, lacking)
             with pytest.raises(MemoryBudgetError, match=r"m holds .* KiB, and reading .* takes more memory"):
                 gpukpca.load(tmp_path / "m")
 

@@ -32,13 +32,15 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, _files, kernels
 from gpukpca._container import LARGEST_HEADER, read_container, write_container
+from gpukpca.decomposition import load_with_notes, save
 from gpukpca.decomposition._kernels import NAMED_KERNELS
+from gpukpca.decomposition._model_files import ESTIMATORS
 from gpukpca.eigen import BlockKrylov, Nystrom, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
 from gpukpca.gram.storage import DenseStorage, Storage
-from gpukpca.persistence import load_with_notes, save
-from gpukpca.persistence.save_load import ESTIMATORS, FORMAT, KIND
-from gpukpca.persistence.schema import CLASSES, RULES, fields_of
+from gpukpca.persistence.classes import CLASSES
+from gpukpca.persistence.model_file import FORMAT, KIND
+from gpukpca.persistence.schema import RULES, fields_of
 from tests.model_files import DIVERSE, MODELS, Arrays, Header, changed, data, fitted, get, holes, parts, paths, put
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -806,7 +808,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "estimator is a list": ("PCA", value("class", ["PCA"]), "known are"),
     "another estimator": ("PCA", value("class", "IncrementalPCA"), None),
     "fit of another estimator": ("local", value("class", "ProbabilisticPCA"), None),
-    "fit is a number": ("PCA", value("fit", 1), "PCA"),
+    "fit is a number": ("PCA", value("fit", 1), "no part of it has the arrays"),
     "nothing known of the fit": ("PCA", value("fit", {}), "None"),
     "a part too many": ("PCA", value("more", 1), "'more'"),
     "latent axes too many": ("probabilistic, holes", array("fit.model.axes", np.eye(4)), "variances must be"),

@@ -215,3 +215,7 @@ class KernelPCAFit:
         # The rounding is part of the certificate.
         gap = float(values[keep - 1] - values[keep]) - 2.0 * (self.certificate or 0.0)
         return gap if gap >= 0.0 else None
+
+
+# The classes of this folder that model files hold.
+STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes, Plan)

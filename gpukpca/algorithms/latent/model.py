@@ -290,3 +290,7 @@ def impute(fit: LatentFit, rows: Array) -> Array:
     whole = xp.where(xp.isnan(rows), cast(move(points, rows), rows.dtype), rows)
     check_finite(whole, "The model is too large for the data.", "The array of points")
     return whole
+
+
+# The classes of this folder that model files hold.
+STORED = (LatentFit, LatentModel)

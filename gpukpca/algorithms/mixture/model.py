@@ -214,3 +214,7 @@ class MixtureFit:
         found = cast(found, self.components.dtype)
         check_finite(found if found.ndim == 2 else found[:, None], advice, "The result")
         return found
+
+
+# The classes of this folder that model files hold.
+STORED = (MixtureFit, LocalModel, RowScaling, Cluster)

@@ -468,3 +468,7 @@ def check_update(rows: int, d: int, p: int, fewest: int, item: int, resources: R
         f"a batch of {rows} rows with {d} features takes {format_need(needed)} for {p} components, and "
         f"{format_allowance(limit)} are allowed or free. {advice}, or set a larger memory_limit."
     )
+
+
+# The classes of updates that model files hold.
+STORED = (IncrementalFit, IncrementalState, Moments)

@@ -264,3 +264,7 @@ def points_of(scores: Array, components: Array, mean: Array, scale: Array | None
     points = scores @ components
     points = points if scale is None else points * scale[None, :]
     return points + mean[None, :]
+
+
+# The classes of fits that model files hold.
+STORED = (PCAFit, LinearProjection, PCAPlan)

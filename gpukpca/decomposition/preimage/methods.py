@@ -20,7 +20,7 @@ from gpukpca.decomposition._kernels import SHARED, KernelName, named_kernel
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
-from gpukpca.persistence.schema import register
+from gpukpca.persistence.classes import register
 
 # Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
 ALL_ROWS_UP_TO = 10_000

@@ -12,9 +12,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
+from gpukpca.decomposition import save
 from gpukpca.kernels import RBF, Linear, Polynomial
-from gpukpca.persistence import save
-from gpukpca.persistence.save_load import FORMAT
+from gpukpca.persistence.model_file import FORMAT
 
 ALGEBRA = 0.5 * RBF(gamma=0.1) + Linear() * Polynomial(degree=2)
 MODELS = {

@@ -1,10 +1,9 @@
-"""Save fitted estimators to files, and load them: a file holds parameters, the fit result and a few facts."""
+"""Save fitted estimators and pipelines to files, and load them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import IO, Any
@@ -16,37 +15,35 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors, read_container, write_content
 from gpukpca._files import plain_target, replaced_whole
-from gpukpca._formatting import format_bytes, printable
 from gpukpca._typing import Array
-from gpukpca._version import __version__
 from gpukpca.algorithms.fields import field_of
 from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
 from gpukpca.backend.random import generator
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, ModelFormatError
+from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
 from gpukpca.persistence.checks import check_fit
-from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_fields, check_sizes, holds_type, register
+from gpukpca.persistence.classes import register
+from gpukpca.persistence.model_file import (
+    CONTRADICTION,
+    FACTS,
+    KIND,
+    Step,
+    check_version,
+    fit_at,
+    naming,
+    packed,
+    unpacked,
+    unpacked_notes,
+)
 
-KIND = "model"
-# Of the files written and read. Raised where the meaning of a part changes, not for a new field with a default.
-FORMAT = 1
 # Parameters that belong to a process or a machine, not to a model, and what scikit-learn's `set_output` and
 # `set_fit_request` leave on an estimator.
 NOT_KEPT = ("checkpoint", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks")
-# Attributes of an estimator that do not follow from its parameters and its fit result.
-FACTS = {
-    "n_features_in_": Field(int, rules=("nonnegative",)),
-    "feature_names_in_": Field(np.ndarray, required=False),
-    "device_": Field(str, required=False),
-    "fallbacks_": Field(tuple[str, ...], required=False),
-    "batch_size_": Field(int, rules=("positive",), required=False),
-}
 # Which steps of a model are scalers.
 SHAPES = ([False], [True, False])
-CONTRADICTION = "its parts make no model"
 
 # The classes of estimators by name; each registers when its module is imported.
 ESTIMATORS: dict[str, Any] = {}
@@ -174,24 +171,18 @@ def write_model(file: IO[bytes], model: Any, notes: dict[str, Any] | None = None
         raise InvalidParameterError(
             "a file holds an estimator of gpukpca, or a Pipeline of two steps, a StandardScaler and such an estimator."
         )
-    writer = Writer()
-    nodes = [
-        {"name": name} | _node_of(writer, "" if name is None else f"steps.{place}.", step)
-        for place, (name, step) in enumerate(steps)
-    ]
-    header = {"format": FORMAT, "version": __version__, "steps": nodes}
-    header["notes"] = {name: writer.node(f"notes.{name}", value) for name, value in (notes or {}).items()}
+    header, arrays = packed([_step_of(name, step) for name, step in steps], notes or {})
     try:
-        twins = _steps(header, writer.arrays)
+        twins = _estimators(header, arrays)
     except ModelFormatError as error:  # better no file than one that cannot be read
         raise InvalidParameterError(f"this model cannot be saved: {error}.") from error
-    for (_, step), twin in zip(steps, twins, strict=True):
+    for (_, step), (_, twin) in zip(steps, twins, strict=True):
         _check_same(step, twin)
-    write_content(file, KIND, header, writer.arrays)
+    write_content(file, KIND, header, arrays)
 
 
-def _node_of(writer: Writer, path: str, model: Any) -> dict[str, Node]:
-    """Return the node of an estimator or a scaler; names of its arrays begin with the path."""
+def _step_of(name: str | None, model: Any) -> Step:
+    """Return what a file holds of an estimator or a scaler."""
     cls = type(model)
     if hasattr(model, "fit"):
         check_is_fitted(model)
@@ -207,13 +198,10 @@ def _node_of(writer: Writer, path: str, model: Any) -> dict[str, Node]:
             f"{cls.__name__} is no class of gpukpca, so no reader of the file would know it; only {base} itself can be "
             "saved."
         )
-    parameters = {
-        name: writer.node(f"{path}parameters.{name}", _seed(value) if name == "random_state" else value)
-        for name, value in model.get_params(deep=False).items()
-        if name not in NOT_KEPT
-    }
-    facts = {name: writer.node(f"{path}{name}", value) for name, value in _facts(model).items()}
-    return {"class": cls.__name__, "parameters": parameters, "facts": facts, "fit": writer.node(f"{path}fit", result)}
+    parameters = {key: value for key, value in model.get_params(deep=False).items() if key not in NOT_KEPT}
+    if "random_state" in parameters:
+        parameters["random_state"] = _seed(parameters["random_state"])
+    return Step(cls.__name__, name, parameters, _facts(model), result)
 
 
 def _seed(random_state: Any) -> int | None:
@@ -233,13 +221,13 @@ def _check_same(model: Any, twin: Any) -> None:
     if unknown := sorted(set(vars(model)) - known - set(vars(twin))):
         raise InvalidParameterError(
             f"{name} has {', '.join(unknown)}, which a model file has no place for; delete it first, or give it "
-            "to gpukpca.persistence.save in `notes`."
+            "to gpukpca.save in `notes`."
         )
     for attribute in sorted(set(vars(twin)) - known):
         if attribute.endswith("_") and not _is_same(vars(model).get(attribute), vars(twin)[attribute]):
             raise InvalidParameterError(
                 f"{name} cannot be saved: {attribute} was changed after the fit, and a file holds the result of the "
-                "fit. Fit again, or give what you changed to gpukpca.persistence.save in `notes`."
+                "fit. Fit again, or give what you changed to gpukpca.save in `notes`."
             )
 
 
@@ -335,37 +323,15 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
     >>> import os, tempfile
     >>> import numpy as np
     >>> import gpukpca
-    >>> from gpukpca.persistence import load_with_notes
+    >>> from gpukpca.decomposition import load_with_notes
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
     >>> gpukpca.save(gpukpca.PCA(1).fit(np.eye(4)), path, notes={"data": "unit vectors", "rows": 4})
     >>> load_with_notes(path)[1]
     {'data': 'unit vectors', 'rows': 4}
     """
-    from gpukpca import decomposition  # noqa: F401  # the estimators register
-
     parsed_device(device)
     with naming(path) as path:
         return restored(*read_container(path, KIND), device)
-
-
-@contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the path as text, and put it into errors of reading a model file."""
-    path = os.fsdecode(path)
-    try:
-        yield path
-    except (FileNotFoundError, IsADirectoryError) as error:
-        what = "is a directory" if isinstance(error, IsADirectoryError) else "does not exist"
-        advice = f"{what}; give a model file, which `save` or gpukpca fit --save wrote"
-        raise type(error)(error.errno, advice, path) from error
-    except ModelFormatError as error:
-        raise ModelFormatError(f"{path} is no model file of gpukpca that can be read: {error}.") from error
-    except MemoryError as error:
-        size = format_bytes(os.stat(path).st_size)
-        raise MemoryBudgetError(
-            f"{path} holds {size}, and reading and checking it takes more memory than is free; free some, or load it "
-            "on a larger machine."
-        ) from error
 
 
 def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple[Any, dict[str, Any]]:
@@ -375,90 +341,44 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
     """
     with format_errors(CONTRADICTION, *CONTRADICTIONS):
         check_version(header)
-        steps = _steps(header, arrays)
-        estimator, node = steps[-1], header["steps"][-1]
+        steps = _estimators(header, arrays)
+        estimator = steps[-1][1]
         generator(getattr(estimator, "random_state", None))
         estimator._check_parameters()
         check_fit(estimator._result)
-        notes = {name: Reader(arrays).value(node, f"notes.{name}") for name, node in header["notes"].items()}
+    notes = unpacked_notes(header, arrays)
     estimator.set_params(device=device)
     place = placement_for(device, vars(estimator)[estimator._home])
     if place.moved:
         facts = _facts(estimator)
-        estimator._publish(Reader(arrays, place.work).value(node["fit"], "fit"), place)
+        estimator._publish(fit_at(header, arrays, place.work), place)
         vars(estimator).update(facts)
-    names = [part["name"] for part in header["steps"]]
-    return estimator if len(steps) == 1 else Pipeline(list(zip(names, steps, strict=True))), notes
+    return estimator if len(steps) == 1 else Pipeline(steps), notes
 
 
-def check_version(header: Header) -> None:
-    """Raise `ModelFormatError` for a format that this version does not read."""
-    number, version = header.get("format"), header.get("version")
-    if not isinstance(number, int) or isinstance(number, bool) or not isinstance(version, str):
-        raise ModelFormatError("its header does not say which format it has")
-    if number != FORMAT:
-        raise ModelFormatError(
-            f"it was written by gpukpca {printable(version[:40])} in format {number}, and this is gpukpca "
-            f"{__version__}, which reads format {FORMAT}; install {'a newer' if number > FORMAT else 'that'} gpukpca"
-        )
-
-
-def _steps(header: Header, arrays: Arrays) -> list[Any]:
-    """Return the fitted estimator, after its scaler where it has one, with fields of the right types and shapes."""
+def _estimators(header: Header, arrays: Arrays) -> list[tuple[str | None, Any]]:
+    """Return the names and the fitted estimators of a file on the host: one, or a scaler and one."""
     with format_errors(CONTRADICTION, *CONTRADICTIONS):
-        if set(header) != {"format", "version", "steps", "notes"}:
-            raise ModelFormatError(f"its header has {', '.join(map(repr, header))[:200]}")
-        nodes = header["steps"]
-        if [node["class"] == "StandardScaler" for node in nodes] not in SHAPES:
+        steps = unpacked(header, arrays, [*ESTIMATORS, "StandardScaler"])
+        if [step.kind == "StandardScaler" for step in steps] not in SHAPES:
             raise ModelFormatError("its steps are no estimator, and no StandardScaler and an estimator")
-        if not all(holds_type(node["name"], str if len(nodes) > 1 else None) for node in nodes):
-            raise ModelFormatError("its steps have no names")
-        steps = [_estimator(node, arrays) for node in nodes]
-        if len({step.n_features_in_ for step in steps}) > 1:
-            raise ModelFormatError("its scaler and its estimator have other features")
-        if unknown := sorted(set(arrays) - set(_names_in(header))):
-            raise ModelFormatError(f"no part of it has the arrays {printable(', '.join(unknown))[:200]}")
-        return steps
+        return [(step.name, _estimator(step)) for step in steps]
 
 
-def _names_in(node: Node) -> Iterator[str]:
-    """Yield the names of the arrays of a node."""
-    if isinstance(node, dict) and set(node) == {"array"}:
-        yield node["array"]
-    elif isinstance(node, (dict, list)):
-        for part in node.values() if isinstance(node, dict) else node:
-            yield from _names_in(part)
-
-
-def _estimator(node: Node, arrays: Arrays) -> Any:
-    """Return the fitted estimator of a node, on the host."""
-    name = node["class"]
-    known: dict[str, Any] = {**ESTIMATORS, "StandardScaler": StandardScaler}
-    if not isinstance(name, str) or name not in known:
-        raise ModelFormatError(f"its estimator is {str(name)[:80]!r}; known are {', '.join(ESTIMATORS)}")
-    cls, reader = known[name], Reader(arrays)
-    if set(node) != {"name", "class", "parameters", "facts", "fit"}:
-        raise ModelFormatError(f"{name} has {', '.join(map(repr, node))[:200]}")
-    if unknown := sorted(set(node["parameters"]) - (set(cls().get_params(deep=False)) - set(NOT_KEPT))):
-        raise ModelFormatError(f"{name} has no parameter {', '.join(unknown)[:200]}")
-    model = cls(**{key: reader.value(part, f"parameters.{key}") for key, part in node["parameters"].items()})
-    facts = {key: reader.value(part, key) for key, part in node["facts"].items()}
-    check_fields(name, facts, FACTS, reader.sizes)
-    d = reader.sizes["d"] = facts["n_features_in_"]
-    fit = reader.value(node["fit"], "fit")
-    check_sizes(reader.sizes)
-    names = facts.get("feature_names_in_")
-    if names is not None and (names.dtype != object or names.shape != (d,) or len(set(names)) != d):
-        raise ModelFormatError(f"feature_names_in_ must be {d} different texts")
+def _estimator(step: Step) -> Any:
+    """Return a fitted estimator, on the host."""
+    cls, facts = StandardScaler if step.kind == "StandardScaler" else ESTIMATORS[step.kind], step.facts
+    if unknown := sorted(set(step.parameters) - (set(cls().get_params(deep=False)) - set(NOT_KEPT))):
+        raise ModelFormatError(f"{step.kind} has no parameter {', '.join(unknown)[:200]}")
+    if type(step.fit) is not (ScalerFit if cls is StandardScaler else cls._result_type):
+        raise ModelFormatError(f"{step.kind} has a fit of {type(step.fit).__name__}")
+    model, host = cls(**step.parameters), np.empty(0)
     vars(model).update(facts)
-    if type(fit) is not (ScalerFit if cls is StandardScaler else cls._result_type):
-        raise ModelFormatError(f"{name} has a fit of {type(fit).__name__}")
-    host = np.empty(0)
     if cls is StandardScaler:
-        fit.publish(model)
+        step.fit.publish(model)
     else:
-        model._publish(fit, Placement(host, host))
+        model._publish(step.fit, Placement(host, host))
     if missing := sorted(set(_facts(model)) - set(facts)):
-        raise ModelFormatError(f"{name} lacks {', '.join(missing)}")
+        raise ModelFormatError(f"{step.kind} lacks {', '.join(missing)}")
     vars(model).update(facts)
     return model
