@@ -26,6 +26,7 @@ from sklearn.pipeline import make_pipeline
 import gpukpca
 from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.backend.namespace import to_host
+from gpukpca.eigen import Solver
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning
 from tests.cases import CASES, Case, spectrum
 from tests.conftest import MAKERS, Namespace
@@ -273,7 +274,7 @@ def test_stop_in_a_listener_leaves_the_estimator_as_it_was() -> None:
 
 
 def test_stop_in_the_solver_leaves_the_estimator_as_it_was() -> None:
-    class Broken:
+    class Broken(Solver):
         def solve(self, op: Any, p: int, rng: Any, report: Any = None) -> Any:
             raise MemoryError("no more")
 

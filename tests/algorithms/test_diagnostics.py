@@ -239,7 +239,7 @@ def test_wrong_arguments_are_named(X):
     for call in (lambda given: squared_cosines(given, X), lambda given: reconstruction(given, X)):
         with pytest.raises(InvalidParameterError, match="expected a fitted estimator, got an object of type ndarray"):
             call(X)
-    with pytest.raises(InvalidParameterError, match=r"shape \(40, 0\)"):
+    with pytest.raises(InvalidParameterError, match=r"shape=\(40, 0\)"):
         intrinsic_dimension(X[:, :0])
     with pytest.raises(ValueError, match="expecting 6 features"):
         squared_cosines(model, X[:, :4])
