@@ -147,7 +147,7 @@ np.random.default_rng = _seeded_rng
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin the numbers of a test without a seed anew, also those of scikit-learn."""
+    """Reset the seeds of generators without one, also of scikit-learn's, before every test."""
     SEEDS["next"] = 0
     np.random.seed(0)  # noqa: NPY002  # the global state is what they use
 

@@ -16,12 +16,9 @@ from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 
-def training_batches(batches: Iterable[Any], purpose: str, name: str, *, missing: bool = False) -> list[Array]:
+def training_batches(batches: Iterable[Any], purpose: str, name: str) -> list[Array]:
     """Return batches of rows, checked by `as_rows`, with equal features and in one place."""
-    rows = [
-        as_rows(batch, purpose, missing=missing, name=f"{name}[{number}]", finite=True)
-        for number, batch in enumerate(batches)
-    ]
+    rows = [as_rows(batch, purpose, name=f"{name}[{number}]", finite=True) for number, batch in enumerate(batches)]
     if not rows:
         raise InvalidParameterError(f"{name} is empty; give at least one batch of rows.")
     for number, batch in enumerate(rows):
@@ -48,9 +45,9 @@ def check_place(name: str, place: Array, other: str, expected: Array) -> None:
         )
 
 
-def new_rows(X_new: Any, d: int, *, missing: bool = False) -> Array:
+def new_rows(X_new: Any, d: int) -> Array:
     """Return new rows (m, d), checked, where they are; see `as_rows`."""
-    rows = as_rows(X_new, name="X_new", missing=missing, finite=True)
+    rows = as_rows(X_new, name="X_new", finite=True)
     if int(rows.shape[1]) != d:
         raise InvalidParameterError(f"X_new has {int(rows.shape[1])} feature(s), and the fit has {d}.")
     return rows

@@ -1,1 +1,1 @@
-"""Rows of data: the gate that checks them, the containers that hold them, and the two verbs, fold and map."""
+"""Rows of data: the gate that checks what users pass."""

@@ -132,7 +132,7 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
 
 def _floating(X: Any) -> Any:
     """Return a host array or CSR matrix in float32 or float64, in the byte order of this machine."""
-    if X.dtype in FLOATS and X.dtype.isnative:
+    if X.dtype in FLOATS:  # which a dtype of another byte order is not
         return X
     return X.astype(np.float32 if X.dtype.kind == "f" and X.dtype.itemsize == 4 else np.float64)
 

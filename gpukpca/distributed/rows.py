@@ -16,7 +16,7 @@ from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, nam
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import gather_rows
-from gpukpca.data.gate import as_rows
+from gpukpca.data.gate import LARGEST_EXACT, as_rows
 from gpukpca.distributed.client import Cluster, LostWorkError
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError
 from gpukpca.kernels.prepared import PreparedRows
@@ -31,8 +31,6 @@ PANELS_A_THREAD = 2
 PAIRS_A_THREAD = 4
 # Losses after which a piece of work is given up: Dask's own limit for a task.
 ATTEMPTS = 4
-# The largest integer up to which float64 holds all.
-LARGEST_EXACT = 2**53
 
 
 class ClusterRows(PartitionedRows):

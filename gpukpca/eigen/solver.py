@@ -18,7 +18,7 @@ TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(va
 
 
 class PlannedSolver:
-    """What a plan asks of a solver: memory, passes and their width. Every member has a default.
+    """State what a plan needs of a solver: memory, passes and their width. Every member has a default.
 
     Attributes
     ----------

@@ -165,7 +165,7 @@ def _score(fold: CVFold, member: Candidate, shared: _SharedFit, seconds: float) 
 
 
 def _learned_preimage(fold: CVFold, member: Candidate, fit: KernelPCAFit, resources: Resources) -> Any:
-    """Return the pre-image of a member, learned from its components as in a fit of its own."""
+    """Return the pre-image of a member, learned from its components as a separate fit would learn it."""
     settings = settings_of(member.estimator, fit.kernel)
     check_preimage_suits(settings.preimage, fit.kernel, by_flag=member.estimator.preimage is None)
     landmarks = FitTask.of(fold.X, fit.kernel, settings, resources).preimage_landmarks

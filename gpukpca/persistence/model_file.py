@@ -32,7 +32,7 @@ CONTRADICTION = "its parts make no model"
 
 @dataclass(frozen=True)
 class Step:
-    """What a model file holds of an estimator or a scaler."""
+    """Hold what a model file has of an estimator or a scaler."""
 
     kind: str  # the name of its class
     name: str | None  # in a pipeline

@@ -53,7 +53,7 @@ def test_missing_entries_become_nan() -> None:
     np.testing.assert_array_equal(as_rows(frame, missing=True), [[1, 1], [np.nan, 2], [3, np.nan]])
     np.testing.assert_array_equal(as_rows(MASKED, missing=True), np.where(X > 7.0, np.nan, X))
     with pytest.raises(ValueError, match="infinity"):
-        new_rows(np.where(X > 7, np.inf, X), 3, missing=True)
+        as_rows(np.where(X > 7, np.inf, X), missing=True, finite=True)
     with pytest.raises(TypeError, match="dates"):
         as_rows(pandas.DataFrame({"a": pandas.to_datetime([date(2020, 1, 1)])}), missing=True)
 
