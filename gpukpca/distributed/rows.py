@@ -18,7 +18,7 @@ from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import gather_rows
 from gpukpca.data.gate import LARGEST_EXACT, as_rows
 from gpukpca.distributed.client import Cluster, LostWorkError
-from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError
+from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, held_warnings
 from gpukpca.kernels.prepared import PreparedRows
 
 # Entries of one kind: their count, and row and column of the first.
@@ -307,7 +307,8 @@ def picked_rows(*arguments: Any) -> np.ndarray:
 
 def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:
     """Return rows as an array that kernels take; with `cuda` on the GPU of this worker."""
-    with device_context(rows):
+    # What the chunks lose is reported once, by the process of the user.
+    with device_context(rows), held_warnings():
         rows = as_rows(rows)
         rows = rows if str(rows.dtype) == dtype else rows.astype(dtype)
     if not cuda or not is_numpy(rows):
