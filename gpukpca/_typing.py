@@ -61,7 +61,7 @@ class SymmetricOperator:
     rows : PreparedRows or None
         The prepared rows of X that K is evaluated from, which the model then need not prepare again.
     has_remote_columns : bool
-        Whether `columns` returns `PartitionedRows`, which stay where they are computed.
+        Whether `columns` returns `Rows`, which stay where they are computed.
     positive_definite : bool or None
         Whether the matrix is known to be positive semidefinite but for rounding.
     name : str

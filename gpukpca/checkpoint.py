@@ -20,9 +20,9 @@ from gpukpca._container import CONTRADICTIONS, Arrays, Header, read_container, r
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._process import state as process
 from gpukpca._rules import FOLDER, number
-from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.random import is_state_of
+from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 

@@ -125,7 +125,6 @@ MODELS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "PCA, frame": (PCA(2, scale=True), frame),
     "PCA, none": (PCA(0), data),
     "incremental": (IncrementalPCA(2, batch_size=10, whiten=True), data),
-    "incremental, exact": (IncrementalPCA(2, exact=True), data),
     "probabilistic": (ProbabilisticPCA(2, random_state=0), data),
     "probabilistic, holes": (ProbabilisticPCA(2, tol=1e-4, random_state=0), holes),
     "probabilistic, sparse": (

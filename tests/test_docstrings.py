@@ -21,7 +21,6 @@ import pytest
 from gpukpca import (
     PCA,
     BayesianPCA,
-    IncrementalPCA,
     KernelPCA,
     KernelPCACV,
     LocalPCA,
@@ -115,7 +114,6 @@ def test_the_reference_lists_every_public_object_once():
         PCA(2),
         KernelPCA(2, kernel="rbf", preimage="ridge"),
         KernelPCA(2, kernel="rbf", eigen_solver="nystrom"),
-        IncrementalPCA(2, exact=True),
         ProbabilisticPCA(2, solver="em", max_iter=3000),
         BayesianPCA(),
         LocalPCA(2),

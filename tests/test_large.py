@@ -13,8 +13,8 @@ import pytest
 from scipy.special import ive
 
 from gpukpca import KernelPCA
-from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.rows import constant_columns, feature_means
+from gpukpca.data.column_basis import ColumnBasis
+from gpukpca.data.statistics import constant_columns, feature_means
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import RBF
 from tests.tolerances import eps

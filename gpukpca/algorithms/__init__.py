@@ -4,15 +4,11 @@ from gpukpca.algorithms.kernel_pca.fit import fit_kernel_pca
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.pca.fit import fit_pca
-from gpukpca.algorithms.pca.incremental import IncrementalFit, IncrementalState, update_pca
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import PCASettings
-from gpukpca.algorithms.pca.streaming import fit_pca_batches
 from gpukpca.algorithms.resources import Resources
 
 __all__ = [
-    "IncrementalFit",
-    "IncrementalState",
     "KernelPCAFit",
     "KernelPCASettings",
     "PCAFit",
@@ -20,6 +16,4 @@ __all__ = [
     "Resources",
     "fit_kernel_pca",
     "fit_pca",
-    "fit_pca_batches",
-    "update_pca",
 ]

@@ -9,10 +9,10 @@ from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
-from gpukpca.backend.rows import place_of
+from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows
+from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 

@@ -19,7 +19,6 @@ from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.inputs import check_type
-from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend import blocking
 from gpukpca.backend.device import (
     describe_device,
@@ -30,8 +29,10 @@ from gpukpca.backend.device import (
 )
 from gpukpca.backend.limits import SHARE_OF_FREE
 from gpukpca.backend.namespace import item_size, library_of, same_place
-from gpukpca.backend.rows import place_of
 from gpukpca.data.gate import as_rows
+from gpukpca.data.place import Placement, placement_for
+from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import DeviceLostError, DeviceMismatchError, InvalidParameterError, MemoryBudgetError
 
 # Bytes by the names of their units, in lower case.
@@ -153,7 +154,7 @@ class Resources:
     def check_copy(self, X: Any) -> None:
         """Raise `MemoryBudgetError` where X is copied to the place of the computation and does not fit there."""
         work = self.place.work
-        needed = math.prod(X.shape) * item_size(X.dtype) if self.place.moved else 0
+        needed = math.prod(X.shape) * item_size(X.dtype) if self.place.moved and not isinstance(X, Rows) else 0
         if needed > self.allowed(needed):
             raise MemoryBudgetError(
                 f"the data take {format_need(needed)} on {describe_device(work)}, and "

@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from gpukpca._formatting import format_bytes
-from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
+from gpukpca.data.batches import BatchedRows
+from gpukpca.data.place import Placement
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.exceptions import MemoryBudgetError
 
@@ -82,6 +83,13 @@ class Task:
     def is_on_cluster(self) -> bool:
         """Return whether the rows are on a cluster."""
         return isinstance(self.X, ClusterRows)
+
+    @property
+    def copy_bytes(self) -> int:
+        """Return the bytes of the rows that the fit copies to its place: all, or a batch as read and as converted."""
+        if isinstance(self.X, BatchedRows):
+            return 2 * self.X.largest * self.d * self.item
+        return self.n * self.d * self.item if self.place.moved else 0
 
     @property
     def place(self) -> Placement:

@@ -143,10 +143,8 @@ SMALLEST_E_STEP_PANEL = 64
 E_STEP_WAVE = 4
 # Entries of a batch that is made dense, read from a file or copied to a device together: 32 MiB in float64.
 EM_BATCH_ENTRIES = 2**22
-# Entries that a pass of exact incremental PCA reads together at least: 32 MiB in float64.
-EXACT_BATCH_ENTRIES = 2**22
-# Rows of a batch below which iteration replaces the d x d sums: these would be most of the work.
-FEWEST_BATCH_ROWS = 256
+# Entries of a slice of rows that a pass of PCA reads from a set on a disk: 32 MiB in float64.
+READ_ENTRIES = 2**22
 # Entries of a panel of a mixture: 1 MiB in float64 stays in a core's own cache during several passes.
 MIXTURE_ENTRIES = PerDevice(2**17, 2**23)
 SMALLEST_MIXTURE_PANEL = 64
@@ -180,5 +178,5 @@ KRYLOV_ONE_THREAD_UP_TO = PerDevice(20_000, 256)  # rows of the basis
 LOW_RANK_ONE_THREAD_UP_TO = 5000  # rows of the factor
 # Features of an eigenproblem for some pairs and for all: half of a reduction to tridiagonal form is bound by memory.
 PCA_ONE_THREAD_UP_TO, PCA_ONE_THREAD_FOR_ALL = 2500, 500
-# Features of a batch; the long products of the exact mode gain from a second thread earlier.
-BATCH_ONE_THREAD_UP_TO, EXACT_ONE_THREAD_UP_TO = 256, 64
+# Features of a batch.
+BATCH_ONE_THREAD_UP_TO = 256

@@ -33,7 +33,6 @@ from gpukpca.backend.namespace import (
     writes_in_place,
 )
 from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
-from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.cuda import distances as cuda_distances
 from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import syevd
@@ -99,8 +98,6 @@ def differences_dtype(a: Array, b: Array) -> Any:
 
 def column_sums(V: Array, workers: int = 1) -> Array:
     """Return the sums of the columns of V, shape (b,), accumulated in the widest floating type."""
-    if isinstance(V, PartitionedRows):
-        return sum(V.over_panels(column_sums))
     xp, wide = namespace_of(V), accumulation_dtype(V)
     if workers > 1:
         panels = row_slices(V.shape[0], cached_rows(V.shape[1]))
@@ -166,8 +163,6 @@ def inner_products(A: Array, B: Array, workers: int = 1) -> np.ndarray:
     Panels of rows are widened without a copy of the whole. With A = B, a buffer times its own transpose, they must be
     small (`row_products` gives the reason). Several workers share the panels, and compute half of ``A.T @ A``.
     """
-    if isinstance(A, PartitionedRows):
-        return reduce(operator.add, A.over_panels(inner_products, B if B is A else A.split(B)))
     namespace_of(A, B)  # raises where they are of two libraries or on two devices
     wide, n = accumulation_dtype(A), A.shape[0]
     panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)
@@ -207,8 +202,6 @@ def narrow_square(A: np.ndarray, workers: int) -> np.ndarray:
 
 def times_small(A: Array, S: np.ndarray, workers: int = 1) -> Array:
     """Return A (n, k) times a small host matrix (k, b); on NumPy with contiguous columns, as bases are stored."""
-    if isinstance(A, PartitionedRows):
-        return A @ from_host(S, A.like)
     S = from_host(S, A)
     if workers > 1:
 

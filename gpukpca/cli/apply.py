@@ -17,12 +17,12 @@ from sklearn.utils import get_tags
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
 from gpukpca._container import is_container
 from gpukpca._files import replaced_whole
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.machine import cost
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import show_pairs
 from gpukpca.cli.table import Table, input_options
+from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.decomposition import load_with_notes
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.persistence.model_file import KIND

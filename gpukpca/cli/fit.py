@@ -18,7 +18,6 @@ from sklearn.preprocessing import StandardScaler
 
 from gpukpca._files import replaced_whole
 from gpukpca.algorithms.progress import NO_CHECKPOINT
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.checkpoint import has_checkpoint
 from gpukpca.cli.failures import say
@@ -28,6 +27,7 @@ from gpukpca.cli.methods import METHODS, Method, check_options
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import ProgressBar, logged, show_run, show_table
 from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
+from gpukpca.data.finite import check_finite
 from gpukpca.decomposition._dask import shared_rows
 from gpukpca.decomposition._model_files import write_model
 from gpukpca.distributed.client import connected

@@ -24,7 +24,8 @@ from gpukpca.backend.linalg import (
 from gpukpca.backend.namespace import cast, concat, dtype_name, epsilon, from_host, full, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
-from gpukpca.backend.rows import LARGEST_EXPONENT, SAFE_EXPONENT, half_range, power_of_two_scale, scale_for_squares
+from gpukpca.data.scale import LARGEST_EXPONENT, SAFE_EXPONENT, power_of_two_scale, scale_for_squares
+from gpukpca.data.statistics import half_range
 
 # Most and fewest rows whose mean is the shift, and most entries of them. The mean of 128 rows differs from that of all
 # by a tenth of a standard deviation, which costs no digit.

@@ -11,13 +11,13 @@ from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch, add, difference, multiply
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import joined_triangle, orthonormal_factors
 from gpukpca.backend.parallel import assemble_rows, even_slices, fold, map_in_order, map_tiles, sum_over, worker_count
-from gpukpca.backend.rows import feature_bounds
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample, sampling_step
+from gpukpca.data.finite import FINITE, check_finite
+from gpukpca.data.statistics import feature_bounds
 
 # Rows of a panel of which a d x d product is formed, in units of d, and columns of one of an n x n product.
 SQUARES = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import cast, namespace_of
-from gpukpca.backend.rows import feature_means
+from gpukpca.data.statistics import feature_means
 
 
 @dataclass(frozen=True)

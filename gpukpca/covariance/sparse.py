@@ -8,11 +8,12 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.parallel import row_slices
-from gpukpca.backend.rows import feature_bounds, less_full_columns
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix
+from gpukpca.data.csr import less_full_columns
+from gpukpca.data.finite import FINITE, check_finite
+from gpukpca.data.statistics import feature_bounds
 from gpukpca.exceptions import InvalidParameterError
 
 

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 
-from gpukpca.backend.csr import canonical, check_compressed
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -29,6 +27,9 @@ from gpukpca.backend.namespace import (
     library_of,
     real_floating,
 )
+from gpukpca.data.csr import canonical, check_compressed
+from gpukpca.data.finite import FINITE, check_finite
+from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
 FLOATS = (np.float64, np.float32)
@@ -49,7 +50,7 @@ def as_rows(
 
     Parameters
     ----------
-    X : array of a supported library, SciPy sparse matrix, data frame, list of rows
+    X : array of a supported library, SciPy sparse matrix, data frame, list of rows, Rows
         Not copied where it is one of the results already.
     purpose : str
         What needs at least one row and one column, such as "PCA"; empty where none are needed.
@@ -72,6 +73,8 @@ def as_rows(
     PrecisionWarning
         The numbers lose digits in the floating-point type.
     """
+    if isinstance(X, Rows):
+        return X
     if not (type(X) is np.ndarray and X.dtype in FLOATS):
         X = _converted(X, purpose, name, shape, missing)
     if X.ndim != 2:

@@ -14,13 +14,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpukpca._formatting import format_allowance, format_need
 from gpukpca._typing import Array
-from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import waiting_report
 from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
-from gpukpca.backend.finite import NotFiniteError
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
-from gpukpca.backend.partitioned_rows import gathered
+from gpukpca.data.finite import NotFiniteError
+from gpukpca.data.place import Placement
+from gpukpca.data.rows import gathered
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._validation import Shape, training_data

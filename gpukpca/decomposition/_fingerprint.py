@@ -14,10 +14,10 @@ from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
-from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.random import kind_of_generator
-from gpukpca.backend.rows import gather_rows, take_rows
 from gpukpca.checkpoint import Fingerprint
+from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.eigen.solver import Solver
 from gpukpca.kernels import Kernel
@@ -120,8 +120,8 @@ def _digest_of_part(part: Any, n_jobs: int | None) -> bytes:
     """Return the hash of the hashes of the blocks of an array of two dimensions."""
     block = max(1, blocking.HASHED_BYTES // (8 * max(1, int(part.shape[1]))))
     numbers = np.arange(int(part.shape[0]))[:, None]
-    if isinstance(part, PartitionedRows):
-        panels = part.over_panels(_pieces, part.split(numbers), block)
+    if isinstance(part, Rows):
+        panels = part.each(_pieces, part.split(numbers), block)
     else:
         slices = row_slices(len(numbers), block * max(1, blocking.HASHED_TOGETHER // blocking.HASHED_BYTES))
 

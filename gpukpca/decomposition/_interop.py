@@ -15,11 +15,11 @@ from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, inverse_roots
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit
-from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.place import Placement
+from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition.diagnostics import total_variance_of
 from gpukpca.eigen.residuals import default_tolerance

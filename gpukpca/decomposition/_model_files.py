@@ -17,10 +17,10 @@ from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors, re
 from gpukpca._files import plain_target, replaced_whole
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of
-from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
 from gpukpca.backend.random import generator
+from gpukpca.data.place import Placement, placement_for
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
 from gpukpca.persistence.checks import check_fit

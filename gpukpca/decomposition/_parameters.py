@@ -84,7 +84,6 @@ RULES: dict[str, Rule | Checked] = {
     "degree": number(at_least=0),
     "device": Checked(parsed_device),
     "eigen_solver": SETTINGS_RULES["eigen_solver"],
-    "exact": FLAG,
     "fit_inverse_transform": FLAG,
     "gamma": GAMMA,
     "gammas": LATER,

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import (
     ENDS_WITHOUT_LOCALS,
@@ -23,6 +22,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness
 from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer, requests_by_signal
+from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
 from gpukpca.decomposition._parameters import CheckpointFolder, check_parameters

@@ -11,7 +11,6 @@ from sklearn.utils.validation import validate_data
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     is_foreign,
@@ -24,8 +23,10 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import seeded_subset
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.batches import is_stream
+from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows, column_names
+from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -72,9 +73,15 @@ def _sampled_rows(X: Any) -> int | None:
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:
     """Return X of `transform`, checked, with the width of fit, where it came from. `missing` as in fit.
 
+    Batches are refused: scores of an iterable would be an array of all, or one for each.
+
     Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
     ValueError.
     """
+    if is_stream(X):
+        raise InvalidParameterError(
+            f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
+        )
     with device_context(X), overflow_allowed():
         _check_same_place(estimator, X if is_foreign(X) else np.empty(0), fitted, method)
         X = _checked(estimator, X, reset=False, missing=missing)

@@ -17,10 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.placement import to_caller
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, on_its_device
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -34,16 +32,12 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.rows import (
-    by_panels,
-    dense_rows,
-    feature_bounds,
-    feature_means,
-    half_range,
-    power_of_two_scale,
-    row_panels,
-)
+from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows
+from gpukpca.data.place import to_caller
+from gpukpca.data.scale import power_of_two_scale
+from gpukpca.data.slicing import by_panels, dense_rows, row_panels
+from gpukpca.data.statistics import feature_bounds, feature_means, half_range
 from gpukpca.decomposition._validation import new_data
 from gpukpca.exceptions import InvalidParameterError
 

@@ -1,14 +1,12 @@
-"""The estimator IncrementalPCA: updated batch by batch, or exact in two or more passes."""
+"""The estimator IncrementalPCA, updated batch by batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
@@ -22,34 +20,31 @@ from gpukpca.algorithms.pca.incremental import (
     checked_count,
     warn_of_equal_rows,
 )
-from gpukpca.algorithms.pca.streaming import fit_exact, rows_within
-from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.algorithms.progress import Progress
-from gpukpca.algorithms.resources import MemoryBudget, Resources, parsed_bytes, retry_on_oom
+from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import is_foreign, is_sparse, item_size, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.data.finite import check_finite
+from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, publish
-from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows
+from gpukpca.decomposition._batches import PlacedBatches, batches_of
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition._session import FitSession, fit_session
+from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5
-# Attributes that only an exact fit has.
-CERTIFICATE = ("residual_norms", "converged", "n_passes", "solver")
 
 
 class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
-    """PCA in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
+    """PCA in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch, JAX and
     array-api-strict arrays, and on iterables of such batches; results live where the input lives.
@@ -57,25 +52,20 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     Parameters
     ----------
     n_components : None or int >= 1
-        None: min(n, d), n the rows of the first batch (with ``exact=True`` of all).
+        None: min(n, d), n the rows of the first batch.
     whiten : bool
         Divide the scores by their standard deviations; those of a component without variance are 0.
     copy : bool
         Ignored, as in scikit-learn's signature; X is never written to.
     batch_size : None or int >= 1
-        Rows of a batch in `fit`. None: 5 d; in the exact mode at least 2**22 / d, and fewer where `memory_limit`
-        requires it. The batches of an iterable keep their sizes.
-    exact : bool
-        False: one pass that keeps n_components after every batch. What a batch drops is lost, so the result depends on
-        the batches and their order. True: the mean in a first pass, the components in one more (in about a dozen for
-        d > 4096); the result is PCA of all rows.
+        Rows of a batch in `fit`. None: 5 d. The batches of an iterable keep their sizes.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where the batches are. "cuda": batches on the host are copied one at a time.
     memory_limit : None, int or str
         Bytes that fit may allocate, one batch included, such as "4GiB"; None: 85 % of what is free. Checked before the
-        work on a batch, in the exact mode before the first pass. The result does not depend on it.
+        work on a batch. The result does not depend on it.
     verbose : int or callable
-        1 prints a line a batch (exact: a pass) to the standard error. A callable receives `Progress` events.
+        1 prints a line a batch to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------
@@ -96,11 +86,6 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     n_components_, n_samples_seen_, batch_size_ : int
     device_ : str
         The device that computed.
-    residual_norms_, converged_ : array (p,), bool
-        Only with ``exact=True``: ``||S v - λ v||₂`` with S the covariance matrix (over n - 1), and True where all are
-        within the tolerance.
-    n_passes_, solver_ : int, str
-        Only with ``exact=True``: passes over the data, and the solver.
     n_features_in_, feature_names_in_
 
     Raises
@@ -112,23 +97,19 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     -----
     RankWarning
         All rows are equal.
-    ConvergenceWarning
-        Exact mode: residuals above the tolerance.
     PrecisionWarning
         The variances of tiny data underflow in their dtype; all other results are right.
 
     See Also
     --------
-    PCA : PCA of data in memory or on a cluster.
-    gpukpca.algorithms.fit_pca_batches : The exact fit as a function.
-    gpukpca.algorithms.update_pca : One batch as a function.
+    PCA : Exact PCA, of an iterable of batches too.
 
     Notes
     -----
-    Cost of a batch of b rows: O(b d min(b, d)), memory O((b + p) d). Exact: O(n d²), memory O(d²) and one batch, for
-    d <= 4096 or p > d/5; else, and where d² does not fit, O(n d p) in each pass, memory O(d p) and one batch.
-    Statistics are accumulated in float64 also for float32 data. Means of batches are rounded: data at c standard
-    deviations from 0 have variances with a relative error of about 1e-16 c.
+    Cost of a batch of b rows: O(b d min(b, d)), memory O((b + p) d). What a batch drops is lost, so the result depends
+    on the batches and their order; `PCA` of the same batches is exact. Statistics are accumulated in float64 also for
+    float32 data. Means of batches are rounded: data at c standard deviations from 0 have variances with a relative
+    error of about 1e-16 c.
 
     Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125; Chan, Golub & LeVeque, The American Statistician 37
     (1983) 242 (moments by batches). Unlike scikit-learn's, `get_covariance` is the same with and without whitening, and
@@ -136,15 +117,11 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from sklearn.datasets import load_digits
-    >>> from gpukpca import PCA, IncrementalPCA
+    >>> from gpukpca import IncrementalPCA
     >>> X = load_digits().data
     >>> IncrementalPCA(n_components=5, batch_size=200).fit(X).n_samples_seen_
     1797
-    >>> exact = IncrementalPCA(n_components=5, exact=True).fit([X[:1000], X[1000:]])
-    >>> bool(np.allclose(exact.components_, PCA(n_components=5).fit(X).components_))
-    True
     """
 
     _result: Any = None  # an IncrementalFit after the first batch
@@ -157,7 +134,6 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         whiten: bool = False,
         copy: bool = True,
         batch_size: int | None = None,
-        exact: bool = False,
         device: str | None = None,
         memory_limit: MemoryLimit = None,
         verbose: Verbose = 0,
@@ -166,7 +142,6 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         self.whiten = whiten
         self.copy = copy
         self.batch_size = batch_size
-        self.exact = exact
         self.device = device
         self.memory_limit = memory_limit
         self.verbose = verbose
@@ -179,8 +154,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         Parameters
         ----------
         X : array, sparse matrix or data frame, shape (n, d); or an iterable of such batches
-            A memory map is read a batch at a time. With ``exact=True`` an iterable must give the same batches in every
-            pass: a list, or an object with ``__iter__``, but not a generator.
+            A memory map is read a batch at a time.
         y : ignored
 
         Returns
@@ -188,11 +162,10 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         IncrementalPCA
             The estimator itself.
         """
-        with fit_session(self, X) as session:
-            batches = batches_of(self, X, self._rows_of_a_batch, 0 if self.exact else self.n_components or 0)
+        with fit_session(self, X):
+            batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(d), self.n_components or 0)
             with device_context(batches.like), self._few_threads():
-                attempt = partial(self._exact, batches)
-                fit = session.retry(attempt) if self.exact else self._updated_by_all(batches)
+                fit = self._updated_by_all(batches)
                 self._publish(fit, batches.place)
                 warn_of_equal_rows(fit.state)
         return self
@@ -208,27 +181,8 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
             raise InvalidParameterError("the iterable of batches gave no batch in this pass.")
         return IncrementalFit.of(state, batches.like.dtype)
 
-    def _exact(self, batches: PlacedBatches, session: FitSession) -> IncrementalFit:
-        if batches.once:
-            raise InvalidParameterError(
-                "exact=True reads the batches more than once, and an iterator or generator gives them only once. Pass "
-                "an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
-                "exact=False."
-            )
-        d, limit = int(self.n_features_in_), session.resources(batches.place).allowed()
-        return fit_exact(batches, d, self.n_components, limit, listener_of(self))
-
-    def _can_go_on(self) -> bool:
-        if self.exact:
-            raise AttributeError(
-                "partial_fit is not available with exact=True, which reads all rows more than once. Give all batches "
-                "to fit, or use exact=False."
-            )
-        return True
-
-    @available_if(_can_go_on)
     def partial_fit(self, X: ArrayLike, y: Any = None, check_input: bool = True) -> IncrementalPCA:
-        """Update the model with one batch; not with ``exact=True``.
+        """Update the model with one batch.
 
         Parameters
         ----------
@@ -289,26 +243,18 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         return retry_on_oom(attempt, budget)
 
     def _few_threads(self) -> AbstractContextManager[None]:
-        most = blocking.EXACT_ONE_THREAD_UP_TO if self.exact else blocking.BATCH_ONE_THREAD_UP_TO
-        return single_threaded_blas(self.n_features_in_ <= most)
+        return single_threaded_blas(self.n_features_in_ <= blocking.BATCH_ONE_THREAD_UP_TO)
 
-    def _rows_of_a_batch(self, n: int, d: int) -> int:
+    def _rows_of_a_batch(self, d: int) -> int:
         """Return the rows of a batch. Free memory, which differs between runs, must not change the last digits."""
-        if self.batch_size is not None:
-            return int(self.batch_size)
-        if not self.exact:
-            return ROWS_A_FEATURE * d
-        usual = max(ROWS_A_FEATURE * d, blocking.EXACT_BATCH_ENTRIES // d)
-        if self.memory_limit is None:
-            return usual
-        return min(usual, rows_within(parsed_bytes(self.memory_limit), d, min(d, self.n_components or n)))
+        return ROWS_A_FEATURE * d if self.batch_size is None else int(self.batch_size)
 
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_home, without=("state",), optional=CERTIFICATE)
+        publish(self, fit, place.to_home, without=("state",))
         self.n_components_: int = fit.n_components
         self.device_: str = fit.device
-        self.batch_size_: int = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
+        self.batch_size_: int = self._rows_of_a_batch(int(self.n_features_in_))
         self._result = fit
 
     @property
@@ -338,7 +284,8 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         -----
         Cost O(m d p).
         """
-        Y = new_rows(self, X, "transform")
+        check_is_fitted(self)
+        Y = new_data(self, X, self.components_, "transform")
         with device_context(self.components_), overflow_allowed():
             scores = self._projection.transform(Y, whiten=self.whiten)
             check_finite(scores, "The new points are too large.", "The array of scores")

@@ -17,14 +17,14 @@ from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.planning import choose_route
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
-from gpukpca.algorithms.placement import Placement, own_copy, placement_for
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
 from gpukpca.backend.random import Seed
-from gpukpca.backend.rows import gather_rows, place_of
+from gpukpca.data.place import Placement, own_copy, placement_for
+from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.decomposition._base import ArrayTransformer
 from gpukpca.decomposition._dask import (
     accumulate,

@@ -16,22 +16,22 @@ from gpukpca.algorithms.latent.memory import check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
-from gpukpca.algorithms.placement import Placement, to_caller
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_memory_map, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
+from gpukpca.data.batches import is_stream
+from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
-from gpukpca.decomposition._batches import PlacedBatches, batches_of, is_stream, new_rows
+from gpukpca.decomposition._batches import PlacedBatches, batches_of, repeated
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
-from gpukpca.decomposition._validation import checked_scores, training_data
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 
 # The name of the solver for complete data in one array.
 Direct = TypeVar("Direct", bound=str)
@@ -107,12 +107,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         self._publish(fit, place, session.budget.failures)
 
     def _fit_em(self, X: Any, session: FitSession) -> None:
-        batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
-        if batches.once:
-            raise InvalidParameterError(
-                "EM reads the batches many times, and an iterator or generator gives them only once. Pass an array, a "
-                "memory map, a list of arrays, or an object whose __iter__ starts again."
-            )
+        batches = repeated(batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True), "EM")
         with device_context(batches.like):
             resources = session.resources(batches.place)
             task, d = self._task(resources), int(self.n_features_in_)
@@ -299,7 +294,8 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
 
     def _answer(self, X: Any, method: str, work: Callable[[LatentFit, Array], Array]) -> Array:
         """Return ``work(fit, rows)`` of checked rows, where the fit is."""
-        Y = new_rows(self, X, method, missing=True)
+        check_is_fitted(self)
+        Y = new_data(self, X, self.components_, method, missing=True)
         with device_context(self._result.components), overflow_allowed():
             return work(self._result, Y)
 

@@ -14,10 +14,10 @@ from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
-from gpukpca.algorithms.placement import Placement, to_caller
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import indices, is_foreign, is_sparse, move, overflow_allowed, same_place, to_host
 from gpukpca.backend.random import Seed, generator
+from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import mean_of, supports_dask

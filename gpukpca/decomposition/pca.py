@@ -18,13 +18,16 @@ from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.routes import PCATask, choose_route
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
-from gpukpca.algorithms.placement import Placement, placement_for, to_caller
 from gpukpca.algorithms.resources import Resources
+from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import cast, from_host, overflow_allowed
+from gpukpca.backend.namespace import cast, from_host, is_memory_map, overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
+from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
+from gpukpca.data.finite import check_finite
+from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
+from gpukpca.decomposition._batches import batches_of, repeated
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask, local_placement, supports_dask
 from gpukpca.decomposition._fingerprint import pca_fingerprint
@@ -52,8 +55,9 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
-    array-api-strict arrays; results live where the input lives, in its dtype. The rows of a Dask array stay on the
-    workers of its cluster; fitted attributes are then NumPy arrays, and results for new rows are Dask arrays.
+    array-api-strict arrays; results live where the input lives, in its dtype. Iterables of such batches, and sets of
+    zarr or HDF5, are read batch by batch in every pass, and one batch is in memory. The rows of a Dask array stay on
+    the workers of its cluster; fitted attributes are then NumPy arrays, and results for new rows are Dask arrays.
 
     Parameters
     ----------
@@ -88,7 +92,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is; see `KernelPCA`.
     memory_limit : None, int or str
-        Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
+        Bytes that fit may allocate, such as "4GiB", a batch included; None: 85 % of what is free.
     n_jobs : int, optional
         Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     checkpoint : None, path or Checkpoint
@@ -134,7 +138,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
     See Also
     --------
-    IncrementalPCA : PCA of batches.
+    IncrementalPCA : PCA of batches that come once.
     KernelPCA : PCA in the feature space of a kernel.
     ProbabilisticPCA : The Gaussian model, with missing values.
     gpukpca.algorithms.fit_pca : The same fit as a function.
@@ -213,8 +217,10 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
         Parameters
         ----------
-        X : array, CSR matrix, data frame or Dask array, shape (n, d)
-            Chunks of a Dask array may cut the columns, be empty, or be of unknown length.
+        X : array, CSR matrix, data frame or Dask array, shape (n, d); or an iterable of such batches
+            Chunks of a Dask array may cut the columns, be empty, or be of unknown length. An iterable gives the same
+            batches in every pass: a list, or an object with ``__iter__``, but not a generator. Batches, and sets of
+            zarr, HDF5 and the like, are read one after another, and made dense.
         y : ignored
 
         Returns
@@ -237,7 +243,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (n, d)
+        X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches, which is read once
 
         Returns
         -------
@@ -293,14 +299,25 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
                 return None
             if is_dask_array(X):
                 return self.transform(X)
-            return self._delivered(fit.projection.whitened(fit.scores) if self.whiten else fit.scores, X)
+            scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
+            return self._delivered(scores, place.home if isinstance(data, BatchedRows) else X)
 
     def _taken(self, given: Any) -> tuple[Any, Placement]:
         """Return the checked data of a fit, and where it is computed."""
         if (rows := cluster_rows(self, given)) is not None:
             return rows, local_placement(rows)
+        if is_stream(given) or (is_sliced(given) and not is_memory_map(given)):
+            return self._batched(given)
         data = unread_data(self, compute_dask(self, given))
         return data, placement_for(self.device, data)
+
+    def _batched(self, given: Any) -> tuple[BatchedRows, Placement]:
+        """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
+        batches = batches_of(self, given, lambda _, d: max(1, blocking.READ_ENTRIES // d), 0)
+        batches = repeated(batches, "PCA")
+        with device_context(batches.like):
+            batches.counted()
+        return batches, batches.place
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""

@@ -124,13 +124,13 @@ class DaskGram(SymmetricOperator):
 
     def diagonal(self) -> Array:
         """Return k(x, x) of every row, shape (n,), with the warnings of the kernel about the rows."""
-        found = self.source.over_panels(panel_diagonal, self.kernel, self.template)
+        found = self.source.each(panel_diagonal, self.kernel, self.template)
         warn_of_panels([held for _, held in found])
         return np.concatenate([diagonal for diagonal, _ in found])
 
     def columns(self, indices: Indices) -> Array:
         """Return the columns of K named by `indices`, shape (n, len(indices)), on this machine."""
-        return np.concatenate(self.source.over_panels(*self._column_task(indices)))
+        return self.source.joined(*self._column_task(indices))
 
     @cached_property
     def _numbers(self) -> ClusterRows:
@@ -159,7 +159,7 @@ class DaskColumns(DaskGram):
 
     def columns(self, indices: Indices) -> Any:
         """Return the columns of K named by `indices`, shape (n, len(indices)), as `ClusterRows`."""
-        return self.source.map_panels(*self._column_task(indices), width=len(indices))
+        return self.source.map(*self._column_task(indices), width=len(indices))
 
 
 class TilePairs:
@@ -178,7 +178,7 @@ class TilePairs:
         self._cached = cached
         count = group_count(self.cluster.threads)
         rows = source.grouped(count, most=count + count // 2)
-        self.rows: ClusterRows = rows.map_panels(Group, kernel, template, width=source.shape[1])
+        self.rows: ClusterRows = rows.map(Group, kernel, template, width=source.shape[1])
         self.groups: list[tuple[int, int]] = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
         self._costs = [rows.sizes[i] * rows.sizes[j] / (2.0 if i == j else 1.0) for i, j in self.groups]
         self.homes: list[str] = [""] * len(self.groups)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +16,9 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import cuda_place, device_context, placed_rows
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.backend.partitioned_rows import PartitionedRows
-from gpukpca.backend.rows import gather_rows
 from gpukpca.data.gate import LARGEST_EXACT, as_rows
+from gpukpca.data.rows import Merge, Rows
+from gpukpca.data.slicing import gather_rows
 from gpukpca.distributed.client import Cluster, LostWorkError
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, held_warnings
 from gpukpca.kernels.prepared import PreparedRows
@@ -29,11 +31,13 @@ Result = TypeVar("Result")
 PANELS_A_THREAD = 2
 # Pairs of groups of rows for every thread: with fewer the work of threads differs by more than a tenth.
 PAIRS_A_THREAD = 4
+# Chains of panels for every thread, and sums that one task joins. A worker holds a sum for every chain.
+CHAINS_A_THREAD, JOINED = 2, 4
 # Losses after which a piece of work is given up: Dask's own limit for a task.
 ATTEMPTS = 4
 
 
-class ClusterRows(PartitionedRows):
+class ClusterRows(Rows):
     """Rows (n, d) as panels on the workers.
 
     Parameters
@@ -115,7 +119,7 @@ class ClusterRows(PartitionedRows):
 
         rows = cls(cluster, [stop - start for start, stop in bounds], d, X.dtype, send, is_sent=True)
         if cuda:
-            rows = rows.map_panels(as_panel, str(X.dtype), True, width=d)
+            rows = rows.map(as_panel, str(X.dtype), True, width=d)
         rows.local, rows.on_gpu = X, cuda
         return rows
 
@@ -182,7 +186,7 @@ class ClusterRows(PartitionedRows):
             if panel.status == "cancelled":
                 self.panels[k] = self._submit(k)
 
-    def over_panels(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         names = [f"{_name(function)} of panel {k} (rows {a} to {b - 1})" for k, (a, b) in enumerate(self.bounds)]
 
         def results() -> list[Any]:
@@ -191,10 +195,32 @@ class ClusterRows(PartitionedRows):
 
         return self.retried(results)
 
-    def map_panels(self, function: Callable[..., Array], *arguments: Any, width: int) -> ClusterRows:
+    def map(self, function: Callable[..., Array], *arguments: Any, width: int) -> ClusterRows:
         sources = [self, *(argument for argument in arguments if isinstance(argument, ClusterRows))]
         submit = self._task(function, arguments, stays=True)
         return ClusterRows(self.cluster, self.sizes, width, self.dtype, submit, sources)
+
+    def fold(self, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
+        """Return the merged results on the host: chains of consecutive panels first, then a tree of the chains."""
+        name, submit = _name(function), self.cluster.submit
+        rows = [self, *(argument for argument in arguments if isinstance(argument, ClusterRows))]
+        chains = row_slices(len(self.panels), -(-len(self.panels) // (CHAINS_A_THREAD * self.cluster.threads)))
+
+        def merged() -> list[Any]:
+            shared, sums = self.cluster.share(*arguments[len(rows) - 1 :]), []
+            for start, stop in chains:
+                total: list[Any] = []
+                for k in range(start, stop):
+                    panels = [one.panels[k] for one in rows]
+                    given = function, merge, len(total)
+                    total = [submit(fold_panel, shared, *panels, *total, arguments=given, name=name)]
+                sums += total
+            while len(sums) > 1:
+                joins = [sums[a:b] for a, b in row_slices(len(sums), JOINED)]
+                sums = [submit(merge_results, *some, arguments=(merge,), name=name) for some in joins]
+            return self.cluster.results(sums, [f"{name} of {self.shape[0]} rows"])
+
+        return self.retried(merged)[0]
 
     def _task(self, function: Callable[..., Any], arguments: Sequence[Any], stays: bool) -> Callable[[int], Any]:
         """Return the submission of ``function(panel, *arguments)``; results that do not stay are host arrays."""
@@ -282,6 +308,22 @@ def on_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
     with device_context(panel), overflow_allowed():
         result = function(panel, *(moved_to(argument, panel) for argument in (*others, *shared)))
         return result if stays else on_host(result)
+
+
+def fold_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
+    """Return the result of a panel for (*panels, *total, function, merge, count of totals), merged with the total."""
+    *given, function, merge, totals = arguments
+    panels, total = given[: len(given) - totals], given[len(given) - totals :]
+    found = on_panel(shared, *panels, function, False)
+    with overflow_allowed():
+        return merge(total[0], found) if totals else found
+
+
+def merge_results(*arguments: Any) -> Any:
+    """Return one result of several, for (*results, merge)."""
+    *results, merge = arguments
+    with overflow_allowed():
+        return reduce(merge, results)
 
 
 def moved_to(argument: Any, panel: Any) -> Any:

@@ -17,11 +17,11 @@ import numpy as np
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
+from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.eigen.krylov_sizes import (
     DROP_FACTOR,
     allowed_by_pair,

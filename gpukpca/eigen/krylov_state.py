@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.linalg import leading_ritz_pairs
 from gpukpca.backend.namespace import accumulation_dtype, epsilon, from_host
 from gpukpca.backend.random import format_generator
+from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.eigen.request import HandOver, PairRequest
 
 # In place of 0 in logarithms.

@@ -15,7 +15,7 @@ from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import is_foreign, to_host
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen.partial_cholesky import (
     LANDMARK_TOLERANCE,
     PartialCholeskyBuilder,

@@ -10,20 +10,19 @@ import numpy as np
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.finite import overflow
 from gpukpca.backend.linalg import (
     has_narrow_square,
-    inner_products,
     leading_ritz_pairs,
     narrow_square,
     newton_factor,
-    times_small,
     triangular_inverse,
 )
 from gpukpca.backend.namespace import epsilon, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import occupied, single_threaded_blas, worker_count
 from gpukpca.backend.random import random_directions
+from gpukpca.data.finite import overflow
+from gpukpca.data.products import inner_products, times_small
 from gpukpca.eigen.residuals import signs
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver

@@ -14,11 +14,8 @@ import numpy as np
 
 from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator
 from gpukpca.backend import blocking
-from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch
-from gpukpca.backend.finite import not_finite, overflow
-from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -31,8 +28,12 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, sum_over, worker_count
-from gpukpca.backend.partitioned_rows import PartitionedRows, gathered
-from gpukpca.backend.rows import gather_rows, scale_for_squares, subtract_row, take_rows
+from gpukpca.data.column_basis import ColumnBasis
+from gpukpca.data.finite import not_finite, overflow
+from gpukpca.data.products import column_sums, inner_products
+from gpukpca.data.rows import Rows, gathered
+from gpukpca.data.scale import scale_for_squares
+from gpukpca.data.slicing import gather_rows, subtract_row, take_rows
 from gpukpca.eigen.elimination import Elimination, eliminated
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
@@ -211,7 +212,7 @@ class PartialCholeskyBuilder:
     def _largest_eigenvalue(self) -> float:
         """Return that of H F Fᵀ H, from the small matrix Fᵀ H F."""
         F, xp = self.F.array, namespace_of(self.op.like)
-        if isinstance(F, PartitionedRows):
+        if isinstance(F, Rows):
             F = subtract_row(F, column_sums(F) / self.n)
             return float(np.linalg.eigvalsh(inner_products(F, F))[-1])
         means = cast(column_sums(F) / self.n, self.wide)[None, :]
@@ -301,9 +302,9 @@ class PartialCholeskyBuilder:
         dtype = self.wide if small else self.op.dtype
         widths = [int(part.shape[1]) for part in self.F.parts]
         elimination = Elimination.of(rows, L, widths, self.op.like, scale, dtype)
-        if isinstance(columns, PartitionedRows):
-            new = columns.map_panels(eliminated, *self.F.parts, elimination, width=b)
-            squares = np.concatenate(new.over_panels(_row_squares)).astype(np.float64)
+        if isinstance(columns, Rows):
+            new = columns.map(eliminated, *self.F.parts, elimination, width=b)
+            squares = new.joined(_row_squares).astype(np.float64)
         else:
             new, squares = self._new_columns(panels, elimination, b)
         self.residuals -= squares

@@ -10,8 +10,8 @@ from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator, che
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
-from gpukpca.backend.partitioned_rows import PartitionedRows, gathered
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.rows import Rows, gathered
+from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices
 
@@ -99,8 +99,8 @@ class BasePointGram(SymmetricOperator):
     def columns(self, indices: Indices) -> Array:
         check_indices(self, indices)
         C, chosen = self.base.columns(indices), gather_rows(self._column, indices)
-        if isinstance(C, PartitionedRows):
-            return C.map_panels(_relative, C.split(self._column), chosen, width=len(chosen))
+        if isinstance(C, Rows):
+            return C.map(_relative, C.split(self._column), chosen, width=len(chosen))
         return subtract_outer_sum(C, self._column, chosen)
 
     def column_panels(self, indices: Indices) -> ColumnPanels:

@@ -11,7 +11,6 @@ import numpy as np
 
 from gpukpca._typing import Array, Indices, SymmetricOperator, check_operator
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
-from gpukpca.backend.finite import not_finite, overflow
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -22,7 +21,8 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import TileReport
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.finite import not_finite, overflow
+from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 from gpukpca.gram.dense import DenseGram

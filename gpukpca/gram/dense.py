@@ -9,7 +9,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, namespace_of
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
-from gpukpca.backend.rows import gather_rows, take_columns
+from gpukpca.data.slicing import gather_rows, take_columns
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 from gpukpca.kernels.prepared import PreparedRows

@@ -6,10 +6,11 @@ from typing import Any
 
 from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
-from gpukpca.backend.linalg import inner_products, symmetric_from_upper, times_small
+from gpukpca.backend.linalg import symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, namespace_of
 from gpukpca.backend.parallel import occupied, worker_count
-from gpukpca.backend.rows import by_panels, gather_rows, place_of
+from gpukpca.data.products import inner_products, times_small
+from gpukpca.data.slicing import by_panels, gather_rows, place_of
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 
 
@@ -19,7 +20,7 @@ class LowRankGram(SymmetricOperator):
 
     Parameters
     ----------
-    F : array or PartitionedRows, shape (n, k)
+    F : array or Rows, shape (n, k)
         Kept as it is: not copied, not changed.
     noise_scale : float
         Size of the numbers that cancelled when F was centered; rank decisions depend on it.

@@ -12,12 +12,12 @@ from gpukpca._typing import Array, Indices
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
-from gpukpca.backend.finite import FINITE, Origin, check_finite, not_finite, overflow
 from gpukpca.backend.linalg import column_sums, mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, to_host, writable
 from gpukpca.backend.parallel import TileReport, assemble_rows, map_in_order, row_slices, worker_count
-from gpukpca.backend.rows import check_widths, take_rows
+from gpukpca.data.finite import FINITE, Origin, check_finite, not_finite, overflow
 from gpukpca.data.gate import as_rows, check_not_empty, check_numbers
+from gpukpca.data.slicing import check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import checked_rows
 from gpukpca.gram.tiling import tile_edge_for, tile_order

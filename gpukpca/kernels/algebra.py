@@ -17,8 +17,8 @@ from gpukpca._rules import CALLABLE, Rule, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
-from gpukpca.backend.partitioned_rows import map_row_blocks
-from gpukpca.backend.rows import gather_rows, place_of, row_panels, take_rows
+from gpukpca.data.rows import fold
+from gpukpca.data.slicing import gather_rows, place_of, row_panels, take_rows
 from gpukpca.exceptions import InvalidParameterError, RankWarning, held_warnings
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -394,8 +394,7 @@ class Exp(_OfValues):
 
     def template(self, X: Array, centered: bool = False) -> CombinedRows:
         template = super().template(X, centered)
-        values = [] if self.stored_only else map_row_blocks(X, _largest_diagonal, self.k, template.parts[0])
-        largest = max(values, default=0.0)
+        largest = 0.0 if self.stored_only else fold(X, _largest_diagonal, self.k, template.parts[0], merge=max)
         return CombinedRows(template.parts, largest=largest if math.isfinite(largest) else 0.0)
 
     def rounding(self, template: CombinedRows) -> float:

@@ -11,8 +11,9 @@ from gpukpca._rules import NONE, one_of, word
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import epsilon, overflow_allowed
-from gpukpca.backend.rows import place_of, sampled_panels, total_range, variance_of_entries
 from gpukpca.data.gate import check_not_empty
+from gpukpca.data.slicing import place_of, sampled_panels
+from gpukpca.data.statistics import total_range, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.validation import NOT_NEGATIVE
 

@@ -13,9 +13,9 @@ from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
-from gpukpca.backend.partitioned_rows import PartitionedRows
-from gpukpca.backend.rows import check_widths
 from gpukpca.data.gate import as_rows
+from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import check_widths
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma, rule_bytes
 from gpukpca.kernels.prepared import DataRows, DensifiedRows, PreparedRows
@@ -201,7 +201,7 @@ class Kernel:
         InvalidParameterError
             X is on a cluster, and the kernel defines `prepare_rows` alone.
         """
-        if isinstance(X, PartitionedRows):
+        if isinstance(X, Rows):
             if type(self).prepare_rows is not Kernel.prepare_rows:
                 raise InvalidParameterError(
                     f"{type(self).__name__} defines prepare_rows but no template(X, centered), so a cluster cannot "

@@ -6,8 +6,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
+from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import IndefiniteKernelError
 from gpukpca.kernels.base import Kernel, resolved_on

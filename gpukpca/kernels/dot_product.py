@@ -15,22 +15,9 @@ from gpukpca._rules import FINITE, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, is_sparse, item_size, namespace_of, to_host
-from gpukpca.backend.rows import (
-    as_csr,
-    by_panels,
-    dense_rows,
-    divided_rows,
-    exact_means,
-    feature_means,
-    gather_rows,
-    place_of,
-    row_norms,
-    row_square_sums,
-    shifted_rows,
-    square_norm_sizes,
-    stored_means,
-    take_rows,
-)
+from gpukpca.data.csr import as_csr, stored_means
+from gpukpca.data.slicing import by_panels, dense_rows, divided_rows, gather_rows, place_of, shifted_rows, take_rows
+from gpukpca.data.statistics import exact_means, feature_means, row_norms, row_square_sums, square_norm_sizes
 from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel

@@ -25,18 +25,10 @@ from gpukpca.backend.namespace import (
     namespace_of,
     overflow_allowed,
 )
-from gpukpca.backend.rows import (
-    as_csr,
-    constant_columns,
-    dense_rows,
-    exact_means,
-    feature_bounds,
-    place_of,
-    shifted_rows,
-    square_norm_sizes,
-    take_rows,
-)
+from gpukpca.data.csr import as_csr
 from gpukpca.data.gate import check_not_empty
+from gpukpca.data.slicing import dense_rows, place_of, shifted_rows, take_rows
+from gpukpca.data.statistics import constant_columns, exact_means, feature_bounds, square_norm_sizes
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean_rows import (

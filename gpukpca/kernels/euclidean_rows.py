@@ -18,7 +18,9 @@ from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.device import missing_columns
 from gpukpca.backend.namespace import accumulation_dtype, cast, indices, is_sparse, item_size, namespace_of
-from gpukpca.backend.rows import by_panels, gather_rows, place_of, row_square_sums, sparse_square_distances, take_rows
+from gpukpca.data.csr import sparse_square_distances
+from gpukpca.data.slicing import by_panels, gather_rows, place_of, take_rows
+from gpukpca.data.statistics import row_square_sums
 from gpukpca.kernels.prepared import DataRows
 
 

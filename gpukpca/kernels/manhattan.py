@@ -9,7 +9,8 @@ from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.elementwise import from_strips
 from gpukpca.backend.namespace import cast, full
-from gpukpca.backend.rows import dense_pair, place_of, take_rows, total_range
+from gpukpca.data.slicing import dense_pair, place_of, take_rows
+from gpukpca.data.statistics import total_range
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean import FLAT

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, real_floating
-from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
+from gpukpca.data.slicing import dense_rows, gather_rows, take_rows
 
 
 class PreparedRows:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.slicing import gather_rows
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 

@@ -11,7 +11,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import epsilon, from_host, is_sparse, namespace_of, to_host
-from gpukpca.backend.rows import gather_rows, place_of
+from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.exceptions import (
     DeviceMismatchError,
     GpuKPCAWarning,

@@ -19,13 +19,13 @@ from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.spectrum import is_cluster
 from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
-from gpukpca.algorithms.placement import placement_for
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
 from gpukpca.backend.random import Randomness
+from gpukpca.data.finite import check_finite
+from gpukpca.data.place import placement_for
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._session import settings_of
 from gpukpca.decomposition.preimage.methods import check_preimage_suits

@@ -18,7 +18,7 @@ from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import is_sparse, item_size
 from gpukpca.backend.random import Seed, generator
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._base import ArrayTransformer
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import kernel_from

@@ -19,8 +19,9 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import Seed, generator, standard_normal
-from gpukpca.backend.rows import dense_rows, feature_means
 from gpukpca.data.gate import as_rows
+from gpukpca.data.slicing import dense_rows
+from gpukpca.data.statistics import feature_means
 from gpukpca.decomposition.diagnostics import fitted_value, samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.exceptions import InvalidParameterError
 

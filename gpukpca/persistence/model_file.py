@@ -14,7 +14,7 @@ from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._version import __version__
 from gpukpca.exceptions import MemoryBudgetError, ModelFormatError
-from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_fields, check_sizes, holds_type
+from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_fields, check_sizes, holds_type, remaining
 
 KIND = "model"
 # Of the files written and read. Raised where the meaning of a part changes, not for a new field with a default.
@@ -102,7 +102,8 @@ def _step(node: Node, arrays: Arrays, known: Collection[str]) -> Step:
         raise ModelFormatError(f"its estimator is {str(kind)[:80]!r}; known are {', '.join(known)}")
     if set(node) != {"name", "class", "parameters", "facts", "fit"}:
         raise ModelFormatError(f"{kind} has {', '.join(map(repr, node))[:200]}")
-    parameters = {key: reader.value(part, f"parameters.{key}") for key, part in node["parameters"].items()}
+    stated = remaining(kind, node["parameters"])
+    parameters = {key: reader.value(part, f"parameters.{key}") for key, part in stated.items()}
     facts = {key: reader.value(part, key) for key, part in node["facts"].items()}
     check_fields(kind, facts, FACTS, reader.sizes)
     d = reader.sizes["d"] = facts["n_features_in_"]

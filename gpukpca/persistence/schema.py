@@ -26,8 +26,8 @@ from gpukpca._formatting import printable
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.stored import OF_A_SPACE
-from gpukpca.backend.csr import CSR, csr_from_parts
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_numpy, is_sparse, move, to_host
+from gpukpca.data.csr import CSR, csr_from_parts
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -46,6 +46,8 @@ DERIVED = {"half_norms", "factors", "along", "largest"}
 WIDEST = 2**31 - 1
 # Class, field and a value of earlier versions, which only a new fit would use, and what is read in its place.
 REPLACED = {("Nystrom", "landmarks", "kmeans++"): "rpcholesky"}
+# Fields of classes, and parameters of estimators, that earlier versions wrote and that are gone.
+REMOVED = {"IncrementalFit": {"residual_norms", "converged", "n_passes", "solver"}, "IncrementalPCA": {"exact"}}
 # Letters of which a model has one at least.
 NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
 
@@ -318,7 +320,7 @@ class Reader:
             return self.arrays[node["array"]]
         parts = dict(node)
         name = parts.pop("class", None)
-        values = {field: self.value(part, f"{path}.{field}") for field, part in parts.items()}
+        values = {field: self.value(part, f"{path}.{field}") for field, part in remaining(name, parts).items()}
         if name in BUILDERS and isinstance(name, str):
             return _built(name, values, path)
         cls = CLASSES.get(name) if isinstance(name, str) else None
@@ -342,6 +344,12 @@ class Reader:
         if id(value) not in self._moved:
             self._moved[id(value)] = move(value, self.like)
         return self._moved[id(value)]
+
+
+def remaining(name: Any, parts: dict[str, Node]) -> dict[str, Node]:
+    """Return the fields of a class, or the parameters of an estimator, that this version has."""
+    gone = REMOVED.get(name, set()) if isinstance(name, str) else set()
+    return {field: part for field, part in parts.items() if field not in gone}
 
 
 def _made(cls: Any, values: dict[str, Any]) -> Any:

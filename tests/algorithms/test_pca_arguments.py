@@ -7,17 +7,13 @@ import pytest
 import scipy.sparse
 
 from gpukpca.algorithms import (
-    IncrementalFit,
     KernelPCASettings,
     PCASettings,
     Resources,
     fit_pca,
-    fit_pca_batches,
-    update_pca,
 )
 from gpukpca.exceptions import (
     ConvergenceError,
-    DeviceMismatchError,
     InvalidParameterError,
     MemoryBudgetError,
     RankWarning,
@@ -43,19 +39,13 @@ WRONG_ROWS = {
 WRONG_WIDTHS = {f"{d} features": (ROWS[:, :d], ValueError, "feature") for d in (1, 3)}
 WRONG_COUNTS = {
     "fit_pca": ["MLE", "all", 1.5, 1.0, 2.0, 0.0, True, False, -1, 6, [2], np.nan],
-    "fit_pca_batches": ["mle", 1.5, 0.9, 0, -1, True, 6, [2]],
-    "update_pca": ["a", 1.5, 0, -1, True, 6, [2]],
 }
 FITS = {
     "fit_pca": lambda X, **arguments: fit_pca(X, **arguments),
-    "fit_pca_batches": lambda X, **arguments: fit_pca_batches([X], **arguments),
-    "update_pca": lambda X, **arguments: update_pca(None, X, **arguments),
 }
 RESULTS = {
     "PCAFit": lambda X: fit_pca(X, 2),
     "PCAFit, CSR": lambda X: fit_pca(scipy.sparse.csr_array(X), 2),
-    "IncrementalFit": lambda X: IncrementalFit.of(update_pca(None, X, 2), X.dtype),
-    "IncrementalFit, exact": lambda X: fit_pca_batches([X], 2),
 }
 
 
@@ -215,62 +205,6 @@ def test_results_compare_by_identity(result):
     assert len({fit, other, fit}) == 2
 
 
-@pytest.mark.parametrize(
-    ("batches", "error", "words"),
-    [
-        (None, InvalidParameterError, "got NoneType"),
-        (5, InvalidParameterError, "got int"),
-        ("rows", InvalidParameterError, "got str"),
-        (ROWS, InvalidParameterError, "one array of shape"),
-        ([], ValueError, "at least one batch"),
-        ([ROWS[:30], ROWS[30:, :1]], InvalidParameterError, r"batches\[1\] has 1 features, and batches\[0\] has 5"),
-        ([ROWS, ROWS[:, :3]], InvalidParameterError, r"batches\[1\] has 3 features, and batches\[0\] has 5"),
-        ([ROWS, HOLED], ValueError, r"batches\[1\] contains NaN"),
-    ],
-    ids=["None", "5", "text", "array", "none", "one column", "three columns", "NaN"],
-)
-def test_batches_are_refused(batches, error, words):
-    with pytest.raises(error, match=words):
-        fit_pca_batches(batches, 2)
-
-
-def test_batches_of_other_libraries_are_refused(xp):
-    X = xp.array(ROWS)
-    if isinstance(X, np.ndarray):
-        return
-    with pytest.raises(DeviceMismatchError, match=r"batches\[1\] is of"):
-        fit_pca_batches([ROWS, X])
-    with pytest.raises(DeviceMismatchError, match=r"X is of .* and state is of numpy"):
-        update_pca(update_pca(None, ROWS, 2), X)
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_float64_batches_decide_the_dtype(order):
-    batches = [ROWS[:30].astype(np.float32), ROWS[30:]][::order]
-    assert fit_pca_batches(batches, 2).components.dtype == np.float64
-
-
-def test_state_is_refused():
-    fit = fit_pca_batches([ROWS], 2)
-    for state, words in [("a", "state='a'"), (fit, "pass its state"), (ROWS, "state=")]:
-        with pytest.raises(InvalidParameterError, match=words):
-            update_pca(state, ROWS, 2)
-    for state in (None, fit):
-        with pytest.raises(InvalidParameterError, match="state="):
-            IncrementalFit.of(state, np.float64)
-    for dtype in (None, "text", np.complex128):
-        with pytest.raises(InvalidParameterError, match="dtype="):
-            IncrementalFit.of(fit.state, dtype)
-
-
-def test_dtype_of_a_result_is_that_of_any_library(xp):
-    state = update_pca(None, xp.array(ROWS), 2)
-    for dtype, width in ((np.float32, "float32"), (np.float64, "float64"), (np.int64, "float64")):
-        assert width in str(IncrementalFit.of(state, dtype).components.dtype)
-    rounded = update_pca(None, np.round(ROWS).astype(np.int64), 2)
-    assert np.allclose(IncrementalFit.of(rounded, np.int64).components, rounded.axes)
-
-
 @pytest.mark.parametrize("X", [ROWS[:1], np.ones((9, 3))], ids=["one row", "equal rows"])
 @pytest.mark.parametrize("fit", FITS)
 def test_rows_without_variance_warn(fit, X):
@@ -280,10 +214,8 @@ def test_rows_without_variance_warn(fit, X):
 
 def test_advice_names_the_arguments_of_functions():
     scarce = Resources.for_data(ROWS, memory_limit=10)
-    for fit in (lambda: fit_pca(ROWS, resources=scarce), lambda: fit_pca_batches([ROWS], resources=scarce)):
-        with pytest.raises(MemoryBudgetError, match=r"a larger memory_limit\.") as caught:
-            fit()
-        assert "exact" not in str(caught.value)
+    with pytest.raises(MemoryBudgetError, match=r"a larger memory_limit\."):
+        fit_pca(ROWS, resources=scarce)
     noise = np.random.default_rng(0).standard_normal((400, 300))
     with pytest.raises(ConvergenceError, match="passes=None") as failed:
         fit_pca(noise, 5, settings=PCASettings("randomized", passes=1), rng=0)

@@ -13,10 +13,10 @@ import scipy.sparse
 from gpukpca import PCA, KernelPCA, Nystrom, load
 from gpukpca.algorithms.kernel_pca.routes import StoredRoute
 from gpukpca.algorithms.kernel_pca.task import FitTask
-from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, time_line
 from gpukpca.backend.namespace import empty_like
+from gpukpca.data.place import Placement
 from gpukpca.decomposition._session import settings_of
 from gpukpca.eigen import BlockKrylov, Dense, Solver
 from gpukpca.kernels import RBF

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, KernelPCA
-from gpukpca.backend.csr import csr_from_parts
+from gpukpca.data.csr import csr_from_parts
 from gpukpca.kernels import RBF
 from tests.hostile import forks, in_a_process, mutated, valid_parts
 

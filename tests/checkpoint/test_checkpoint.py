@@ -26,11 +26,11 @@ from sklearn.model_selection import cross_val_score
 from gpukpca import PCA, Checkpoint, KernelPCA, Progress, load
 from gpukpca import _files as files
 from gpukpca._container import read_container, write_container
-from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import to_host
-from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.random import format_generator, restore_generator
 from gpukpca.checkpoint import KIND, NAMES, FolderCheckpointer
+from gpukpca.data.batches import BatchedRows
+from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.decomposition import _fingerprint
 from gpukpca.decomposition._fingerprint import described, digest_of
 from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
@@ -476,25 +476,9 @@ def test_a_description_has_all_digits_and_is_the_same_in_every_process() -> None
     assert described(np.float64(0.5)) == "0.5"
 
 
-class Panels(PartitionedRows):
-    """Rows of an array cut at some of them."""
-
-    def __init__(self, data: np.ndarray, *cuts: int) -> None:
-        self.shape, self.like, self.cuts = data.shape, data[:0], cuts
-        self.panels = np.split(data, cuts)
-
-    def over_panels(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        other, *rest = arguments
-        return [function(*panels, *rest) for panels in zip(self.panels, other.panels, strict=True)]
-
-    def split(self, A: Any) -> Panels:
-        return Panels(A, *self.cuts)
-
-    def map_panels(self, function: Callable[..., Any], *arguments: Any, width: int) -> Panels:
-        raise NotImplementedError
-
-    def take(self, chosen: Any) -> Any:
-        raise NotImplementedError
+def panels(data: np.ndarray, *cuts: int) -> BatchedRows:
+    """Return the rows of an array cut at some of them."""
+    return BatchedRows(lambda: iter(np.split(data, cuts)), data[:0])
 
 
 def test_the_hash_of_data_is_that_of_their_entries(xp: Namespace) -> None:
@@ -502,10 +486,10 @@ def test_the_hash_of_data_is_that_of_their_entries(xp: Namespace) -> None:
     expected = digest_of(data)
     assert digest_of(xp.array(data)) == digest_of(np.asfortranarray(data)) == digest_of(data, 2) == expected
     for cuts in ((7,), (204, 408), (1, 2, 3, 205), (4896,), (203, 204, 205, 300, 4999), range(50, 5000, 50)):
-        assert digest_of(Panels(data, *cuts)) == expected
-    assert digest_of(Panels(data[:408], 204)) == digest_of(data[:408])
+        assert digest_of(panels(data, *cuts)) == expected
+    assert digest_of(panels(data[:408], 204)) == digest_of(data[:408])
     assert digest_of(data[::-1]) != expected
-    assert digest_of(Panels(data[::-1], 7)) != expected
+    assert digest_of(panels(data[::-1], 7)) != expected
     sparse = scipy.sparse.csr_matrix(np.where(X > 1, X, 0.0))
     moved = sparse.copy()
     assert digest_of(sparse) == digest_of(moved)

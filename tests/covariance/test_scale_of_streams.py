@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca import BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, load
-from gpukpca.backend.rows import power_of_two_scale, scale_for_squares
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, load
+from gpukpca.data.scale import power_of_two_scale, scale_for_squares
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 
 # Powers of two, about 1e-170 … 1e153 and 1e-30 … 1e18.
@@ -62,8 +62,8 @@ CASES = {
     "incremental, whitened": Case(partial(IncrementalPCA, 4, batch_size=20, whiten=True), WHITENED),
     "incremental, batches": Case(partial(IncrementalPCA, 4), batches=True),
     "incremental, sparse": Case(partial(IncrementalPCA, 4, batch_size=20), convert=scipy.sparse.csr_matrix),
-    "exact": Case(partial(IncrementalPCA, 4, batch_size=20, exact=True)),
-    "exact, batches": Case(partial(IncrementalPCA, 4, exact=True, whiten=True), WHITENED, batches=True),
+    "exact": Case(partial(PCA, 4), batches=True),
+    "exact, whitened": Case(partial(PCA, 4, whiten=True), WHITENED, batches=True),
     "probabilistic": Case(partial(ProbabilisticPCA, 4), LATENT),
     "probabilistic, sparse": Case(partial(ProbabilisticPCA, 4), WHITENED, convert=scipy.sparse.csr_matrix),
     "probabilistic, EM": Case(partial(ProbabilisticPCA, 3, solver="em", random_state=0, tol=1e-6), LATENT),
@@ -220,9 +220,7 @@ def test_later_batches_of_another_size_change_the_units():
     np.testing.assert_allclose(np.ldexp(model.mean_, 100), plain.mean_, rtol=1e-11)
 
 
-@pytest.mark.parametrize(
-    "make", [partial(IncrementalPCA, 2), partial(IncrementalPCA, 2, exact=True), partial(LocalPCA, 1)]
-)
+@pytest.mark.parametrize("make", [partial(IncrementalPCA, 2), partial(LocalPCA, 1)])
 @pytest.mark.parametrize("size", [1e-170, 1e-300, 0.1, 1e200, 1e300])
 def test_equal_rows_have_no_variance_at_any_size(make, size):
     with pytest.warns(RankWarning, match="all rows are equal"):
@@ -241,7 +239,7 @@ def test_em_of_equal_rows_has_no_variance_at_any_size(make, size):
     assert np.all(np.isfinite(model.mean_))
 
 
-@pytest.mark.parametrize("name", ["incremental", "exact", "probabilistic", "probabilistic, EM", "local"])
+@pytest.mark.parametrize("name", ["incremental", "probabilistic", "probabilistic, EM", "local"])
 def test_small_deviations_beside_huge_entries_are_refused(name):
     make, X = CASES[name].make, np.ldexp(rows(name, "float64"), -900)
     X[:, 3] = 1e300

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 
 from gpukpca.covariance.dense import DenseCenteredMatrix
-from gpukpca.covariance.moments import moments_of
+from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
-from gpukpca.covariance.streamed import StreamedCenteredMatrix
+from gpukpca.data.batches import BatchedRows
 from tests.covariance.twins import OFFSETS, SHAPES, check_twin, rows
 
 pytestmark = pytest.mark.usefixtures("threads_for_little")
@@ -22,7 +22,7 @@ def streamed(X):
     n = int(X.shape[0])
     cuts = sorted({0, n // 3, n // 2, n})
     batches = [X[a:b, :] for a, b in pairwise(cuts)]
-    return StreamedCenteredMatrix(batches, moments_of(batches))
+    return PanelCenteredMatrix(BatchedRows(lambda: iter(batches), X[:0, :]), True, X[0, :])
 
 
 MAKERS = {

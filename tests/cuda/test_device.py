@@ -24,11 +24,11 @@ import scipy.sparse
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA, backend
 from gpukpca._extras import pip_install
 from gpukpca._process import state
-from gpukpca.algorithms import placement
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, describe_device, device_context, on_its_device, placed_rows
 from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
+from gpukpca.data import place as places
 from gpukpca.decomposition._base import on_host
 from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
@@ -738,10 +738,10 @@ def cupy_tf32(value: str) -> Iterator[None]:
 
 
 def test_a_note_on_precision_follows_another_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "precision_warning", lambda like: "products in TF32")
+    monkeypatch.setattr(places, "precision_warning", lambda like: "products in TF32")
     rows = scipy.sparse.csr_array(np.eye(3, dtype=np.float32))
     with pytest.warns(PrecisionWarning, match="products in TF32"):
-        notes = placement.placement_for("auto", rows).notes
+        notes = places.placement_for("auto", rows).notes
     assert notes == ("sparse rows are computed on the CPU", "products in TF32")
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from gpukpca.backend import elementwise
-from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.rows import by_panels, square_norm_sizes, variance_of_entries
+from gpukpca.data.column_basis import ColumnBasis
+from gpukpca.data.slicing import by_panels
+from gpukpca.data.statistics import square_norm_sizes, variance_of_entries
 from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
 from gpukpca.gram.product import upper_triangle
 from gpukpca.kernels import RBF, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid

@@ -230,5 +230,8 @@ def test_whitened_zeros():
 
 
 def test_batches():
-    assert hasattr(IncrementalPCA(), "partial_fit")
-    assert not hasattr(IncrementalPCA(exact=True), "partial_fit")
+    batches = [X[:10], X[10:11], X[11:]]
+    np.testing.assert_allclose(PCA(2).fit(batches).explained_variance_, PCA(2).fit(X).explained_variance_, rtol=1e-12)
+    with pytest.raises((TypeError, ValueError)):
+        theirs.PCA(2).fit(batches)
+    assert hasattr(IncrementalPCA(2), "partial_fit")

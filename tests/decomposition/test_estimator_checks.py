@@ -34,7 +34,6 @@ ESTIMATORS = [
     PCA(svd_solver="randomized", n_components=1),
     PCA(svd_solver="covariance_eigh", scale=True),
     IncrementalPCA(),
-    IncrementalPCA(exact=True),
     IncrementalPCA(1, whiten=True),
     ProbabilisticPCA(),
     ProbabilisticPCA(1, solver="em", tol=1e-7),

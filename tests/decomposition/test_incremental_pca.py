@@ -1,4 +1,4 @@
-"""PCA in batches: the same as scikit-learn's batch by batch, and in the exact mode the same as PCA of the whole."""
+"""PCA in batches: the same as scikit-learn's, batch by batch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from sklearn.decomposition import PCA
 from sklearn.decomposition import IncrementalPCA as Peer
 from sklearn.exceptions import NotFittedError
 
-import gpukpca
 from gpukpca import IncrementalPCA
-from gpukpca.algorithms.pca import incremental, streaming
-from gpukpca.covariance.moments import moments_of
-from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.covariance.streamed import StreamedCenteredMatrix
+from gpukpca.algorithms.pca import incremental
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
-from tests import oracle, tolerances
+from tests import tolerances
 
 N, D = 60, 7
 ARRAYS = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "var_")
@@ -31,13 +27,12 @@ def X(rng):
 
 
 class Again:
-    """Batches that can be gone through as often as one likes, counting how often that is."""
+    """Batches for every pass."""
 
     def __init__(self, *batches):
-        self.batches, self.passes, self.most_at_once = batches, 0, 0
+        self.batches = batches
 
     def __iter__(self):
-        self.passes += 1
         yield from self.batches
 
 
@@ -55,15 +50,6 @@ def assert_same(model, other, dtype="float64", factor=300.0):
     for name in ("n_components_", "n_samples_seen_", "batch_size_"):
         if hasattr(other, name):
             assert getattr(model, name) == getattr(other, name)
-
-
-def assert_whole(model, X, p, dtype="float64", factor=100.0):
-    """The exact mode against the plain formula: eigenpairs of the covariance matrix."""
-    values, vectors = oracle.eigenpairs(np.cov(np.asarray(X, np.float64), rowvar=False), p)
-    allowed = factor * tolerances.eps(dtype)
-    np.testing.assert_allclose(model.explained_variance_, values, atol=allowed * values[0])
-    np.testing.assert_allclose(oracle.up_to_sign(np.asarray(model.components_).T, vectors), vectors, atol=30 * allowed)
-    np.testing.assert_allclose(model.mean_, np.mean(X, axis=0, dtype=np.float64), rtol=1e-12)
 
 
 # -- batch by batch, as scikit-learn -----------------------------------------------------------------------------------
@@ -149,7 +135,7 @@ def test_covariance_and_precision(xp, X):
 
 def test_covariance_of_all_components_is_that_of_the_data(X):
     for whiten in (False, True):  # scores are whitened, not the model
-        model = IncrementalPCA(whiten=whiten, exact=True).fit(X)
+        model = IncrementalPCA(whiten=whiten, batch_size=N).fit(X)
         np.testing.assert_allclose(model.get_covariance(), np.cov(X, rowvar=False), atol=1e-12)
         np.testing.assert_allclose(model.get_precision(), np.linalg.inv(np.cov(X, rowvar=False)), atol=1e-12)
     assert np.all(np.isfinite(IncrementalPCA().fit(X[:4]).get_precision()))
@@ -157,10 +143,9 @@ def test_covariance_of_all_components_is_that_of_the_data(X):
         IncrementalPCA().fit(np.ones((4, 2))).get_precision()
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_whitened_scores_have_variance_one_or_are_zero(xp, dtype, rng, exact):
+def test_whitened_scores_have_variance_one_or_are_zero(xp, dtype, rng):
     X = (rng.standard_normal((50, 3)) @ rng.standard_normal((3, 6)) + 5.0).astype(dtype)
-    scores = xp.host(IncrementalPCA(whiten=True, exact=exact).fit_transform(xp.array(X)))
+    scores = xp.host(IncrementalPCA(whiten=True).fit_transform(xp.array(X)))
     allowed = 1e4 * tolerances.eps(dtype)
     np.testing.assert_allclose(np.cov(scores[:, :3], rowvar=False), np.eye(3), atol=allowed)
     if dtype == "float64":
@@ -170,10 +155,9 @@ def test_whitened_scores_have_variance_one_or_are_zero(xp, dtype, rng, exact):
 def test_sparse_rows_are_made_dense_batch_by_batch(X):
     rows = np.where(X > 5, X, 0.0)
     sparse = scipy.sparse.csr_array(rows)
-    for exact in (False, True):
-        model, dense = (IncrementalPCA(3, batch_size=20, exact=exact).fit(data) for data in (sparse, rows))
-        assert_same(model, dense)
-        np.testing.assert_allclose(model.transform(sparse), dense.transform(rows), atol=1e-12)
+    model, dense = (IncrementalPCA(3, batch_size=20).fit(data) for data in (sparse, rows))
+    assert_same(model, dense)
+    np.testing.assert_allclose(model.transform(sparse), dense.transform(rows), atol=1e-12)
     with pytest.raises(TypeError, match="does not support sparse"):
         IncrementalPCA().partial_fit(sparse)
 
@@ -201,18 +185,17 @@ def test_an_iterable_is_its_batches(X, kind):
 
 
 @pytest.mark.parametrize("stored", ["float64", "float32", "uint8", "int16"])
-@pytest.mark.parametrize("exact", [False, True])
-def test_a_memory_map_is_read_batch_by_batch(rng, tmp_path, stored, exact):
+def test_a_memory_map_is_read_batch_by_batch(rng, tmp_path, stored):
     rows = np.round(rng.uniform(0, 200, (20_000, 10))).astype(stored)
     np.save(tmp_path / "rows.npy", rows)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    model = IncrementalPCA(3, batch_size=1000, exact=exact).fit(mapped[:2000])  # lazy imports
+    model = IncrementalPCA(3, batch_size=1000).fit(mapped[:2000])  # lazy imports
     tracemalloc.start()
     model.fit(mapped)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000 * 10 * 8 / 2  # the whole in float64 is 1.6 MB, a batch of it 80 kB
-    assert_same(model, IncrementalPCA(3, batch_size=1000, exact=exact).fit(rows), model.components_.dtype.name)
+    assert_same(model, IncrementalPCA(3, batch_size=1000).fit(rows), model.components_.dtype.name)
     assert model.components_.dtype == (np.float32 if stored == "float32" else np.float64)
     np.testing.assert_array_equal(mapped, rows)
 
@@ -226,103 +209,6 @@ def test_batches_with_names_are_checked_like_frames(X):
         IncrementalPCA(3).fit([frame[:30], frame[30:].rename(columns={"a": "z"})])
     scores = model.set_output(transform="pandas").transform(frame)
     assert list(scores.columns) == ["incrementalpca0", "incrementalpca1", "incrementalpca2"]
-
-
-# -- exact -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("p", [None, 1, 3, D])
-@pytest.mark.parametrize("size", [None, 1, 7, N])
-def test_the_exact_mode_is_pca_of_the_whole(X, p, size):
-    model = IncrementalPCA(p, exact=True, batch_size=size).fit(X)
-    peer = PCA(p, svd_solver="full").fit(X)
-    assert_whole(model, X, p or D)
-    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
-        np.testing.assert_allclose(getattr(model, name), getattr(peer, name), atol=1e-12, err_msg=name)
-    np.testing.assert_allclose(model.noise_variance_, peer.noise_variance_, atol=1e-12)
-    np.testing.assert_allclose(model.transform(X), peer.transform(X), atol=1e-12)
-    np.testing.assert_allclose(model.var_, X.var(axis=0), rtol=1e-13)
-    assert model.n_passes_ == 2
-    assert model.converged_
-    assert np.max(model.residual_norms_) <= tolerances.residual("float64") * model.explained_variance_[0]
-
-
-@pytest.mark.parametrize("p", [None, 2])
-def test_the_exact_mode_is_the_pca_of_this_library(xp, X, p):
-    model, whole = (estimator.fit(xp.array(X)) for estimator in (IncrementalPCA(p, exact=True), gpukpca.PCA(p)))
-    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
-        mine, theirs = xp.host(getattr(model, name)), xp.host(getattr(whole, name))
-        np.testing.assert_allclose(mine, theirs, atol=1e-12, err_msg=name)
-    for name in ("total_variance_", "noise_variance_"):
-        assert getattr(model, name) == pytest.approx(getattr(whole, name), rel=1e-12)
-
-
-def test_exact_in_every_library_and_precision(xp, dtype, X):
-    rows = X.astype(dtype)
-    model = IncrementalPCA(3, exact=True, batch_size=16).fit([xp.array(batch) for batch in cut(rows, 9, 40)])
-    assert all(xp.owns(getattr(model, name)) for name in ARRAYS)
-    for name in ("components_", "explained_variance_", "mean_"):
-        setattr(model, name, xp.host(getattr(model, name)))
-    assert_whole(model, rows, 3, dtype)
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_the_order_of_batches_matters_only_in_the_incremental_mode(X, exact):
-    batches = cut(X, 20, 40)
-    first, second = (IncrementalPCA(2, exact=exact).fit(some) for some in (batches, batches[::-1]))
-    same = np.allclose(first.components_, second.components_, atol=1e-12)
-    assert same is exact
-
-
-def test_block_krylov_reads_batches_and_keeps_no_matrix_where_it_does_not_fit(xp, rng, monkeypatch):
-    monkeypatch.setattr(ScatterOperator, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
-    X = rng.standard_normal((400, 1200)) * 0.99 ** np.arange(1200)
-    source = Again(*(xp.array(batch) for batch in cut(X, 100, 101, 300)))
-    model = IncrementalPCA(2, exact=True, memory_limit="26 MB").fit(source)
-    assert "block Krylov" in model.solver_
-    assert source.passes <= model.n_passes_ + 1  # one look at the first batch for its library
-    peer = PCA(2, svd_solver="full").fit(X)
-    np.testing.assert_allclose(xp.host(model.explained_variance_), peer.explained_variance_, rtol=1e-10)
-    np.testing.assert_allclose(xp.host(model.components_), peer.components_, atol=1e-6)
-    np.testing.assert_allclose(model.noise_variance_, peer.noise_variance_, rtol=1e-10)
-
-
-def test_the_operator_is_its_matrix(X):
-    op = ScatterOperator(StreamedCenteredMatrix(cut(X, 20), moments_of(cut(X, 20))), of_samples=False)
-    S = np.cov(X, rowvar=False) * (N - 1)
-    np.testing.assert_allclose(op.to_dense(), S, atol=1e-11)
-    np.testing.assert_allclose(op @ np.eye(D)[:, :3], S[:, :3], atol=1e-11)
-    np.testing.assert_allclose(op.columns([4, 1]), S[:, [4, 1]], atol=1e-11)
-    np.testing.assert_allclose(op.diagonal(), np.diag(S), atol=1e-11)
-
-
-def test_fewer_samples_than_features(rng):
-    X = rng.standard_normal((8, 30))
-    model, peer = IncrementalPCA(exact=True).fit(X), PCA(svd_solver="full").fit(X)
-    assert model.components_.shape == (8, 30)
-    np.testing.assert_allclose(model.explained_variance_, peer.explained_variance_, atol=1e-13)
-    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(8), atol=1e-13)
-
-
-def test_on_from_an_exact_fit_with_more_batches(X):
-    model = IncrementalPCA(exact=True).fit(X[:40]).set_params(exact=False).partial_fit(X[40:])
-    np.testing.assert_allclose(model.explained_variance_, PCA().fit(X).explained_variance_, rtol=1e-12)
-    assert not hasattr(model, "n_passes_")
-
-
-def test_partial_fit_is_not_there_in_the_exact_mode_and_says_why():
-    assert not hasattr(IncrementalPCA(exact=True), "partial_fit")
-    assert hasattr(IncrementalPCA(), "partial_fit")
-    with pytest.raises(AttributeError) as raised:
-        IncrementalPCA(exact=True).partial_fit(np.eye(3))
-    assert "more than once" in str(raised.value.__cause__)
-
-
-def test_usps_in_batches(real_data):
-    X = np.load(real_data / "usps" / "usps.npz")["x_train"]
-    model = IncrementalPCA(10, exact=True, batch_size=1000).fit(X)
-    shares = np.cumsum(model.explained_variance_ratio_)
-    np.testing.assert_allclose(shares[[5, 6, 7, 9]], [0.4774, 0.5101, 0.5409, 0.5909], atol=5e-5)
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -348,36 +234,7 @@ def test_predictions_are_near_what_an_update_takes(rng, rows, d, p):
     assert peak <= incremental.update_bytes(rows, d, p, 8) <= 4 * peak
 
 
-@pytest.mark.parametrize(("rows", "d", "p"), [*SHAPES[:2], (60, 700, 10)])
-def test_predictions_are_near_what_the_exact_mode_takes(rng, rows, d, p):
-    solver = streaming.exact_solver(d, p, rows, 2**40, np.empty(0))
-    peak = peak_of(IncrementalPCA(p, batch_size=rows, exact=True), rng.standard_normal((2 * rows, d)))
-    assert peak <= streaming.exact_bytes(solver, d, p, rows, np.empty(0)) <= 4 * peak
-
-
-@pytest.mark.parametrize("limit", [200_000, "200 kB"])
-def test_the_exact_mode_reads_fewer_rows_at_a_time_under_a_limit(xp, rng, limit):
-    X = rng.standard_normal((5000, 10))
-    model = IncrementalPCA(3, exact=True, memory_limit=limit).fit(xp.array(X))
-    assert model.batch_size_ < 1000
-    expected, found = IncrementalPCA(3, exact=True).fit(X), xp.host(model.components_)
-    np.testing.assert_allclose(found, expected.components_, atol=1e-12)
-    assert peak_of(IncrementalPCA(3, exact=True, memory_limit=limit), X) < 200_000
-
-
-def test_a_larger_limit_changes_no_digit(rng):
-    X = rng.standard_normal((500, 10))
-    plain, limited = (IncrementalPCA(3, exact=True, memory_limit=limit).fit(X) for limit in (None, "1 GiB"))
-    np.testing.assert_array_equal(plain.components_, limited.components_)
-
-
 REFUSED = {
-    "all components": ({"exact": True}, "n_components <= 60"),
-    "a batch of the exact mode": (
-        {"n_components": 3, "exact": True, "batch_size": 2000, "memory_limit": "3 MB"},
-        "batches of fewer rows",
-    ),
-    "the axes of the exact mode": ({"n_components": 50, "exact": True}, "fewer components"),
     "a batch": ({"n_components": 3, "batch_size": 2000}, r"batch_size=\d+ where"),
     "components": ({"n_components": 90, "batch_size": 100}, "Request fewer components"),
 }
@@ -403,17 +260,8 @@ def test_the_advised_size_of_a_batch_fits(rng):
         IncrementalPCA(3, memory_limit="2 MB").partial_fit(X)
 
 
-def test_a_refusal_of_the_exact_mode_spends_no_pass(rng):
-    batches = Again(rng.standard_normal((50, 300)), rng.standard_normal((50, 300)))
-    with pytest.raises(MemoryBudgetError):
-        IncrementalPCA(50, exact=True, memory_limit=100_000).fit(batches)
-    assert batches.passes == 1  # its first batch was looked at
-
-
 def test_what_is_free_bounds_a_fit_without_a_limit(rng, monkeypatch):
     monkeypatch.setattr("gpukpca.algorithms.resources.free_bytes", lambda _: 1000)
-    with pytest.raises(MemoryBudgetError, match="850 B are allowed or free"):
-        IncrementalPCA(exact=True).fit(rng.standard_normal((20, 9)))
     IncrementalPCA().fit(rng.standard_normal((20, 9)))  # too small to ask for that
     with pytest.raises(MemoryBudgetError, match="850 B"):
         IncrementalPCA(2).fit(rng.standard_normal((1000, 800)))
@@ -426,18 +274,14 @@ def test_progress_is_reported(X):
     events = []
     IncrementalPCA(2, batch_size=20, verbose=events.append).fit(X)
     assert [(event.stage, event.done, event.total) for event in events] == [("batch", k * 20, N) for k in (1, 2, 3)]
-    events.clear()
-    IncrementalPCA(2, exact=True, verbose=events.append).fit(X)
-    assert [event.text for event in events] == ["pass 1: mean of 60 rows", "pass 2: covariance"]
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_more_components_than_features_are_refused(X, exact):
+def test_more_components_than_features_are_refused(X):
     with pytest.raises(InvalidParameterError, match=f"n_components={D + 1}"):
-        IncrementalPCA(D + 1, exact=exact).fit(X)
+        IncrementalPCA(D + 1).fit(X)
 
 
 BAD_BATCHES = [
@@ -494,41 +338,24 @@ def test_partial_fit_refuses_what_does_not_follow(X):
         model.inverse_transform(X)
 
 
-def test_one_shot_iterables_are_refused_where_two_passes_are_needed(X):
-    with pytest.raises(InvalidParameterError, match="more than once"):
-        IncrementalPCA(exact=True).fit(batch for batch in [X])
-
-
-def test_batches_that_change_between_passes_are_noticed(X):
-    class Fickle(Again):
-        def __iter__(self):
-            self.passes += 1
-            yield from self.batches[: 1 if self.passes > 2 else None]
-
-    with pytest.raises(ValueError, match="changed between passes: the first pass gave 60 rows, a later one 30"):
-        IncrementalPCA(exact=True).fit(Fickle(X[:30], X[30:]))
-
-
-@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("value", [0.1, 1e4 / 3, 1e17 / 3])
-def test_batches_of_a_constant_have_the_same_mean(exact, value):
+def test_batches_of_a_constant_have_the_same_mean(value):
     """Rounded means of different numbers of rows differ in the last digit, which is no variance."""
     rows = np.full((27, 2), value)
     with pytest.warns(RankWarning, match="all rows are equal"):
-        model = IncrementalPCA(2, exact=exact, whiten=True, batch_size=10).fit(rows)
+        model = IncrementalPCA(2, whiten=True, batch_size=10).fit(rows)
     assert model.total_variance_ == 0
     assert np.all(model.explained_variance_ == 0)
     assert np.all(model.transform(2 * rows) == 0)
     others = np.random.default_rng(0).standard_normal((27, 2))
-    mixed = IncrementalPCA(2, exact=exact, batch_size=10).fit(np.c_[others, rows])
+    mixed = IncrementalPCA(2, batch_size=10).fit(np.c_[others, rows])
     np.testing.assert_allclose(mixed.explained_variance_, np.linalg.eigvalsh(np.cov(others.T))[::-1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_no_variance_is_zeros_and_a_warning(exact):
+def test_no_variance_is_zeros_and_a_warning():
     for rows in (np.full((6, 3), 0.1), np.ones((1, 3))):
         with pytest.warns(RankWarning, match="all rows are equal"):
-            model = IncrementalPCA(exact=exact).fit(rows)
+            model = IncrementalPCA().fit(rows)
         for name in ARRAYS:
             assert np.all(np.isfinite(getattr(model, name))), name
         assert np.all(model.explained_variance_ratio_ == 0)

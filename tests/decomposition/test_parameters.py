@@ -30,7 +30,6 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "degree": (-1, None),
     "device": ("gpu", 0),
     "eigen_solver": ("lapack", None),
-    "exact": (1.5,),
     "fit_inverse_transform": ("ridge",),
     "gamma": (-1, "wide"),
     "gammas": ([],),

@@ -37,7 +37,6 @@ ESTIMATORS = {
     "PCA, dual": PCA(3, svd_solver="dual"),
     "PCA, iterated": PCA(3, svd_solver="randomized", random_state=0),
     "incremental": IncrementalPCA(3, batch_size=20),
-    "incremental, exact": IncrementalPCA(3, exact=True),
     "probabilistic": ProbabilisticPCA(2, random_state=0),
     "Bayesian": BayesianPCA(2, random_state=0),
     "local": LocalPCA(1, 2, random_state=0),

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA
 from gpukpca.algorithms import fit_pca
-from gpukpca.backend.finite import FINITE
+from gpukpca.data.finite import FINITE
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, PrecisionWarning
 from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
 from gpukpca.kernels import RBF

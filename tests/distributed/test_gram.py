@@ -22,8 +22,8 @@ import scipy.sparse
 
 from gpukpca import PCA, Progress
 from gpukpca.backend.namespace import library_of
-from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.backend.random import generator
+from gpukpca.data.rows import gathered
 from gpukpca.distributed.client import Cluster, LostWorkError, active_cluster, version_reader
 from gpukpca.distributed.gram import ClusterStorage, DaskColumns, DaskGram
 from gpukpca.distributed.pairs import Group, TilePair, added, place_pairs

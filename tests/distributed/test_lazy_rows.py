@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
-from gpukpca.backend.finite import NotFiniteError
+from gpukpca.data.finite import NotFiniteError
 from tests.tolerances import eps
 
 dask = pytest.importorskip("dask")

@@ -11,7 +11,8 @@ import pytest
 import scipy.sparse
 
 from gpukpca import KernelPCA
-from gpukpca.backend.rows import shifted_rows, sparse_square_distances, stored_means
+from gpukpca.data.csr import sparse_square_distances, stored_means
+from gpukpca.data.slicing import shifted_rows
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import PrecisionWarning, RankWarning
 from gpukpca.gram import gram_matrix

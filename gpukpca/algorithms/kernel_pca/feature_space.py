@@ -11,9 +11,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
-from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend import blocking
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums, row_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -27,7 +25,10 @@ from gpukpca.backend.namespace import (
     namespace_of,
     to_host,
 )
-from gpukpca.backend.rows import by_panels, feature_means, gather_rows, row_panels, take_columns, take_rows
+from gpukpca.data.finite import check_finite
+from gpukpca.data.place import panels_of
+from gpukpca.data.slicing import by_panels, gather_rows, row_panels, take_columns, take_rows
+from gpukpca.data.statistics import feature_means
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import PrecisionWarning, warn_user
 from gpukpca.gram import CenteredGram

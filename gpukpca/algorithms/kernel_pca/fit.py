@@ -33,17 +33,17 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_unresolved_components,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
-from gpukpca.algorithms.placement import own_copy
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
 from gpukpca.backend.device import device_context, is_on_gpu
-from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import concat, empty_like, overflow_allowed
-from gpukpca.backend.partitioned_rows import map_row_blocks
+from gpukpca.backend.namespace import empty_like, overflow_allowed
 from gpukpca.backend.random import Randomness, random_subset
-from gpukpca.backend.rows import gather_rows, place_of
+from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows
+from gpukpca.data.place import own_copy
+from gpukpca.data.rows import joined
+from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.eigen.request import HandOver
 from gpukpca.eigen.solver import PlannedSolver
@@ -308,8 +308,7 @@ def components_of_sample(
     sample = rows.take(chosen)
     K = compute_tile(kernel, sample, sample, empty_like(place_of(X)), diagonal=True)
     eigen = top_eigh(CenteredGram(DenseGram(K)), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng)
-    given = kernel, gather_rows(X, chosen), sample, eigen.eigenvectors, n_jobs
-    return concat(map_row_blocks(X, _sample_scores, *given))
+    return joined(X, _sample_scores, kernel, gather_rows(X, chosen), sample, eigen.eigenvectors, n_jobs)
 
 
 def _sample_scores(

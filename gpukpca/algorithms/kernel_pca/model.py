@@ -14,9 +14,9 @@ from gpukpca.algorithms.inputs import check_keep, new_rows
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes, warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
-from gpukpca.algorithms.placement import to_caller
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, overflow_allowed
+from gpukpca.data.place import to_caller
 from gpukpca.eigen import EigenResult
 from gpukpca.kernels import Kernel, Linear
 

@@ -28,12 +28,13 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
+from gpukpca.backend.linalg import solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
 from gpukpca.backend.parallel import worker_count
-from gpukpca.backend.partitioned_rows import gathered, map_row_blocks
 from gpukpca.backend.random import random_subset
-from gpukpca.backend.rows import gather_rows, subtract_row
+from gpukpca.data.products import column_sums, inner_products
+from gpukpca.data.rows import fold, gathered
+from gpukpca.data.slicing import gather_rows, subtract_row
 from gpukpca.eigen import EigenResult, LowRank, PivotedCholesky
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
@@ -184,7 +185,7 @@ def _suggested_spectrum(factor: PivotedCholesky, F: Any, mean: np.ndarray) -> Sp
     inside, means = L @ L.T, L @ mean[:r]  # K(S, S), and the mean of each column
     sizes = np.diag(inside)
     crossed = (inside - means[:, None]) * sizes[None, :]
-    squares = L @ sum(map_row_blocks(F, _leading_products, r)) @ L.T - crossed - crossed.T
+    squares = L @ fold(F, _leading_products, r) @ L.T - crossed - crossed.T
     squares += np.diag(sizes**2) - np.outer(sizes, sizes) / n
     sigma = math.sqrt(max(0.0, float(np.linalg.eigvalsh(squares)[-1])))
     largest = float(np.max(sizes)) + sigma * math.sqrt(n / r)

@@ -11,11 +11,12 @@ import numpy as np
 
 from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.magnitude import row_bounds, scaled_rows
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_unresolved
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import dtype_name, epsilon, is_sparse, overflow_allowed, to_host
-from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, sampled_panels, take_rows
+from gpukpca.data.scale import power_of_two_scale, row_bounds, scaled_rows
+from gpukpca.data.slicing import place_of, sampled_panels, take_rows
+from gpukpca.data.statistics import half_range
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import spectral_rounding, total_of
 from gpukpca.exceptions import (

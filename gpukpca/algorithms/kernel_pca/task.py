@@ -14,7 +14,7 @@ from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.namespace import is_memory_map, is_sparse
-from gpukpca.backend.rows import total_range
+from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.eigen.solver import PlannedSolver

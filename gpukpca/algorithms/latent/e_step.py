@@ -28,7 +28,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import cast, from_host, full, namespace_of, to_host
 from gpukpca.backend.parallel import map_tiles, row_slices, worker_count
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.slicing import gather_rows
 
 Result = TypeVar("Result")
 

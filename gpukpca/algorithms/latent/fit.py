@@ -19,7 +19,6 @@ from gpukpca.algorithms.latent.memory import bytes_of_em
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
 from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, FlatPrior, KnownSpectrum, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
-from gpukpca.algorithms.magnitude import row_bounds, safe_scale
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.progress import Listener, Progress, timed
@@ -27,7 +26,6 @@ from gpukpca.algorithms.resources import Resources, memory_text
 from gpukpca.algorithms.work import Work, seconds_at, step_line
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -41,7 +39,9 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness
-from gpukpca.backend.rows import feature_means
+from gpukpca.data.finite import check_finite, has_missing
+from gpukpca.data.scale import row_bounds, safe_scale
+from gpukpca.data.statistics import feature_means
 from gpukpca.exceptions import (
     ConvergenceWarning,
     GpuKPCAWarning,

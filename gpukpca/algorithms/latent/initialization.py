@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.batches import RepeatedBatches
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters
-from gpukpca.algorithms.magnitude import are_safe, row_bounds, safe_scale, scaled_batches
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
-from gpukpca.backend.rows import row_panels
-from gpukpca.covariance.moments import Moments
+from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.covariance.streamed import StreamedCenteredMatrix
+from gpukpca.data.batches import BatchedRows
+from gpukpca.data.scale import are_safe, row_bounds, safe_scale, scaled_batches
+from gpukpca.data.slicing import row_panels
 from gpukpca.eigen import BlockKrylov, top_eigh
 
 # Residuals relative to the largest variance, and most passes over the data, for the start. With few missing entries it
@@ -109,14 +108,14 @@ def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, It
         return moments, batches, 1.0
     low, high = row_bounds(imputed(batches, moments.means))
     scale = safe_scale(low, high, moments.means.dtype)
-    scaled = scaled_batches(batches, scale)
+    scaled = scaled_batches(batches, moments.means[None, :][:0, :], scale)
     moments = observed_moments(scaled)
     varying = from_host(low < high, moments.squares) > 0.5  # the rounding of a huge mean has squares too
     squares = namespace_of(varying).where(varying, moments.squares, namespace_of(varying).zeros_like(moments.squares))
     return replace(moments, squares=squares), scaled, scale
 
 
-def imputed(batches: Iterable[Array], means: Array) -> Iterable[Array]:
+def imputed(batches: Iterable[Array], means: Array) -> BatchedRows:
     """Return batches as panels in the widest type, with the means in place of missing entries."""
     xp = namespace_of(means)
 
@@ -126,7 +125,7 @@ def imputed(batches: Iterable[Array], means: Array) -> Iterable[Array]:
                 rows = cast(batch[start:stop, :], means.dtype)
                 yield xp.where(xp.isnan(rows), means[None, :] + xp.zeros_like(rows), rows)
 
-    return RepeatedBatches(panels)
+    return BatchedRows(panels, means[None, :][:0, :])
 
 
 def start_of(
@@ -134,8 +133,9 @@ def start_of(
 ) -> tuple[Parameters, float]:
     """Return the start with p < d loadings, and the least noise variance; the variances have a positive sum."""
     n, d = moments.rows, int(moments.means.shape[0])
-    rows = StreamedCenteredMatrix(imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
-    eigen = top_eigh(ScatterOperator(rows, of_samples=False), p, START, rng=rng)
+    Z = PanelCenteredMatrix(imputed(batches, moments.means), True, moments.means)
+    Z.rest, Z.squares = namespace_of(Z.like).zeros_like(moments.means), to_host(moments.squares).astype(np.float64)
+    eigen = top_eigh(ScatterOperator(Z, of_samples=False), p, START, rng=rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0) / n
     largest = max(float(values[0]), float(np.max(moments.variances)))
     floor = max(NOISE_FLOOR, 8.0 * epsilon(moments.means)) * largest

@@ -11,7 +11,7 @@ from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.backend.batched_linalg import batched_products, batched_solutions, packed, unpacked
 from gpukpca.backend.linalg import add_to_diagonal, inner_products
 from gpukpca.backend.namespace import from_host, full, namespace_of, to_host
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.slicing import gather_rows
 
 # The moments of a regression get this share of their trace on the diagonal. It shortens a step and keeps its solution.
 RIDGE = 1e-14

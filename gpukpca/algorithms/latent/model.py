@@ -18,16 +18,16 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, panel_rows
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
-from gpukpca.algorithms.magnitude import check_variance, scaled_rows, variances_of_data
 from gpukpca.algorithms.pca.gaussian import GaussianModel
-from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, is_on_gpu
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import thin_svd
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, move, namespace_of
 from gpukpca.backend.parallel import map_in_order, worker_count
-from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
+from gpukpca.data.finite import check_finite
+from gpukpca.data.place import panels_of
+from gpukpca.data.scale import check_variance, scaled_rows, variances_of_data
+from gpukpca.data.slicing import dense_rows, gather_rows, take_rows
 from gpukpca.eigen.residuals import signs
 
 # The noise floor of EM is a share of the largest variance at its start, which may grow by 1 / GROWN.

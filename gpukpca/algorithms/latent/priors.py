@@ -21,7 +21,7 @@ from gpukpca.algorithms.latent.m_step import expand_parameters, m_step, orthogon
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import dtype_name, to_host
-from gpukpca.backend.rows import take_columns
+from gpukpca.data.slicing import take_columns
 from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 
 # The noise of EM is at its floor up to so many times the floor.

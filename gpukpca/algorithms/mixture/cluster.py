@@ -19,7 +19,8 @@ from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import largest_eigenpairs
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
 from gpukpca.backend.parallel import single_threaded_blas
-from gpukpca.backend.rows import gather_rows, row_square_sums
+from gpukpca.data.slicing import gather_rows
+from gpukpca.data.statistics import row_square_sums
 from gpukpca.eigen import Dense, top_eigh
 from gpukpca.eigen.residuals import signs
 from gpukpca.gram import DenseGram

@@ -12,7 +12,7 @@ from gpukpca.algorithms.mixture.assignment import one_hot
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.backend.namespace import namespace_of, to_host
 from gpukpca.backend.random import weighted_draws
-from gpukpca.backend.rows import row_square_sums
+from gpukpca.data.statistics import row_square_sums
 
 # After these the planes take over.
 LLOYD_ROUNDS = 10

@@ -11,14 +11,12 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.magnitude import variances_of_data
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.cluster import Cluster
 from gpukpca.algorithms.mixture.iteration import ClusterIteration
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
 from gpukpca.algorithms.mixture.settings import MixtureMethod
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     from_host,
@@ -30,6 +28,8 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import standard_normal, weighted_draws
+from gpukpca.data.finite import check_finite
+from gpukpca.data.scale import variances_of_data
 from gpukpca.exceptions import InvalidParameterError
 
 TOO_LARGE = "The new points are too large."

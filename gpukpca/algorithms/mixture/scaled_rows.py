@@ -13,14 +13,15 @@ import numpy as np
 
 from gpukpca._typing import Array, Indices
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.magnitude import check_entries, row_bounds
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
-from gpukpca.backend.rows import gather_rows, half_range, power_of_two_scale, take_rows
 from gpukpca.covariance.moments import moments_of
+from gpukpca.data.scale import check_entries, power_of_two_scale, row_bounds
+from gpukpca.data.slicing import gather_rows, take_rows
+from gpukpca.data.statistics import half_range
 
 Result = TypeVar("Result")
 

@@ -28,12 +28,23 @@ from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import cast, from_host, is_sparse, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    from_host,
+    is_sparse,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
 from gpukpca.backend.random import Randomness
-from gpukpca.covariance.centered_matrix import CONSTANT_ENTRIES, CenteredMatrix
+from gpukpca.covariance.centered_matrix import CONSTANT_ENTRIES, CenteredMatrix, mean_of_sample, sampling_step
 from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
+from gpukpca.data.batches import BatchedRows
 from gpukpca.data.gate import as_rows
+from gpukpca.data.rows import Rows
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Checkpointer
@@ -131,7 +142,7 @@ def fit_pca(
 
 
 def fit_rows(
-    X: Array | ClusterRows,
+    X: Array | Rows,
     rank: RankRequest,
     settings: PCASettings,
     resources: Resources,
@@ -141,7 +152,7 @@ def fit_rows(
     open_checkpoint: OpenCheckpoint | None = None,
     with_scores: bool = False,
 ) -> PCAFit:
-    """Return the fit of rows (n, d) of an array, a CSR matrix or a cluster; see `fit_pca`.
+    """Return the fit of rows (n, d) of an array, a CSR matrix, batches or a cluster; see `fit_pca`.
 
     The first pass over the rows finds NaN and infinity.
     """
@@ -173,10 +184,15 @@ def fit_rows(
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
 
 
-def _centered_matrix(X: Array | ClusterRows, by_rows: bool, n_jobs: int | None) -> CenteredMatrix:
+def _centered_matrix(X: Array | Rows, by_rows: bool, n_jobs: int | None) -> CenteredMatrix:
     """Return the operator of the rows of X less their mean, read in blocks of rows or of columns."""
     if isinstance(X, ClusterRows):
         return ClusterCenteredMatrix(X, by_rows)
+    if isinstance(X, BatchedRows):
+        shift = cast(
+            mean_of_sample(X.sample(sampling_step(X.largest, X.shape[1])), accumulation_dtype(X.like)), X.dtype
+        )
+        return PanelCenteredMatrix(X, by_rows, shift, n_jobs)
     return SparseCenteredMatrix(X, by_rows) if is_sparse(X) else DenseCenteredMatrix(X, by_rows, n_jobs)
 
 
@@ -234,6 +250,6 @@ def _scores_of_fit(X: Array, Z: CenteredMatrix, found: Components, fit: PCAFit, 
     """Return the scores of the rows of a fit, where they are computed."""
     if found.scores is not None:
         return found.scores[:, : fit.n_components] * (1.0 / Z.unit)
-    if isinstance(Z, ClusterCenteredMatrix):
-        return Z.joined(scores_of_panel, fit.projection)
+    if isinstance(Z, PanelCenteredMatrix):
+        return Z.source.joined(scores_of_panel, fit.projection)
     return fit.projection.transform(X, n_jobs)

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukpca._formatting import format_allowance, format_need
-from gpukpca._rules import FLAG, NONE, integer, one_of
+from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.inputs import check_alike, check_type, new_scores
-from gpukpca.algorithms.magnitude import (
-    are_safe,
-    check_variance,
-    row_bounds,
-    safe_scale,
-    scaled_rows,
-    variances_of_data,
-)
-from gpukpca.algorithms.pca.model import new_points
+from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.finite import check_finite
+from gpukpca.backend.device import describe_device
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -36,15 +25,20 @@ from gpukpca.backend.namespace import (
     is_sparse,
     move,
     namespace_of,
-    overflow_allowed,
     to_host,
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
-from gpukpca.backend.parallel import single_threaded_blas
-from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
 from gpukpca.covariance.moments import Moments, moments_and_rows
-from gpukpca.data.gate import as_rows
-from gpukpca.eigen import EigenResult
+from gpukpca.data.scale import (
+    are_safe,
+    check_variance,
+    power_of_two_scale,
+    row_bounds,
+    safe_scale,
+    scaled_rows,
+    variances_of_data,
+)
+from gpukpca.data.slicing import by_panels, dense_rows
 from gpukpca.eigen.residuals import signs
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
 
@@ -95,21 +89,7 @@ class BatchProjection:
 @documented
 @dataclass(frozen=True, eq=False)
 class IncrementalState:
-    """Moments, axes and singular values of the rows so far, in the widest type: the input of the next update.
-
-    See Also
-    --------
-    update_pca : Takes and returns it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.algorithms import update_pca
-    >>> X = np.random.default_rng(0).standard_normal((300, 5))
-    >>> state = update_pca(update_pca(None, X[:100], n_components=2), X[100:], n_components=2)
-    >>> state.n_components, bool(np.allclose(state.mean, X.mean(axis=0)))
-    (2, True)
-    """
+    """Moments, axes and singular values of the rows so far, in the widest type: the input of the next update."""
 
     moments: Moments = field_of("", "count, mean and sums of squares")
     axes: Array = field_of("p d", "unit rows, in descending order of singular value")
@@ -161,22 +141,7 @@ class IncrementalState:
 @documented
 @dataclass(frozen=True, eq=False)
 class IncrementalFit:
-    """Result of a PCA of batches, in the library of the data.
-
-    See Also
-    --------
-    fit_pca_batches : Returns it.
-    update_pca : The state of which `IncrementalFit.of` makes it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.algorithms import fit_pca_batches
-    >>> X = np.random.default_rng(0).standard_normal((300, 5))
-    >>> fit = fit_pca_batches([X[:100], X[100:]], n_components=2)
-    >>> fit.n_samples_seen, fit.transform(X[:4]).shape
-    (300, (4, 2))
-    """
+    """Result of a PCA of batches, in the library of the data."""
 
     components: Array = field_of("p d", "orthonormal rows; the entry of largest modulus is positive")
     singular_values: Array = field_of("p", "norms of the columns of scores", "nonnegative")
@@ -190,15 +155,9 @@ class IncrementalFit:
     total_variance: float = field_of("", "the sum of the variances of the features", "nonnegative")
     n_samples_seen: int = field_of("", "rows so far", "positive")
     state: IncrementalState = field_of("", "the input of the next update")
-    residual_norms: Array | None = field_of(
-        "p", "||S v - λ v|| with the covariance matrix S; exact fits", "nonnegative", default=None
-    )
-    converged: bool | None = field_of("", "whether all residuals are small; exact fits", default=None)
-    n_passes: int | None = field_of("", "passes over the batches; exact fits", default=None)
-    solver: str | None = field_of("", "the solver that ran; exact fits", default=None)
 
     @classmethod
-    def of(cls, state: IncrementalState, dtype: Any, eigen: EigenResult | None = None) -> IncrementalFit:
+    def of(cls, state: IncrementalState, dtype: Any) -> IncrementalFit:
         """Return the result of the batches so far.
 
         Parameters
@@ -206,8 +165,6 @@ class IncrementalFit:
         state : IncrementalState
         dtype : dtype of any library
             For float32 the result is float32, else of the widest type.
-        eigen : EigenResult, optional
-            The eigenpairs of an exact fit.
 
         Raises
         ------
@@ -221,7 +178,7 @@ class IncrementalFit:
         variances = variances_of_data(values**2 / degrees, scale, dtype)
         check_variance(total / degrees, scale, np.float64)
         V = cast(state.axes, dtype)
-        fit = cls(
+        return cls(
             components=V,
             singular_values=from_host(values / scale, V),
             explained_variance=from_host(variances, V),
@@ -232,15 +189,6 @@ class IncrementalFit:
             total_variance=total / degrees / scale / scale,
             n_samples_seen=state.moments.count,
             state=state,
-        )
-        if eigen is None:
-            return fit
-        return replace(
-            fit,
-            residual_norms=from_host(to_host(eigen.residual_norms) / degrees / scale / scale, V),
-            converged=bool(np.all(eigen.converged)),
-            n_passes=1 + eigen.n_passes,
-            solver=eigen.solver,
         )
 
     @property
@@ -253,100 +201,12 @@ class IncrementalFit:
         """Return the name of the device of the computation."""
         return describe_device(self.state.axes)
 
-    def transform(self, X_new: Array, *, whiten: bool = False) -> Array:
-        """Return the scores (m, p) of new rows; see `PCAFit.transform`."""
-        FLAG.check_argument("whiten", whiten)
-        with device_context(self.components), overflow_allowed():
-            rows = new_points(X_new, self.components)
-            scores = self.state.projection(self.components, self.mean).transform(rows, whiten=whiten)
-            check_finite(scores, "The new points are too large.", "The array of scores")
-            return scores
-
-    def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
-        """Return the points (m, d) of data space with scores (m, p); see `PCAFit.inverse_transform`."""
-        FLAG.check_argument("whiten", whiten)
-        with device_context(self.components), overflow_allowed():
-            scores = new_scores(scores, self.n_components, self.components)
-            points = self.state.projection(self.components, self.mean).inverse_transform(scores, whiten=whiten)
-            check_finite(points, "The scores are too large.", "The array of points")
-            return points
-
 
 def _floating(dtype: Any, like: Array) -> Any:
     """Return the floating type, in the library of `like`, of results for data of a dtype of any library."""
     if not re.search("float|int|bool", str(dtype)):
         raise InvalidParameterError(f"dtype={dtype!r} is not allowed; give the dtype of the rows, such as X.dtype.")
     return namespace_of(like).float32 if "float32" in str(dtype) else accumulation_dtype(like)
-
-
-def update_pca(state: IncrementalState | None, X: Array, n_components: int | None = None) -> IncrementalState:
-    """Add a batch of rows to a PCA.
-
-    Parameters
-    ----------
-    state : IncrementalState or None
-        None: the first batch.
-    X : array, shape (m, d)
-        Of one library of the Array API standard for all batches; not written to.
-    n_components : int, optional
-        Number p, the same for all batches, and at most m for the first one. None: min(m, d) of the first batch.
-
-    Returns
-    -------
-    IncrementalState
-        ``IncrementalFit.of(state, X.dtype)`` has the variances, and maps new points.
-
-    Raises
-    ------
-    ValueError
-        X is not two-dimensional, is empty or holds NaN or infinity; n_components is out of range, or has changed.
-    DeviceMismatchError
-        X is of another library or on another device than the batches before.
-
-    Warns
-    -----
-    RankWarning
-
-    See Also
-    --------
-    gpukpca.IncrementalPCA : The same as an estimator of scikit-learn.
-    fit_pca_batches : The exact PCA of batches that can be read again.
-
-    Notes
-    -----
-    Cost O(m d min(m, d)), memory O((m + p) d). Components beyond p are lost at every batch, so the result depends on
-    the batches.
-
-    Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.algorithms import IncrementalFit, update_pca
-    >>> X = np.random.default_rng(0).standard_normal((300, 5)) * [3.0, 2.0, 1.0, 0.1, 0.1]
-    >>> state = None
-    >>> for start in range(0, 300, 100):
-    ...     state = update_pca(state, X[start : start + 100], n_components=2)
-    >>> fit = IncrementalFit.of(state, X.dtype)
-    >>> fit.n_samples_seen, fit.transform(X[:4]).shape
-    (300, (4, 2))
-    """
-    COUNT.check_argument("n_components", n_components)
-    if isinstance(state, IncrementalFit):
-        raise InvalidParameterError("state is an IncrementalFit; pass its state: update_pca(fit.state, X).")
-    if state is not None:
-        check_type("state", state, IncrementalState)
-    with device_context(X), overflow_allowed():
-        if is_sparse(X):
-            raise InvalidParameterError("sparse batches are not supported; pass X.toarray().")
-        X = as_rows(X, "PCA", finite=True)
-        if state is not None:
-            check_alike("X", X, "state", state.axes)
-        p = checked_count(n_components, state, *map(int, X.shape))
-        with single_threaded_blas(X.shape[1] <= blocking.BATCH_ONE_THREAD_UP_TO):
-            state = add_batch(state, X, p)
-    warn_of_equal_rows(state)
-    return state
 
 
 def checked_count(n_components: int | None, before: IncrementalState | None, rows: int, d: int) -> int:

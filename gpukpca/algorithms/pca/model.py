@@ -13,10 +13,8 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_keep, new_rows, new_scores
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.plan import PCAPlan
-from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -32,9 +30,12 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.rows import less_full_columns, take_rows
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import projected_rows
+from gpukpca.data.csr import less_full_columns
+from gpukpca.data.finite import check_finite
+from gpukpca.data.place import panels_of
+from gpukpca.data.slicing import take_rows
 
 
 @documented

@@ -22,6 +22,8 @@ from gpukpca.backend.device import describe_device
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import SQUARES
+from gpukpca.data.batches import BatchedRows
+from gpukpca.data.rows import Rows
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.block_krylov import WIDENING, too_many
 from gpukpca.eigen.dense import FEW_PAIRS
@@ -169,8 +171,7 @@ class Route(ABC):
         widest = max(task.item, self.least_item)
         # Components of samples are products of the rows, summed in the widest type and corrected for the mean.
         results = d * p * (4 * task.item + 3 * 8 if self.by_samples else 4 * widest) + 2 * n * p * widest * has_scores
-        copy = n * d * task.item if task.place.moved else 0
-        copy += 3 * task.stored * 12 if is_sparse(task.X) else 0
+        copy = task.copy_bytes + (3 * task.stored * 12 if is_sparse(task.X) else 0)
         return copy + self.peak_bytes(p, workers, blocks, results) + OBJECT_BYTES
 
     @cached_property
@@ -319,6 +320,10 @@ class DualRoute(MatrixRoute):
     by_samples: bool = True
     by_rows: bool = False
 
+    def peak_bytes(self, p: int, workers: int, blocks: int, results: int) -> int:
+        whole = 2 * self.task.stored * self.task.item if isinstance(self.task.X, BatchedRows) else 0
+        return whole + super().peak_bytes(p, workers, blocks, results)
+
     def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
         return components.of_gram(Z, self.solver, rank, tools)
 
@@ -418,8 +423,8 @@ class SVDRoute(Route):
 
     def peak_bytes(self, p: int, workers: int, blocks: int, results: int) -> int:
         task, svd = self.task, SVD_SQUARES * self.task.few**2
-        if task.is_on_cluster:  # this process holds the triangular factor alone
-            return (3 * task.few * task.d + svd) * 8 + blocks + results
+        if isinstance(task.X, Rows):  # this process holds the triangular factor alone, and a batch as it is factored
+            return (3 * task.few * task.d + svd) * 8 + task.copy_bytes + blocks + results
         return (2 * task.n * task.d + (task.n + task.d) * task.few + svd) * task.item + blocks + results
 
     def fit_work(self) -> Work:
@@ -472,7 +477,7 @@ def _routes(task: PCATask) -> Iterator[Route]:
     if is_sparse(task.X) and task.few > FEW_OF_SPARSE and not whole:
         yield RandomizedRoute(task, "sparse rows, of which products are cheap", beyond=beyond).with_note_on_share()
         return
-    if not is_sparse(task.X) and d <= n <= SMALL and not task.is_on_cluster:
+    if not (is_sparse(task.X) or isinstance(task.X, Rows)) and d <= n <= SMALL:
         yield SVDRoute(task, "the data are small").with_note_on_share()
         return
     if n >= d > FEW_FEATURES and FEATURES_PER_COMPONENT * (p + 8) < d and not whole:

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import gammaln
 
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.magnitude import check_variance, variances_of_data
 from gpukpca.algorithms.pca.components import Components
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
@@ -21,6 +20,7 @@ from gpukpca.algorithms.solver_warnings import (
 )
 from gpukpca.backend.namespace import dtype_name, epsilon, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
+from gpukpca.data.scale import check_variance, variances_of_data
 from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
 ADVICE = (

@@ -20,7 +20,8 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import row_products, smallest_in_rows
 from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
-from gpukpca.backend.rows import feature_means, gather_rows, shifted_rows
+from gpukpca.data.slicing import gather_rows, shifted_rows
+from gpukpca.data.statistics import feature_means
 
 # Directions among neighbors with less than this share of the largest squared singular value hold rounding only.
 FLAT = 1e-10

@@ -23,7 +23,8 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import multiply
 from gpukpca.backend.namespace import cast, epsilon, full, namespace_of, to_host
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
-from gpukpca.backend.rows import by_panels, feature_means, gather_rows, shifted_rows
+from gpukpca.data.slicing import by_panels, gather_rows, shifted_rows
+from gpukpca.data.statistics import feature_means
 from gpukpca.kernels import Kernel, Scale
 from gpukpca.kernels.prepared import PreparedRows
 

@@ -14,11 +14,11 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
-from gpukpca.algorithms.placement import panels_of, to_caller
 from gpukpca.backend import blocking
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import cast, concat, dtype_name, is_sparse, move
-from gpukpca.backend.rows import dense_rows, take_rows
+from gpukpca.data.finite import check_finite
+from gpukpca.data.place import panels_of, to_caller
+from gpukpca.data.slicing import dense_rows, take_rows
 from gpukpca.exceptions import ConvergenceWarning, warn_user
 
 

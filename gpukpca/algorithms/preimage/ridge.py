@@ -12,7 +12,8 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend.linalg import add_to_diagonal, inner_products, solve_positive_definite, solve_triangular
 from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of
-from gpukpca.backend.rows import feature_means, gather_rows, row_panels, shifted_rows
+from gpukpca.data.slicing import gather_rows, row_panels, shifted_rows
+from gpukpca.data.statistics import feature_means
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import TiledGram

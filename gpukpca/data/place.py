@@ -34,6 +34,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import row_slices
+from gpukpca.data.rows import Rows
 from gpukpca.exceptions import (
     DeviceFallbackWarning,
     DeviceUnavailableError,
@@ -72,7 +73,7 @@ class Placement:
 
     def to_work(self, X: Any) -> Any:
         """Return data where the fit computes, in new memory unless they are there; a memory map is read in batches."""
-        if not self.moved or X is None:
+        if not self.moved or X is None or isinstance(X, Rows):  # which bring their panels themselves
             return X
         host = X if is_memory_map(X) else to_host(X)
         return placed_rows(host, self.work) if is_cupy(self.work) else move(host, self.work)

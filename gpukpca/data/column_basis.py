@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.backend.namespace import concat, to_host, writable
-from gpukpca.backend.partitioned_rows import PartitionedRows
-from gpukpca.backend.rows import gather_rows
+from gpukpca.data.products import inner_products, times_small
+from gpukpca.data.rows import Rows, map_rows
+from gpukpca.data.slicing import gather_rows
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ColumnBasis:
 
     Attributes
     ----------
-    parts : tuple of arrays or PartitionedRows, each (n, k)
+    parts : tuple of arrays or `Rows`, each (n, k)
         The columns side by side; several arrays only where the library cannot write into one.
     store : array, shape (n, capacity), or None
         The memory that `parts` is a view of.
@@ -56,15 +56,14 @@ class ColumnBasis:
     def array(self) -> Array:
         """Return all columns, shape (n, count); shares memory."""
         first, *others = self.parts
-        if isinstance(first, PartitionedRows):
-            return first.map_panels(_side_by_side, *others, width=self.count)
-        return concat(self.parts, axis=1)
+        return map_rows(first, _side_by_side, *others, width=self.count)
 
     def take(self, chosen: np.ndarray) -> np.ndarray:
         """Return the rows named by host integers, shape (len(chosen), count), on the host in float64."""
         first, *others = self.parts
-        if isinstance(first, PartitionedRows):
-            return first.take(chosen, *others).astype(np.float64)
+        if isinstance(first, Rows):
+            taken: np.ndarray = first.take(chosen, *others).astype(np.float64)
+            return taken
         return np.concatenate([to_host(gather_rows(part, chosen)) for part in self.parts], axis=1).astype(np.float64)
 
     def memory_for(self, b: int) -> Array | None:

@@ -12,10 +12,33 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.batches import RepeatedBatches
-from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, namespace_of, to_host
-from gpukpca.backend.rows import feature_bounds, half_range, scale_for_squares
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    dtype_name,
+    namespace_of,
+    to_host,
+)
+from gpukpca.data.batches import BatchedRows
+from gpukpca.data.statistics import feature_bounds, half_range
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
+
+# Largest power of two that data are multiplied or divided by: it and its inverse are normal numbers.
+LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
+# Deviations of 2**-e to 2**e have fourth powers, and long sums of them, well inside the range of the type.
+SAFE_EXPONENT = {"float64": 200, "float32": 20}
+
+
+def power_of_two_scale(largest: float, dtype: Any) -> float:
+    """Return the power of two that brings `largest` into [1/2, 1), as far as `dtype` allows; 1 where it is 0."""
+    most = LARGEST_EXPONENT[dtype_name(dtype)]
+    return 2.0 ** max(-most, min(most, -math.frexp(largest)[1]))
+
+
+def scale_for_squares(largest: float, dtype: Any) -> float:
+    """Return 1 where deviations up to `largest` can be squared safely in `dtype`, else `power_of_two_scale`."""
+    safe = SAFE_EXPONENT[dtype_name(dtype)]
+    return 1.0 if abs(math.frexp(largest)[1]) <= safe else power_of_two_scale(largest, dtype)
 
 
 def row_bounds(batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -53,9 +76,9 @@ def scaled_rows(X: Any, scale: float) -> Any:
     return X if scale == 1.0 else cast(X, accumulation_dtype(X)) * scale
 
 
-def scaled_batches(batches: Iterable[Any], scale: float) -> Iterable[Any]:
-    """Return batches of rows times a power of two, multiplied when they are read."""
-    return RepeatedBatches(lambda: (scaled_rows(batch, scale) for batch in batches))
+def scaled_batches(batches: Iterable[Any], like: Array, scale: float) -> BatchedRows:
+    """Return batches of rows as `like` times a power of two, multiplied when they are read."""
+    return BatchedRows(lambda: (scaled_rows(batch, scale) for batch in batches), like)
 
 
 def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:

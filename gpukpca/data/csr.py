@@ -7,6 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from gpukpca.backend.namespace import (
+    cast,
+    is_sparse,
+)
+
 CSR = {"csr_matrix": scipy.sparse.csr_matrix, "csr_array": scipy.sparse.csr_array}
 
 
@@ -61,3 +66,60 @@ def canonical(X: Any) -> Any:
     X = X.copy()
     X.sum_duplicates()
     return X
+
+
+def as_csr(X: Any) -> Any:
+    """Return a host array or sparse matrix as CSR."""
+    return X.tocsr() if is_sparse(X) else scipy.sparse.csr_array(X)
+
+
+def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Return a canonical CSR X less `shift` in columns that more than half of the rows store, and what was subtracted.
+
+    Only such columns can have a mean that is large relative to their deviations. In a column of which half is zero the
+    deviations have the size of the mean. The result has at most twice the entries of X. Both results
+    are float64, and the subtracted row (d,) is 0 in all other columns.
+    """
+    subtracted, full = np.zeros(X.shape[1]), _full_columns(X)
+    subtracted[full] = shift[full]
+    return less_row(cast(X, np.float64), subtracted), subtracted
+
+
+def stored_means(X: Any) -> np.ndarray:
+    """Return the float64 means of the stored entries of the full columns of a CSR X, 0 in the others, shape (d,)."""
+    X = canonical(X)
+    means, full = np.zeros(X.shape[1]), _full_columns(X)
+    if len(full):
+        columns = X[:, full].tocsc()
+        values, starts, counts = columns.data.astype(np.float64), columns.indptr[:-1], np.diff(columns.indptr)
+        first = values[starts]
+        # About the first entry: a constant column has its mean to the last bit.
+        means[full] = first + np.add.reduceat(values - np.repeat(first, counts), starts) / counts
+    return means
+
+
+def _full_columns(X: Any) -> np.ndarray:
+    """Return the numbers of the columns of a canonical CSR X that more than half of the rows store."""
+    return np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
+
+
+def less_row(X: Any, row: np.ndarray) -> Any:
+    """Return a float64 CSR X less a row that is mostly zeros; X itself where it is all zeros."""
+    n, kept = int(X.shape[0]), np.flatnonzero(row)
+    if not kept.size:
+        return X
+    rows = (np.tile(row[kept], n), np.tile(kept, n), np.arange(n + 1) * kept.size)
+    return (X - type(X)(rows, shape=X.shape)).tocsr()
+
+
+def sparse_square_distances(a: Any, b: Any) -> np.ndarray:
+    """Return ‖x - y‖² of the rows of two CSR matrices by differences, which stay sparse; equal rows give exactly 0."""
+    distances = np.empty((a.shape[0], b.shape[0]))
+    for i in range(a.shape[0]):
+        row = a[i : i + 1]
+        columns, m = row.indices, b.shape[0]
+        starts = len(columns) * np.arange(m + 1)
+        same = scipy.sparse.csr_array((np.tile(row.data, m), np.tile(columns, m), starts), shape=b.shape)
+        difference = b - same
+        distances[i, :] = np.asarray(difference.multiply(difference).sum(axis=1)).reshape(-1)
+    return distances

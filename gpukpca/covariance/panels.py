@@ -1,0 +1,133 @@
+"""The centered matrix of rows in panels: each panel is a `DenseCenteredMatrix` about one shift, a product a fold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, move
+from gpukpca.backend.orthogonalization import joined_triangle
+from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.data.rows import Merge, Rows, gathered
+from gpukpca.data.statistics import feature_bounds
+
+
+@dataclass(frozen=True)
+class CenteringSpec:
+    """The shift, mean and weights that all panels share; see `CenteredMatrix`."""
+
+    by_rows: bool
+    n_jobs: int | None
+    shift: Array
+    rest: Array | None
+    weights: Array | None
+
+    def rows(self, panel: Array) -> DenseCenteredMatrix:
+        """Return the centered matrix of a panel, where that is."""
+        rows = DenseCenteredMatrix(panel, self.by_rows, self.n_jobs, move(self.shift, panel))
+        rows.rest = None if self.rest is None else cast(move(self.rest, panel), rows.wide)
+        rows.weights = None if self.weights is None else cast(move(self.weights, panel), rows.wide)
+        return rows
+
+
+class PanelCenteredMatrix(CenteredMatrix):
+    """Rows in panels less their mean, in units of a scale; see `CenteredMatrix`.
+
+    Parameters
+    ----------
+    rows : Rows
+    by_rows : bool
+        Whether panels are read in blocks of rows, else of columns.
+    shift : array, shape (d,)
+        The mean of some rows, in their dtype.
+    n_jobs : int, optional
+        Threads of a panel.
+
+    Notes
+    -----
+    Sums are made in the widest type, in the fixed order of `Rows.fold`. Every product reads all panels once. Results
+    are where `rows.like` is.
+    """
+
+    def __init__(self, rows: Rows, by_rows: bool, shift: Array, n_jobs: int | None = None) -> None:
+        self.source = rows
+        self.by_rows = by_rows
+        self.n_jobs = n_jobs
+        self.shape: tuple[int, int] = rows.shape
+        self.dtype: Any = rows.dtype
+        self.like: Array = empty_like(rows.like)
+        self.wide: Any = accumulation_dtype(rows.like)
+        self.shift: Array = shift
+
+    def check_entries(self) -> None:
+        """Pass: panels were checked as they came."""
+
+    def bounds(self) -> tuple[Array, Array]:
+        return feature_bounds(self.source)
+
+    @property
+    def _spec(self) -> CenteringSpec:
+        return CenteringSpec(self.by_rows, self.n_jobs, self.shift, self.rest, self.weights)
+
+    def _sum(self, method: str, *blocks: Array, merge: Merge | None = None) -> Any:
+        """Return the merged results of a method of all panels."""
+        return self.source.fold(method_of_panel, self._spec, method, *blocks, merge=merge or add_results)
+
+    # -- products ------------------------------------------------------------------------------------------------------
+
+    def times(self, V: Array) -> Array:
+        self.measure()
+        return self.source.joined(method_of_panel, self._spec, "times", V)
+
+    def adjoint(self, U: Array) -> Array:
+        self.measure()
+        return cast(self.source.fold(adjoint_of_panel, self.source.split(U), self._spec), self.dtype)
+
+    def scatter_times(self, V: Array) -> Array:
+        self.measure()
+        return cast(self._sum("wide_scatter_times", V), self.dtype) if self.by_rows else self.adjoint(self.times(V))
+
+    def triangle(self, V: Array) -> tuple[np.ndarray, None]:
+        """Return R of Z V = Q R, by QR of the panels and of their R; Z V is never stored."""
+        self.measure()
+        return self._sum("triangular_factor", V, merge=joined_triangle), None
+
+    def own_triangle(self) -> np.ndarray:
+        self.measure()
+        R: np.ndarray = self._sum("own_triangle", merge=joined_triangle)
+        return R
+
+    def materialized(self) -> None:
+        """Return None: no process holds Z."""
+
+    # -- matrices ------------------------------------------------------------------------------------------------------
+
+    def moments(self) -> Array:
+        return self._sum("moments")
+
+    def scatter_and_sums(self) -> tuple[Array, Array]:
+        found: tuple[Array, Array] = self._sum("scatter_and_sums")
+        return found
+
+    def shifted_gram(self) -> Array:
+        """Return the products of the shifted rows, of rows that are few beside their features: all are read at once."""
+        return self._spec.rows(gathered(self.source)).shifted_gram()
+
+
+def method_of_panel(panel: Array, spec: CenteringSpec, method: str, *blocks: Array) -> Any:
+    """Return the result of a method of `DenseCenteredMatrix` of a panel."""
+    return getattr(spec.rows(panel), method)(*(move(block, panel) for block in blocks))
+
+
+def adjoint_of_panel(panel: Array, U: Array, spec: CenteringSpec) -> Array:
+    """Return Zᵀ U of a panel and its rows of U, wide."""
+    return spec.rows(panel).wide_adjoint(move(U, panel))
+
+
+def add_results(a: Any, b: Any) -> Any:
+    """Return the sum of two arrays, or of two tuples of them."""
+    return tuple(map(add_results, a, b)) if isinstance(a, tuple) else a + b

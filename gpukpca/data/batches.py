@@ -1,0 +1,196 @@
+"""Rows that come in batches: each is read, checked and moved when a pass needs it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from itertools import chain, pairwise, repeat
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import concat, from_host, is_foreign, is_memory_map, is_sparse
+from gpukpca.data.gate import dask_kind
+from gpukpca.data.rows import Merge, Rows
+from gpukpca.data.slicing import gather_rows
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+
+# What says that a thing is one set of rows, whatever else it can do.
+ARRAY_MARKS = ("shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
+
+# From a batch as given, and its name for errors, to checked rows.
+Check = Callable[[Any, str], Any]
+
+
+def is_stream(X: Any) -> bool:
+    """Return whether X is an iterable of batches rather than one set of rows."""
+    if isinstance(X, (str, bytes, dict, Rows)) or any(hasattr(X, mark) for mark in ARRAY_MARKS) or dask_kind(X):
+        return False
+    if isinstance(X, (list, tuple)):
+        return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
+    return hasattr(X, "__iter__")
+
+
+def is_sliced(X: Any) -> bool:
+    """Return whether X (n, d) is read by slices of rows: a memory map, or a set of zarr, HDF5 or the like."""
+    if is_memory_map(X):
+        return X.ndim == 2 and X.size > 0 and X.dtype.kind in "fiub"
+    if isinstance(X, (np.ndarray, Rows)) or is_foreign(X) or is_sparse(X) or dask_kind(X):
+        return False
+    is_array = hasattr(X, "dtype") and hasattr(X, "__getitem__") and hasattr(X, "__array__")
+    return is_array and len(getattr(X, "shape", ())) == 2 and all(X.shape)
+
+
+class BatchedRows(Rows):
+    """Dense rows (n, d) in batches that every pass reads again.
+
+    Parameters
+    ----------
+    read : callable
+        Returns an iterator over all batches, each an array (b, d) where it is computed; the same ones at every call.
+    like : array, shape (0, d)
+        With the library, dtype and device of the batches.
+    sizes : sequence of int, optional
+        The rows of every batch. None: the first pass counts them.
+    once : bool
+        The batches cannot be read a second time.
+
+    Attributes
+    ----------
+    sizes : list of int, or None
+        None before the first pass where they were not given.
+    largest : int
+        The rows of the largest batch so far.
+    """
+
+    def __init__(
+        self, read: Callable[[], Iterator[Array]], like: Array, sizes: list[int] | None = None, once: bool = False
+    ) -> None:
+        self._read = read
+        self.like: Array = like
+        self.sizes = sizes
+        self.largest = max(sizes or [0])
+        self.once = once
+
+    @property
+    def n_rows(self) -> int | None:
+        """Return the number of rows; None before a pass has counted them."""
+        return None if self.sizes is None else sum(self.sizes)
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """Return (n, d), after a pass over batches of unknown sizes."""
+        return sum(self.counted()), int(self.like.shape[1])
+
+    def sample(self, step: int) -> Array:
+        """Return every row at a distance of `step` in the first batch, one at least."""
+        return next(iter(self))[::step, :]
+
+    def counted(self) -> list[int]:
+        """Return the rows of every batch, after a pass where they are unknown."""
+        if self.sizes is None:
+            for _ in self:
+                pass
+        return self.sizes or []
+
+    def __iter__(self) -> Iterator[Array]:
+        """Yield the batches; raise `InvalidParameterError` where they differ in number or rows from an earlier pass."""
+        sizes = []
+        for batch in self._read():
+            sizes.append(int(batch.shape[0]))
+            self.largest = max(self.largest, sizes[-1])
+            yield batch
+        if self.sizes is None:
+            self.sizes = sizes
+        elif sizes != self.sizes:
+            raise InvalidParameterError(
+                f"the batches changed between passes: the first pass gave {sum(self.sizes)} rows, a later one "
+                f"{sum(sizes)}. Give an iterable that gives the same batches in every iteration, such as a list."
+            )
+
+    def _results(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterator[Any]:
+        others = [iter(one) if isinstance(one, BatchedRows) else repeat(one) for one in arguments]
+        for batch in self:  # first, so that it finds its own end
+            yield function(batch, *map(next, others))
+
+    def fold(self, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
+        return reduce(merge, self._results(function, arguments))
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        return list(self._results(function, arguments))
+
+    def map(self, function: Callable[..., Array], *arguments: Any, width: int) -> BatchedRows:
+        """Return the rows ``function(batch, *arguments)``, computed in every pass."""
+        like = from_host(np.empty((0, width)), self.like, self.dtype)
+        return BatchedRows(lambda: self._results(function, arguments), like, self.sizes, self.once)
+
+    def split(self, A: Array) -> BatchedRows:
+        sizes = self.counted()
+        bounds = list(pairwise(np.cumsum([0, *sizes]).tolist()))
+        return BatchedRows(lambda: (A[start:stop, ...] for start, stop in bounds), A[:0, ...], sizes)
+
+    def take(self, chosen: Any, *others: Any) -> Array:
+        chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)
+        parts, start, order = [], 0, np.argsort(chosen, kind="stable")
+        ascending = chosen[order]
+        for batch, *more in zip(self, *others, strict=True):
+            stop = start + int(batch.shape[0])
+            first, last = np.searchsorted(ascending, [start, stop])
+            rows = ascending[first:last] - start
+            parts.append(concat([gather_rows(one, rows) for one in (batch, *more)], axis=1))
+            start = stop
+        return gather_rows(concat(parts, axis=0), np.argsort(order, kind="stable"))
+
+
+def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Iterator[Any]], bool]:
+    """Return the first batch of an iterable, checked, a function that reads all, and whether that works only once.
+
+    `check` takes a batch and its name, and every batch in every pass. Raise `InvalidParameterError`, which names the
+    `owner`, for an empty iterable.
+    """
+    iterator = iter(X)
+    once, nothing = iterator is X, object()
+    head = next(iterator, nothing)
+    if head is nothing:
+        raise InvalidParameterError(
+            f"{owner}: the iterable of batches is empty; it must give at least one array of shape (rows, features). An "
+            "iterator that was used before gives nothing more."
+        )
+    with named("batch 0"):
+        first = check(head, "batch 0")
+
+    def pieces() -> Iterator[Any]:
+        for number, batch in enumerate(chain([head], iterator) if once else X):
+            with named(name := f"batch {number}"):
+                rows = check(batch, name)
+            yield rows
+
+    return first, pieces, once
+
+
+def read_slices(X: Any, bounds: list[tuple[int, int]], check: Check) -> tuple[Any, Callable[[], Iterator[Any]]]:
+    """Return the first rows of a set that is read by slices, checked, and a function that reads all slices."""
+
+    def piece(number: int, start: int, stop: int) -> Any:
+        with named(name := f"rows {start} to {stop - 1} (batch {number})"):
+            return check(np.asarray(X[start:stop]), name)
+
+    def pieces() -> Iterator[Any]:
+        return (piece(number, *pair) for number, pair in enumerate(bounds))
+
+    return piece(0, *bounds[0]), pieces
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Let an error of the data name the batch."""
+    try:
+        yield
+    except DeviceMismatchError:  # which names the batch
+        raise
+    except (ValueError, TypeError) as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{name}: {error}") from error

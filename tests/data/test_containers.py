@@ -1,0 +1,151 @@
+"""One table of containers and estimators: every container of the same rows gives the same results, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
+from tests import tolerances
+
+N, D = 90, 6
+
+
+class Slices:
+    """A set on a disk, as zarr and h5py have them."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows, self.shape, self.dtype = rows, rows.shape, rows.dtype
+
+    def __getitem__(self, part: Any) -> np.ndarray:
+        return np.array(self.rows[part])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.rows, dtype=dtype)
+
+
+def frame(X: np.ndarray) -> Any:
+    return pytest.importorskip("pandas").DataFrame(X)
+
+
+def polars_frame(X: np.ndarray) -> Any:
+    return pytest.importorskip("polars").DataFrame(X)
+
+
+def dask_array(X: np.ndarray) -> Any:
+    return pytest.importorskip("dask.array").from_array(X, chunks=(31, 4))
+
+
+CONTAINERS: dict[str, Any] = {
+    "Fortran order": np.asfortranarray,
+    "strides": lambda X: np.repeat(X, 2, axis=0)[::2],
+    "list": np.ndarray.tolist,
+    "memory map": lambda X: X,  # in the test, which has a folder
+    "frame": frame,
+    "polars": polars_frame,
+    "CSR": scipy.sparse.csr_array,
+    "CSC": scipy.sparse.csc_matrix,
+    "COO": scipy.sparse.coo_array,
+    "slices": Slices,
+    "batches": lambda X: [X[:10], X[10:11], X[11:]],
+    "sparse batches": lambda X: [scipy.sparse.csr_array(X[:40]), X[40:]],
+    "Dask": dask_array,
+}
+RBF = {"kernel": "rbf", "gamma": 0.1}
+ESTIMATORS = {
+    "PCA": PCA(3),
+    "PCA, scaled": PCA(3, scale=True, whiten=True),
+    "PCA, full": PCA(3, svd_solver="full"),
+    "PCA, randomized": PCA(2, svd_solver="randomized", tol=1e-13, random_state=0),
+    "PCA, dual": PCA(3, svd_solver="dual"),
+    "incremental": IncrementalPCA(3, batch_size=N),
+    "KernelPCA": KernelPCA(3, **RBF),
+    "KernelPCA, linear": KernelPCA(3),
+    "KernelPCA, randomized": KernelPCA(2, eigen_solver="randomized", tol=1e-13, random_state=0, **RBF),
+    "KernelPCA, Nystrom": KernelPCA(2, eigen_solver=Nystrom(rank=60), random_state=0, **RBF),
+    "probabilistic": ProbabilisticPCA(3),
+    "Bayesian": BayesianPCA(4),
+    "local": LocalPCA(2, 2, random_state=0),
+}
+ITERABLES = ("batches", "sparse batches")
+SPARSE = ("CSR", "CSC", "COO")
+# The estimators that a container does not suit, with the words of the refusal.
+REFUSED: dict[tuple[str, str], str] = {
+    **{("PCA, full", container): "sparse" for container in SPARSE},
+    **{("local", container): "sparse" for container in SPARSE},
+    **{(name, "Dask"): r"X\.compute\(\)" for name in ("incremental", "probabilistic", "Bayesian", "local")},
+    **{
+        (name, container): "dim 3|sparse|inhomogeneous|sequence"
+        for name in ESTIMATORS
+        if name.startswith(("KernelPCA", "local"))
+        for container in ITERABLES
+    },
+}
+# Results that depend on the batches, or on where EM stops.
+DIFFER = {(name, container) for name in ("incremental", "probabilistic", "Bayesian") for container in ITERABLES}
+
+
+@pytest.fixture(scope="module")
+def X() -> np.ndarray:
+    rng = np.random.default_rng(7)
+    rows = rng.standard_normal((N, D)) * np.linspace(4.0, 0.5, D)
+    rows[rng.random(rows.shape) < 0.3] = 0.0
+    return rows
+
+
+def results(model: Any, new: Any) -> dict[str, np.ndarray]:
+    names = ("explained_variance_", "explained_variance_ratio_", "eigenvalues_", "mean_", "components_")
+    found = {name: np.asarray(getattr(model, name)) for name in names if hasattr(model, name)}
+    return found | {"transform": np.asarray(model.transform(new))}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
+def test_every_container_of_the_same_rows_gives_the_same(name: str, X: np.ndarray, tmp_path: Any) -> None:
+    expected = results(clone(ESTIMATORS[name]).fit(X), X[:9])
+    np.save(tmp_path / "X.npy", X)
+    for container, convert in CONTAINERS.items():
+        try:
+            given = convert(X) if container != "memory map" else np.load(tmp_path / "X.npy", mmap_mode="r")
+        except pytest.skip.Exception:
+            continue
+        model = clone(ESTIMATORS[name])
+        if words := REFUSED.get((name, container)):
+            with pytest.raises((TypeError, ValueError), match=words):
+                model.fit(given)
+            continue
+        model.fit(given)
+        if (name, container) in DIFFER:
+            continue
+        for key, found in results(model, X[:9]).items():
+            size = np.max(np.abs(expected[key]))
+            # The iterative solvers stop at 1e-13 of the largest eigenvalue: vectors follow by the gaps.
+            room = 1e-6 if "randomized" in name or "Nystrom" in name else 3e3 * tolerances.eps("float64")
+            np.testing.assert_allclose(found, expected[key], rtol=0, atol=room * size, err_msg=f"{container}: {key}")
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
+def test_every_container_of_new_rows_gives_the_same_scores(name: str, X: np.ndarray, tmp_path: Any) -> None:
+    model = clone(ESTIMATORS[name]).fit(X)
+    expected = model.transform(X)
+    np.save(tmp_path / "X.npy", X)
+    for container, convert in CONTAINERS.items():
+        try:
+            given = convert(X) if container != "memory map" else np.load(tmp_path / "X.npy", mmap_mode="r")
+        except pytest.skip.Exception:
+            continue
+        if container in ITERABLES:
+            with pytest.raises(ValueError, match="takes rows, not an iterable of batches"):
+                model.transform(given)
+        elif container in SPARSE and name == "local":
+            with pytest.raises((TypeError, ValueError), match="sparse"):
+                model.transform(given)
+        else:
+            size = np.max(np.abs(expected))
+            found = np.asarray(model.transform(given))
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * size, err_msg=container)
