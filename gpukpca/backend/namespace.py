@@ -228,6 +228,11 @@ def to_host(x: Any) -> np.ndarray:
     return np.asarray(x)
 
 
+def host_values(x: Any) -> np.ndarray:
+    """Return numbers in any container, such as an array of any library or a list, as a NumPy array."""
+    return to_host(x) if is_foreign(x) else np.asarray(x)
+
+
 def from_host(a: Any, like: Any, dtype: Any = None) -> Array:
     """Return a host array in the namespace and on the device of another array.
 

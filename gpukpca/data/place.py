@@ -127,6 +127,11 @@ def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:
     return row_slices(int(X.shape[0]), rows) or [(0, 0)]
 
 
+def rows_at(X: Any, like: Array) -> Any:
+    """Return rows where `like` is; those of a CSR matrix stay on the host, where they are multiplied."""
+    return X if is_sparse(X) else move(X, like)
+
+
 def to_caller(result: Array, X: Any) -> Array:
     """Return a result in the library of an argument; on the host where that is a host container."""
     return move(result, X) if is_foreign(X) else to_host(result)

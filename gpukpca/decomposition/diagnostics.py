@@ -25,16 +25,14 @@ from gpukpca.backend.namespace import (
     cast,
     epsilon,
     from_host,
-    is_foreign,
-    is_sparse,
-    move,
+    host_values,
     namespace_of,
     overflow_allowed,
     to_host,
 )
 from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows
-from gpukpca.data.place import to_caller
+from gpukpca.data.place import rows_at, to_caller
 from gpukpca.data.scale import power_of_two_scale
 from gpukpca.data.slicing import by_panels, dense_rows, row_panels
 from gpukpca.data.statistics import feature_bounds, feature_means, half_range
@@ -346,7 +344,7 @@ def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
 
 def _in_place_of_rows(a: Any, rows: Array, dtype: Any) -> Array:
     """Return a finite point or axes in the place of the rows."""
-    host = np.asarray(to_host(a) if is_foreign(a) else a, dtype=np.float64)
+    host = host_values(a).astype(np.float64)
     if not np.all(np.isfinite(host)):
         raise InvalidParameterError("about: the point and the axes must be finite.")
     return from_host(host, rows, dtype)
@@ -472,8 +470,7 @@ def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, 
     like = model.components_
     Y = new_data(model, X, like, name)
     with device_context(like), overflow_allowed():
-        Y = Y if is_sparse(Y) else move(Y, like)
-        result = by_panels(Y, lambda rows, *_: function(dense_rows(rows)))
+        result = by_panels(rows_at(Y, like), lambda rows, *_: function(dense_rows(rows)))
         result = cast(result, like.dtype) if narrow else result
         check_finite(result[:, None] if result.ndim == 1 else result, "The points are too large.", f"The {name}")
         return to_caller(result, X)

@@ -13,7 +13,7 @@ from gpukpca._typing import RankReport, SymmetricOperator, check_operator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
-from gpukpca.backend.namespace import is_foreign, to_host
+from gpukpca.backend.namespace import host_values, to_host
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen.partial_cholesky import (
@@ -318,7 +318,7 @@ class Nystrom(PlannedSolver):
 
 def checked_landmarks(landmarks: Any, n: int | None = None) -> np.ndarray:
     """Return the different row numbers, ascending; raise where one is no row, of n rows where they are known."""
-    chosen = (to_host(landmarks) if is_foreign(landmarks) else np.asarray(landmarks)).reshape(-1)
+    chosen = host_values(landmarks).reshape(-1)
     integers = chosen.size and chosen.dtype.kind in "iu" and np.min(chosen) >= 0
     if not integers or (n is not None and np.max(chosen) >= n):
         rows = "row number, an integer from 0 to " + ("n_samples - 1" if n is None else str(n - 1))

@@ -21,12 +21,11 @@ from gpukpca.backend.namespace import (
     from_host,
     full,
     is_sparse,
-    move,
     namespace_of,
     to_host,
 )
 from gpukpca.data.finite import check_finite
-from gpukpca.data.place import panels_of
+from gpukpca.data.place import panels_of, rows_at
 from gpukpca.data.slicing import by_panels, gather_rows, row_panels, take_columns, take_rows
 from gpukpca.data.statistics import feature_means
 from gpukpca.eigen import EigenResult
@@ -208,7 +207,7 @@ class FeatureSpace:
 
     def checked_scores(self, Y: Any) -> Array:
         """Return the scores of rows of any library, finite."""
-        scores = self.scores(Y if is_sparse(Y) else move(Y, self.map.like))
+        scores = self.scores(rows_at(Y, self.map.like))
         check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
         return scores
 
@@ -263,8 +262,7 @@ class FeatureSpace:
         candidates = np.flatnonzero(to_host(xp.abs(scores[:, 0] + offset)) <= 2.0 * eps * size)
         if not candidates.size:
             return candidates
-        Z = gather_rows(Y, candidates)
-        Z = Z if is_sparse(Z) else move(Z, m.like)
+        Z = rows_at(gather_rows(Y, candidates), m.like)
         ones = xp.ones_like(m.projection[:, :1])
         sums = to_host(prepared_matmat(kernel, Z, m.basis, rows, ones, n_jobs=self.n_jobs))[:, 0]
         own = to_host(kernel.diagonal(cast(gather_rows(Z, [0]), m.projection.dtype)))[0]

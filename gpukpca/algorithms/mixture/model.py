@@ -21,11 +21,10 @@ from gpukpca.backend.namespace import (
     cast,
     from_host,
     full,
+    host_values,
     index_dtype,
     indices,
-    is_foreign,
     namespace_of,
-    to_host,
 )
 from gpukpca.backend.random import standard_normal, weighted_draws
 from gpukpca.data.finite import check_finite
@@ -98,7 +97,7 @@ class LocalModel:
 
     def check_labels(self, labels: Any, m: int) -> Array:
         """Return labels of m rows where it is computed; raise `InvalidParameterError` where they are none."""
-        host, k = to_host(labels) if is_foreign(labels) else np.asarray(labels), len(self.clusters)
+        host, k = host_values(labels), len(self.clusters)
         if np.ma.is_masked(labels):
             raise InvalidParameterError("labels have masked entries; give every row a cluster.")
         if host.shape != (m,) or host.dtype.kind not in "iu":

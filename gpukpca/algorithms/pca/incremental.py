@@ -22,13 +22,12 @@ from gpukpca.backend.namespace import (
     cast,
     epsilon,
     from_host,
-    is_sparse,
-    move,
     namespace_of,
     to_host,
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
 from gpukpca.covariance.moments import Moments, moments_and_rows
+from gpukpca.data.place import rows_at
 from gpukpca.data.scale import (
     are_safe,
     check_variance,
@@ -69,7 +68,7 @@ class BatchProjection:
             scores = centered @ xp.matrix_transpose(self.components)
             return scores if scale is None else scores * scale
 
-        return by_panels(Y if is_sparse(Y) else move(Y, self.components), scores_of)
+        return by_panels(rows_at(Y, self.components), scores_of)
 
     def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
         """Return the points (m, d) of data space with given scores (m, p), whitened ones with `whiten`."""

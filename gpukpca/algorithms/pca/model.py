@@ -35,7 +35,7 @@ from gpukpca.covariance.dense import projected_rows
 from gpukpca.data.csr import less_full_columns
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of
-from gpukpca.data.slicing import take_rows
+from gpukpca.data.slicing import dense_rows, take_rows
 
 
 @documented
@@ -88,8 +88,7 @@ class LinearProjection:
         xp, wide, distances = namespace_of(self.axes), accumulation_dtype(self.axes), []
         scores = self.transform(Y, n_jobs)
         for start, stop in panels_of(Y, blocking.WIDE_PROJECTED_ROWS):
-            rows = take_rows(Y, start, stop)
-            rows = rows.toarray() if is_sparse(rows) else move(rows, self.axes)
+            rows = move(dense_rows(take_rows(Y, start, stop)), self.axes)
             centered = cast(rows, self.axes.dtype) - self.shift[None, :]
             centered = centered if self.weights is None else centered * self.weights[None, :]
             off = centered - scores[start:stop, :] @ model.components

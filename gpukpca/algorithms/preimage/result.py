@@ -15,9 +15,9 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.backend import blocking
-from gpukpca.backend.namespace import cast, concat, dtype_name, is_sparse, move
+from gpukpca.backend.namespace import cast, concat, dtype_name
 from gpukpca.data.finite import check_finite
-from gpukpca.data.place import panels_of, to_caller
+from gpukpca.data.place import panels_of, rows_at, to_caller
 from gpukpca.data.slicing import dense_rows, take_rows
 from gpukpca.exceptions import ConvergenceWarning, warn_user
 
@@ -125,8 +125,7 @@ def feature_space_errors(space: FeatureSpace, Y: Any, q: int, like: Any, diagona
 
 def _rows_of_panel(space: FeatureSpace, Y: Any, start: int, stop: int) -> Any:
     """Return some rows of Y where the map is computed, in the dtype of the fit."""
-    rows = take_rows(Y, start, stop)
-    rows = rows if is_sparse(rows) else move(rows, space.map.like)
+    rows = rows_at(take_rows(Y, start, stop), space.map.like)
     return cast(rows, space.map.projection.dtype)
 
 

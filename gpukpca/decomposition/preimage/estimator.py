@@ -20,7 +20,7 @@ from gpukpca.algorithms.preimage.result import (
     reconstruction_errors,
 )
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_foreign, overflow_allowed, to_host
+from gpukpca.backend.namespace import host_values, overflow_allowed
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._kernels import is_precomputed
@@ -377,7 +377,7 @@ class WithPreimages:
 
 def _checked_diagonal(diagonal: Any, count: int) -> np.ndarray:
     """Return k(x, x) of the new points on the host, checked, shape (count,)."""
-    values = np.asarray(to_host(diagonal) if is_foreign(diagonal) else diagonal, dtype=np.float64)
+    values = host_values(diagonal).astype(np.float64)
     if values.shape != (count,) or not np.all(np.isfinite(values)):
         raise InvalidParameterError(
             f"diagonal must hold k(x, x) of the {count} new points, finite; got an array of shape {values.shape}."
