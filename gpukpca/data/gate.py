@@ -35,6 +35,9 @@ from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_use
 FLOATS = (np.float64, np.float32)
 # Integers up to this one are float64 numbers.
 LARGEST_EXACT = 2**53
+# What rows lose in float64, in the words of the warning.
+OF_INTEGERS = "integers that exceed 2**53 lose digits in float64."
+OF_EXTENDED = "extended precision is reduced to float64."
 
 
 def as_rows(
@@ -162,11 +165,11 @@ def _of_library(X: Any) -> Any:
 def _warn_of_lost_digits(X: np.ndarray) -> None:
     """Warn of numbers that float64 cannot hold exactly."""
     if X.dtype == np.longdouble and X.dtype != np.float64:
-        warn_user("extended precision is reduced to float64.", PrecisionWarning)
+        warn_user(OF_EXTENDED, PrecisionWarning)
     if X.dtype in (np.uint64, np.int64) and X.size:
         largest = max(abs(int(X.max())), abs(int(X.min())))
         if largest > LARGEST_EXACT:
-            warn_user("integers that exceed 2**53 lose digits in float64.", PrecisionWarning, largest=largest)
+            warn_user(OF_INTEGERS, PrecisionWarning, largest=largest)
 
 
 def dask_kind(X: Any) -> str:

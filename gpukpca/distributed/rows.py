@@ -16,7 +16,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import cuda_place, device_context, placed_rows
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.gate import LARGEST_EXACT, as_rows
+from gpukpca.data.gate import LARGEST_EXACT, OF_EXTENDED, OF_INTEGERS, as_rows
 from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows
 from gpukpca.distributed.client import Cluster, LostWorkError
@@ -455,6 +455,6 @@ def checked_width(facts: Sequence[ChunkFacts]) -> int:
 def lost_digits(facts: Sequence[ChunkFacts]) -> str:
     """Return what of the chunks float64 cannot hold; nothing where it holds all."""
     if max(fact.largest for fact in facts):
-        return "integers that exceed 2**53 lose digits in float64."
+        return OF_INTEGERS
     extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
-    return "extended precision is reduced to float64." if extended else ""
+    return OF_EXTENDED if extended else ""
