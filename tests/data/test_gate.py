@@ -1,0 +1,73 @@
+"""The gate: what comes out of it, and the boundary of each of its warnings."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gpukpca.data.gate import LARGEST_EXACT, as_rows
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+
+
+def test_rows_that_are_right_come_out_as_they_are(xp, dtype):
+    X = xp.array(np.ones((3, 2), dtype))
+    assert as_rows(X) is X
+    sparse = scipy.sparse.csr_array(np.eye(3, dtype=dtype))
+    assert as_rows(sparse).dtype == dtype
+    assert np.shares_memory(as_rows(sparse).data, sparse.data)
+
+
+def test_other_numbers_become_floats():
+    expected = np.arange(6.0).reshape(3, 2)
+    for kind in ("int8", "uint16", "int64", "float16", ">f8", ">f4", "bool"):
+        found = as_rows(expected.astype(kind))
+        assert found.dtype == (np.float32 if kind == ">f4" else np.float64)
+        np.testing.assert_array_equal(found, expected.astype(kind).astype(np.float64))
+    np.testing.assert_array_equal(as_rows(expected.tolist()), expected)
+
+
+def test_integers_lose_digits_from_the_first_one_that_float64_lacks():
+    for kind, sign in (("int64", 1), ("int64", -1), ("uint64", 1)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            as_rows(np.full((2, 2), sign * LARGEST_EXACT, dtype=kind))
+        with pytest.warns(PrecisionWarning, match=r"exceed 2\*\*53"):
+            as_rows(np.full((2, 2), sign * (LARGEST_EXACT + 1), dtype=kind))
+
+
+def test_what_is_missing_is_refused_or_comes_out_as_nan():
+    X = np.array([[1.0, np.nan], [2.0, 3.0]])
+    assert np.isnan(as_rows(X)[0, 1])
+    with pytest.raises(ValueError, match=r"Input X contains NaN: 1 value\(s\), the first in row 0, column 1"):
+        as_rows(X, "PCA", finite=True)
+    assert np.isnan(as_rows(X, "PCA", missing=True, finite=True)[0, 1])
+    masked = np.ma.masked_greater(np.arange(6.0).reshape(3, 2), 4.0)
+    with pytest.raises(InvalidParameterError, match="masked"):
+        as_rows(masked)
+    assert np.isnan(as_rows(masked, missing=True)[2, 1])
+    with pytest.raises(ValueError, match="infinity"):
+        as_rows(np.full((2, 2), np.inf), missing=True, finite=True)
+
+
+def test_each_refusal_names_what_was_received():
+    for given, error, words in (
+        (np.ones(3), ValueError, r"Expected 2D array, got 1D array instead: Y has shape \(3,\)"),
+        (np.float64(3.0), ValueError, "got scalar array instead"),
+        (np.ones((2, 2, 2)), ValueError, "dim 3"),
+        (np.ones((2, 2)) * 1j, ValueError, "Complex data not supported: Y holds complex128"),
+        (np.array([["a", "b"]]), ValueError, r"could not convert string to float: .*'a'.* \(column 0, row 0 of Y\)"),
+        (np.array([["2020-01-01"]], dtype="datetime64[D]"), TypeError, "Y holds dates"),
+        (None, ValueError, "Y is None"),
+        ("rows.csv", ValueError, "Y is 'rows.csv'"),
+        ({"a": [1.0]}, ValueError, "Y is of type dict"),
+        (3, ValueError, "got scalar array"),
+    ):
+        with pytest.raises(error, match=words):
+            as_rows(given, name="Y")
+    for shape, what in (((0, 3), "sample"), ((3, 0), "feature")):
+        assert as_rows(np.ones(shape)).shape == shape
+        with pytest.raises(InvalidParameterError, match=rf"0 {what}\(s\) .* is required by PCA"):
+            as_rows(np.ones(shape), "PCA")
