@@ -1,8 +1,9 @@
-"""The kernel, the storage and the solver of the pages on extending the library, against the oracle."""
+"""The kernel, the storage, the solver and the container of the pages on extending the library, against the oracle."""
 
 from __future__ import annotations
 
 import ast
+import sqlite3
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca import KernelPCA
+from gpukpca import PCA, KernelPCA
 from gpukpca.eigen import top_eigh
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram, Storage
@@ -22,7 +23,12 @@ from tests.operators import Operator, matrix
 from tests.test_docs import ROOT, blocks
 
 # page -> the class that it adds, and the most lines of it
-CLASSES = {"kernel": "Cauchy", "storage": "ToeplitzGram", "solver": "SubspaceIteration"}
+CLASSES = {
+    "kernel": "Cauchy",
+    "storage": "ToeplitzGram",
+    "solver": "SubspaceIteration",
+    "container": "TableRows",
+}
 LINES = 15
 
 
@@ -113,3 +119,14 @@ def test_the_solver(xp, dtype):
     found = top_eigh(Operator(A, xp), 6, class_of("solver")(passes=200), rng=0)
     assert xp.owns(found.eigenvectors)
     check(A, found, dtype, "krylov", xp)
+
+
+def test_the_container(tmp_path):
+    X = data(70, 4)
+    connection = sqlite3.connect(tmp_path / "rows.db")
+    connection.execute("CREATE TABLE x (a REAL, b REAL, c REAL, d REAL)")
+    connection.executemany("INSERT INTO x VALUES (?, ?, ?, ?)", X.tolist())
+    model, whole = PCA(2).fit(class_of("container")(connection, "x", 9)), PCA(2).fit(X)
+    connection.close()
+    np.testing.assert_allclose(model.explained_variance_, whole.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(model.transform(X), whole.transform(X), atol=1e-12)
