@@ -15,12 +15,12 @@ import numpy as np
 from benchmarks.cases import CASES, GROWTH
 from benchmarks.machine import ROOT
 from benchmarks.report import RESULTS, table, with_section
-from gpukpca import PCAPlan, Plan
+from gpukpca import Plan
 from gpukpca._formatting import format_seconds
 from gpukpca.algorithms import KernelPCASettings, PCASettings, Resources
 from gpukpca.algorithms.kernel_pca import planning
 from gpukpca.algorithms.kernel_pca.task import FitTask
-from gpukpca.algorithms.pca import routes as pca_routes
+from gpukpca.algorithms.pca import planning as pca_planning
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import MemoryBudgetError
@@ -50,7 +50,7 @@ class KernelTask(FitTask):
 
 
 @dataclass(frozen=True)
-class LinearTask(pca_routes.PCATask):
+class LinearTask(pca_planning.PCATask):
     """A fit of PCA by a fixed number of threads."""
 
     workers = THREADS  # type: ignore[assignment]
@@ -79,14 +79,14 @@ def kernel_plan(n: int, d: int, dtype: str, solver: object = "auto", p: int = CO
     X = shaped(n, d, dtype)
     settings = KernelPCASettings(p, eigen_solver=solver, copies_data=False)
     task = KernelTask(X, resources_beside(X), RBF(1.0 / d), settings, X, template(d, dtype), p)
-    return planning.choose_route(task).plan()
+    return planning.plan_of(task).plan
 
 
-def linear_plan(n: int, d: int, dtype: str, p: int = COMPONENTS) -> PCAPlan:
+def linear_plan(n: int, d: int, dtype: str, p: int = COMPONENTS) -> Plan:
     """Return the plan of PCA."""
     X = shaped(n, d, dtype)
     rank = RankRequest.of(p, "auto", n, d)
-    return pca_routes.choose_route(LinearTask(X, resources_beside(X), rank, PCASettings())).plan()
+    return pca_planning.plan_of(LinearTask(X, resources_beside(X), rank, PCASettings())).plan
 
 
 def fits(plan: Callable[[], Plan]) -> bool:
@@ -155,8 +155,8 @@ def linear_table() -> str:
     return table("n | d | dtype | method | memory, time", rows)
 
 
-def record_table() -> str:
-    """Return the seconds of records of two cores over those that the plan estimates."""
+def record_ratios() -> dict[str, list[float]]:
+    """Return the seconds of records of two cores over those that the plan estimates, by contestant."""
     ratios: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
     for path in sorted(RESULTS.glob("two-cores-*.json")):
         for entry in json.loads(path.read_text(encoding="utf-8"))["entries"]:
@@ -165,14 +165,19 @@ def record_table() -> str:
                 continue
             if case.task == "fit":
                 solver = Nystrom(case.rank) if "Nystrom" in entry["contestant"] else "auto"
-                plan: Plan | PCAPlan = kernel_plan(case.n, case.d, case.dtype, solver, case.p)
+                plan: Plan = kernel_plan(case.n, case.d, case.dtype, solver, case.p)
             elif case.task == "axes":
                 plan = linear_plan(case.n, case.d, case.dtype, case.p)
             else:
                 continue
             ratios[entry["contestant"]].append(entry["median"] / plan.estimated_seconds)
+    return ratios
+
+
+def record_table() -> str:
+    """Return the range of the ratios of the records."""
     rows = []
-    for name, found in ratios.items():
+    for name, found in record_ratios().items():
         ends = dict.fromkeys(f"{rounded(value):g}" for value in (min(found), max(found)))
         rows.append([CONTESTANTS[name], str(len(found)), " to ".join(ends)])
     return table("fit | records | seconds measured / estimated", rows)
@@ -183,7 +188,7 @@ def count(number: int) -> str:
     return f"{number:,}".replace(",", UNBROKEN)
 
 
-def cell(plan: Callable[[], Plan | PCAPlan]) -> str:
+def cell(plan: Callable[[], Plan]) -> str:
     """Return memory and time of a plan, each to one or two digits."""
     try:
         made = plan()

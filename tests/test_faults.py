@@ -278,7 +278,7 @@ def test_stop_in_the_solver_leaves_the_estimator_as_it_was() -> None:
         def solve(self, op: Any, p: int, rng: Any, report: Any = None) -> Any:
             raise MemoryError("no more")
 
-        def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
+        def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
             return 0
 
     estimator = KernelPCA(2, kernel="rbf").fit(data())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -16,37 +14,10 @@ from gpukpca.backend.parallel import worker_count
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.place import Placement
 from gpukpca.distributed.rows import ClusterRows
-from gpukpca.exceptions import MemoryBudgetError
 
 # Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
 # products that return, and sums in float64.
 BLOCKS_IN_TRANSIT = 6
-
-
-class HasPrediction(Protocol):
-    """A way to fit, with the bytes that it will allocate."""
-
-    @property
-    def predicted_bytes(self) -> int:
-        """Return the peak of the bytes."""
-
-
-Route = TypeVar("Route", bound=HasPrediction)
-
-
-def note_on_share(most: int, beyond: str, route: HasPrediction | None) -> str:
-    """Return the note of a plan on a share of the variance of more than `most` components, which a route computes."""
-    if route is None:
-        return f"at most {most} components fit into memory"
-    return f"a share of more than {most} components is left to {beyond}, with {format_bytes(route.predicted_bytes)}"
-
-
-def share_beyond_memory(share: float | None, reason: str) -> MemoryBudgetError:
-    """Return the error for a share of the variance that takes too many components."""
-    return MemoryBudgetError(
-        f"n_components={share} needs many components: {reason}, and these do not fit into the memory. "
-        "Give their number, for which less memory is enough, or a larger memory_limit."
-    )
 
 
 @dataclass(frozen=True)
@@ -110,13 +81,3 @@ class Task:
     def workers(self) -> int:
         """Return the number of threads."""
         return worker_count(self.place.work, self.resources.n_jobs, self.multiplications)
-
-    def first_that_fits(self, routes: Iterable[Route]) -> tuple[Route | None, Route | None]:
-        """Return the first route that fits into memory, and the smallest of those before it; None where none is."""
-        smallest: Route | None = None
-        for route in routes:
-            if route.predicted_bytes <= self.resources.allowed(route.predicted_bytes):
-                return route, smallest
-            if smallest is None or route.predicted_bytes < smallest.predicted_bytes:
-                smallest = route
-        return None, smallest

@@ -169,7 +169,7 @@ def _kernel_lines(model: KernelPCA) -> Lines:
     largest = float(model.eigenvalues_[0]) if len(model.eigenvalues_) else 0.0
     share = f", {certificate / largest:.1e} of the largest" if certificate is not None and largest > 0 else ""
     return [
-        ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.storage.workers, 'worker')}"),
+        ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.workers, 'worker')}"),
         ("kernel", plan.kernel),
         ("K", str(plan.storage)),
         ("solver", f"{model.solver_}: {plan.solver_reason}"),
@@ -191,7 +191,7 @@ def _pca_lines(model: PCA) -> Lines:
     plan = model.plan_
     return [
         ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.workers, 'worker')}"),
-        ("solver", f"{model.solver_}: {plan.reason}"),
+        ("solver", f"{model.solver_}: {plan.solver_reason}"),
         *_notes((*plan.notes, *model.fallbacks_)),
         _residual_line(model.explained_variance_, "variance"),
     ]

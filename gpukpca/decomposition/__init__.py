@@ -1,7 +1,6 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
-from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.algorithms.progress import Progress
 from gpukpca.decomposition._base import ConvergenceWarning
@@ -31,7 +30,6 @@ __all__ = [
     "IntrinsicDimension",
     "KernelPCA",
     "LocalPCA",
-    "PCAPlan",
     "Plan",
     "PreimageInfo",
     "ProbabilisticPCA",

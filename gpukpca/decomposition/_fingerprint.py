@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._rules import is_integer
 from gpukpca._version import __version__
-from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
@@ -19,14 +19,16 @@ from gpukpca.checkpoint import Fingerprint
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.decomposition._kernels import kernel_from
-from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.kernels import Kernel
 
 # Rows whose kernel values distinguish functions of the user that have the same name.
 SAMPLE = 16
 
 
-def kernel_fingerprint(estimator: Any, X: Any, kernel: Kernel, rng: np.random.Generator, solver: Solver) -> Fingerprint:
+def kernel_fingerprint(
+    estimator: Any, X: Any, kernel: Kernel, rng: np.random.Generator, solver: PlannedSolver
+) -> Fingerprint:
     """Return the fingerprint of a fit of a `KernelPCA`; `kernel` has numbers in place of rules.
 
     The rules stand in the fingerprint: another device or thread count may change their numbers in the last digit.
@@ -37,14 +39,14 @@ def kernel_fingerprint(estimator: Any, X: Any, kernel: Kernel, rng: np.random.Ge
     return fingerprint | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
 
 
-def pca_fingerprint(estimator: Any, X: Any, plan: PCAPlan, rng: np.random.Generator, solver: Solver) -> Fingerprint:
+def pca_fingerprint(estimator: Any, X: Any, plan: Plan, rng: np.random.Generator, solver: PlannedSolver) -> Fingerprint:
     """Return the fingerprint of a fit of a `PCA` with its planned method."""
     return _fingerprint(
         estimator, X, rng, solver, scale=estimator.scale, method=plan.method, by_samples=plan.by_samples
     )
 
 
-def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: Solver, **more: Any) -> Fingerprint:
+def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: PlannedSolver, **more: Any) -> Fingerprint:
     """Return the fields of a fit of X; the settings of the iteration may differ. Cost: one reading of X."""
     seed = estimator.random_state
     return {
@@ -55,7 +57,7 @@ def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: Solve
         "data": digest_of(X, estimator.n_jobs),
         "solver": solver.name,
         "iterated_power": described(estimator.iterated_power),
-        "passes": described(solver.passes),
+        "passes": described(getattr(solver, "passes", None)),
         "random_state": str(int(seed)) if is_integer(seed) else f"no integer, {kind_of_generator(rng)}",
         **{name: described(value) for name, value in more.items()},
     }

@@ -27,7 +27,7 @@ from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
 from gpukpca.decomposition._parameters import CheckpointFolder, check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.kernels import Kernel
 
 Result = TypeVar("Result")
@@ -107,9 +107,9 @@ def restore_on_error(estimator: Any) -> Iterator[None]:
 
 
 def open_checkpoint(
-    solver: Solver | None,
+    solver: PlannedSolver | None,
     checkpoint: CheckpointFolder,
-    fingerprint: Callable[[Solver], Fingerprint],
+    fingerprint: Callable[[PlannedSolver], Fingerprint],
     listener: Listener | None = None,
 ) -> AbstractContextManager[FolderCheckpointer | None]:
     """Return the checkpointer of a fit; None inside where there is none, or without passes."""

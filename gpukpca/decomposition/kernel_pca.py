@@ -13,10 +13,10 @@ from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.planning import choose_route
+from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
+from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources
@@ -365,7 +365,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
                 place = placement_for(self.device, rows)
             resources = Resources.at(place, self.memory_limit, self.n_jobs)
             saves, resolved = self.checkpoint is not None, self._resolved(sample, resources)
-            return choose_route(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan()
+            return plan_of(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan
 
     def _resolved(self, X: Any, resources: Resources) -> tuple[Kernel, KernelPCASettings]:
         """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""

@@ -15,9 +15,9 @@ from gpukpca._typing import Array, ArrayLike, HasShape
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
-from gpukpca.algorithms.pca.plan import PCAPlan
-from gpukpca.algorithms.pca.routes import PCATask, choose_route
+from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
+from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
@@ -118,7 +118,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     converged_ : bool
     n_components_, n_samples_, n_features_in_ : int
     feature_names_in_ : array of str
-    plan_ : PCAPlan
+    plan_ : Plan
         The solver, the reasons and the predicted memory.
     solver_, device_ : str
         The solver and the device that computed.
@@ -238,7 +238,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """
         return self._fit(X, with_scores=True)
 
-    def plan(self, X: ArrayLike) -> PCAPlan:
+    def plan(self, X: ArrayLike) -> Plan:
         """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.
 
         Parameters
@@ -247,13 +247,13 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
         Returns
         -------
-        PCAPlan
+        Plan
         """
         with device_context(X), overflow_allowed():
             check_parameters(self)
             data, place = clone(self)._taken(X)
             resources = Resources.at(place, self.memory_limit, self.n_jobs)
-            return choose_route(PCATask(data, resources, self._rank(data), self._settings())).plan()
+            return plan_of(PCATask(data, resources, self._rank(data), self._settings())).plan
 
     def _settings(self) -> PCASettings:
         return PCASettings(
@@ -280,7 +280,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         with session.on(place, data) as resources:
             random, listener = Randomness(self.random_state), listener_of(self)
 
-            def opened(plan: PCAPlan) -> AbstractContextManager[Checkpointer | None]:
+            def opened(plan: Plan) -> AbstractContextManager[Checkpointer | None]:
                 fingerprint = partial(pca_fingerprint, self, data, plan, random.generator)
                 return open_checkpoint(plan.solver, self.checkpoint, fingerprint, listener)
 

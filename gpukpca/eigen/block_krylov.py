@@ -13,6 +13,7 @@ from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.backend.work import Work
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, resumed_state, step
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask, rounded_up
@@ -36,9 +37,11 @@ EXTRA_COLUMNS = 8
 # Blocks of a basis that must be small, and of one whose blocks are wide.
 FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6
 # Passes to the default tolerance (1e-8 in float64, 1e-5 in float32): 6 to 9 from a random start on real data.
-# SPARE_COLUMNS extra columns save two passes, a start from the components of some rows saves one.
+# SPARE_COLUMNS extra columns save two passes, a start from the components of some rows saves one more.
 PASSES, FEWEST_PASSES = 7, 3
-SPARE_COLUMNS, SAVED_BY_COLUMNS, SAVED_BY_START = 30, 2, 1
+SPARE_COLUMNS, SAVED_BY_COLUMNS = 30, 2
+# Operations a pass for each entry of the basis and each column of a block: two projections, and what they subtract.
+PER_BASIS_ENTRY, STEPS_A_PASS = 8, 10
 
 COUNTS = dict.fromkeys(("block_size", "max_passes", "max_blocks"), one_of(NONE, integer(at_least=1)))
 COUNTS["passes"] = one_of(NONE, integer(at_least=0))
@@ -120,7 +123,8 @@ class BlockKrylov(Solver):
             rule.check("BlockKrylov", name, getattr(self, name))
 
     @property
-    def is_default(self) -> bool:  # type: ignore[override]
+    def is_default(self) -> bool:
+        """Return whether a plan may add a start and change the size of the blocks."""
         return self.passes is None and self.start is None and self.max_blocks is None
 
     def iterates(self, n: int, p: int) -> bool:
@@ -135,6 +139,7 @@ class BlockKrylov(Solver):
         return max(1, min(n, max(p, self.block_size or usual)))
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
+        """Return the most columns of the basis."""
         b = self.width(n, p, on_gpu)
         blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + EXTRA_COLUMNS)
         # A restart keeps up to p + b columns, and the next block may have 1.5 times as many.
@@ -149,34 +154,29 @@ class BlockKrylov(Solver):
         """Return the passes after which the iteration ends with any residuals."""
         return max(1, self.passes) if self.passes is not None else self.max_passes or MAX_PASSES
 
-    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
+    def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
+        columns, width = self.basis_columns(n, p, on_gpu), self.width(n, p, on_gpu)
+        # The basis with its products, and temporaries, or the basis of a checkpoint while a resumed fit copies it.
+        held = n * (2 * columns + max(8 * width, columns)) * item_size
+        if item_size == 8 and not on_gpu:  # a device copies slices that are not contiguous
+            return held
+        panel = blocking.GPU_INNER_PANEL if on_gpu else blocking.INNER_PANEL
+        return held + 8 * (columns + width) * min(n, panel)
 
-    def checkpoint_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the items of a stored basis that exceed the temporaries, while a resumed fit copies it."""
-        return n * max(0, self.basis_columns(n, p, on_gpu) - 8 * self.width(n, p, on_gpu))
-
-    def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
-        return (self.basis_columns(n, p, on_gpu) + self.width(n, p, on_gpu)) * min(n, panel)
-
-    def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool, with_start: bool = False) -> int:
+    def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
+        """Return the passes that most problems take."""
         if self.passes is not None:
             return max(1, self.passes)
-        width = self.width(n, p, on_gpu)
-        saved = SAVED_BY_COLUMNS if width >= p + SPARE_COLUMNS else 0
-        saved += SAVED_BY_START if with_start else 0
+        saved = SAVED_BY_COLUMNS if self.width(n, p, on_gpu) >= p + SPARE_COLUMNS else 0
         usual, dtype = (1e-8, "float64") if item_size == 8 else (1e-5, "float32")
         share = math.log(self.tolerance_for(dtype)) / math.log(usual)
         return min(max(FEWEST_PASSES, round((PASSES - saved) * share)), self.most_passes)
 
-    def direct_work(self, n: int, p: int) -> float:
-        return Dense(tol=self.tol).direct_work(n, p)
-
-    def with_start(self, start: Callable[[], Array]) -> BlockKrylov:
-        return replace(self, start=start)
-
-    def with_block(self, columns: int) -> BlockKrylov:
-        return self if self.block_size else replace(self, block_size=columns)
+    def work(self, n: int, p: int, one_pass: Work, item_size: int, on_gpu: bool) -> Work:
+        passes, width = self.expected_passes(n, p, item_size, on_gpu), self.width(n, p, on_gpu)
+        columns = min(self.basis_columns(n, p, on_gpu), width * passes)
+        on_basis = Work(eigenproblems=columns**3, blocks=PER_BASIS_ENTRY * n * columns * width, calls=STEPS_A_PASS)
+        return (one_pass + on_basis) * passes
 
     def with_wide_block(self, n: int, p: int, on_gpu: bool) -> BlockKrylov | None:
         """Return the solver with `SPARE_COLUMNS` extra columns and a shorter basis."""

@@ -15,6 +15,7 @@ from gpukpca.backend.lapack import are_divided
 from gpukpca.backend.linalg import all_eigenpairs, column_sums, inner_products, largest_eigenpairs, largest_modulus
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.backend.work import Work
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.residuals import ldexp
 from gpukpca.eigen.result import EigenResult
@@ -66,7 +67,6 @@ class Dense(Solver):
     """
 
     name = "dense"
-    forms_matrix = True
     tol: float = 0.0
     full_spectrum: bool = False
 
@@ -74,24 +74,14 @@ class Dense(Solver):
         TOLERANCE.check_argument("tol", self.tol)
         FLAG.check_argument("full_spectrum", self.full_spectrum)
 
-    def draws(self, on_gpu: bool) -> bool:
-        return on_gpu or type(self) is not Dense  # block Krylov may take over on a device; another class may draw
-
-    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        if on_gpu:  # cuSOLVER's own, vectors, and their moduli and signs
-            return 6 * n * n + 4 * n * p
+    def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
+        if on_gpu:  # cuSOLVER's own, vectors with their moduli and signs, and panels of these in float64
+            return (6 * n * n + 4 * n * p) * item_size + 16 * p * min(n, blocking.GPU_INNER_PANEL)
         # Centering works by blocks of rows, before LAPACK needs its own.
-        return n * n + max(4 * p + 40, 2 * n if are_divided(n, p) else 0, blocking.CENTERING_ROWS) * n
+        return (n + max(4 * p + 40, 2 * n if are_divided(n, p) else 0, blocking.CENTERING_ROWS)) * n * item_size
 
-    def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
-        return 2 * p * min(n, panel) if on_gpu else 0
-
-    def direct_work(self, n: int, p: int) -> float:
-        """Return the share of the work of all eigenpairs."""
-        return 1.0 if 2 * p > n else FEW_PAIRS
-
-    def with_full_spectrum(self) -> Dense:
-        return replace(self, full_spectrum=True)
+    def work(self, n: int, p: int, one_pass: Work, item_size: int, on_gpu: bool) -> Work:
+        return one_pass + Work(eigenproblems=(1.0 if 2 * p > n else FEW_PAIRS) * n**3, bytes=6 * n * n * item_size)
 
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None

@@ -73,11 +73,9 @@ class LowRank(Solver):
     def __post_init__(self) -> None:
         TOLERANCE.check_argument("tol", self.tol)
 
-    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        return 5 * n * (p + 1)
-
-    def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
-        return 2 * n * (p + 1)
+    def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
+        widened = 2 * 8 if item_size < 8 or on_gpu else 0
+        return n * (p + 1) * (5 * item_size + widened)
 
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None

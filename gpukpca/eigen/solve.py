@@ -154,9 +154,11 @@ def top_eigh(
         )
     chosen = as_solver(solver, n, request.first, on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()
-    more = {"checkpointer": checkpointer} if checkpointer is not None and chosen.iterates(n, request.first) else {}
+    more = {"checkpointer": checkpointer} if checkpointer is not None and chosen.grows_with_p else {}
     random = rng if isinstance(rng, Randomness) else Randomness(rng, "rng")
-    rng = random.generator if chosen.draws(is_on_gpu(op.like)) else UNUSED
+    # Block Krylov may take over on a device; another class may draw.
+    draws = type(chosen) is not Dense or is_on_gpu(op.like)
+    rng = random.generator if draws else UNUSED
     if request.is_share:
         result = chosen.solve_request(op, request, rng, report, **more)
     else:

@@ -9,13 +9,14 @@ from gpukpca.algorithms.latent.model import STORED as LATENT
 from gpukpca.algorithms.mixture.model import STORED as MIXTURE
 from gpukpca.algorithms.pca.incremental import STORED as INCREMENTAL_PCA
 from gpukpca.algorithms.pca.model import STORED as PCA
+from gpukpca.algorithms.plan import STORED as PLAN
 from gpukpca.algorithms.preimage.stored import STORED as PREIMAGES
 from gpukpca.distributed.gram import STORED as CLUSTER_STORAGES
 from gpukpca.eigen.stored import STORED as SOLVERS
 from gpukpca.gram.storage import STORED as STORAGES
 from gpukpca.kernels.stored import STORED as KERNELS
 
-PLANS = (*SOLVERS, *STORAGES, *CLUSTER_STORAGES)
+PLANS = (*PLAN, *SOLVERS, *STORAGES, *CLUSTER_STORAGES)
 CLASSES: dict[str, Any] = {
     cls.__name__: cls for cls in (*KERNELS, *PLANS, *KERNEL_PCA, *PREIMAGES, *PCA, *INCREMENTAL_PCA, *LATENT, *MIXTURE)
 }

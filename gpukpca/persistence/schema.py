@@ -46,6 +46,8 @@ DERIVED = {"half_norms", "factors", "along", "largest"}
 WIDEST = 2**31 - 1
 # Class, field and a value of earlier versions, which only a new fit would use, and what is read in its place.
 REPLACED = {("Nystrom", "landmarks", "kmeans++"): "rpcholesky"}
+# Classes of earlier versions, with those that hold the same now and their fields that have another name.
+FORMER = {"PCAPlan": ("Plan", {"reason": "solver_reason"})}
 # Fields of classes, and parameters of estimators, that earlier versions wrote and that are gone.
 REMOVED = {"IncrementalFit": {"residual_norms", "converged", "n_passes", "solver"}, "IncrementalPCA": {"exact"}}
 # Letters of which a model has one at least.
@@ -320,6 +322,9 @@ class Reader:
             return self.arrays[node["array"]]
         parts = dict(node)
         name = parts.pop("class", None)
+        if isinstance(name, str) and name in FORMER:
+            name, renamed = FORMER[name]
+            parts = {renamed.get(field, field): part for field, part in parts.items()}
         values = {field: self.value(part, f"{path}.{field}") for field, part in remaining(name, parts).items()}
         if name in BUILDERS and isinstance(name, str):
             return _built(name, values, path)

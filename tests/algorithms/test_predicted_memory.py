@@ -32,7 +32,10 @@ from gpukpca.model_selection import KernelPCACV
 from tests import oracle
 from tests.conftest import Namespace
 
-WITHIN = 1.12
+# The true peak of a fit, times at most so much, is the bound that its plan states.
+LOOSE = 1.5
+# Blocks of a thread of PCA that data with tiny variances need, and others do not.
+BLOCKS = 12 * 2**20
 # What the imports, thread pools and caches of a first fit allocate is no part of any fit.
 ALL_WAYS: list[dict[str, Any]] = [{}, {"eigen_solver": Nystrom(20)}, {"kernel": "linear"}, {"eigen_solver": "dense"}]
 
@@ -70,7 +73,7 @@ def model_and_peak(X: Any, **parameters: Any) -> tuple[KernelPCA, int]:
 
 def assert_predicted(model: KernelPCA, peak: int) -> None:
     predicted = model.plan_.predicted_bytes
-    assert peak / WITHIN <= predicted <= WITHIN * peak, f"{predicted} predicted, {peak} allocated: {model.plan_}"
+    assert peak <= predicted <= LOOSE * peak, f"{predicted} predicted, {peak} allocated: {model.plan_}"
     assert predicted <= model.plan_.available_bytes
 
 
@@ -158,7 +161,7 @@ def test_small_pivots_in_float32() -> None:
     """Their panels are widened, which is not known before the fit."""
     X = rows(9000, 20, "float32")
     model, peak = model_and_peak(X, gamma=5e-4, n_jobs=1, eigen_solver=Nystrom(200, "uniform"))
-    assert peak <= model.plan_.predicted_bytes <= 1.3 * peak
+    assert_predicted(model, peak)
 
 
 # Data of so many rows and columns, with standard deviations that fall by this factor from column to column.
@@ -192,7 +195,20 @@ def test_pca_allocates_no_more_than_predicted_and_not_much_less(case: str, dtype
             fit(X)
             allocated = peak()
         predicted = model.plan_.predicted_bytes
-        assert allocated <= predicted <= 4 * allocated + 10 * 2**20, f"{predicted} predicted, {allocated} allocated"
+        most = LOOSE * allocated + n_jobs * BLOCKS
+        assert allocated <= predicted <= most, f"{predicted} predicted, {allocated} allocated"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(2000, 1500), (1200, 3000)], ids=["features", "samples"])
+def test_the_bound_of_a_large_matrix_of_pca_is_near_its_peak(shape: tuple[int, int], dtype: str) -> None:
+    X = (rows(*shape) * 0.99 ** np.arange(shape[1])).astype(dtype)
+    model = PCA(3, random_state=0, n_jobs=2)
+    model.fit(X[:600])  # imports
+    with traced() as peak:
+        model.fit(X)
+        allocated = peak()
+    assert allocated <= model.plan_.predicted_bytes <= LOOSE * allocated
 
 
 # Rows, columns, clusters and components of local PCA, and by how much the prediction may exceed what is allocated.
@@ -425,7 +441,7 @@ def test_a_search_refuses_a_limit_below_its_folds_before_it_copies_them() -> Non
 def test_a_fit_with_gamma_from_distances_stays_within_its_limit() -> None:
     X = scipy.sparse.random_array((1300, 20_000), density=0.002, format="csr", rng=0)
     model, peak = model_and_peak(X, gamma="median", memory_limit="64MiB")
-    assert peak <= WITHIN * model.plan_.available_bytes
+    assert peak <= model.plan_.available_bytes
 
 
 # -- a plan before the fit ---------------------------------------------------------------------------------------------

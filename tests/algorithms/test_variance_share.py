@@ -10,7 +10,8 @@ from sklearn.decomposition import PCA as SklearnPCA
 
 from gpukpca import PCA
 from gpukpca.algorithms.pca.components import SolverTools
-from gpukpca.algorithms.pca.routes import CovarianceRoute, DualRoute, PCATask, RandomizedRoute
+from gpukpca.algorithms.pca.fit import solution
+from gpukpca.algorithms.pca.planning import METHODS, PCATask
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.random import Randomness
@@ -69,13 +70,14 @@ def test_a_share_takes_no_more_memory_than_its_first_guess() -> None:
 def test_many_components_of_a_share_are_left_to_a_stored_matrix(n: int) -> None:
     X = np.random.default_rng(0).standard_normal((n, 150))
     task = PCATask(X, Resources.for_data(X), RankRequest.of(0.9, "auto", *X.shape), PCASettings())
-    matrix = CovarianceRoute if n >= 150 else DualRoute
     Z, tools = DenseCenteredMatrix(X, n >= 150), SolverTools(Randomness(0))
-    beyond = matrix(task, "many")
-    found, route = RandomizedRoute(task, "few", beyond=beyond).solution(Z, task.rank, tools)
-    plan = route.plan()
-    assert (plan.method, plan.predicted_bytes) == (beyond.method, beyond.predicted_bytes)
-    assert "randomized came first: more than" in str(plan)
+    beyond = METHODS["covariance_eigh" if n >= 150 else "dual"](task, "many")
+    few = METHODS["randomized"](task, "few").with_beyond(beyond, "a matrix", few=20)
+    found, chosen = solution(Z, few, task.rank, tools)
+    plan = chosen.plan
+    assert (plan.method, plan.predicted_bytes) == (beyond.plan.method, beyond.plan.predicted_bytes)
+    assert "(more than 20 pairs" in str(plan)
+    assert "randomized came first" in str(plan)
     theirs = SklearnPCA(0.9, svd_solver="full").fit(X)
     assert found.squares.shape == (theirs.n_components_,)
     np.testing.assert_allclose(found.squares, theirs.singular_values_**2, rtol=1e-10)

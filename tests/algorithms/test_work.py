@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,12 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, KernelPCA, Nystrom, load
-from gpukpca.algorithms.kernel_pca.routes import StoredRoute
-from gpukpca.algorithms.kernel_pca.task import FitTask
-from gpukpca.algorithms.resources import Resources
-from gpukpca.algorithms.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, time_line
-from gpukpca.backend.namespace import empty_like
-from gpukpca.data.place import Placement
-from gpukpca.decomposition._session import settings_of
+from gpukpca.algorithms.plan import seconds_text
+from gpukpca.backend.work import CARD, CORE, SHARED_BY, Work
 from gpukpca.eigen import BlockKrylov, Dense, Solver
-from gpukpca.kernels import RBF
 from tests.conftest import Namespace
 
+HOST = np.empty(0)
 KINDS = [kind.name for kind in fields(Work)]
 
 
@@ -37,41 +32,34 @@ def sparse(n: int, d: int, dtype: str = "float64") -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rates", [*CORE.values(), *CARD.values()], ids=["core 8", "core 4", "card 8", "card 4"])
-def test_every_kind_of_work_takes_its_own_time(kind: str, rates: Work) -> None:
+@pytest.mark.parametrize("item", [8, 4])
+def test_every_kind_of_work_takes_its_own_time(kind: str, item: int, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(**{kind: 6.0})
     for workers in (1, 2, 64):
         shared = min(workers, SHARED_BY.get(kind, workers))
-        assert work.seconds(rates, workers) == pytest.approx(6.0 / getattr(rates, kind) / shared)
+        assert work.seconds(HOST, item, workers) == pytest.approx(6.0 / getattr(CORE[item], kind) / shared)
+    monkeypatch.setattr("gpukpca.backend.work.is_on_gpu", lambda like: True)
+    assert work.seconds(HOST, item, 64) == pytest.approx(6.0 / getattr(CARD[item], kind))
 
 
 def test_the_time_is_the_sum_of_the_parts() -> None:
     parts = [Work(**{kind: 10.0 ** (6 + place)}) for place, kind in enumerate(KINDS)]
     together = sum(parts, Work())
-    for rates in CORE.values():
-        assert together.seconds(rates, 3) == pytest.approx(sum(part.seconds(rates, 3) for part in parts))
-        assert (together * 2.5).seconds(rates, 3) == pytest.approx(2.5 * together.seconds(rates, 3))
+    for item in CORE:
+        assert together.seconds(HOST, item, 3) == pytest.approx(sum(part.seconds(HOST, item, 3) for part in parts))
+        assert (together * 2.5).seconds(HOST, item, 3) == pytest.approx(2.5 * together.seconds(HOST, item, 3))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_plan_adds_up_what_its_fit_does(dtype: str) -> None:
     """Of a full cache: K once, and every pass two products of each tile."""
-    X, n, d, p, passes = rows(1200, 7, dtype), 1200, 7, 3, 5
-    model = KernelPCA(p, kernel="rbf", gamma=0.1, memory_limit="1GB", n_jobs=1, eigen_solver=BlockKrylov(passes=passes))
+    X, n, d, p, passes = rows(20_000, 50, dtype), 20_000, 50, 3, 5
+    model = KernelPCA(p, kernel="rbf", gamma=0.1, memory_limit="4GB", n_jobs=1, eigen_solver=BlockKrylov(passes=passes))
     plan = model.plan(X)
-    kernel = RBF(0.1)
-    resources = Resources(Placement(empty_like(X), empty_like(X)), 10**9, 1, is_limited=True)
-    job = FitTask.of(X, kernel, settings_of(model, kernel), resources)
-    work = StoredRoute.of(job, plan.solver, "", plan.storage.tile_edge, ()).work()
-    assert work is not None
-    entries = plan.storage.bytes_held(1)
-    assert work.functions == entries
-    assert work.products == 2 * (d + 2) * entries
-    assert work.differences == work.sparse_products == work.sparse_blocks == 0
-    width = plan.solver.width(n, p, False)
-    assert work.blocks >= 2 * n * n * width * passes
-    assert work.blocks <= 1.2 * 2 * n * n * width * passes
-    assert plan.estimated_seconds == estimate_seconds(work, job) == work.seconds(CORE[X.itemsize], 1)
+    entries, width = plan.storage.bytes_held(1), plan.solver.width(n, p, False)
+    most_of_it = Work(products=2 * (d + 2) * entries, functions=entries, blocks=2 * n * n * width * passes)
+    floor = most_of_it.seconds(X, X.itemsize, 1)
+    assert floor <= plan.estimated_seconds <= 1.5 * floor
 
 
 # -- monotone ----------------------------------------------------------------------------------------------------------
@@ -152,24 +140,19 @@ def test_more_of_anything_takes_pca_longer(solver: str, make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimate", "line"),
-    [
-        (None, []),
-        (0.2, ["time      less than 1 s, estimated"]),
-        (12.3, ["time      about 12 s, estimated"]),
-        (240.0, ["time      about 4 min, estimated"]),
-        (9e4, ["time      about 25.0 h, estimated"]),
-    ],
+    ("seconds", "text"), [(0.2, "less than 1 s"), (12.3, "about 12 s"), (240.0, "about 4 min"), (9e4, "about 25.0 h")]
 )
-def test_the_time_is_printed_in_words(estimate: float | None, line: list[str]) -> None:
-    assert time_line(estimate) == line
+def test_the_time_is_printed_in_words(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+    plan = replace(PCA(2).plan(rows(20, 3)), estimated_seconds=seconds)
+    assert f"time      {text}, estimated" in str(plan).splitlines()
 
 
 @pytest.mark.parametrize("model", [KernelPCA(3, kernel="rbf"), PCA(3)], ids=["KernelPCA", "PCA"])
 def test_plans_print_the_time_of_arrays_of_every_library(xp: Namespace, model: Any) -> None:
     plan = model.plan(xp.array(rows(600, 8, "float32")))
     assert plan.estimated_seconds > 0
-    assert time_line(plan.estimated_seconds)[0] in str(plan).splitlines()
+    assert "time      less than 1 s, estimated" in str(plan).splitlines()
 
 
 def test_what_nobody_knows_the_time_of_has_no_estimate() -> None:

@@ -207,3 +207,8 @@ def test_the_summary_has_the_fastest_peer() -> None:
 def test_the_tables_of_the_plan_are_those_of_the_page() -> None:
     text = (ROOT / plan_tables.PAGE).read_text(encoding="utf-8")
     assert plan_tables.page_with_tables(text) == text, "run python -m benchmarks.plan_tables"
+
+
+def test_the_time_of_a_plan_holds_to_a_factor_of_three() -> None:
+    for found in plan_tables.record_ratios().values():
+        assert 1 / 3 <= min(found) <= max(found) <= 3

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpukpca import KernelPCA
+from gpukpca.backend.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, Nystrom, Solver, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, SymmetricOperator
@@ -22,25 +23,27 @@ class Minimal(Solver):
 class Roomy(Minimal):
     name = "roomy"
 
-    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        return 50 * n * p
+    def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
+        return 50 * n * p * item_size
 
 
 def test_a_class_with_solve_alone_gets_the_defaults():
     solver = Minimal()
     assert solver.name == "Minimal"
-    assert (solver.width(100, 7, False), solver.basis_columns(100, 7, False)) == (7, 0)
-    assert (solver.workspace_items(100, 7, False), solver.checkpoint_items(100, 7, False)) == (0, 0)
-    assert not solver.iterates(100, 7)
+    assert (solver.width(100, 7, False), solver.workspace_bytes(100, 7, 8, False)) == (7, 0)
     assert not solver.grows_with_p
-    assert solver.direct_work(100, 7) is None
-    assert solver.with_full_spectrum() is solver
+    assert solver.work(100, 7, Work(), 8, False) is None
 
 
 def test_members_that_a_class_has_win_over_the_defaults():
     solver = Roomy()
     assert solver.name == "roomy"
-    assert solver.workspace_items(10, 2, False) == 1000
+    assert solver.workspace_bytes(10, 2, 8, False) == 8000
+
+
+def test_a_solver_has_few_members_that_a_plan_or_a_fit_reads():
+    members = {"grows_with_p", "name", "solve", "solve_request", "width", "work", "workspace_bytes"}
+    assert {name for name in dir(Solver) if not name.startswith("_")} == members
 
 
 def test_an_estimator_fits_with_a_solver_of_another_class():

@@ -16,9 +16,7 @@ from gpukpca.algorithms.inputs import check_type, checked_listener
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
-from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.planning import choose_route
-from gpukpca.algorithms.kernel_pca.routes import Route
+from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import TIE, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import (
     Spectrum,
@@ -33,6 +31,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_unresolved_components,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
+from gpukpca.algorithms.plan import Candidate, Plan
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
@@ -44,9 +43,8 @@ from gpukpca.data.gate import as_rows
 from gpukpca.data.place import own_copy
 from gpukpca.data.rows import joined
 from gpukpca.data.slicing import gather_rows, place_of
-from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
+from gpukpca.eigen import BlockKrylov, EigenResult, PairRequest, top_eigh
 from gpukpca.eigen.request import HandOver
-from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.gram.product import compute_tile, prepared_matmat
@@ -191,16 +189,17 @@ def fit_rows(
             n_samples=n,
         )
     task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, basis=basis)
-    route, listener = choose_route(task), timed(progress)
-    plan = route.plan()
+    chosen, listener = plan_of(task), timed(progress)
+    plan = chosen.plan
     if listener is not None:
         listener(Progress("plan", str(plan)))
+    storage: Any = plan.storage
     source = KernelRows(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
         if plan.is_approximate:
-            return nystrom_fit(task, plan, plan.storage.build(source), random.generator, listener)
+            return nystrom_fit(task, plan, storage.build(source), random.generator, listener)
         # K is released before the axes are computed.
-        return _exact_fit(task, route, plan, source, random, listener, open_checkpoint).with_axes()
+        return _exact_fit(task, chosen, source, random, listener, open_checkpoint).with_axes()
     except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
         check_underflow(task.basis, kernel)  # K then seems indefinite, or its products overflow
         raise
@@ -208,40 +207,38 @@ def fit_rows(
 
 def _exact_fit(
     task: FitTask,
-    route: Route,
-    plan: Plan,
+    chosen: Candidate,
     source: KernelRows,
     random: Randomness,
     listener: Listener | None,
     open_checkpoint: CheckpointOpener | None,
 ) -> KernelPCAFit:
     """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
-    settings = task.settings
-    op = _centered_gram(route, source)
+    settings, plan = task.settings, chosen.plan
+    op = _centered_gram(plan, source)
     solve: Callable[..., EigenResult] = partial(top_eigh, rng=random, report=pass_report(listener))
     eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
         try:
-            eigen = solve(op, route.request, _with_start(route, op, random), checkpointer=checkpointer)
+            eigen = solve(op, _request(task, chosen), _with_start(task, plan, op, random), checkpointer=checkpointer)
         except HandOver as reason:
-            beyond = route.handed_over(str(reason))
+            chosen = chosen.handed_over(settings.share, str(reason))
     if eigen is None:
-        if beyond.storage != route.storage:
+        if chosen.plan.storage != plan.storage:
             del op  # two do not fit into memory
-            op = _centered_gram(beyond, source)
-        route, plan, eigen = beyond, beyond.plan(), solve(op, beyond.request, beyond.solver)
+            op = _centered_gram(chosen.plan, source)
+        plan, eigen = chosen.plan, solve(op, _request(task, chosen), chosen.plan.solver)
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
     spectrum = checked_spectrum(eigen, op, task.kernel, settings.share or None)
     if settings.is_share:
-        eigen, spectrum = _of_share(eigen, spectrum, settings.share, route.most)
-        p = len(spectrum.eigenvalues)
-        plan = replace(plan, n_components=p, predicted_bytes=route.bytes_for(p))
+        eigen, spectrum = _of_share(eigen, spectrum, settings.share, chosen.most)
+        plan = chosen.plan_for(len(spectrum.eigenvalues))
     check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
     warn_of_passes(eigen)
     warn_of_fallbacks(eigen)
     keep = task.n_kept(spectrum)
     if not is_unresolved(spectrum.eigenvalues, eigen, op):
-        warn_of_tolerance(eigen, getattr(route.solver, "tol", settings.tol), op.noise_scale)
+        warn_of_tolerance(eigen, getattr(plan.solver, "tol", settings.tol), op.noise_scale)
         if settings.n_components is not None:  # else components of rounding are among them
             warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
@@ -259,26 +256,34 @@ def _exact_fit(
     )
 
 
-def _centered_gram(route: Route, source: KernelRows) -> CenteredGram:
-    """Return the centered operator of K in the storage of a route, which may be a class of the user."""
-    op, n = CenteredGram(route.storage.build(source)), route.task.n
+def _request(task: FitTask, chosen: Candidate) -> PairRequest:
+    """Return the eigenpairs to compute."""
+    p = chosen.plan.n_components
+    return task.settings.request_of_share(p, chosen.most) if task.settings.is_share else PairRequest.of_count(p)
+
+
+def _centered_gram(plan: Plan, source: KernelRows) -> CenteredGram:
+    """Return the centered operator of K in the storage of a plan, which may be a class of the user."""
+    storage: Any = plan.storage
+    op, n = CenteredGram(storage.build(source)), plan.n_samples
     if tuple(op.shape) != (n, n):
         raise InvalidParameterError(
-            f"the operator of {type(route.storage).__name__} has shape {tuple(op.shape)}, and K of {n} rows ({n}, {n})."
+            f"the operator of {type(storage).__name__} has shape {tuple(op.shape)}, and K of {n} rows ({n}, {n})."
         )
     return op
 
 
-def _with_start(route: Route, op: CenteredGram, random: Randomness) -> PlannedSolver:
-    """Return the solver of a route, with the start that its plan states."""
-    solver, task, size = route.solver, route.task, route.start_landmarks
+def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness) -> Any:
+    """Return the solver of a plan, with the start that it states."""
+    solver: Any = plan.solver
+    size = plan.start_landmarks
     if not size or (rows := op.base.rows) is None:
         return solver
     # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
-    columns = min(solver.width(task.n, route.n_components, on_gpu=is_on_gpu(op.like)), size // 2)
-    n_jobs = 1 if task.is_on_cluster else route.storage.workers  # Dask has a thread for every panel
+    columns = min(solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like)), size // 2)
+    n_jobs = 1 if task.is_on_cluster else plan.workers  # Dask has a thread for every panel
     sample = partial(components_of_sample, task.kernel, task.X, rows, size, columns, n_jobs=n_jobs)
-    return solver.with_start(lambda: sample(random.generator))
+    return replace(solver, start=lambda: sample(random.generator))
 
 
 def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, most: int) -> tuple[EigenResult, Spectrum]:

@@ -12,8 +12,8 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_keep, new_rows
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes, warn_of_far_rows
-from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
+from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, overflow_allowed
 from gpukpca.data.place import to_caller
@@ -218,4 +218,4 @@ class KernelPCAFit:
 
 
 # The classes of this folder that model files hold.
-STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes, Plan)
+STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes)

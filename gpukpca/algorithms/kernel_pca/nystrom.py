@@ -12,7 +12,6 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import (
     Spectrum,
@@ -26,6 +25,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_rounding,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.backend import blocking
 from gpukpca.backend.linalg import solve_triangular

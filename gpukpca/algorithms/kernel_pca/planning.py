@@ -1,19 +1,23 @@
-"""The choice of a route: the first that fits into memory, from the preferred one to smaller ones."""
+"""The order of the candidates of a plan of kernel PCA, from the preferred one to smaller ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from gpukpca._formatting import format_allowance, format_bytes, format_need
-from gpukpca.algorithms.kernel_pca.routes import ClusterRoute, FactorRoute, LandmarkRoute, Route, StoredRoute
+from gpukpca.algorithms.kernel_pca.candidates import by_landmarks, factored, landmarks_on_cluster, on_cluster, stored
 from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
-from gpukpca.eigen.solver import Solver
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
+from gpukpca.eigen.solve import most_by_passes
+from gpukpca.eigen.solver import PlannedSolver
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import TiledStorage
 from gpukpca.gram.tiling import tile_edge_for
@@ -30,18 +34,19 @@ SAMPLE_PAYS, SAMPLE_PAYS_IF_RECOMPUTED = 40, 4
 MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
 
 
-def choose_route(task: FitTask) -> Route:
-    """Return the first route that fits into memory; else raise `MemoryBudgetError` with advice."""
-    route, fewest = task.first_that_fits(_routes(task))
-    if route is None:
-        raise MemoryBudgetError(_too_big(task, fewest))
-    if not task.settings.is_share or not route.solver.grows_with_p:
-        return route
-    return route.with_beyond(task.first_that_fits(_routes(replace(task, p=task.n)))[0])
+def plan_of(task: FitTask) -> Candidate:
+    """Return the first candidate that fits into memory; else raise `MemoryBudgetError` with advice."""
+    found, n = choose_plan(_candidates(task), partial(_too_big, task)), task.n
+    if not task.settings.is_share or found.needed is None:
+        return found
+    beyond = next((whole for whole in _candidates(replace(task, p=n)) if whole.plan.fits), None)
+    storage: Any = found.plan.storage
+    few = found.few if beyond is None else min(found.few, most_by_passes(storage.rank_bound, task.on_gpu))
+    return found.with_beyond(beyond, "all eigenvalues", few)
 
 
-def _routes(task: FitTask) -> Iterator[Route]:
-    """Yield the routes of the task, the preferred one first."""
+def _candidates(task: FitTask) -> Iterator[Candidate]:
+    """Yield the candidates of the task, the preferred one first."""
     given, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
     if task.kernel.stored_only and task.settings.gram not in ("auto", "dense"):
         raise InvalidParameterError(
@@ -50,17 +55,17 @@ def _routes(task: FitTask) -> Iterator[Route]:
             argument="gram",
         )
     if features := _explicit_features(task):
-        yield FactorRoute.of(task, features)
+        yield factored(task, features)
     if isinstance(given, Nystrom):
         if task.is_on_cluster:
-            yield ClusterRoute.by_landmarks(task, given, reason)
+            yield landmarks_on_cluster(task, given, reason)
         else:
-            yield from (LandmarkRoute.of(task, given, reason, edge) for edge in _edges(task))
+            yield from (by_landmarks(task, given, reason, edge) for edge in _edges(task))
         return
     if isinstance(given, BlockKrylov) and not given.iterates(task.n, task.p):
         given, reason = Dense(tol=given.tol), too_many(task.n, task.p)
     for solver, notes in _solvers(task, given):
-        yield from (_exact_route(task, solver, reason, edge, notes) for edge in _edges(task))
+        yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
 
 
 def _explicit_features(task: FitTask) -> int:
@@ -75,18 +80,18 @@ def _explicit_features(task: FitTask) -> int:
     return count if count <= (n - 1 if isinstance(task.kernel, Linear) else few) else 0
 
 
-def _solvers(task: FitTask, solver: Solver) -> Iterator[tuple[Solver, tuple[str, ...]]]:
+def _solvers(task: FitTask, solver: PlannedSolver) -> Iterator[tuple[PlannedSolver, tuple[str, ...]]]:
     """Yield the chosen solver, then smaller ones that may take its place, each with a note."""
     settings = task.settings
-    if task.kernel.positive_definite is not True:
-        solver = solver.with_full_spectrum()
+    if task.kernel.positive_definite is not True and isinstance(solver, Dense):
+        solver = replace(solver, full_spectrum=True)
     yield solver, ()
     so_far = ""
     iterative = BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
     if settings.eigen_solver == "auto" and not solver.grows_with_p and iterative.iterates(task.n, task.p):
         solver, so_far = iterative, "the dense solver does not fit into memory; block Krylov instead"
         yield solver, (so_far,)
-    if (small := solver.with_small_basis(task.n, task.p)) is not None:
+    if isinstance(solver, BlockKrylov) and (small := solver.with_small_basis(task.n, task.p)) is not None:
         few = f"the basis of block Krylov is held to {FEWEST_BLOCKS} blocks to fit into memory"
         yield small, (f"{so_far}; {few}" if so_far else few,)
 
@@ -102,35 +107,37 @@ def _edges(task: FitTask) -> list[int]:
     return [usual, smallest] if usual > smallest else [usual]
 
 
-def _exact_route(task: FitTask, solver: Solver, reason: str, edge: int, notes: tuple[str, ...]) -> Route:
-    """Return the route of a solver and a tile edge; with a start and a wide block where a pass is expensive."""
+def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
+    """Return a solver with tiles of an edge; with a start and a wide block where a pass is expensive."""
 
-    def route_of(solver: Solver) -> Route:
+    def with_solver(solver: PlannedSolver, start: int) -> Candidate:
         if task.is_on_cluster:
-            return ClusterRoute.of(task, solver, reason, notes)
-        return StoredRoute.of(task, solver, reason, edge, notes)
+            found = on_cluster(task, solver, reason, notes)
+        else:
+            found = stored(task, solver, reason, edge, notes)
+        has_start = start and isinstance(found.plan.storage, TiledStorage)
+        return replace(found, plan=replace(found.plan, start_landmarks=start)) if has_start else found
 
-    route = route_of(solver)
-    storage = route.storage
-    if isinstance(storage, TiledStorage) and solver.is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS:
-        route = replace(route, start_landmarks=START_LANDMARKS)
-    if storage.is_fully_cached:
-        return route
-    route = route.with_recomputed_note()
+    is_default = isinstance(solver, BlockKrylov) and solver.is_default
+    found = with_solver(solver, START_LANDMARKS if is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS else 0)
+    storage: Any = found.plan.storage
+    is_cheap = storage.is_fully_cached or storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles
+    if is_cheap or not isinstance(solver, BlockKrylov):
+        return found
     wide = solver.with_wide_block(task.n, task.p, task.multiplies_on_gpu)
-    if wide is None or storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles:
-        return route
+    if wide is None:
+        return found
     start = START_LANDMARKS if task.n >= SAMPLE_PAYS_IF_RECOMPUTED * START_LANDMARKS else 0
-    other = route_of(wide).with_recomputed_note()
-    return replace(other, start_landmarks=start) if other.predicted_bytes <= task.resources.allowed() else route
+    other = with_solver(wide, start)
+    return other if other.plan.fits else found
 
 
-def _too_big(task: FitTask, fewest: Route | None) -> str:
-    """Return the message for a limit that no route keeps, with advice."""
-    n, settings, needed = task.n, task.settings, format_need(fewest.predicted_bytes if fewest else 0)
-    allowed = format_allowance(task.resources.allowed())
-    if fewest is not None and task.is_on_cluster:
-        other = ', or eigen_solver="randomized"' if fewest.solver.forms_matrix else ""
+def _too_big(task: FitTask, fewest: Plan) -> str:
+    """Return the message for a limit that no candidate keeps, with advice."""
+    n, settings, needed = task.n, task.settings, format_need(fewest.predicted_bytes)
+    allowed = format_allowance(fewest.available_bytes)
+    if task.is_on_cluster:
+        other = ', or eigen_solver="randomized"' if isinstance(fewest.solver, Dense) else ""
         return (
             f"this process needs {needed} for the eigenvectors of {n} rows, and {allowed} are allowed "
             f"or free. Request fewer components, use float32 data{other}."

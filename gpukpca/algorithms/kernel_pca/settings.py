@@ -11,7 +11,7 @@ from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, one_of, word
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
-from gpukpca.algorithms.work import Work
+from gpukpca.backend.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest, choose_solver
 from gpukpca.eigen.solve import are_many
 from gpukpca.eigen.solver import TOLERANCE, Solver
@@ -168,7 +168,7 @@ class KernelPCASettings:
         if given != "auto":
             return Dense(tol=tol) if given == "dense" else iterative, "requested"
         count = f"p = {p}" + (", where a share of the variance begins," if self.is_share else "")
-        if not choose_solver(n, p, on_gpu=on_gpu).forms_matrix:
+        if isinstance(choose_solver(n, p, on_gpu=on_gpu), BlockKrylov):
             return iterative, f"{count} is small compared with n = {n}"
         is_large = are_many(n, p, on_gpu)
         return Dense(tol=tol), f"{count} is large compared with n = {n}" if is_large else f"n = {n} is small"

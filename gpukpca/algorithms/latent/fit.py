@@ -21,9 +21,9 @@ from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, FlatPrior, KnownSpect
 from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
+from gpukpca.algorithms.plan import seconds_text
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources, memory_text
-from gpukpca.algorithms.work import Work, seconds_at, step_line
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import (
@@ -39,6 +39,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness
+from gpukpca.backend.work import Work
 from gpukpca.data.finite import check_finite, has_missing
 from gpukpca.data.scale import row_bounds, safe_scale
 from gpukpca.data.statistics import feature_means
@@ -237,13 +238,13 @@ def _plan_text(task: LatentTask, n: int, d: int, p: int, needed: int, is_complet
     """Return the plan of EM, with the time of a step: their number depends on the data."""
     like, resources = task.resources.place.work, task.resources
     workers = worker_count(like, resources.n_jobs, n * d * (p**2 + blocking.ENTRY_PASS))
-    seconds = seconds_at(like, item_size(accumulation_dtype(like)), work_of_step(n, d, p, is_complete), workers)
+    seconds = work_of_step(n, d, p, is_complete).seconds(like, item_size(accumulation_dtype(like)), workers)
     return "\n".join(
         [
             f"data      {n} x {d}, {dtype_name(like.dtype)}, on {describe_device(like)}",
             f"method    EM for {pluralize(p, 'component')}{'' if is_complete else ', entries are missing'}",
             f"memory    {memory_text(needed, resources.allowed(needed))}",
-            step_line(seconds),
+            f"time      {seconds_text(seconds)} a step, estimated",
         ]
     )
 

@@ -20,12 +20,13 @@ def bytes_of_em(like: Array, n: int | None, d: int, p: int, n_jobs: int | None) 
     on_gpu, workers = is_on_gpu(like), worker_count(like, n_jobs)
     longest = max(1, blocking.PANEL_ENTRIES.on(on_gpu) // d)
     longest = longest if on_gpu else min(blocking.PANEL_ROWS, longest)
-    start = IN_START * min(n or longest, longest) * d + START.workspace_items(d, p, on_gpu)
+    item = item_size(accumulation_dtype(like))
+    start = IN_START * min(n or longest, longest) * d * item + START.workspace_bytes(d, p, item, on_gpu)
     moments = d * (p + 1) * (p + 2) // 2
     in_step = panel_rows(d, p, on_gpu)
     panel = min(n or in_step, in_step) * (4 * d + 6 * p * p)
     step = moments * (blocking.E_STEP_WAVE * workers + 6) + workers * panel
-    return item_size(accumulation_dtype(like)) * max(start, step)
+    return max(start, item * step)
 
 
 def check_em_memory(resources: Resources, n: int | None, d: int, p: int, batch_bytes: int) -> None:

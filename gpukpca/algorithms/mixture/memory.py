@@ -23,6 +23,8 @@ OF_CLUSTERS = 6
 IN_START, IN_LABELS, IN_CLUSTER = 8, 6, 3
 # Matrices (d, d) of a worker while its covariance is summed.
 SQUARES_HELD = 4
+# Bytes of an item of sums and covariances.
+WIDE = 8
 # Bytes of the objects of a fit that are no arrays of the data.
 OBJECT_BYTES = 2**17
 
@@ -82,7 +84,7 @@ class MixtureMemory:
         """Return the items of the covariances of all workers, while they are summed or decomposed."""
         r = self.width
         summed = SQUARES_HELD * r * r + IN_SPLIT * self._panel(r, 3 * r)
-        decomposed = 2 * r * r + Dense().workspace_items(r, min(self.p, r), self.on_gpu)
+        decomposed = 2 * r * r + Dense().workspace_bytes(r, min(self.p, r), WIDE, self.on_gpu) // WIDE
         return 2 * self._weights + self.workers * (max(summed, decomposed) + IN_CLUSTER * self.n)
 
     @property

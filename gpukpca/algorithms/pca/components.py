@@ -17,8 +17,8 @@ import numpy as np
 
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.pca.plan import PCASolver
-from gpukpca.algorithms.pca.settings import RankRequest
+from gpukpca.algorithms.pca.settings import PCASolver, RankRequest
+from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
 from gpukpca.backend.lapack import graded_svd
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
@@ -29,7 +29,7 @@ from gpukpca.backend.random import Randomness, random_directions
 from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
 from gpukpca.covariance.deflated import DeflatedMatrix
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.eigen import Checkpointer, EigenResult, PairRequest, top_eigh
+from gpukpca.eigen import Checkpointer, Dense, EigenResult, PairRequest, top_eigh
 from gpukpca.eigen.residuals import RESOLVED, signs, value_bounds
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
@@ -75,6 +75,18 @@ class SolverTools:
     random: Randomness
     report: PassReport | None = field_of("", "called after every pass", default=None)
     checkpointer: Checkpointer | None = field_of("", "of block Krylov", default=None)
+
+
+def components_by(Z: CenteredMatrix, plan: Plan, rank: RankRequest, tools: SolverTools) -> Components:
+    """Return the components by the method of a plan."""
+    solver: Any = plan.solver
+    if plan.method == "covariance_eigh":
+        return of_scatter(Z, solver, rank, tools)
+    if plan.method == "dual":
+        return of_gram(Z, solver, rank, tools)
+    if plan.method == "full":
+        return of_svd(Z, rank, tools)
+    return of_operator(Z, solver, rank, tools, plan.by_samples)
 
 
 def of_scatter(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
@@ -159,7 +171,7 @@ def _top_pairs(op: SymmetricOperator, solver: PCASolver, request: PairRequest, t
     """Return the leading eigenpairs."""
     n = op.shape[0]
     up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
-    with single_threaded_blas(solver.forms_matrix and n <= up_to):
+    with single_threaded_blas(isinstance(solver, Dense) and n <= up_to):
         return top_eigh(op, request, solver, rng=tools.random, report=tools.report, checkpointer=tools.checkpointer)
 
 

@@ -11,10 +11,9 @@ import numpy as np
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasShape
 from gpukpca.algorithms.inputs import check_type, checked_listener
-from gpukpca.algorithms.pca.components import Components, SolverTools, without_noise
+from gpukpca.algorithms.pca.components import Components, SolverTools, components_by, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
-from gpukpca.algorithms.pca.plan import PCAPlan
-from gpukpca.algorithms.pca.routes import PCATask, choose_route
+from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE, PCASettings, RankRequest
 from gpukpca.algorithms.pca.spectrum import (
     Variances,
@@ -24,6 +23,7 @@ from gpukpca.algorithms.pca.spectrum import (
     warn_of_lost_variances,
     warn_of_unresolved_variances,
 )
+from gpukpca.algorithms.plan import Candidate, Plan, share_beyond_memory
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
@@ -48,10 +48,11 @@ from gpukpca.data.rows import Rows
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Checkpointer
+from gpukpca.eigen.request import HandOver
 from gpukpca.exceptions import InvalidParameterError
 
 # From the plan to a context with the checkpointer of the fit, or None where the solver writes none.
-OpenCheckpoint = Callable[[PCAPlan], AbstractContextManager[Checkpointer | None]]
+OpenCheckpoint = Callable[[Plan], AbstractContextManager[Checkpointer | None]]
 
 
 def fit_pca(
@@ -156,19 +157,20 @@ def fit_rows(
 
     The first pass over the rows finds NaN and infinity.
     """
-    route = choose_route(PCATask(X, resources, rank, settings, with_scores))
-    plan, listener = route.plan(), timed(progress)
+    chosen = plan_of(PCATask(X, resources, rank, settings, with_scores))
+    plan, listener = chosen.plan, timed(progress)
     if listener is not None:
         listener(Progress("plan", str(plan)))
     X = resources.place.to_work(X)
-    Z = _centered_matrix(X, route.by_rows, resources.n_jobs)
+    by_rows = X.shape[0] >= X.shape[1] if plan.solver is None else not plan.by_samples
+    Z = _centered_matrix(X, by_rows, resources.n_jobs)
     scale = feature_scale(settings.scale, Z)
     if scale is not None:
         Z.rescale(scale)
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan) as checkpointer:
-        found, solved = route.solution(Z, rank, SolverTools(random, pass_report(listener), checkpointer))
+        found, chosen = solution(Z, chosen, rank, SolverTools(random, pass_report(listener), checkpointer))
     if rank.share is not None:  # the bytes of the components that it took
-        plan = replace(solved, computed=len(found.squares)).plan()
+        plan = chosen.plan_for(len(found.squares))
     found = without_noise(Z, found)
     variances = variances_of(found, Z, rank)
     warn_of_components(found, variances, rank)
@@ -179,9 +181,26 @@ def fit_rows(
         warn_of_lost_features(found, Z)
         if rank.given or rank.decides:  # without a count, directions of rounding are among the components
             warn_of_unresolved_variances(found, variances, settings.tol)
-    if found.eigen is not None and plan.solver is not None and plan.solver.tol == settings.tol:
+    if found.eigen is not None and getattr(plan.solver, "tol", None) == settings.tol:
         warn_of_tolerance(found.eigen, settings.tol)
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
+
+
+def solution(
+    Z: CenteredMatrix, chosen: Candidate, rank: RankRequest, tools: SolverTools
+) -> tuple[Components, Candidate]:
+    """Return at least the requested components of centered, scaled rows, and the candidate that computed them."""
+    few = rank.up_to(chosen.most) if rank.share is not None else rank
+    try:
+        found = components_by(Z, chosen.plan, few, tools)
+    except HandOver as reason:
+        beyond = chosen.handed_over(rank.share, str(reason))  # the exception holds the basis
+    else:
+        is_short = chosen.plan.method != "randomized" and len(found.squares) == few.most < rank.most
+        if is_short and found.squares.sum() <= (rank.share or 0.0) * Z.total:
+            raise share_beyond_memory(rank.share, f"more than {few.most}")
+        return found, chosen
+    return solution(Z, beyond, rank, replace(tools, checkpointer=None))
 
 
 def _centered_matrix(X: Array | Rows, by_rows: bool, n_jobs: int | None) -> CenteredMatrix:
@@ -222,7 +241,7 @@ def _deviations(Z: CenteredMatrix) -> np.ndarray:
     return np.where(Z.constant_columns(CONSTANT_ENTRIES), np.inf, deviations)
 
 
-def _fit_of(Z: CenteredMatrix, plan: PCAPlan, found: Components, variances: Variances) -> PCAFit:
+def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Variances) -> PCAFit:
     """Return the result with the retained components."""
     xp, p, eigen = namespace_of(found.vectors), variances.kept, found.eigen
     V = cast(found.vectors[:, :p], Z.dtype)

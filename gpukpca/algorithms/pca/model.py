@@ -12,7 +12,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_keep, new_rows, new_scores
 from gpukpca.algorithms.pca.gaussian import GaussianModel
-from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import reciprocals
@@ -138,7 +138,7 @@ class PCAFit:
     converged: bool | None = field_of("", "whether all residuals are within the tolerance; None where unknown")
     n_samples: int = field_of("", "rows of the fit", "positive")
     device: str = field_of("", "the name of the device of the computation")
-    plan: PCAPlan | None = field_of("", "the method, the solver and the predicted memory; None of another library")
+    plan: Plan | None = field_of("", "the method, the solver and the predicted memory; None of another library")
     solver: str = field_of("", "the method and the solver that ran")
     fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
     projection: LinearProjection = field_of("", "the map of new points")
@@ -267,4 +267,4 @@ def points_of(scores: Array, components: Array, mean: Array, scale: Array | None
 
 
 # The classes of fits that model files hold.
-STORED = (PCAFit, LinearProjection, PCAPlan)
+STORED = (PCAFit, LinearProjection)

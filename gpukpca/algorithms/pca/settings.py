@@ -10,11 +10,13 @@ from typing import Literal, get_args
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
 from gpukpca._typing import HasShape
 from gpukpca.algorithms.fields import check_fields, documented, field_of
-from gpukpca.eigen import PairRequest
+from gpukpca.eigen import BlockKrylov, Dense, PairRequest
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.exceptions import InvalidParameterError
 
 SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack", "tsqr"]
+
+PCASolver = Dense | BlockKrylov
 
 ITERATIVE = ("randomized", "arpack")
 # Shares that differ by so much are equal to rounding.

@@ -14,8 +14,8 @@ from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
-from gpukpca.algorithms.work import Work
 from gpukpca.backend import blocking
+from gpukpca.backend.work import Work
 from gpukpca.decomposition._kernels import SHARED, KernelName, named_kernel
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed

@@ -1,0 +1,303 @@
+"""The candidates of a plan of kernel PCA: a solver with a storage of K, their bytes and their work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from numbers import Integral
+
+from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate, Plan
+from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
+from gpukpca.backend import blocking
+from gpukpca.backend.device import describe_device
+from gpukpca.backend.limits import SHARE_FOR_ROWS
+from gpukpca.backend.namespace import dtype_name, is_sparse
+from gpukpca.backend.work import Work
+from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
+from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
+from gpukpca.eigen.block_krylov import WIDENING
+from gpukpca.eigen.solver import PlannedSolver
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.product import dense_row_bytes
+from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, TiledStorage
+from gpukpca.gram.tiling import rows_at_once
+from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
+from gpukpca.kernels.definiteness import check_not_indefinite
+
+# Features up to which the small eigenproblem of a factor is solved whole.
+LARGEST_SMALL_PROBLEM = 2000
+# Slices of CSR rows for a tile, which are copies: of both sides, of a strip, and the right one widened, multiplied and
+# by columns. Bytes of a stored entry.
+SPARSE_SLICES, STORED_ENTRY_BYTES = 6, 16
+# Strips of a tile in float64 that a device holds at once.
+WIDE_STRIPS = 3
+# Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and the fit hold at once.
+LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 6
+# Copies of the data while they are prepared, and steps of a fit outside of its passes.
+COPIES, STEPS = 6, 30
+# Arrays of k² of every worker while Fᵀ F is summed: its sum, a product and half of a copy. In float32 a product takes
+# half.
+WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
+# Columns that randomly pivoted Cholesky evaluates for each that it keeps.
+COLUMNS_A_PIVOT = 1.5
+
+
+def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
+    """Return a solver with K as it was passed, as a square matrix, or by tiles: as many cached as memory allows."""
+    n, item, bytes_read = task.n, task.item, 0
+    storage = task.settings.storage_for(n, task.workers)
+    if isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker
+        needed = n * n * item + _solver_bytes(task, solver)
+    elif task.kernel.stored_only or task.settings.gram not in ("auto", "tiled"):
+        needed = _evaluated_bytes(task, solver, edge, n) + storage.bytes_held(item)
+    else:
+        panel = _panel_for(task, edge)
+        rows = rows_at_once(n, edge, task.workers, panel)
+        needed = _evaluated_bytes(task, solver, edge, rows)
+        storage = tiled = TiledStorage.within(task.tile_budget(needed), n, item, task.workers, edge, panel)
+        bytes_read = tiled.rows_read * task.d * item
+        needed += storage.bytes_held(item)
+    work = _stored_work(task, solver, storage, bytes_read)
+    return _candidate(task, solver, reason, storage, needed, work, notes=notes, bytes_read=bytes_read)
+
+
+def factored(task: FitTask, columns: int) -> Candidate:
+    """Return the eigenproblem of K = F Fᵀ with the features F of all samples, so many columns."""
+    settings, n, item = task.settings, task.n, task.item
+    p = min(task.p, columns) if settings.n_components is None else task.p
+    iterative = BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
+    is_small = columns <= LARGEST_SMALL_PROBLEM or not iterative.iterates(columns, p)
+    solver: PlannedSolver = LowRank(tol=settings.tol) if is_small else iterative
+    needed = task.copy_bytes + 2 * n * columns * item + _square_bytes(task, columns)  # F as it is, and centered
+    needed += solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu)
+    reason = f"{columns} features span the feature space, fewer than the {n} samples: exact"
+    work = Work(bytes=4 * n * columns * item, functions=0 if isinstance(task.kernel, Linear) else n * columns)
+    one_pass = Work(blocks=4 * n * columns * solver.width(n, p, task.on_gpu))
+    work += solver.work(n, p, one_pass, item, task.on_gpu) or _small_work(task, columns, p)
+    return _candidate(task, solver, reason, LowRankStorage(n, task.workers, columns), needed, work, p)
+
+
+def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Candidate:
+    """Return K ≈ F Fᵀ by landmarks, whose columns of K come by tiles of an edge."""
+    n, item, workers = task.n, task.item, task.workers
+    solver, rank = _with_rank(requested, task)
+    p, panel, small = min(task.p, rank), _panel_for(task, edge), 8 * rank * rank
+    held = 0
+    if not isinstance(task.kernel, Precomputed):
+        held = _row_bytes(task, rows_at_once(n, edge, workers, panel))
+    held += workers * edge * _slice_bytes(task) if panel else 0
+    held += n * (rank * item + 8 * LANDMARK_VECTORS)
+    # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
+    growing = solver.growth_bytes(n, rank, item, workers, task.on_gpu) + 2 * small
+    vectors = LowRank().workspace_bytes(n, p, item, task.on_gpu) + small
+    needed = held + max(growing, _square_bytes(task, rank), SMALL_PROBLEM_SQUARES * small, vectors)
+    dense, tiled = DenseStorage(n, workers), TiledStorage(n, workers, edge, 0, panel)
+    storage = LowRankStorage(n, workers, rank, dense if task.kernel.stored_only else tiled)
+    bytes_read = n * task.d * item if panel else 0
+    work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, rank, p)
+    work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
+    return _candidate(task, solver, reason, storage, needed, work, p, bytes_read=bytes_read)
+
+
+def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Candidate:
+    """Return an exact solver whose products come from a cluster, with blocks as wide as its devices want them."""
+    n, p = task.n, task.p
+    if task.multiplies_on_gpu and isinstance(solver, BlockKrylov) and not solver.block_size:
+        solver = replace(solver, block_size=solver.width(n, p, True))
+    transit = BLOCKS_IN_TRANSIT * 8 * n * solver.width(n, p, False)
+    needed = solver.workspace_bytes(n, task.components_for(solver), task.item, task.on_gpu)
+    needed += 2 * n * n * task.item if isinstance(solver, Dense) else transit
+    storage = ClusterStorage.of(task.X, task.row_bytes)
+    return _candidate(task, solver, reason, storage, needed + _basis_bytes(task), None, notes=notes)
+
+
+def landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Candidate:
+    """Return the approximation by a factor of K that stays on the workers of a cluster."""
+    n, item = task.n, task.item
+    solver, rank = _with_rank(requested, task)
+    p, small = min(task.p, rank), 8 * rank * rank
+    storage = LowRankStorage(n, task.workers, rank, ClusterColumnStorage(n, task.workers))
+    vectors = LowRank().workspace_bytes(n, p, item, False)
+    needed = n * 8 * LANDMARK_VECTORS + max(SMALL_PROBLEM_SQUARES * small, vectors + 2 * small)
+    needed += 2 * rank * task.d * item + _basis_bytes(task)
+    return _candidate(task, solver, reason, storage, needed, None, p)
+
+
+def _candidate(
+    task: FitTask,
+    solver: PlannedSolver,
+    reason: str,
+    storage: Storage,
+    needed: int,
+    work: Work | None,
+    p: int | None = None,
+    *,
+    notes: tuple[str, ...] = (),
+    bytes_read: int = 0,
+) -> Candidate:
+    """Return the candidate of a solver with a storage, with the bytes and the work of the fit around them.
+
+    The time is not known without `work`, for a function of two rows, and on a cluster, where the network decides.
+    """
+    seconds, needed, p = None, max(needed, task.preimage_bytes), task.p if p is None else p
+    if work is not None and not isinstance(task.kernel, PairwiseCallable):
+        work += Work(bytes=COPIES * task.data_bytes, calls=STEPS)
+        if task.preimage is not None:
+            work += task.preimage.fit_work(task.n, task.d, task.p, task.preimage_landmarks)
+        seconds = work.seconds(task.place.work, task.item, task.workers)
+    plan = Plan(
+        n_samples=task.n,
+        n_features=task.d,
+        n_components=p,
+        dtype=dtype_name(task.X.dtype),
+        device=describe_device(task.place.work),
+        solver=solver,
+        solver_reason=reason,
+        predicted_bytes=needed,
+        available_bytes=task.resources.allowed(needed),
+        kernel=repr(task.kernel),
+        storage=storage,
+        workers=storage.workers,
+        bytes_read=bytes_read,
+        preimage_landmarks=task.preimage_landmarks,
+        notes=(*notes, *_notes(task, solver, storage)),
+        estimated_seconds=seconds,
+    )
+    bound = storage.rank_bound
+    if not (task.settings.is_share and isinstance(solver, BlockKrylov)):  # the bytes of all components are predicted
+        return Candidate(plan, task.resources, few=bound)
+    # Of a basis that grows, from far enough that a wide block grows too.
+    first, many = (_solver_bytes(replace(task, p=count), solver) for count in (task.p, 4 * task.p))
+    pair_bytes = max(1, (many - first) // (3 * task.p)) * WIDENING
+    return Candidate(plan, task.resources, lambda count: needed + (count - p) * pair_bytes, solver.most_pairs(bound))
+
+
+def _notes(task: FitTask, solver: PlannedSolver, storage: Storage) -> Iterator[str]:
+    """Yield the notes of a plan on what follows from a task, a solver and a storage."""
+    if storage.recomputed_tiles:
+        tiles = f"{storage.recomputed_tiles} of {storage.tiles} tiles"
+        yield f"K does not fit into memory: {tiles} are recomputed in every pass"
+    if task.is_on_cluster:
+        yield f"cluster: {task.X.cluster.describe()}"
+    if task.preimage_landmarks:
+        yield f"the ridge pre-image uses {task.preimage_landmarks} landmarks among the {task.n} scores"
+    if not isinstance(gram := task.settings.gram, str) and not isinstance(storage, gram):
+        yield f"{task.settings.gram_text} is not used: it is for exact solvers in this process"
+    if task.has_checkpoint and not solver.grows_with_p:
+        yield NO_CHECKPOINT
+
+
+def _with_rank(requested: Nystrom, task: FitTask) -> tuple[Nystrom, int]:
+    """Return the approximation of K with its rank as a number, and that rank."""
+    check_not_indefinite(task.kernel)
+    rank, n_components = requested.rank_for(task.n, task.p), task.settings.n_components
+    if isinstance(n_components, Integral) and rank < task.p:
+        raise InvalidParameterError(
+            f"n_components={n_components} needs at least as many landmarks, and rank={rank} was given to "
+            "Nystrom; raise the rank."
+        )
+    return replace(requested, rank=rank), rank
+
+
+# -- parts of the bytes ------------------------------------------------------------------------------------------------
+
+
+def _evaluated_bytes(task: FitTask, solver: PlannedSolver, edge: int, rows: int) -> int:
+    """Return the bytes in addition to the storage, with so many prepared rows and tiles of an edge."""
+    tile = edge * edge
+    begins_wide = task.on_gpu and task.template is not None and task.template.wide
+    strips = WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * tile) if begins_wide else 0
+    # Every worker has a tile that is not cached.
+    tiles = (task.kernel.scratch_tiles + 1) * tile * task.item + _sparse_tile_bytes(task, edge)
+    in_pass = task.workers * (tiles + edge * _slice_bytes(task)) + strips
+    return _row_bytes(task, rows) + _solver_bytes(task, solver) + in_pass
+
+
+def _basis_bytes(task: FitTask) -> int:
+    """Return the bytes of the rows of a cluster that this process holds too."""
+    return task.n * task.d * task.item if task.basis is not task.X else 0
+
+
+def _panel_for(task: FitTask, edge: int) -> int:
+    """Return the tile columns whose rows are held at once, where X is a memory map with too many rows; else 0."""
+    row = max(task.row_bytes, task.d * task.item)
+    if not task.maps_file:
+        return 0
+    limit = int(SHARE_FOR_ROWS * task.resources.allowed())
+    return 0 if task.n * row <= limit else max(1, limit // (2 * row * edge) - 2 * task.workers)
+
+
+def _row_bytes(task: FitTask, rows: int) -> int:
+    """Return the bytes of the model's copy of the data and of so many prepared rows."""
+    # While X is read, cached slices also hold the operand that a product made of them, as wide again.
+    return task.copy_bytes + rows * task.row_bytes * (2 if rows < task.n else 1)
+
+
+def _solver_bytes(task: FitTask, solver: PlannedSolver) -> int:
+    """Return the bytes of a solver in addition to the operator, with the sums of all workers."""
+    sums = task.workers * task.n * solver.width(task.n, task.p, task.on_gpu) * task.item
+    return sums + solver.workspace_bytes(task.n, task.components_for(solver), task.item, task.on_gpu)
+
+
+def _square_bytes(task: FitTask, columns: int) -> int:
+    """Return the bytes of Fᵀ F of so many columns: the sums of all workers, and a panel of F in float64."""
+    widened, per_worker = 0, WORKER_SQUARES
+    if task.on_gpu:
+        widened = columns * min(task.n, blocking.GPU_INNER_PANEL)
+    elif task.item < 8:  # products in float32 take half
+        widened, per_worker = min(task.n * columns, blocking.PANEL_ENTRIES.cpu), NARROW_SQUARES
+    return int(8 * columns**2 * (1.5 + per_worker * max(2, task.workers))) + 8 * widened
+
+
+def _slice_bytes(task: FitTask) -> int:
+    """Return the bytes of a row in the slices that a tile is made from."""
+    if is_sparse(task.X):
+        return SPARSE_SLICES * task.row_bytes + 3 * dense_row_bytes(task.kernel, task.X)
+    return max(task.row_bytes, task.d * task.item)
+
+
+def _sparse_tile_bytes(task: FitTask, edge: int) -> int:
+    """Return the bytes of the sparse part of a tile, and of a tile in float64 and its copy where K is in float32."""
+    if not is_sparse(task.X):
+        return 0
+    part = min(edge * edge, max(edge, blocking.SPARSE_PRODUCT_ENTRIES))
+    return part * STORED_ENTRY_BYTES + (12 * edge * edge + WIDE_STRIPS * blocking.STRIP_BYTES if task.item < 8 else 0)
+
+
+# -- parts of the work -------------------------------------------------------------------------------------------------
+
+
+def _pair_work(task: FitTask, kernel: Kernel) -> Work:
+    """Return the work of one entry of K."""
+    if isinstance(kernel, Precomputed):
+        return Work()
+    inside = [value for value in kernel.get_params(deep=False).values() if isinstance(value, Kernel)]
+    if inside:
+        return sum((_pair_work(task, part) for part in inside), Work())
+    if isinstance(kernel, Laplacian):
+        return Work(differences=task.d, functions=1)
+    values = Work(functions=kernel.exponentials)
+    if is_sparse(task.X) and not kernel.densifies:
+        met = (task.X.nnz / max(1, task.n)) ** 2 / task.d  # features that two rows share
+        return values + Work(sparse_products=met, bytes=SPARSE_ENTRY_BYTES)
+    wide = task.template is not None and task.template.wide and not task.on_gpu
+    return values + Work(products=2 * (task.d + 2) * (2 if wide else 1))
+
+
+def _stored_work(task: FitTask, solver: PlannedSolver, storage: Storage, bytes_read: int) -> Work | None:
+    """Return the work of a solver on a stored K; None where that of the solver is not known."""
+    n, p = task.n, task.components_for(solver)
+    evaluation = _pair_work(task, task.kernel) * storage.entries
+    recomputed = storage.recomputed_tiles / storage.tiles
+    one_pass = Work(blocks=2 * n * n * solver.width(n, p, task.on_gpu), bytes=bytes_read, calls=storage.tiles)
+    one_pass += evaluation * recomputed
+    work = solver.work(n, p, one_pass, task.item, task.on_gpu)
+    return None if work is None else work + evaluation * (1 - recomputed)
+
+
+def _small_work(task: FitTask, columns: int, p: int) -> Work:
+    """Return the work of the eigenproblem of a factor, whose square is summed in float64."""
+    n = task.n
+    return Work(products=8 // task.item * n * columns**2, eigenproblems=columns**3, blocks=6 * n * columns * p)
