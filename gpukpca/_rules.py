@@ -106,9 +106,16 @@ class Checked:
 def one_of(*rules: Rule, text: str = "", **parts: Any) -> Rule:
     """Return the rule of the values that any of the rules allows."""
     *first, last = (rule.text for rule in rules)
-    comma = "," if len(first) > 1 else ""
+    comma, tests = "," if len(first) > 1 else "", [rule.allows for rule in rules]
+
+    def allows(value: Any) -> bool:
+        for test in tests:  # noqa: SIM110 - twice as fast as `any`, and every fit checks some twenty values
+            if test(value):
+                return True
+        return False
+
     return replace(
-        Rule(text or f"{', '.join(first)}{comma} or {last}", lambda value: any(rule.allows(value) for rule in rules)),
+        Rule(text or f"{', '.join(first)}{comma} or {last}", allows),
         words=tuple(word for rule in rules for word in rule.words),
         **parts,
     )

@@ -30,49 +30,49 @@ class Task:
     X: Any
     resources: Resources
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Return the number of samples."""
         return int(self.X.shape[0])
 
-    @property
+    @cached_property
     def d(self) -> int:
         """Return the number of features."""
         return int(self.X.shape[1])
 
-    @property
+    @cached_property
     def item(self) -> int:
         """Return the bytes of an item."""
         return item_size(self.X.dtype)
 
-    @property
+    @cached_property
     def stored(self) -> int:
         """Return the number of stored entries."""
         return int(self.X.nnz) if is_sparse(self.X) else self.n * self.d
 
-    @property
+    @cached_property
     def is_on_cluster(self) -> bool:
         """Return whether the rows are on a cluster."""
         return isinstance(self.X, ClusterRows)
 
-    @property
+    @cached_property
     def copy_bytes(self) -> int:
         """Return the bytes of the rows that the fit copies to its place: all, or a batch as read and as converted."""
         if isinstance(self.X, BatchedRows):
             return 2 * self.X.largest * self.d * self.item
         return self.n * self.d * self.item if self.place.moved else 0
 
-    @property
+    @cached_property
     def place(self) -> Placement:
         """Return the places of the computation and of the data."""
         return self.resources.place
 
-    @property
+    @cached_property
     def on_gpu(self) -> bool:
         """Return whether the fit computes on a GPU."""
         return is_on_gpu(self.place.work)
 
-    @property
+    @cached_property
     def multiplications(self) -> float:
         """Return the multiplications of the largest step, which decide about threads."""
         return self.stored * (min(self.n, self.d) + blocking.ENTRY_PASS)

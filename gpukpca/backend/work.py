@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from itertools import repeat
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
@@ -54,7 +55,7 @@ class Work:
         return Work(*map(operator.add, vars(self).values(), vars(other).values()))
 
     def __mul__(self, factor: float) -> Work:
-        return Work(*(factor * count for count in vars(self).values()))
+        return Work(*map(operator.mul, vars(self).values(), repeat(factor)))
 
     def seconds(self, like: Array, item_size: int, workers: int) -> float:
         """Return the time of all kinds one after another where `like` is, on items of so many bytes.

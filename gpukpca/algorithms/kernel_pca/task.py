@@ -71,7 +71,7 @@ class FitTask(Task):
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
         return cls(X, resources, kernel, settings, X if basis is None else basis, template, p, has_checkpoint)
 
-    @property
+    @cached_property
     def maps_file(self) -> bool:
         """Return whether X is read from its file during the fit."""
         return is_memory_map(self.X) and not self.place.moved
@@ -80,17 +80,17 @@ class FitTask(Task):
         """Return whether all rows of the data are the same; a kernel matrix shows that by itself."""
         return isinstance(self.kernel, Precomputed) or total_range(self.basis) == 0.0
 
-    @property
+    @cached_property
     def empty_template(self) -> PreparedRows | None:
         """Return the template without rows; that of a kernel of the user may hold all of them."""
         return None if self.template is None else self.template.slice(0, 0)
 
-    @property
+    @cached_property
     def multiplies_on_gpu(self) -> bool:
         """Return whether blocks are multiplied on GPUs: that of the fit, or those of the workers of a cluster."""
         return self.X.on_gpu if self.is_on_cluster else self.on_gpu
 
-    @property
+    @cached_property
     def multiplications(self) -> float:
         return self.n**2 / 2 * (self.d + blocking.KERNEL_VALUE)
 
@@ -108,20 +108,20 @@ class FitTask(Task):
         limit = self.resources.allowed((needed + self.n**2 * self.item) / share)
         return min(limit - needed, int(share * limit))
 
-    @property
+    @cached_property
     def data_bytes(self) -> int:
         """Return the bytes of X."""
         if is_sparse(self.X):
             return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
         return self.stored * self.item
 
-    @property
+    @cached_property
     def copy_bytes(self) -> int:
         """Return the bytes of the copy of X that the fit keeps, where it keeps one."""
         is_kept = self.place.moved or (self.settings.copies_data and not self.maps_file)
         return self.data_bytes if is_kept else 0
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Return the bytes of a prepared row."""
         if self.template is None:
@@ -130,7 +130,7 @@ class FitTask(Task):
             return -(-self.data_bytes * 12 // (4 + self.item) // max(self.n, 1)) + 8
         return self.template.row_bytes
 
-    @property
+    @cached_property
     def preimage(self) -> PreimageOptions | None:
         """Return the options of the pre-image; None also for the linear kernel, which needs no bytes for it."""
         return None if isinstance(self.kernel, Linear) else self.settings.preimage
@@ -143,7 +143,7 @@ class FitTask(Task):
         whole = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, 0)
         return self.preimage.landmarks_for(self.n, fits=whole <= self.resources.allowed(whole))
 
-    @property
+    @cached_property
     def preimage_bytes(self) -> int:
         """Return the bytes of the pre-image after the decomposition."""
         if self.preimage is None:

@@ -49,17 +49,17 @@ class PCATask(Task):
     settings: PCASettings
     with_scores: bool = False
 
-    @property
+    @cached_property
     def p(self) -> int:
         """Return the number of components; an upper bound where the spectrum decides."""
         return self.rank.most
 
-    @property
+    @cached_property
     def first(self) -> int:
         """Return the number of components, or the first guess where a share of the variance decides."""
         return max(1, self.rank.first)
 
-    @property
+    @cached_property
     def few(self) -> int:
         """Return the smaller side of the data."""
         return min(self.n, self.d)
@@ -79,7 +79,7 @@ class PCATask(Task):
         """Return whether blocks and matrices are computed in memory that exists: those of NumPy in this process."""
         return is_numpy(self.place.work) and not is_sparse(self.X) and not self.is_on_cluster
 
-    @property
+    @cached_property
     def krylov(self) -> BlockKrylov:
         """Return the iteration of the settings, which the dense solver replaces for too many components."""
         settings = self.settings
