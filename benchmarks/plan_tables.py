@@ -55,6 +55,9 @@ class LinearTask(pca_planning.PCATask):
 
     workers = THREADS  # type: ignore[assignment]
 
+    def workers_for(self, columns: int) -> int:
+        return THREADS
+
 
 def resources_beside(X: np.ndarray) -> Resources:
     """Return what `MEMORY` leaves beside data of the shape of X."""

@@ -303,5 +303,10 @@ def row_slices(n: int, edge: int) -> list[tuple[int, int]]:
 
 def even_slices(n: int, longest: int, workers: int) -> list[tuple[int, int]]:
     """Return (start, stop) of consecutive slices of n rows of about one length, as many for every worker."""
+    return row_slices(n, even_length(n, longest, workers))
+
+
+def even_length(n: int, longest: int, workers: int) -> int:
+    """Return the rows of a slice of `even_slices`."""
     count = -(-n // (longest * workers)) * workers
-    return row_slices(n, max(1, -(-n // max(1, count))))
+    return max(1, -(-n // max(1, count)))

@@ -11,13 +11,13 @@ from gpukpca._rules import FLAG
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
+from gpukpca.backend.elementwise import multiply
 from gpukpca.backend.lapack import are_divided
 from gpukpca.backend.linalg import all_eigenpairs, column_sums, inner_products, largest_eigenpairs, largest_modulus
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.work import Work
 from gpukpca.eigen.request import PairRequest
-from gpukpca.eigen.residuals import ldexp
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import ConvergenceError
@@ -201,10 +201,12 @@ def _check_vectors(result: EigenResult) -> None:
 def scaled_to_unit(A: Array) -> tuple[Array, int]:
     """Return A divided by a power of two so that its largest modulus is about 1, and the exponent (0 for zeros).
 
-    LAPACK rescales, cuSOLVER fails on huge entries. A power of two costs no digit.
+    In place where the library can: a copy would be one more matrix beside those of the operator and of LAPACK. LAPACK
+    rescales, cuSOLVER fails on huge entries. A power of two costs no digit.
     """
     largest = largest_modulus(A)
     exponent = int(np.frexp(largest)[1]) if np.isfinite(largest) and largest > 0 else 0
     if -8 <= exponent <= 16:  # ordinary numbers: spare the pass
         return A, 0
-    return ldexp(A, -exponent), exponent
+    first = -exponent // 2  # in two steps, where one would leave the range
+    return multiply(multiply(A, 2.0**first), 2.0 ** (-exponent - first)), exponent

@@ -14,7 +14,9 @@ from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse
+from gpukpca.backend.parallel import even_length, worker_count
 from gpukpca.backend.work import Work
+from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.covariance.dense import SQUARES
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.rows import Rows
@@ -32,13 +34,19 @@ PASSES_WORTH = 20
 # The solvers of a stored matrix.
 DENSE, KRYLOV = Dense(), BlockKrylov(to_rounding=True, or_dense=True)
 # Bytes of the objects of a fit that are no arrays of the data.
-OBJECT_BYTES = 2**17
+OBJECT_BYTES = 3 * 2**16
 # Columns of LAPACK's workspace to reduce a matrix to a tridiagonal one.
 LAPACK_COLUMNS = 96
 # Readings of the data outside of products, for their moments and what prepares them, and steps outside of passes.
 SWEEPS, STEPS = 2, 8
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
-SVD_SQUARES, SVD_WORK = 8, 3.0
+SVD_SQUARES, SVD_WORK = 4, 3.0
+# Copies in float64 of a block of which a QR decomposition is computed: the block, LAPACK's, and the factor.
+QR_COPIES = 4
+# Bytes of an entry of a block of products of sparse rows: stored, and dense.
+SPARSE_PANEL_BYTES = 24
+# Bytes of a stored entry in float64.
+STORED_ENTRY_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,12 @@ class PCATask(Task):
     def reuses_memory(self) -> bool:
         """Return whether blocks and matrices are computed in memory that exists: those of NumPy in this process."""
         return is_numpy(self.place.work) and not is_sparse(self.X) and not self.is_on_cluster
+
+    def workers_for(self, columns: int) -> int:
+        """Return the threads of a product of the rows with so many columns."""
+        if not self.reuses_memory:
+            return self.workers
+        return worker_count(self.place.work, self.resources.n_jobs, self.stored * (columns + blocking.ENTRY_PASS))
 
     @cached_property
     def krylov(self) -> BlockKrylov:
@@ -247,102 +261,147 @@ def _with_most(task: PCATask, found: Candidate) -> Candidate:
 # -- parts of the bytes ------------------------------------------------------------------------------------------------
 
 
-def _bytes_around(task: PCATask, by_samples: bool, p: int, widest: int) -> tuple[int, int, int]:
-    """Return the bytes of copies of the rows with blocks of them, those of results, and the workers of sums.
+def _bytes_throughout(task: PCATask) -> int:
+    """Return the bytes of copies of the rows, and of the objects of a fit."""
+    copy = task.copy_bytes
+    if is_sparse(task.X):  # without full columns, weighted, and in float64
+        copy += (1 + (task.settings.scale is not False) + (task.item < 8)) * task.stored * STORED_ENTRY_BYTES
+    return copy + OBJECT_BYTES
 
-    `widest` are the bytes of an item of the components.
-    """
-    n, d, workers, has_scores = task.n, task.d, task.workers, by_samples or task.with_scores
-    blocks = _block_bytes(task, by_samples, p)
-    if task.is_on_cluster:
-        # Rows and sums stay with their workers. This process holds one of the sums, and blocks in transit.
-        workers, blocks = 0, BLOCKS_IN_TRANSIT * 8 * (n if by_samples else d) * (p + 10)
-        has_scores = by_samples or task.X.local is not None
-    # Components of samples are products of the rows, summed in the widest type and corrected for the mean.
-    results = d * p * (4 * task.item + 3 * 8 if by_samples else 4 * widest) + 2 * n * p * widest * has_scores
-    copy = task.copy_bytes + (3 * task.stored * 12 if is_sparse(task.X) else 0)
-    return copy + OBJECT_BYTES, blocks + results, workers
+
+def _lines_held(task: PCATask, by_samples: bool, longest: int, columns: int) -> int:
+    """Return the rows, or `by_samples` the columns, in the blocks of all workers of a product with so many columns."""
+    length = task.d if by_samples else task.n
+    workers = task.workers_for(columns)
+    edge = even_length(length, longest, workers) if task.reuses_memory else longest
+    return min(length, workers * edge)
 
 
 def _block_length(task: PCATask, by_samples: bool) -> int:
-    """Return the rows, or `by_samples` the columns, of a block of one worker."""
-    length, other = (task.d, task.n) if by_samples else (task.n, task.d)
+    """Return the most rows, or `by_samples` columns, of a block of one worker."""
     fewest = blocking.FEWEST_SCATTER_COLUMNS if by_samples else blocking.FEWEST_SCATTER_ROWS
-    fitting = max(fewest, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(other, 1))
-    return min(-(-length // task.workers), fitting)
+    fitting = max(fewest, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(task.n if by_samples else task.d, 1))
+    return min(fitting, blocking.LONGEST_SCATTER_PANEL.on(task.on_gpu))
 
 
-def _block_bytes(task: PCATask, by_samples: bool, p: int) -> int:
-    """Return the bytes of the blocks of rows or columns of all workers, and of their products with p columns."""
-    length, other = _block_length(task, by_samples), task.n if by_samples else task.d
-    of_scores = length * (other + p) * task.item if task.with_scores else 0
-    of_moments = 3 * 8 if not task.reuses_memory else task.item + (8 if task.item < 8 else 0)
-    # A product with the components is factored in the widest type.
-    of_product = task.item * (other + p) + (0 if by_samples else 4 * 8 * p)
-    of_line = max(other * of_moments, of_product)
-    longest = min(length, blocking.LONGEST_SCATTER_PANEL.on(task.on_gpu))
-    return task.workers * max(longest * of_line, of_scores)
+def _sweep_bytes(task: PCATask, by_samples: bool, has_moments: bool = True) -> int:
+    """Return the bytes of the rows in float64 whose mean is the shift, or of the blocks whose moments are computed.
+
+    These blocks are those of the rows, and their squares in float64.
+    """
+    if task.is_on_cluster:
+        return 0
+    if is_sparse(task.X):
+        return 2 * 8 * task.stored
+    sampled = -(-task.n // sampling_step(task.n, task.d)) * task.d * 8 * (2 if task.item < 8 else 1)
+    if not has_moments:
+        return sampled
+    entry = task.item + (8 if task.item < 8 else 0) if task.reuses_memory else 3 * 8
+    lines, other = _lines_held(task, by_samples, _block_length(task, by_samples), 0), task.n if by_samples else task.d
+    return max(sampled, lines * other * entry)
+
+
+def _result_bytes(task: PCATask, by_samples: bool, p: int, widest: int) -> int:
+    """Return the bytes of p components and scores, with those of the products that they come from.
+
+    `widest` are the bytes of an item of the components.
+    """
+    n, d, item = task.n, task.d, task.item
+    # Components of samples are products of the rows, summed in the widest type and corrected for the mean.
+    results = d * p * (4 * item + 3 * 8 if by_samples else 4 * widest)
+    if task.is_on_cluster:  # rows and sums stay with their workers
+        has_scores = by_samples or task.X.local is not None
+        return results + 2 * n * p * widest * has_scores + BLOCKS_IN_TRANSIT * 8 * (n if by_samples else d) * (p + 10)
+    if is_sparse(task.X):
+        return results + (QR_COPIES * n + 2 * d) * p * 8
+    length, other = _block_length(task, by_samples), n if by_samples else d
+    # A product with the components of small variances is factored in float64.
+    line = item * (other + p) + (0 if by_samples else QR_COPIES * 8 * p)
+    blocks = _lines_held(task, by_samples, length, 3 * p) * line
+    if by_samples:
+        return results + blocks + 2 * n * p * widest
+    if not task.with_scores:
+        return results + blocks
+    copies = 1 if task.reuses_memory else 2
+    rows = max(blocking.FEWEST_PROJECTED, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(d, 1))
+    scores = copies * (n * p + _lines_held(task, False, rows, p) * (d + p)) * item
+    return results + max(blocks, scores)
 
 
 def _matrix_bytes(task: PCATask, solver: PCASolver, by_samples: bool, p: int) -> int:
     """Return the peak of an eigenproblem of a stored matrix with p components.
 
-    One after another: the matrix, its eigenpairs, and what follows from these and their products.
+    One after another: the moments, the matrix, its eigenpairs, and what follows from these and their products.
     """
     size, item, on_gpu = task.n if by_samples else task.d, task.item, task.on_gpu
-    copies, results, workers = _bytes_around(task, by_samples, p, item if by_samples else 8)
-    square, p, squares = size * size, min(p, size), 1 if task.reuses_memory else 3
+    square, p = size * size, min(p, size)
     solution = 0
     if not isinstance(solver, BlockKrylov) or solver.or_dense:
-        # A matrix of large or tiny entries is scaled in a copy.
-        workspace = max(DENSE.workspace_bytes(size, p, 8, on_gpu), 16 * square)
-        solution = workspace + 8 * (squares * square + LAPACK_COLUMNS * size)
+        workspace = DENSE.workspace_bytes(size, p, 8, on_gpu)
+        if task.is_on_cluster or not is_numpy(task.place.work):  # large or tiny entries are scaled in a copy
+            workspace = max(workspace, 16 * square) + 16 * square
+        solution = workspace + 8 * (square + LAPACK_COLUMNS * size)
     if isinstance(solver, BlockKrylov):
         widening, pairs = (WIDENING, solver.most_pairs(size)) if task.rank.decides else (1, p)
         solution = max(solution, 8 * square + widening * solver.workspace_bytes(size, min(p, pairs), 8, on_gpu))
-    is_shared = by_samples and size > blocking.PRIVATE_SCATTER_UP_TO  # all workers add to one matrix
-    if is_shared:
-        products = square * 8
-    elif task.reuses_memory:
-        products = workers * square * (8 + item)
-    else:
-        products = square * (8 * (1 + workers) + item * max(2, workers))
-    if not task.is_on_cluster:
-        products += _panel_bytes(task, size, by_samples, is_shared)
     # Eigenvectors and their products in float64, and copies in a narrower type of the data.
     pairs_bytes = (16 if item == 8 else 16 + 2 * item) * size * p
-    if by_samples and isinstance(task.X, BatchedRows):  # which are read at once
-        copies += 2 * task.stored * item
-    return copies + max(products, solution, pairs_bytes + results)
+    later = pairs_bytes + _result_bytes(task, by_samples, p, item if by_samples else 8)
+    has_moments = by_samples or task.settings.scale is not False or not task.reuses_memory
+    sweep = _sweep_bytes(task, by_samples, has_moments)
+    whole = 2 * task.stored * item if by_samples and isinstance(task.X, BatchedRows) else 0  # all batches at once
+    return whole + _bytes_throughout(task) + max(sweep, _square_bytes(task, size, by_samples), solution, later)
 
 
-def _panel_bytes(task: PCATask, size: int, by_samples: bool, is_shared: bool) -> int:
-    """Return the bytes of the panels of all workers whose products are formed."""
-    length, item = task.d if by_samples else task.n, task.item if task.reuses_memory else 3 * 8
-    if is_shared:  # one block of columns, and a tile for each worker
+def _square_bytes(task: PCATask, size: int, by_samples: bool) -> int:
+    """Return the bytes of the matrix of products, with the sums and the panels of all workers."""
+    square, item, workers = size * size, task.item, task.workers_for(size)
+    if task.is_on_cluster:  # this process holds one of the sums
+        return square * (8 + item * 2)
+    if is_sparse(task.X):  # by blocks of rows, whose products are sparse first
+        block = min(size, blocking.SPARSE_PANEL_ROWS) * size * SPARSE_PANEL_BYTES
+        return square * 8 + block + task.stored * STORED_ENTRY_BYTES
+    entry = item if task.reuses_memory else 3 * 8
+    if by_samples and size > blocking.PRIVATE_SCATTER_UP_TO:  # all workers add to one matrix, by tiles of their own
         edge = blocking.SCATTER_TILE_EDGE
-        return (min(length, 2 * edge) * size + task.workers * edge**2) * item
-    longest = min(-(-length // task.workers), max(SQUARES * size, _block_length(task, by_samples)))
-    return task.workers * min(longest, blocking.LONGEST_SCATTER_PANEL.cpu) * size * item
+        return square * 8 + (min(task.d, 2 * edge) * size + workers * edge**2) * entry
+    longest = max(_block_length(task, by_samples), min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu))
+    panels = _lines_held(task, by_samples, longest, size) * (size + 1) * entry  # and ones
+    if task.reuses_memory:
+        return panels + workers * square * (8 + item)
+    return panels + square * (8 * (1 + workers) + item * max(2, workers))
 
 
 def _randomized_bytes(task: PCATask, by_samples: bool, p: int) -> int:
     """Return the peak of the iteration with p components, or of the dense solver in its place."""
-    few, on_gpu = task.few, task.on_gpu
-    copies, results, workers = _bytes_around(task, by_samples, p, task.item)
-    held = copies + results + workers * few * (p + 10) * 8
-    if task.krylov.iterates(few, p):
-        return held + task.krylov.workspace_bytes(few, p, task.item, on_gpu)
-    return held + 16 * few * few + DENSE.workspace_bytes(few, p, 8, on_gpu)
+    few, item, krylov, on_gpu = task.few, task.item, task.krylov, task.on_gpu
+    results, held = _result_bytes(task, by_samples, p, item), _bytes_throughout(task)
+    if not krylov.iterates(few, p):
+        return held + results + 16 * few * few + DENSE.workspace_bytes(few, p, 8, on_gpu)
+    iteration = krylov.workspace_bytes(few, p, item, on_gpu)
+    sweep, width = _sweep_bytes(task, by_samples), krylov.width(few, p, on_gpu)
+    if is_sparse(task.X):
+        iteration += 3 * 8 * (task.n + task.d) * width
+    elif not task.reuses_memory:
+        workers = 0 if task.is_on_cluster else task.workers
+        return held + max(sweep, results) + workers * few * (p + 10) * 8 + iteration
+    else:
+        lines = _lines_held(task, by_samples, _block_length(task, by_samples), 2 * width)
+        iteration += lines * few * item + (lines + task.workers_for(2 * width) * few * 2) * width * 8
+    return held + max(sweep, iteration, 4 * few * p * item + results)
 
 
 def _svd_bytes(task: PCATask, p: int) -> int:
-    """Return the peak of an SVD with p components."""
-    copies, results, _ = _bytes_around(task, task.n < task.d, p, task.item)
-    held, svd = copies + results, SVD_SQUARES * task.few**2
+    """Return the peak of an SVD with p components: of LAPACK's, or of what follows from its vectors."""
+    n, d, few, item = task.n, task.d, task.few, task.item
+    held, svd = _bytes_throughout(task), SVD_SQUARES * few**2 + LAPACK_COLUMNS * few
+    results = d * p * (4 * item + 8) + 2 * n * p * item
     if isinstance(task.X, Rows):  # this process holds the triangular factor alone, and a batch as it is factored
-        return held + (3 * task.few * task.d + svd) * 8 + task.copy_bytes
-    return held + (2 * task.n * task.d + (task.n + task.d) * task.few + svd) * task.item
+        return held + task.copy_bytes + _result_bytes(task, n < d, p, item) + (3 * few * d + svd) * 8
+    vectors = n * d + (n + d) * few
+    widened = 8 * (d + p) * min(n, blocking.INNER_PANEL) if item < 8 or not task.reuses_memory else 0
+    # Components that the largest ones hide come from another SVD.
+    return held + max(_sweep_bytes(task, n < d), vectors * item + results + max((n * d + svd) * item, widened))
 
 
 # -- parts of the work -------------------------------------------------------------------------------------------------
