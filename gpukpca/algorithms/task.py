@@ -56,10 +56,15 @@ class Task:
         return isinstance(self.X, ClusterRows)
 
     @cached_property
+    def rows_at_once(self) -> int:
+        """Return the number of rows that are in memory together: all, or those of the largest batch."""
+        return self.X.largest if isinstance(self.X, BatchedRows) else self.n
+
+    @cached_property
     def copy_bytes(self) -> int:
         """Return the bytes of the rows that the fit copies to its place: all, or a batch as read and as converted."""
         if isinstance(self.X, BatchedRows):
-            return 2 * self.X.largest * self.d * self.item
+            return 2 * self.rows_at_once * self.d * self.item
         return self.n * self.d * self.item if self.place.moved else 0
 
     @cached_property

@@ -18,7 +18,7 @@ from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
-from gpukpca.algorithms.resources import Resources
+from gpukpca.algorithms.resources import Resources, parsed_bytes
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, from_host, is_memory_map, overflow_allowed
@@ -49,6 +49,8 @@ from gpukpca.eigen import Checkpointer
 
 # scikit-learn's default; it means the default of the solver.
 DEFAULT_OVERSAMPLES = 10
+# Bytes of the limit for an entry of a slice, which is read, converted and centered; as much is left for the rest.
+SLICE_BYTES = 64
 
 
 class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
@@ -92,7 +94,8 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is; see `KernelPCA`.
     memory_limit : None, int or str
-        Bytes that fit may allocate, such as "4GiB", a batch included; None: 85 % of what is free.
+        Bytes that fit may allocate, such as "4GiB", a batch included; None: 85 % of what is free. Slices of a set are
+        shorter under a small limit.
     n_jobs : int, optional
         Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     checkpoint : None, path or Checkpoint
@@ -313,8 +316,9 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
     def _batched(self, given: Any) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        batches = batches_of(self, given, lambda _, d: max(1, blocking.READ_ENTRIES // d), 0)
-        batches = repeated(batches, "PCA")
+        limit = blocking.READ_ENTRIES * SLICE_BYTES if self.memory_limit is None else parsed_bytes(self.memory_limit)
+        entries = min(blocking.READ_ENTRIES, limit // SLICE_BYTES)
+        batches = repeated(batches_of(self, given, lambda _, d: max(1, entries // d), 0), "PCA")
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place

@@ -230,6 +230,19 @@ def test_what_does_not_fit_is_refused_before_the_products(rng):
     assert batches.passes <= 3
 
 
+def test_slices_are_shorter_under_a_limit(rng):
+    X = rng.standard_normal((20_000, 20))
+    stored = Stored(X)
+    model = PCA(3, memory_limit="500 kB").fit(stored)
+    assert stored.longest < 1000
+    assert_same(model, PCA(3).fit(X), factor=3000)
+    tracemalloc.start()
+    model.fit(stored)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 500_000
+
+
 def test_a_larger_limit_changes_no_digit(rng):
     X = rng.standard_normal((500, 10))
     plain, limited = (PCA(3, memory_limit=limit).fit(cut(X, 100)) for limit in (None, "1 GiB"))

@@ -271,7 +271,7 @@ def _bytes_throughout(task: PCATask) -> int:
 
 def _lines_held(task: PCATask, by_samples: bool, longest: int, columns: int) -> int:
     """Return the rows, or `by_samples` the columns, in the blocks of all workers of a product with so many columns."""
-    length = task.d if by_samples else task.n
+    length = task.d if by_samples else task.rows_at_once
     workers = task.workers_for(columns)
     edge = even_length(length, longest, workers) if task.reuses_memory else longest
     return min(length, workers * edge)
@@ -293,7 +293,8 @@ def _sweep_bytes(task: PCATask, by_samples: bool, has_moments: bool = True) -> i
         return 0
     if is_sparse(task.X):
         return 2 * 8 * task.stored
-    sampled = -(-task.n // sampling_step(task.n, task.d)) * task.d * 8 * (2 if task.item < 8 else 1)
+    rows = task.rows_at_once
+    sampled = -(-rows // sampling_step(rows, task.d)) * task.d * 8 * (2 if task.item < 8 else 1)
     if not has_moments:
         return sampled
     entry = task.item + (8 if task.item < 8 else 0) if task.reuses_memory else 3 * 8
