@@ -93,7 +93,7 @@ Rules = tuple[tuple[str, Rule], ...]
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedBy:
     """The values that a function takes without raising `InvalidParameterError`."""
 
     function: Callable[[Any], object]

@@ -76,7 +76,7 @@ class Checkpoint:
         number(at_least=0).check("Checkpoint", "interval", self.interval)
 
     @classmethod
-    def of(cls, given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
+    def of(cls, setting: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
         """Return a checkpoint from a folder or from itself.
 
         Parameters
@@ -87,7 +87,7 @@ class Checkpoint:
         -------
         Checkpoint
         """
-        return given if isinstance(given, cls) else cls(given)  # type: ignore[arg-type]
+        return setting if isinstance(setting, cls) else cls(setting)  # type: ignore[arg-type]
 
     @property
     def path(self) -> Path:

@@ -57,17 +57,17 @@ def _lines_of(field: dataclasses.Field[Any]) -> list[str]:
     return [f"{field.name} : {kind}", *([f"    {meaning}."] if meaning else [])]
 
 
-def attributes_of(result: Any, *without: str, home: Callable[[Array], Array] = lambda array: array) -> dict[str, Any]:
+def attributes_of(result: Any, *without: str, move_to: Callable[[Array], Array] = lambda x: x) -> dict[str, Any]:
     """Return the fields under the names of fitted attributes, with an underscore, but those named `without`.
 
-    Every array is moved by `home`.
+    Every array is moved by `move_to`.
     """
     kind: Any = type(result)
     found = {}
     for name, is_array in _arrays_among(kind).items():
         if name not in without:
             value = getattr(result, name)
-            found[f"{name}_"] = home(value) if is_array and value is not None else value
+            found[f"{name}_"] = move_to(value) if is_array and value is not None else value
     return found
 
 

@@ -81,9 +81,9 @@ def checked_listener(progress: Any) -> Listener | None:
     return listener_from(progress)
 
 
-def check_keep(name: str, keep: Any, most: int) -> None:
-    """Raise `InvalidParameterError` where a fit of `most` components cannot keep so many."""
-    if not is_integer(keep) or not 1 <= keep <= most:
+def check_keep(name: str, keep: Any, limit: int) -> None:
+    """Raise `InvalidParameterError` where a fit of `limit` components cannot keep so many."""
+    if not is_integer(keep) or not 1 <= keep <= limit:
         raise InvalidParameterError(
-            f"{name}={keep!r} is not allowed; it must be an integer from 1 to {most}, the components of the fit."
+            f"{name}={keep!r} is not allowed; it must be an integer from 1 to {limit}, the components of the fit."
         )

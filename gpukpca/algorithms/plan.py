@@ -107,8 +107,8 @@ class Plan:
         lines.append(f"workers   {self.workers}")
         n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")
         if self.storage is not None and isinstance(solver := self.solver, BlockKrylov):
-            most = solver.basis_columns(n, p, on_gpu)
-            lines.append(f"block     {solver.width(n, p, on_gpu)} columns a pass, at most {most} kept")
+            max_count = solver.basis_columns(n, p, on_gpu)
+            lines.append(f"block     {solver.width(n, p, on_gpu)} columns a pass, at most {max_count} kept")
         if self.start_landmarks:
             lines.append(f"start     components of {self.start_landmarks} random rows")
         if self.bytes_read:
@@ -159,7 +159,7 @@ class Candidate:
         return self.plan.predicted_bytes if self.needed is None or count <= first else self.needed(count)
 
     @cached_property
-    def most(self) -> int:
+    def max_count(self) -> int:
         """Return the most components of a share: as many as fit into memory, and are few for the solver."""
         first, few = self.plan.n_components, max(self.few, self.plan.n_components)
         allowed = self.resources.allowed(whole := self.bytes_for(few))
@@ -185,9 +185,9 @@ class Candidate:
         """Return the candidate for few components of a share, with what takes over for more of them, and a note."""
         found = replace(self, beyond=beyond, few=few)
         if beyond is None:
-            return found.with_notes(f"at most {found.most} components fit into memory")
+            return found.with_notes(f"at most {found.max_count} components fit into memory")
         needed = format_bytes(beyond.plan.predicted_bytes)
-        return found.with_notes(f"a share of more than {found.most} components is left to {what}, with {needed}")
+        return found.with_notes(f"a share of more than {found.max_count} components is left to {what}, with {needed}")
 
     def handed_over(self, share: float | None, reason: str) -> Candidate:
         """Return the candidate beyond, for a reason; raise `MemoryBudgetError` without one."""

@@ -120,18 +120,18 @@ class Resources:
         return cls(place, budget.limit(place.work), n_jobs, is_limited=budget.memory_limit is not None)
 
     @classmethod
-    def for_fit(cls, given: Resources | None, X: Any) -> Resources:
+    def for_fit(cls, resources: Resources | None, X: Any) -> Resources:
         """Return the resources of a fit of checked rows X: the given ones in the dtype of X, or the default."""
-        if given is None:
+        if resources is None:
             return cls.for_data(X)
-        check_type("resources", given, cls)
-        home, like = given.place.home, place_of(X)
-        if not same_place(home, like):
+        check_type("resources", resources, cls)
+        origin, like = resources.place.origin, place_of(X)
+        if not same_place(origin, like):
             raise DeviceMismatchError(
-                f"resources are for data of {library_of(home)} on {describe_device(home)}, and X is of "
+                f"resources are for data of {library_of(origin)} on {describe_device(origin)}, and X is of "
                 f"{library_of(like)} on {describe_device(like)}. Make them with Resources.for_data(X)."
             )
-        return replace(given, place=given.place.in_dtype(X.dtype))
+        return replace(resources, place=resources.place.in_dtype(X.dtype))
 
     @cached_property
     def _most(self) -> int:

@@ -133,10 +133,10 @@ def worker_count(like: Any, n_jobs: int | None = None, multiplications: float = 
     if not (is_numpy(like) or is_sparse(like)) or occupied(2, multiplications) < 2:
         return 1
     if n_jobs is None:
-        most = max(1, min(blas_threads(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers()))
+        limit = max(1, min(blas_threads(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers()))
     else:
-        most = _workers_of(n_jobs)
-    return occupied(most, multiplications)
+        limit = _workers_of(n_jobs)
+    return occupied(limit, multiplications)
 
 
 def occupied(workers: int, multiplications: float) -> int:

@@ -75,9 +75,9 @@ def run_denoise(options: SimpleNamespace) -> None:
 
 def _denoiser(model: Any, count: int | None) -> Map:
     """Return the map to `count` components and back: of a kernel model by its pre-image, else by its axes."""
-    most = len(model.get_feature_names_out())
-    if count is not None and count > most:
-        raise InvalidParameterError(f"-n {count}: the model has {most} components.")
+    limit = len(model.get_feature_names_out())
+    if count is not None and count > limit:
+        raise InvalidParameterError(f"-n {count}: the model has {limit} components.")
     if isinstance(model, KernelPCA):
         if model.preimage is None and not model.fit_inverse_transform:
             raise InvalidParameterError(
@@ -92,7 +92,7 @@ def _denoiser(model: Any, count: int | None) -> Map:
 
     def through_axes(X: np.ndarray) -> np.ndarray:
         scores = np.array(model.transform(X))
-        scores[:, most if count is None else count :] = 0.0
+        scores[:, limit if count is None else count :] = 0.0
         return model.inverse_transform(scores)
 
     return through_axes
@@ -179,11 +179,11 @@ def _figure(options: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
         figure.suptitle(title, fontsize=8, parse_math=False)
         return figure
     # Missing cells are drawn where the model puts them.
-    given = np.where(np.isnan(table.X), points, table.X).astype(np.float64)
-    plane = PCA(2).fit(given)
+    imputed = np.where(np.isnan(table.X), points, table.X).astype(np.float64)
+    plane = PCA(2).fit(imputed)
     figure = new_figure(9.6, 4.4, title)
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
-    for ax, shown, name in zip(axes, (given, points.astype(np.float64)), ("given", "denoised"), strict=True):
+    for ax, shown, name in zip(axes, (imputed, points.astype(np.float64)), ("given", "denoised"), strict=True):
         ScoresDisplay.from_estimator(plane, shown, labels=table.labels, ax=ax)
         ax.set_title(name)
     return figure

@@ -34,11 +34,11 @@ FAILURES = (ValueError, TypeError, MemoryError, OSError, *OF_LIBRARY)
 MOST_OF_MESSAGE, MOST_OF_WORD = 3000, 300
 
 
-def shortened(text: str, most: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """Return a text without its middle where it has more than so many characters, and then with their number."""
-    if len(text) <= most:
+    if len(text) <= limit:
         return text
-    return f"{text[: most * 2 // 3]}...{text[-(most // 6) :]} ({len(text)} characters)"
+    return f"{text[: limit * 2 // 3]}...{text[-(limit // 6) :]} ({len(text)} characters)"
 
 
 def short_message(text: str) -> str:

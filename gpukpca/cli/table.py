@@ -104,10 +104,10 @@ def feature_positions(how: InputOptions, source: object, first: Sequence[str]) -
     if not how.chosen:
         return list(range(len(first)))
     option = "--drop" if how.columns is None else "--columns"
-    given = [column_position(source, option, column, first) for column in how.chosen]
-    if twice := [column for i, column in enumerate(how.chosen) if given[i] in given[:i]]:
+    columns_read = [column_position(source, option, column, first) for column in how.chosen]
+    if twice := [column for i, column in enumerate(how.chosen) if columns_read[i] in columns_read[:i]]:
         raise ValueError(f"{option}: column {twice[0]!r} is given twice; give every column once.")
-    left = [i for i in range(len(first)) if (i in given) is (option == "--columns")]
+    left = [i for i in range(len(first)) if (i in columns_read) is (option == "--columns")]
     if not left:
         raise ValueError(f"{option} leaves no column of the {len(first)} in {source}.")
     return left

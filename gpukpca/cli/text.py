@@ -89,10 +89,10 @@ def read_text(path: Path, how: InputOptions) -> Table:
 
 def _delimiter(path: Path, how: InputOptions) -> str:
     """Return the delimiter that the option names, or the usual one of the suffix."""
-    given = "\t" if how.delimiter == "tab" else how.delimiter
-    delimiter = DELIMITERS[path.suffix.lower()] if given is None else given
+    marks = "\t" if how.delimiter == "tab" else how.delimiter
+    delimiter = DELIMITERS[path.suffix.lower()] if marks is None else marks
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n':
-        raise ValueError(f"--delimiter {given!r} is not allowed; give tab, or one character such as ; or a blank.")
+        raise ValueError(f"--delimiter {marks!r} is not allowed; give tab, or one character such as ; or a blank.")
     if delimiter == (how.decimal or "."):
         raise ValueError(
             f"--decimal {delimiter} is also the delimiter of {path}; give another --delimiter, such as ';'."
@@ -166,8 +166,8 @@ def _layout(path: Path, how: InputOptions, delimiter: str, line: int, first: lis
         for option, column in (("--index-column", how.index_column), ("--label-column", how.label_column))
     )
     kept = tuple(i for i in feature_positions(how, path, first) if i not in (index, label))
-    given = [column for column in (how.index_column, how.label_column, *how.chosen) if column is not None]
-    names = [column for column in given if not is_position(column, first)]
+    columns = [column for column in (how.index_column, how.label_column, *how.chosen) if column is not None]
+    names = [column for column in columns if not is_position(column, first)]
     if names and how.header is False:
         raise ValueError(f"{names[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
     if not kept:

@@ -116,13 +116,13 @@ class CenteredMatrix(Protocol):
     def measure(self) -> None:
         """Compute mean, unit and squares in one sweep over X, or in two where the first one loses digits."""
         if self.rest is None:
-            self._settle(self._swept_moments)
+            self._sweep(self._swept_moments)
 
     def _swept_moments(self) -> tuple[None, Array, np.ndarray]:
         sums = self.moments()
         return None, namespace_of(sums).asarray(sums[0, :], copy=True), to_host(sums[1, :]).astype(np.float64)
 
-    def _settle(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]], may_scale: bool = True) -> Any:
+    def _sweep(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]], may_scale: bool = True) -> Any:
         """Sweep until shift and unit suit the data, set the mean and the squares, and return the product of the sweep.
 
         `sweep` returns a product, the sums (d,) and the host sums of squares (d,) of the shifted, weighted columns. The
@@ -180,9 +180,9 @@ class CenteredMatrix(Protocol):
         own = np.frexp(halves * self._host_weights())[1]  # of what was squared
         if not ((halves > 0) & (np.abs(own) > SAFE_EXPONENT[kind])).any():
             return
-        most = LARGEST_EXPONENT[kind]
-        self._weigh(np.ldexp(1.0, np.where(halves > 0, np.clip(-np.frexp(halves)[1], -most, most), 0)))
-        self._settle(self._swept_moments, may_scale=False)
+        limit = LARGEST_EXPONENT[kind]
+        self._weigh(np.ldexp(1.0, np.where(halves > 0, np.clip(-np.frexp(halves)[1], -limit, limit), 0)))
+        self._sweep(self._swept_moments, may_scale=False)
 
     def rescale(self, scale: np.ndarray) -> None:
         """Divide every feature by its entry of a host array (d,); by infinity, it has weight 0 and a scale of 1."""
@@ -221,7 +221,7 @@ class CenteredMatrix(Protocol):
     def scatter(self) -> Array:
         """Return ZᵀZ in the widest type, shape (d, d); the same sweep computes an unknown mean."""
         if self.rest is None:
-            S = self._settle(self._swept_scatter)
+            S = self._sweep(self._swept_scatter)
         else:
             S, _ = self.scatter_and_sums()
         return subtract_outer_product(S, self.weighted(self.rest), self.shape[0])
@@ -259,8 +259,8 @@ def by_panels(product: Callable[[Array], Array], size: int, matrix: CenteredMatr
 
 def sampling_step(n: int, d: int) -> int:
     """Return the distance between the rows whose mean is the shift; rows are few where they are wide."""
-    most = min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ENTRIES // max(1, d)))
-    return max(1, -(-n // most))
+    limit = min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ENTRIES // max(1, d)))
+    return max(1, -(-n // limit))
 
 
 def mean_of_sample(rows: Array, wide: Any) -> Array:

@@ -50,26 +50,26 @@ class Placement:
 
     Attributes
     ----------
-    work, home : array, shape (0,)
+    work, origin : array, shape (0,)
         With the library, dtype and device of the computation, and of the data.
     notes : tuple of str
         Why another device than the requested one computes, or with lower precision.
     """
 
     work: Array
-    home: Array
+    origin: Array
     notes: tuple[str, ...] = ()
 
     @cached_property
     def moved(self) -> bool:
         """Return whether the computation is elsewhere than the data."""
-        return not same_place(self.work, self.home)
+        return not same_place(self.work, self.origin)
 
     def in_dtype(self, dtype: Any) -> Placement:
         """Return the same places in the dtype of checked rows, float32 or float64."""
         name = dtype_name(dtype)
-        work, home = (empty_like(place, getattr(namespace_of(place), name)) for place in (self.work, self.home))
-        return replace(self, work=work, home=home)
+        work, origin = (empty_like(place, getattr(namespace_of(place), name)) for place in (self.work, self.origin))
+        return replace(self, work=work, origin=origin)
 
     def to_work(self, X: Any) -> Any:
         """Return data where the fit computes, in new memory unless they are there; a memory map is read in batches."""
@@ -78,9 +78,9 @@ class Placement:
         host = X if is_memory_map(X) else to_host(X)
         return placed_rows(host, self.work) if is_cupy(self.work) else move(host, self.work)
 
-    def to_home(self, A: Any) -> Any:
+    def to_origin(self, A: Any) -> Any:
         """Return a result where the data are."""
-        return A if not self.moved or A is None else move(A, self.home)
+        return A if not self.moved or A is None else move(A, self.origin)
 
 
 def placement_for(device: Any, X: Any) -> Placement:
@@ -99,27 +99,27 @@ def placement_for(device: Any, X: Any) -> Placement:
 
 def _placement_for(device: Any, X: Any) -> Placement:
     kind, index = parsed_device(device)
-    home = empty_like(X)
+    origin = empty_like(X)
     if kind == "cpu":
-        return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else home, home)
+        return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else origin, origin)
     stays = is_on_gpu(X) and index in (None, X.device.id)
     if not kind or stays:
-        return Placement(home, home)
+        return Placement(origin, origin)
     if is_sparse(X):
         if kind == "cuda":
             raise InvalidParameterError(
                 'sparse rows are computed on the CPU; pass X.toarray(), or device="auto" or "cpu".'
             )
-        return Placement(home, home, ("sparse rows are computed on the CPU",))
+        return Placement(origin, origin, ("sparse rows are computed on the CPU",))
     work, failure = cuda_place(index, dtype_name(X.dtype))
     if work is not None:
-        return Placement(work, home)
+        return Placement(work, origin)
     if kind == "cuda":
         raise DeviceUnavailableError(f"device={device!r}: {failure}.")
     if not cuda_is_installed():  # an ordinary laptop
-        return Placement(home, home)
+        return Placement(origin, origin)
     warn_once(f'device="auto": {failure}. Computing on the CPU.', DeviceFallbackWarning)
-    return Placement(home, home, (f"on the CPU: {failure}",))
+    return Placement(origin, origin, (f"on the CPU: {failure}",))
 
 
 def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:
@@ -137,12 +137,12 @@ def to_caller(result: Array, X: Any) -> Array:
     return move(result, X) if is_foreign(X) else to_host(result)
 
 
-def own_copy(X: Array, given: Any) -> Array:
-    """Return X, the checked rows of `given`, in memory without other references; a memory map as it is."""
+def own_copy(X: Array, container: Any) -> Array:
+    """Return X, the checked rows of `container`, in memory without other references; a memory map as it is."""
     if is_memory_map(X):
         return X
     if is_numpy(X):
-        return X.copy() if not isinstance(given, np.ndarray) or np.may_share_memory(X, given) else X
+        return X.copy() if not isinstance(container, np.ndarray) or np.may_share_memory(X, container) else X
     if is_sparse(X):
         return X.copy()
-    return namespace_of(X).asarray(X, copy=True) if X is given else X
+    return namespace_of(X).asarray(X, copy=True) if X is container else X

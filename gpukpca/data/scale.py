@@ -31,8 +31,8 @@ SAFE_EXPONENT = {"float64": 200, "float32": 20}
 
 def power_of_two_scale(largest: float, dtype: Any) -> float:
     """Return the power of two that brings `largest` into [1/2, 1), as far as `dtype` allows; 1 where it is 0."""
-    most = LARGEST_EXPONENT[dtype_name(dtype)]
-    return 2.0 ** max(-most, min(most, -math.frexp(largest)[1]))
+    limit = LARGEST_EXPONENT[dtype_name(dtype)]
+    return 2.0 ** max(-limit, min(limit, -math.frexp(largest)[1]))
 
 
 def scale_for_squares(largest: float, dtype: Any) -> float:
@@ -89,9 +89,9 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     """
     values = np.asarray(values, dtype=np.float64)
     info, largest = np.finfo(dtype_name(dtype)), float(values.max(initial=0.0))
-    found: np.ndarray = values / scale / scale
+    variances: np.ndarray = values / scale / scale
     check_variance(largest, scale, dtype)
-    if ((found < info.tiny) & (values > np.finfo(np.float64).eps * largest)).any():
+    if ((variances < info.tiny) & (values > np.finfo(np.float64).eps * largest)).any():
         size, factor = _size_and_factor(largest, scale)
         warn_user(
             f"fitted variances are 0 or lost digits: {dtype_name(dtype)} has no variances so small. Multiply the data "
@@ -100,7 +100,7 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
             deviation=size,
             factor=factor,
         )
-    return found
+    return variances
 
 
 def check_variance(value: float, scale: float, dtype: Any) -> None:

@@ -115,16 +115,16 @@ def row_panels(X: Any) -> list[tuple[int, int]]:
     return row_slices(n, rows) or [(0, 0)]
 
 
-def sampled_panels(X: Any, most: int) -> Iterator[np.ndarray]:
-    """Yield at most `most` rows of X on the host in float64, by panels of columns; the same rows in every run.
+def sampled_panels(X: Any, limit: int) -> Iterator[np.ndarray]:
+    """Yield at most `limit` rows of X on the host in float64, by panels of columns; the same rows in every run.
 
     Each panel is a copy of at most 8 MiB (one column at least) for any width of X. Columns in which the sampled rows of
     a CSR matrix store no entry are omitted.
     """
     n, columns = int(X.shape[0]), np.arange(int(X.shape[1]))
-    count = min(n, most)
+    count = min(n, limit)
     chosen = seeded_subset(n, count)
-    if not writes_in_place(X) and (n > most or isinstance(X, Rows)):
+    if not writes_in_place(X) and (n > limit or isinstance(X, Rows)):
         X, chosen = gather_rows(X, chosen), np.arange(count)
     if is_sparse(X):
         stored = np.zeros(len(columns), dtype=bool)

@@ -69,7 +69,7 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
         tags.array_api_support = True
         return tags
 
-    def _delivered(self, result: Array, X: Any) -> Array:
+    def _output(self, result: Array, X: Any) -> Array:
         """Return a result in the library of the input; on the host if scikit-learn makes a data frame of it."""
         default = output_of_transform(self) == "default"
         return move(result, X) if default and is_foreign(X) else to_host(result)
@@ -107,17 +107,17 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
 def publish(
     estimator: Any,
     fit: Any,
-    home: Callable[[Array], Array],
+    to_origin: Callable[[Array], Array],
     *,
     without: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
 ) -> None:
-    """Set the fitted attributes of the fields of a result, every array moved by `home`.
+    """Set the fitted attributes of the fields of a result, every array moved by `to_origin`.
 
     The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None. Properties
     of a result are not copied: set theirs after this call.
     """
-    for name, value in attributes_of(fit, *without, home=home).items():
+    for name, value in attributes_of(fit, *without, move_to=to_origin).items():
         if value is not None or name.removesuffix("_") not in optional:
             setattr(estimator, name, value)
         elif name in vars(estimator):

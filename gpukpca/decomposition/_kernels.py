@@ -96,9 +96,9 @@ def warn_of_unused(estimator: Any) -> None:
         value = getattr(estimator, name)
         if isinstance(value, str | Real) and value != SHARED[name] and name not in combined:
             has = ", ".join(repr(other) for other in NAMED_KERNELS if name not in unused_parameters(other))
-            given = f"kernel={kernel!r}" if isinstance(kernel, str) else "a kernel object or function"
+            described = f"kernel={kernel!r}" if isinstance(kernel, str) else "a kernel object or function"
             warn_user(
-                f"{type(estimator).__name__}: {name} is not used by {given}; leave it out, or choose a kernel that "
+                f"{type(estimator).__name__}: {name} is not used by {described}; leave it out, or choose a kernel that "
                 f"uses it: {has}.",
                 GpuKPCAWarning,
             )

@@ -61,7 +61,7 @@ class Saved:
     _publish: Callable[..., None]
     _check_parameters: Callable[[], None]
     # The attribute that says where the data of the fit were.
-    _home = "components_"
+    _origin = "components_"
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -348,7 +348,7 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
         check_fit(estimator._result)
     notes = unpacked_notes(header, arrays)
     estimator.set_params(device=device)
-    place = placement_for(device, vars(estimator)[estimator._home])
+    place = placement_for(device, vars(estimator)[estimator._origin])
     if place.moved:
         facts = _facts(estimator)
         estimator._publish(fit_at(header, arrays, place.work), place)

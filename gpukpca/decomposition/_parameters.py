@@ -21,7 +21,7 @@ from gpukpca._rules import (
     LEVEL,
     NONE,
     NOT_ZERO,
-    Checked,
+    CheckedBy,
     Rule,
     any_word,
     instance_of,
@@ -71,7 +71,7 @@ TOLERANCE = PCA_RULES["tol"]
 # Checked where the data are known.
 LATER = Rule("", lambda value: True)
 
-RULES: dict[str, Rule | Checked] = {
+RULES: dict[str, Rule | CheckedBy] = {
     "alpha": number(at_least=0),
     "batch_size": one_of(NONE, COUNT),
     "centered": FLAG,
@@ -82,7 +82,7 @@ RULES: dict[str, Rule | Checked] = {
     "cv": LATER,
     "ddof": LATENT_RULES["ddof"],
     "degree": number(at_least=0),
-    "device": Checked(parsed_device),
+    "device": CheckedBy(parsed_device),
     "eigen_solver": SETTINGS_RULES["eigen_solver"],
     "fit_inverse_transform": FLAG,
     "gamma": GAMMA,
@@ -102,7 +102,7 @@ RULES: dict[str, Rule | Checked] = {
     ),
     "kernel_params": one_of(NONE, instance_of(dict, text="a dict")),
     "max_iter": COUNT,
-    "memory_limit": Checked(lambda value: value is None or parsed_bytes(value)),
+    "memory_limit": CheckedBy(lambda value: value is None or parsed_bytes(value)),
     "method": MIXTURE_RULES["method"],
     "n_clusters": COUNTS,
     "n_components": N_COMPONENTS,
@@ -120,7 +120,7 @@ RULES: dict[str, Rule | Checked] = {
             *METHODS.values(), text="an object with options such as gpukpca.decomposition.RidgePreimage(alpha=0.1)"
         ),
     ),
-    "random_state": Checked(check_random_state),
+    "random_state": CheckedBy(check_random_state),
     "refit": FLAG,
     "reg": MIXTURE_RULES["reg"],
     "remove_zero_eig": FLAG,
@@ -132,7 +132,7 @@ RULES: dict[str, Rule | Checked] = {
 }
 
 # Class -> its rules for names that have another range there; subclasses inherit them.
-RULES_OF: dict[str, dict[str, Rule | Checked]] = {
+RULES_OF: dict[str, dict[str, Rule | CheckedBy]] = {
     "KernelPCA": {"max_iter": one_of(NONE, COUNT), "n_components": SETTINGS_RULES["n_components"], "tol": TOLERANCE},
     "PCA": {"n_components": COUNT_OR_SHARE, "tol": TOLERANCE},
     "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em"), "tol": LATENT_RULES["tol"]},
@@ -160,7 +160,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @cache
-def rules_of(kind: Any) -> dict[str, Rule | Checked]:
+def rules_of(kind: Any) -> dict[str, Rule | CheckedBy]:
     """Return the rules of the parameters of a class; a parameter that a user's subclass adds has the rule `LATER`."""
     own = [RULES_OF.get(base.__name__, {}) for base in reversed(kind.__mro__)]
     known = reduce(operator.or_, own, RULES)

@@ -52,11 +52,11 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
     Of a memory map these are a sample, the same rows in every run, and no others are read or checked. Where its entries
     are converted, an array of the same shape that takes no memory stands for the rows.
     """
-    most = _sampled_rows(X)
-    if most is None:
+    limit = _sampled_rows(X)
+    if limit is None:
         data = training_data(estimator, X)
         return data, data
-    sample = training_data(estimator, gather_rows(np.asarray(X), seeded_subset(len(X), most)))
+    sample = training_data(estimator, gather_rows(np.asarray(X), seeded_subset(len(X), limit)))
     is_converted = X.dtype != sample.dtype
     return np.broadcast_to(np.zeros((), sample.dtype), X.shape) if is_converted else np.asarray(X), sample
 
@@ -66,8 +66,8 @@ def _sampled_rows(X: Any) -> int | None:
     if not is_memory_map(X) or X.ndim != 2 or not X.size:
         return None
     n, d = X.shape
-    most = max(2, min(blocking.PLAN_ROWS, blocking.PLAN_ENTRIES // d))
-    return most if most < n else None
+    limit = max(2, min(blocking.PLAN_ROWS, blocking.PLAN_ENTRIES // d))
+    return limit if limit < n else None
 
 
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:
@@ -103,22 +103,22 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
         )
 
 
-def _checked(estimator: Any, given: Any, reset: bool, missing: bool = False, finite: bool = True) -> Array:
-    X = as_rows(given, _name(estimator), missing=missing, finite=finite)
-    _check_unique_names(given)
+def _checked(estimator: Any, container: Any, reset: bool, missing: bool = False, finite: bool = True) -> Array:
+    X = as_rows(container, _name(estimator), missing=missing, finite=finite)
+    _check_unique_names(container)
     # Widths and feature names come after finiteness, as in scikit-learn.
-    _check_width(estimator, given, X, reset)
+    _check_width(estimator, container, X, reset)
     return X
 
 
-def _check_width(estimator: Any, given: Any, X: Array, reset: bool) -> None:
-    """Check width and feature names of data `given`, whose rows are X, against those of fit, which `reset` sets."""
-    is_array, width = is_foreign(given) or given is X, int(X.shape[1])
+def _check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
+    """Check width and feature names of data `container`, whose rows are X, against those of fit, which `reset` sets."""
+    is_array, width = is_foreign(container) or container is X, int(X.shape[1])
     if is_array and reset:
         _set_width(estimator, width)
     if not (is_array and _has_width(estimator, width)):
         # A shape hides an array of another library, so that scikit-learn has nothing to convert.
-        shown = Shape(X.shape) if is_foreign(given) else given if hasattr(given, "shape") else X
+        shown = Shape(X.shape) if is_foreign(container) else container if hasattr(container, "shape") else X
         validate_data(estimator, shown, reset=reset, skip_check_array=True)
 
 

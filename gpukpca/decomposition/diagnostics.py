@@ -422,10 +422,10 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
     rows = as_rows(X, "the dimension", finite=True)
     rows = np.asarray(to_host(rows), dtype=np.float64)
     rows = rows * power_of_two_scale(half_range(*feature_bounds(rows)), np.float64)  # distances in range
-    most = len(rows) - 1
-    if not is_integer(n_neighbors) or not 2 <= n_neighbors <= most:
+    limit = len(rows) - 1
+    if not is_integer(n_neighbors) or not 2 <= n_neighbors <= limit:
         raise InvalidParameterError(
-            f"n_neighbors={n_neighbors!r} is not allowed; it must be an integer from 2 to n - 1 = {most}."
+            f"n_neighbors={n_neighbors!r} is not allowed; it must be an integer from 2 to n - 1 = {limit}."
         )
     if not isinstance(threshold, Real) or not 0 < threshold < 1:
         raise InvalidParameterError(f"threshold={threshold!r} is not allowed; it must be strictly between 0 and 1.")
@@ -489,10 +489,10 @@ def _scale(model: Any) -> Array | None:
     return None if scale is None else cast(scale, accumulation_dtype(scale))
 
 
-def _count(value: Any, most: int, name: str) -> int:
-    """Return a checked integer from 0 to `most`; `most` for None."""
+def _count(value: Any, limit: int, name: str) -> int:
+    """Return a checked integer from 0 to `limit`; `limit` for None."""
     if value is None:
-        return most
-    if not is_integer(value) or not 0 <= value <= most:
-        raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be an integer from 0 to {most}.")
+        return limit
+    if not is_integer(value) or not 0 <= value <= limit:
+        raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be an integer from 0 to {limit}.")
     return int(value)

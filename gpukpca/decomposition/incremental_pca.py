@@ -218,9 +218,9 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
             batch = training_data(self, X) if state is None else self._following(X)
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
-                home = place.home if state is None else self.components_[:0, 0]
+                origin = place.origin if state is None else self.components_[:0, 0]
                 state = self._next_state(state, place.to_work(batch))
-                self._publish(IncrementalFit.of(state, home.dtype), Placement(place.work, home))
+                self._publish(IncrementalFit.of(state, origin.dtype), Placement(place.work, origin))
         return self
 
     def _following(self, X: Any) -> Array:
@@ -232,12 +232,12 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         """Return the state after one more batch, within the memory allowed."""
         rows, d = map(int, batch.shape)
         p, item = checked_count(self.n_components, state, rows, d), item_size(batch.dtype)
-        fewest = p if state is None and self.n_components is not None else 1
+        smallest = p if state is None and self.n_components is not None else 1
 
         budget = MemoryBudget(self.memory_limit, batch)
 
         def attempt() -> IncrementalState:
-            check_update(rows, d, p, fewest, item, Resources.within(budget, Placement(batch, batch), None))
+            check_update(rows, d, p, smallest, item, Resources.within(budget, Placement(batch, batch), None))
             return add_batch(state, batch, p)
 
         return retry_on_oom(attempt, budget)
@@ -251,7 +251,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_home, without=("state",))
+        publish(self, fit, place.to_origin, without=("state",))
         self.n_components_: int = fit.n_components
         self.device_: str = fit.device
         self.batch_size_: int = self._rows_of_a_batch(int(self.n_features_in_))
@@ -289,7 +289,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         with device_context(self.components_), overflow_allowed():
             scores = self._projection.transform(Y, whiten=self.whiten)
             check_finite(scores, "The new points are too large.", "The array of scores")
-            return self._delivered(scores, X)
+            return self._output(scores, X)
 
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -312,7 +312,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
             Z = checked_scores(X, self.components_, self.n_components_)
             points = self._projection.inverse_transform(Z, whiten=self.whiten)
             check_finite(points, "The scores are too large.", "The array of points")
-            return self._delivered(points, X)
+            return self._output(points, X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

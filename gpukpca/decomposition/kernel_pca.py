@@ -212,7 +212,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     """
 
     _result_type = KernelPCAFit
-    _home = "X_fit_"
+    _origin = "X_fit_"
 
     def __init__(
         self,
@@ -295,29 +295,29 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
             check_no_data_frames(self)
         with fit_session(self, X) as session:
             warn_of_unused(self)
-            return session.retry(lambda attempt: self._fitted(X, attempt, wants_scores))
+            return session.retry(lambda attempt: self._fit_within(X, attempt, wants_scores))
 
-    def _fitted(self, given: Any, session: FitSession, wants_scores: bool) -> Array | None:
+    def _fit_within(self, container: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """Make one attempt; return the scores in the library of the data, or None."""
-        if (rows := cluster_rows(self, given)) is not None:
-            return self._fitted_on_cluster(rows, given, session, wants_scores)
-        remote, given = given, compute_dask(self, given)
-        data = training_data(self, given)
+        if (rows := cluster_rows(self, container)) is not None:
+            return self._fit_on_cluster(rows, container, session, wants_scores)
+        remote, container = container, compute_dask(self, container)
+        data = training_data(self, container)
         place = session.place(data)
         with session.on(place, data) as resources:
             X = place.to_work(data)
             kernel, settings = self._resolved(X, resources)
-            data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
+            data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel))
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
             self._publish(fit, place, session.budget.failures, data)
             if not wants_scores:
                 return None
-            scores = self._delivered(fit.scores, given)
+            scores = self._output(fit.scores, container)
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 
-    def _fitted_on_cluster(self, rows: ClusterRows, given: Any, session: FitSession, wants_scores: bool) -> Any:
+    def _fit_on_cluster(self, rows: ClusterRows, container: Any, session: FitSession, wants_scores: bool) -> Any:
         """Make one attempt with rows on the workers of a cluster."""
         place = local_placement(rows)
         resources = session.resources(place)
@@ -330,7 +330,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         self._publish(fit, place, session.budget.failures)
         if not wants_scores:
             return None
-        return rows.as_dask(fit.scores) if is_dask_array(given) else self._delivered(fit.scores, given)
+        return rows.as_dask(fit.scores) if is_dask_array(container) else self._output(fit.scores, container)
 
     def plan(self, X: ArrayLike) -> Plan:
         """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.
@@ -385,24 +385,24 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
 
         `data` are the rows of the fit as given, where they are in memory.
         """
-        home, landmarks, preimage = place.to_home, fit.landmarks, fit.preimage
+        to_origin, landmarks, preimage = place.to_origin, fit.landmarks, fit.preimage
         if not place.moved or data is None:
-            self.X_fit_: Array = home(fit.map.basis)
+            self.X_fit_: Array = to_origin(fit.map.basis)
         else:
             self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
-        self.eigenvalues_: Array = home(fit.eigenvalues)
-        self.eigenvectors_: Array = home(fit.eigenvectors)
-        self.explained_variance_: Array = home(fit.explained_variance)
-        self.explained_variance_ratio_: Array = home(fit.explained_variance_ratio)
+        self.eigenvalues_: Array = to_origin(fit.eigenvalues)
+        self.eigenvectors_: Array = to_origin(fit.eigenvectors)
+        self.explained_variance_: Array = to_origin(fit.explained_variance)
+        self.explained_variance_ratio_: Array = to_origin(fit.explained_variance_ratio)
         self.total_variance_: float = fit.total_variance
-        self.residual_norms_: Array = home(fit.residual_norms)
+        self.residual_norms_: Array = to_origin(fit.residual_norms)
         self.converged_: bool = bool(np.all(fit.converged))
         self.gap_: float | None = fit.gap
         self.n_passes_: int = fit.n_passes
         self.n_products_: int = fit.n_products
         self.solver_seconds_: float = fit.seconds
-        self.projection_: Array = home(fit.map.projection)
-        self.offset_: Array = home(fit.map.offset)
+        self.projection_: Array = to_origin(fit.map.projection)
+        self.offset_: Array = to_origin(fit.map.offset)
         self.kernel_: Kernel = fit.kernel
         self.gamma_: float = kernel_gamma(fit.kernel, int(self.n_features_in_))
         self.plan_: Plan = fit.plan
@@ -415,8 +415,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
             "certificate_": fit.certificate,
             "landmarks_": landmarks,
             "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
-            "dual_coef_": home(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,
-            "X_transformed_fit_": None if preimage is None else home(fit.scores),
+            "dual_coef_": to_origin(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,
+            "X_transformed_fit_": None if preimage is None else to_origin(fit.scores),
         }
         for name, value in optional.items():
             self.__dict__.pop(name, None)
@@ -457,10 +457,10 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
             if out is not None:
                 return space.write_scores(Y, checked_out(out, shape))
             if not same_place(place_of(Y), work) and is_numpy(Y):
-                return self._delivered(space.write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
+                return self._output(space.write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
             scores = space.checked_scores(Y)
             warn_of_far_rows(space.far_rows(Y, scores), shape[0])
-            return self._delivered(scores, X)
+            return self._output(scores, X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
             task, d = self._task(resources), int(self.n_features_in_)
             copied = batches.place.moved or is_sparse(X) or is_memory_map(X)
             batch_bytes = batches.largest * d * item_size(batches.like.dtype) if copied else 0
-            check_em_memory(resources, batches.n_rows, d, task.most, batch_bytes)
+            check_em_memory(resources, batches.n_rows, d, task.max_count, batch_bytes)
             fit = fit_em(_held(batches, resources), task)
         self._publish(fit, batches.place, session.budget.failures)
 
@@ -125,7 +125,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.to_home, without=("model",), optional=("log_likelihoods", "precisions"))
+        publish(self, fit, place.to_origin, without=("model",), optional=("log_likelihoods", "precisions"))
         self.n_components_: int = fit.n_components
         self.device_: str = fit.device
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
@@ -161,7 +161,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         -----
         Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
         """
-        return self._delivered(self._answer(X, "transform", scores_of), X)
+        return self._output(self._answer(X, "transform", scores_of), X)
 
     def posterior_covariance(self, X: Any = None) -> Array:
         """Return the covariance σ² M⁻¹ of z given x, the same for all complete rows.
@@ -208,7 +208,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         check_is_fitted(self)
         with device_context(self._result.components), overflow_allowed():
             Z = checked_scores(X, self.components_, self._result.n_components)
-            return self._delivered(points_of(self._result, Z), X)
+            return self._output(points_of(self._result, Z), X)
 
     @supports_dask("points")
     def denoise(self, X: ArrayLike) -> Array:
@@ -226,7 +226,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         ------
         NotFittedError, ValueError
         """
-        return self._delivered(self._answer(X, "denoise", denoise), X)
+        return self._output(self._answer(X, "denoise", denoise), X)
 
     def impute(self, X: ArrayLike) -> Array:
         """Return X with the means of missing entries given the others in their place.
@@ -253,7 +253,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         >>> model.impute(np.array([[0.5, np.nan, 1.5]])).round(1)
         array([[0.5, 1. , 1.5]])
         """
-        return self._delivered(self._answer(X, "impute", impute), X)
+        return self._output(self._answer(X, "impute", impute), X)
 
     def _log_densities(self, X: Any) -> Array:
         densities = self._answer(X, "score_samples", lambda fit, Y: fit.in_dtype(fit.model.log_likelihood(Y)))

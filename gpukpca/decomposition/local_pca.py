@@ -208,8 +208,8 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
 
     def _publish(self, fit: MixtureFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.to_home, without=("labels", "model"), optional=("log_likelihoods", "errors"))
-        self.labels_: Array = _labels_at(fit.labels, place.home)
+        publish(self, fit, place.to_origin, without=("labels", "model"), optional=("log_likelihoods", "errors"))
+        self.labels_: Array = _labels_at(fit.labels, place.origin)
         self.n_clusters_: int = fit.n_clusters
         self.n_components_: int = fit.n_components
         self.device_: str = fit.device
@@ -286,7 +286,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
         ------
         NotFittedError, ValueError
         """
-        return self._delivered(self._numbers(X, "transform", LocalModel.coordinates), X)
+        return self._output(self._numbers(X, "transform", LocalModel.coordinates), X)
 
     def inverse_transform(self, X: ArrayLike, labels: Any = None) -> Array:
         """Return points of data space for local coordinates.
@@ -327,7 +327,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
             else:
                 which = fit.model.check_labels(labels, int(scores.shape[0]))
             points = fit.in_dtype(fit.model.points(scores, which), "The coordinates are too large.")
-            return self._delivered(points, X)
+            return self._output(points, X)
 
     @supports_dask("points")
     def denoise(self, X: ArrayLike) -> Array:

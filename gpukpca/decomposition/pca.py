@@ -254,7 +254,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """
         with device_context(X), overflow_allowed():
             check_parameters(self)
-            data, place = clone(self)._taken(X)
+            data, place = clone(self)._rows_and_place(X)
             resources = Resources.at(place, self.memory_limit, self.n_jobs)
             return plan_of(PCATask(data, resources, self._rank(data), self._settings())).plan
 
@@ -275,11 +275,11 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """Fit, and return the scores if they are requested."""
         if with_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return run_fit(self, X, lambda session: self._fitted(X, session, with_scores))
+        return run_fit(self, X, lambda session: self._fit_within(X, session, with_scores))
 
-    def _fitted(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
+    def _fit_within(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
         """Fit once; return the scores in the library of the data."""
-        data, place = self._taken(X)
+        data, place = self._rows_and_place(X)
         with session.on(place, data) as resources:
             random, listener = Randomness(self.random_state), listener_of(self)
 
@@ -303,29 +303,29 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
             if is_dask_array(X):
                 return self.transform(X)
             scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
-            return self._delivered(scores, place.home if isinstance(data, BatchedRows) else X)
+            return self._output(scores, place.origin if isinstance(data, BatchedRows) else X)
 
-    def _taken(self, given: Any) -> tuple[Any, Placement]:
+    def _rows_and_place(self, container: Any) -> tuple[Any, Placement]:
         """Return the checked data of a fit, and where it is computed."""
-        if (rows := cluster_rows(self, given)) is not None:
+        if (rows := cluster_rows(self, container)) is not None:
             return rows, local_placement(rows)
-        if is_stream(given) or (is_sliced(given) and not is_memory_map(given)):
-            return self._batched(given)
-        data = unread_data(self, compute_dask(self, given))
+        if is_stream(container) or (is_sliced(container) and not is_memory_map(container)):
+            return self._batched(container)
+        data = unread_data(self, compute_dask(self, container))
         return data, placement_for(self.device, data)
 
-    def _batched(self, given: Any) -> tuple[BatchedRows, Placement]:
+    def _batched(self, container: Any) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
         limit = blocking.READ_ENTRIES * SLICE_BYTES if self.memory_limit is None else parsed_bytes(self.memory_limit)
         entries = min(blocking.READ_ENTRIES, limit // SLICE_BYTES)
-        batches = repeated(batches_of(self, given, lambda _, d: max(1, entries // d), 0), "PCA")
+        batches = repeated(batches_of(self, container, lambda _, d: max(1, entries // d), 0), "PCA")
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_home, without=("projection", "scores"))
+        publish(self, fit, place.to_origin, without=("projection", "scores"))
         self.n_components_: int = fit.n_components
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit if fit.scores is None else replace(fit, scores=None)
@@ -358,7 +358,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         with device_context(self._result.projection.axes), overflow_allowed():
             scores = self._result.projection.transform(Y, self.n_jobs)
             check_finite(scores, "Products with the components overflow.", "The array of scores")
-            return self._delivered(self._result.projection.whitened(scores) if self.whiten else scores, X)
+            return self._output(self._result.projection.whitened(scores) if self.whiten else scores, X)
 
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -385,7 +385,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
                 scores = scores * from_host(deviations, scores)[None, :]
             points = points_of(scores, self.components_, self.mean_, self.scale_)
             check_finite(points, "The scores are too large.", "The array of points")
-            return self._delivered(points, X)
+            return self._output(points, X)
 
     @property
     def _model(self) -> GaussianModel:

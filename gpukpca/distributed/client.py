@@ -166,15 +166,15 @@ class Cluster:
         except Exception as error:  # every class of objects raises its own
             raise InvalidParameterError(f"{list(arguments)} cannot be sent to the workers: {error}") from error
 
-        def send(task: Callable[..., Any], *given: Any) -> Any:
+        def send(task: Callable[..., Any], *parts: Any) -> Any:
             key = f"gpukpca-{name}-{uuid.uuid4().hex}"
-            return self.client.submit(task, *given, key=key, pure=False, **place)
+            return self.client.submit(task, *parts, key=key, pure=False, **place)
 
         # The blocks of a product belong into its tasks: the scheduler then computes again what a dead worker held. A
         # large block is sent in pieces, as Dask warns of a large task by a setting that all threads share.
         pieces = [packed[start:stop] for start, stop in row_slices(len(packed), blocking.TASK_BYTES)]
-        given = pieces if len(pieces) == 1 else [send(bytes, piece) for piece in pieces]
-        return send(_unpacker(), len(given), *given, *futures)
+        parts = pieces if len(pieces) == 1 else [send(bytes, piece) for piece in pieces]
+        return send(_unpacker(), len(parts), *parts, *futures)
 
     def share(self, *arguments: Any) -> Any:
         """Return a future of the tuple of the arguments: it is sent once, and workers copy it from each other."""
@@ -360,9 +360,9 @@ def version_reader() -> Callable[[], str]:
 def _unpacker() -> Callable[..., Any]:
     """Return the function that workers call. One inside a function is sent by its code and needs no package there."""
 
-    def unpacked(count: int, *given: Any) -> Any:
-        function, arguments = pickle.loads(b"".join(given[:count]))
-        return function(*given[count:], *arguments)
+    def unpacked(count: int, *parts: Any) -> Any:
+        function, arguments = pickle.loads(b"".join(parts[:count]))
+        return function(*parts[count:], *arguments)
 
     return unpacked
 

@@ -46,7 +46,7 @@ class ClusterCenteredMatrix(PanelCenteredMatrix):
     def shifted_gram(self) -> np.ndarray:
         """Return the products of the shifted rows in units of the scale, shape (n, n), by pairs of groups of rows."""
         count = group_count(self.cluster.threads)
-        rows, G = self.source.grouped(count, most=count + count // 2), np.empty((self.shape[0],) * 2)
+        rows, G = self.source.grouped(count, limit=count + count // 2), np.empty((self.shape[0],) * 2)
         pairs = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
         names = ["products of rows {} to {} with {} to {}".format(*rows.bounds[i], *rows.bounds[j]) for i, j in pairs]
 

@@ -30,7 +30,7 @@ from gpukpca.distributed.pairs import (
 from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile
-from gpukpca.gram.storage import KernelRows, Storage, TiledStorage
+from gpukpca.gram.storage import Storage, StorageInput, TiledStorage
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
@@ -177,41 +177,41 @@ class TilePairs:
         self.cluster: Cluster = source.cluster
         self._cached = cached
         count = group_count(self.cluster.threads)
-        rows = source.grouped(count, most=count + count // 2)
+        rows = source.grouped(count, limit=count + count // 2)
         self.rows: ClusterRows = rows.map(Group, kernel, template, width=source.shape[1])
         self.groups: list[tuple[int, int]] = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
         self._costs = [rows.sizes[i] * rows.sizes[j] / (2.0 if i == j else 1.0) for i, j in self.groups]
-        self.homes: list[str] = [""] * len(self.groups)
+        self.owners: list[str] = [""] * len(self.groups)
         self._tiles: list[Any] = [None] * len(self.groups)
         self._threads: dict[str, int] = {}
         self._kernel = self.cluster.share(kernel)
 
-    def settle(self) -> None:
+    def resubmit(self) -> None:
         """Submit the pairs that were lost, and those whose worker changes with the workers of now."""
-        homes, workers = self.homes, self.cluster.workers_now() or self.cluster.workers
+        owners, workers = self.owners, self.cluster.workers_now() or self.cluster.workers
         now = {worker.address: worker.threads for worker in workers}
         if now != self._threads:
-            homes = place_pairs(self._costs, homes, now)
+            owners = place_pairs(self._costs, owners, now)
         # With fewer workers than at the start each has more pairs, and no room for more tiles.
         cached = self._cached if sum(now.values()) >= self.cluster.threads else 0.0
-        for k, (pair, home) in enumerate(zip(self.groups, homes, strict=True)):
-            if home != self.homes[k] or self._tiles[k].status == "cancelled":
+        for k, (pair, owner) in enumerate(zip(self.groups, owners, strict=True)):
+            if owner != self.owners[k] or self._tiles[k].status == "cancelled":
                 groups = [self.rows.panels[group] for group in dict.fromkeys(pair)]
                 self._tiles[k] = self.cluster.submit(
-                    TilePair, self._kernel, *groups, arguments=(cached,), name="tiles", worker=home
+                    TilePair, self._kernel, *groups, arguments=(cached,), name="tiles", worker=owner
                 )
-        self.homes, self._threads = homes, now
+        self.owners, self._threads = owners, now
 
     def product(self, V: np.ndarray, report: TileReport | None) -> np.ndarray:
         """Return K @ V."""
         return self.rows.retried(lambda: self._product(V, report))
 
     def _product(self, V: np.ndarray, report: TileReport | None) -> np.ndarray:
-        self.settle()
+        self.resubmit()
         blocks, bounds, submit = self.rows.split(V).panels, self.rows.bounds, self.cluster.submit
         products = [
-            submit(TilePair.times, tiles, *(blocks[k] for k in dict.fromkeys(pair)), name="product", worker=home)
-            for tiles, pair, home in zip(self._tiles, self.groups, self.homes, strict=True)
+            submit(TilePair.times, tiles, *(blocks[k] for k in dict.fromkeys(pair)), name="product", worker=owner)
+            for tiles, pair, owner in zip(self._tiles, self.groups, self.owners, strict=True)
         ]
         spans = [f"rows {start} to {stop - 1}" for start, stop in bounds]
         with released(products):
@@ -272,7 +272,7 @@ class ClusterStorage(TiledStorage):
         """Return the bytes of K in this process: none."""
         return 0
 
-    def build(self, source: KernelRows) -> Any:
+    def build(self, source: StorageInput) -> Any:
         template = source.template or source.kernel.template(source.X, centered=True)
         return DaskGram(source.kernel, source.X, cached=self.cached_share, report=source.report, template=template)
 
@@ -289,7 +289,7 @@ class ClusterColumnStorage(Storage):
     def bytes_held(self, item_size: int) -> int:
         return 0
 
-    def build(self, source: KernelRows) -> DaskColumns:
+    def build(self, source: StorageInput) -> DaskColumns:
         template = source.template or source.kernel.template(source.X, centered=True)
         return DaskColumns(source.kernel, source.X, template=template)
 

@@ -83,6 +83,6 @@ def _answered(
     """Return the answer for a block, which may be empty."""
     if block.shape[0]:
         k = block_id[0]
-        found = answer(model, block, k, None if np.isnan(edges[k]) else int(edges[k]))
-        return cast(found, _dtype_of(found, dtype))
+        block_result = answer(model, block, k, None if np.isnan(edges[k]) else int(edges[k]))
+        return cast(block_result, _dtype_of(block_result, dtype))
     return from_host(np.empty((0,) if width is None else (0, width)), block, _dtype_of(block, dtype))

@@ -104,17 +104,17 @@ def added(*arguments: Any) -> np.ndarray:
     return total.astype(dtype, copy=False)
 
 
-def place_pairs(costs: Sequence[float], homes: Sequence[str | None], threads: Mapping[str, int]) -> list[str]:
+def place_pairs(costs: Sequence[float], owners: Sequence[str | None], threads: Mapping[str, int]) -> list[str]:
     """Return the worker of each pair: its former one where that has no more than its share, else one with room.
 
     Pairs that follow each other go to one worker while it has room, so that it needs few groups.
     """
     left = {worker: sum(costs) * count / sum(threads.values()) for worker, count in threads.items()}
     placed: dict[int, str] = {}
-    for k, home in enumerate(homes):
-        if home is not None and left.get(home, -1.0) >= costs[k] / 2.0:
-            placed[k] = home
-            left[home] -= costs[k]
+    for k, owner in enumerate(owners):
+        if owner is not None and left.get(owner, -1.0) >= costs[k] / 2.0:
+            placed[k] = owner
+            left[owner] -= costs[k]
     for k, cost in enumerate(costs):
         if k not in placed:
             placed[k] = next((one for one, room in left.items() if room >= cost / 2.0), max(left, key=left.__getitem__))

@@ -141,17 +141,17 @@ class ClusterRows(Rows):
         dtype = "float32" if all(fact.dtype == "float32" for _, fact in full) else "float64"
         panels = [cluster.submit(as_panel, chunk, arguments=(dtype, cuda), name="panel") for chunk, _ in full]
         rows = cls(cluster, [fact.shape[0] for _, fact in full], d, np.dtype(dtype), panels.__getitem__)
-        rows = rows.grouped(_panels_for(cluster), most=8 * _panels_for(cluster))
+        rows = rows.grouped(_panels_for(cluster), limit=8 * _panels_for(cluster))
         rows.chunks, rows.on_gpu, rows.lost_digits = [fact.shape[0] for fact in facts], cuda, lost_digits(facts)
         rows.nan = first_of_all([fact.nan for fact in facts], rows.chunks)
         rows.infinity = first_of_all([fact.infinity for fact in facts], rows.chunks)
         return rows
 
-    def grouped(self, count: int, most: int | None = None) -> ClusterRows:
-        """Return the rows in about `count` panels of one length; as they are where at most `most` are nearly so."""
+    def grouped(self, count: int, limit: int | None = None) -> ClusterRows:
+        """Return the rows in about `count` panels of one length; as they are where at most `limit` are nearly so."""
         n, stops = self.shape[0], np.cumsum(self.sizes)
         longest = -(-n // min(n, count))
-        if len(self.sizes) <= (most or count) and max(self.sizes) <= 2 * longest:
+        if len(self.sizes) <= (limit or count) and max(self.sizes) <= 2 * longest:
             return self
         bounds = row_slices(n, longest)
 
@@ -212,8 +212,8 @@ class ClusterRows(Rows):
                 total: list[Any] = []
                 for k in range(start, stop):
                     panels = [one.panels[k] for one in rows]
-                    given = function, merge, len(total)
-                    total = [submit(fold_panel, shared, *panels, *total, arguments=given, name=name)]
+                    settings = function, merge, len(total)
+                    total = [submit(fold_panel, shared, *panels, *total, arguments=settings, name=name)]
                 sums += total
             while len(sums) > 1:
                 joins = [sums[a:b] for a, b in row_slices(len(sums), JOINED)]
@@ -312,8 +312,8 @@ def on_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
 
 def fold_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
     """Return the result of a panel for (*panels, *total, function, merge, count of totals), merged with the total."""
-    *given, function, merge, totals = arguments
-    panels, total = given[: len(given) - totals], given[len(given) - totals :]
+    *settings, function, merge, totals = arguments
+    panels, total = settings[: len(settings) - totals], settings[len(settings) - totals :]
     found = on_panel(shared, *panels, function, False)
     with overflow_allowed():
         return merge(total[0], found) if totals else found

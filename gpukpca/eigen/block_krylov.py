@@ -17,7 +17,7 @@ from gpukpca.backend.work import Work
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, resumed_state, step
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask, rounded_up
-from gpukpca.eigen.request import HandOver, PairRequest
+from gpukpca.eigen.request import NeedsDense, PairRequest
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
@@ -219,8 +219,8 @@ class BlockKrylov(Solver):
         try:
             with single_threaded_blas(few):
                 return self._iterate(op, request.up_to(self.most_pairs(n)), rng, report, checkpointer)
-        except HandOver as reason:
-            if not self.or_dense and request.most <= self.most_pairs(n):
+        except NeedsDense as reason:
+            if not self.or_dense and request.max_count <= self.most_pairs(n):
                 raise
             why = str(reason)  # the exception holds the basis
         return self._dense(op, request, rng, why)

@@ -124,7 +124,7 @@ class Dense(Solver):
         ways: list[tuple[str, Callable[[], EigenResult]]]
         ways = [("the device's dense solver", lambda: self._by_library(op, request))]
         krylov = BlockKrylov(tol=self.tol)
-        if krylov.iterates(op.shape[0], request.most) and not self.full_spectrum:
+        if krylov.iterates(op.shape[0], request.max_count) and not self.full_spectrum:
             ways.append(("block Krylov", lambda: krylov.solve_request(op, request, rng)))
         ways.append(("LAPACK on the host", lambda: self._by_host(op, request)))
         fallbacks: list[str] = []

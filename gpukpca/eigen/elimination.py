@@ -85,8 +85,8 @@ class Elimination:
         return convert(done, stored, out)
 
 
-def eliminated(K: Array, *given: Any) -> Array:
+def eliminated(K: Array, *arguments: Any) -> Array:
     """Return `Elimination.rows` of a panel of K, of the parts of F, and of the map, which comes last."""
-    *parts, elimination = given
+    *parts, elimination = arguments
     rows: Array = elimination.rows(K, parts)
     return rows

@@ -122,7 +122,7 @@ def _on_device(A: np.ndarray, like: Array) -> Array:
 
 
 def step(task: KrylovTask, state: KrylovState) -> KrylovState:
-    """Return the state after one more pass over the operator; raise `HandOver` where the dense solver is faster."""
+    """Return the state after one more pass over the operator; raise `NeedsDense` where the dense solver is faster."""
     task = task.sized(state.p, state.b)
     if state.phase is Phase.EXTEND:
         return _extend(task, state)
@@ -198,9 +198,10 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
         forecast = task.request.forecast(task.op, theta[: max(1, task.b // 2)], noise)
         count = max(task.p, int(np.sum(theta > noise)) + 1 if is_closed else forecast)
         if state.n_passes > FIRST_CHECK and task.request.is_exceeded_by(task.op, theta):
-            count = task.request.most + 1
+            count = task.request.max_count + 1
     # The first Ritz values are too small for a forecast.
-    p = min(count, task.request.most) if state.n_passes < FIRST_CHECK and not is_closed else task.request.checked(count)
+    is_early = state.n_passes < FIRST_CHECK and not is_closed
+    p = min(count, task.request.max_count) if is_early else task.request.checked(count)
     b = task.b
     if p > b:  # with as many spare columns as before, and in steps: the first values are far too small
         spare = rounded_up(p + task.b - task.p, blocking.GEMM_COLUMNS)
@@ -380,12 +381,14 @@ def _first_block(task: KrylovTask, start: Array | None) -> tuple[Array, int]:
     """Return orthonormal directions to start with, shape (n, b): those of `start` first, then random ones; how many."""
     n, b = task.op.shape[0], task.b
     room = max(0, b - max(PROBES, b // 4))  # random directions always take part
-    given = None if start is None or room == 0 else _checked_start(task, start)
-    if given is not None:  # of length one, like the random ones, for any size of a start
-        given = orthonormal_directions(task.op.project(given[:, : min(room, given.shape[1])]), floor=0.0)
-    known = 0 if given is None else int(given.shape[1])
+    start_block = None if start is None or room == 0 else _checked_start(task, start)
+    if start_block is not None:  # of length one, like the random ones, for any size of a start
+        start_block = orthonormal_directions(
+            task.op.project(start_block[:, : min(room, start_block.shape[1])]), floor=0.0
+        )
+    known = 0 if start_block is None else int(start_block.shape[1])
     block = random_directions(task.rng, (n, b - known), task.op.like) * n**-0.5
-    block = block if given is None else namespace_of(block).concat([given, block], axis=1)
+    block = block if start_block is None else namespace_of(block).concat([start_block, block], axis=1)
     block = orthonormal_directions(task.op.project(block), floor=0.0)
     # A centered problem on so few points has the constant vector only.
     return (block if block is not None else from_host(np.eye(n, 1), task.op.like)), known

@@ -15,7 +15,7 @@ from gpukpca.backend.linalg import leading_ritz_pairs
 from gpukpca.backend.namespace import accumulation_dtype, epsilon, from_host
 from gpukpca.backend.random import format_generator
 from gpukpca.data.column_basis import ColumnBasis
-from gpukpca.eigen.request import HandOver, PairRequest
+from gpukpca.eigen.request import NeedsDense, PairRequest
 
 # In place of 0 in logarithms.
 TINY = 1e-300
@@ -58,14 +58,14 @@ class KrylovTask:
         return replace(self, p=p, b=b, max_columns=columns, patience=self.patience * self.b / b)
 
     def check_forecast(self, before: KrylovState, state: KrylovState) -> None:
-        """Raise `HandOver` where the residuals of two checks forecast more passes than the dense solver is worth."""
+        """Raise `NeedsDense` where the residuals of two checks forecast more passes than the dense solver is worth."""
         if before.last_check == 0 or state.distance <= 0.0:
             return
         recent = (before.distance - state.distance) / (state.n_passes - before.last_check)
         mean = (-math.log(self.tol) - state.distance) / state.n_passes
         passes = state.n_passes + state.distance / max(recent, mean, TINY)
         if passes > self.patience:
-            raise HandOver(f"block Krylov would take some {passes:.0f} passes")
+            raise NeedsDense(f"block Krylov would take some {passes:.0f} passes")
 
     @property
     def eps(self) -> float:

@@ -269,11 +269,11 @@ class PartialCholeskyBuilder:
             residual = K - rows @ rows.T
             np.fill_diagonal(residual, self.residuals[candidates])
             levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
-            most = min(self.block, self.rank - len(self.pivots))
+            limit = min(self.block, self.rank - len(self.pivots))
             least, small = -math.inf, SMALL_PIVOT * self.size
             if self.op.positive_definite:
                 least = -INDEFINITE[dtype_name(self.op.dtype)] * self.size - NOISE * self.noise
-            accepted, L, lowest, skipped = sequential_pivots(residual, draws, levels, most, least, small)
+            accepted, L, lowest, skipped = sequential_pivots(residual, draws, levels, limit, least, small)
         self.skipped = max(self.skipped, skipped)
         self.noise = max(self.noise, skipped)
         self.least_pivot = min(self.least_pivot, float(np.min(np.diagonal(L) ** 2, initial=math.inf)))
@@ -389,7 +389,7 @@ def _row_squares(panel: Array) -> Array:
 
 
 def sequential_pivots(
-    residual: np.ndarray, draws: np.ndarray, levels: np.ndarray, most: int, least: float, small: float
+    residual: np.ndarray, draws: np.ndarray, levels: np.ndarray, limit: int, least: float, small: float
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Return positions of accepted candidates, the lower Cholesky factor of their residuals, the least residual, noise.
 
@@ -398,7 +398,7 @@ def sequential_pivots(
     that show this, and at least such that the skipped candidate counts as noise.
     """
     diagonal = np.diagonal(residual).copy()
-    L = np.zeros((len(residual), min(most, len(residual))))
+    L = np.zeros((len(residual), min(limit, len(residual))))
     accepted: list[int] = []
     lowest, noise = float(np.min(diagonal, initial=0.0)), 0.0
     for j, level in zip(draws.tolist(), levels.tolist(), strict=True):

@@ -18,7 +18,7 @@ FIRST_GUESS = 16
 SURPLUS = 0.4
 
 
-class HandOver(ConvergenceError):
+class NeedsDense(ConvergenceError):
     """Raised by an iteration that forecasts more work than a dense solution takes, with the reason."""
 
 
@@ -31,7 +31,7 @@ class PairRequest:
 
     Attributes
     ----------
-    most : int
+    max_count : int
         The number of pairs, or its upper bound.
     first : int
         The number of pairs that an iteration begins with.
@@ -50,19 +50,19 @@ class PairRequest:
     >>> from gpukpca.eigen import PairRequest, top_eigh
     >>> from gpukpca.gram import DenseGram
     >>> op = DenseGram(np.diag([6.0, 3.0, 1.0]))
-    >>> top_eigh(op, PairRequest.of_share(0.8, most=3)).eigenvalues.round(6)
+    >>> top_eigh(op, PairRequest.of_share(0.8, max_count=3)).eigenvalues.round(6)
     array([6., 3.])
     """
 
-    most: int
+    max_count: int
     first: int
     share: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.first <= self.most or (self.share is not None and math.isnan(self.share)):
+        if not 0 <= self.first <= self.max_count or (self.share is not None and math.isnan(self.share)):
             raise InvalidParameterError(
                 f"PairRequest: first={self.first!r} and share={self.share!r} are not allowed; give a number of pairs "
-                f"from 1 to most={self.most!r}, and a number."
+                f"from 1 to max_count={self.max_count!r}, and a number."
             )
 
     @classmethod
@@ -71,23 +71,23 @@ class PairRequest:
         return cls(int(p), int(p))
 
     @classmethod
-    def of_share(cls, share: float, most: int, first: int = FIRST_GUESS) -> PairRequest:
-        """Return the request for the fewest pairs, `most` at most, that hold more than a share of the trace."""
-        return cls(int(most), int(min(first, most)), share)
+    def of_share(cls, share: float, max_count: int, first: int = FIRST_GUESS) -> PairRequest:
+        """Return the request for the fewest pairs, `max_count` at most, that hold more than a share of the trace."""
+        return cls(int(max_count), int(min(first, max_count)), share)
 
     @property
     def is_share(self) -> bool:
         """Return whether the eigenvalues decide the number."""
         return self.share is not None
 
-    def up_to(self, most: int) -> PairRequest:
+    def up_to(self, max_count: int) -> PairRequest:
         """Return the request with a smaller upper bound."""
-        return replace(self, most=min(self.most, most), first=min(self.first, most))
+        return replace(self, max_count=min(self.max_count, max_count), first=min(self.first, max_count))
 
     def checked(self, p: int) -> int:
-        """Return a number of pairs; raise `HandOver` where it is more than an iteration may compute."""
-        if p > self.most:
-            raise HandOver(f"more than {self.most} pairs are needed")
+        """Return a number of pairs; raise `NeedsDense` where it is more than an iteration may compute."""
+        if p > self.max_count:
+            raise NeedsDense(f"more than {self.max_count} pairs are needed")
         return p
 
     def forecast(self, op: SymmetricOperator, values: np.ndarray, noise: float) -> int:
@@ -96,28 +96,28 @@ class PairRequest:
         values = values[values > noise]
         missing, last = amount - float(np.sum(values)), float(np.min(values, initial=math.inf))
         rest = missing / last if last < math.inf else math.inf
-        return len(values) + math.ceil(min(rest, self.most + 1))
+        return len(values) + math.ceil(min(rest, self.max_count + 1))
 
     def is_exceeded_by(self, op: SymmetricOperator, values: np.ndarray) -> bool:
-        """Return whether Ritz values, all of a basis, show that more than `most` pairs are needed."""
-        count = replace(self, most=len(values), first=0).count_of(op, values)
+        """Return whether Ritz values, all of a basis, show that more than `max_count` pairs are needed."""
+        count = replace(self, max_count=len(values), first=0).count_of(op, values)
         part = 1.0 if count is None else count / len(values)
-        return count is not None and part <= 0.5 and count > (1.0 + SURPLUS * part) * self.most
+        return count is not None and part <= 0.5 and count > (1.0 + SURPLUS * part) * self.max_count
 
     def count_of(self, op: SymmetricOperator, values: np.ndarray) -> int | None:
         """Return the number of pairs, given leading eigenvalues of an operator, descending; None as in `count`."""
         return self.count(values, total_of(op, values) if self.is_share else math.nan)
 
     def count_at_most(self, op: SymmetricOperator, values: np.ndarray) -> int:
-        """Return the number of pairs, given at least the `most` leading eigenvalues, or all."""
-        return self.count_of(op, values) or self.most
+        """Return the number of pairs, given at least the `max_count` leading eigenvalues, or all."""
+        return self.count_of(op, values) or self.max_count
 
     def count(self, values: np.ndarray, total: float) -> int | None:
         """Return the number of pairs, given leading eigenvalues and the sum of all; None where they are not enough."""
         if not self.is_share:
-            return self.most if len(values) >= self.most else None
+            return self.max_count if len(values) >= self.max_count else None
         amount = self._amount(total)  # without any variance one pair is enough
-        reached = np.flatnonzero((np.cumsum(values[: self.most]) > amount) | (amount <= 0.0))
+        reached = np.flatnonzero((np.cumsum(values[: self.max_count]) > amount) | (amount <= 0.0))
         return int(reached[0]) + 1 if reached.size else None
 
     def _amount(self, total: float) -> float:

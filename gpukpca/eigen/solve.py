@@ -143,8 +143,8 @@ def top_eigh(
     """
     check_operator(op)
     n = op.shape[0]
-    most = p.most if isinstance(p, PairRequest) else p
-    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 1 <= most <= n:
+    max_count = p.max_count if isinstance(p, PairRequest) else p
+    if isinstance(max_count, bool) or not isinstance(max_count, (int, np.integer)) or not 1 <= max_count <= n:
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
     request = p if isinstance(p, PairRequest) else PairRequest.of_count(int(p))
     REPORT.check_argument("report", report)
@@ -162,7 +162,7 @@ def top_eigh(
     if request.is_share:
         result = chosen.solve_request(op, request, rng, report, **more)
     else:
-        result = chosen.solve(op, request.most, rng, report, **more)
+        result = chosen.solve(op, request.max_count, rng, report, **more)
     synchronize(result.eigenvalues)
     return replace(result, seconds=time.perf_counter() - started)
 

@@ -81,7 +81,7 @@ class Solver(PlannedSolver, ABC):
     def solve_request(
         self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
-        """Return the eigenpairs of a request; by default `most` pairs are computed, and the others are left out."""
-        eigen = self.solve(op, request.most, rng, report)
+        """Return the eigenpairs of a request; by default all `max_count` are computed, and some left out."""
+        eigen = self.solve(op, request.max_count, rng, report)
         values = to_host(eigen.eigenvalues).astype(np.float64)
         return eigen.truncated(request.count_at_most(op, values))

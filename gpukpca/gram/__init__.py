@@ -6,16 +6,16 @@ from gpukpca.gram.centered import CenteredGram, double_center
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.product import gram_matrix, kernel_columns, kernel_matmat
-from gpukpca.gram.storage import KernelRows, Storage
+from gpukpca.gram.storage import Storage, StorageInput
 from gpukpca.gram.tiled import TiledGram
 
 __all__ = [
     "BasePointGram",
     "CenteredGram",
     "DenseGram",
-    "KernelRows",
     "LowRankGram",
     "Storage",
+    "StorageInput",
     "SymmetricOperator",
     "TiledGram",
     "double_center",

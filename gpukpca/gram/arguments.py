@@ -19,11 +19,11 @@ def checked_rows(*others: Array, **named: Any) -> list[Array]:
 
     They and the other arrays are in one place.
     """
-    found = [as_rows(X, name=name) for name, X in named.items()]
-    namespace_of(*found, *others)
-    for rows, name in zip(found, named, strict=True):
+    checked = [as_rows(X, name=name) for name, X in named.items()]
+    namespace_of(*checked, *others)
+    for rows, name in zip(checked, named, strict=True):
         check_finite(rows, FINITE, f"Input {name}")
-    return found
+    return checked
 
 
 def checked_matrix(A: Any, name: str, shape: str) -> Array:

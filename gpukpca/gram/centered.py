@@ -68,10 +68,10 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
            [ 2.,  1., -3.],
            [-6., -3.,  9.]])
     """
-    given, K = K, checked_matrix(K, "K", "(n, n)")
+    container, K = K, checked_matrix(K, "K", "(n, n)")
     if K.shape[0] != K.shape[1] or K.shape[0] == 0:
         raise InvalidParameterError(f"double centering needs a square matrix; got shape {tuple(K.shape)}.")
-    if not overwrite and getattr(given, "dtype", K.dtype) == K.dtype:  # another dtype is a copy already
+    if not overwrite and getattr(container, "dtype", K.dtype) == K.dtype:  # another dtype is a copy already
         K = namespace_of(K).asarray(K, copy=True)
     columns = checked_means(column_sums(K) / K.shape[0], DenseGram(K))
     rows = columns if largest_asymmetry(K)[0] == 0.0 else column_sums(namespace_of(K).matrix_transpose(K)) / K.shape[0]

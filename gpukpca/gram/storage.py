@@ -20,7 +20,7 @@ from gpukpca.kernels.user_defined import Precomputed, training_matrix
 
 
 @dataclass(frozen=True)
-class KernelRows:
+class StorageInput:
     """The rows that an operator of K is built from.
 
     Attributes
@@ -42,9 +42,9 @@ class KernelRows:
     Examples
     --------
     >>> import numpy as np
-    >>> from gpukpca.gram import KernelRows
+    >>> from gpukpca.gram import StorageInput
     >>> from gpukpca.kernels import Linear
-    >>> KernelRows(Linear(), np.eye(3)).kernel
+    >>> StorageInput(Linear(), np.eye(3)).kernel
     Linear()
     """
 
@@ -100,7 +100,7 @@ class Storage(ABC):
         """Return the bytes of K that stay in memory."""
 
     @abstractmethod
-    def build(self, source: KernelRows) -> SymmetricOperator:
+    def build(self, source: StorageInput) -> SymmetricOperator:
         """Return the operator of K, for use inside a `CenteredGram`."""
 
     @abstractmethod
@@ -140,7 +140,7 @@ class DenseStorage(Storage):
     def bytes_held(self, item_size: int) -> int:
         return self.n * self.n * item_size
 
-    def build(self, source: KernelRows) -> DenseGram:
+    def build(self, source: StorageInput) -> DenseGram:
         kernel, X, n_jobs = source.kernel, source.X, source.n_jobs
         if isinstance(kernel, Precomputed):
             return DenseGram(training_matrix(X), n_jobs=n_jobs)
@@ -194,7 +194,7 @@ class TiledStorage(Storage):
         width = self.panel * self.tile_edge
         return sum(min(start + width, self.n) for start in range(0, self.n, width))
 
-    def build(self, source: KernelRows) -> TiledGram:
+    def build(self, source: StorageInput) -> TiledGram:
         options: dict[str, Any] = {
             "tile_edge": self.tile_edge,
             "n_jobs": source.n_jobs,
@@ -225,7 +225,7 @@ class LowRankStorage(Storage):
     def bytes_held(self, item_size: int) -> int:
         return self.n * self.rank * item_size
 
-    def build(self, source: KernelRows) -> SymmetricOperator:
+    def build(self, source: StorageInput) -> SymmetricOperator:
         """Return F Fᵀ of the features of the kernel, or the operator of K whose columns Nyström uses."""
         if self.source is not None:
             return self.source.build(source)

@@ -315,8 +315,8 @@ class Kernel:
 
     def __hash__(self) -> int:
         """Return the same number for equal kernels, by those parameters that are numbers, text or kernels."""
-        taken = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, (*SCALARS, Kernel))}
-        return hash((type(self), frozenset(taken.items())))
+        named = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, (*SCALARS, Kernel))}
+        return hash((type(self), frozenset(named.items())))
 
 
 def resolved_on(kernel: Any, X: Array) -> Kernel:

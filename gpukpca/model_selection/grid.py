@@ -50,13 +50,13 @@ def grid_of(search: Any, X: Array, smallest: int, resources: Resources) -> list[
     `InvalidParameterError` for an empty or wrong grid, and for a parameter that is named twice, and `MemoryBudgetError`
     where the rules for gamma do not fit.
     """
-    given = {} if search.param_grid is None else search.param_grid
-    grids = [given] if isinstance(given, Mapping) else given
+    choice = {} if search.param_grid is None else search.param_grid
+    grids = [choice] if isinstance(choice, Mapping) else choice
     try:
         ParameterGrid(grids)
     except (TypeError, ValueError) as error:
         raise InvalidParameterError(
-            f"KernelPCACV: param_grid={given!r} is not allowed; give a dict of lists, or a list of such dicts. {error}"
+            f"KernelPCACV: param_grid={choice!r} is not allowed; give a dict of lists, or a list of such dicts. {error}"
         ) from error
     for name, parameter in (("n_components", "n_components"), ("gamma", "gammas")):
         if getattr(search, parameter) is not None and any(name in grid for grid in grids):
@@ -74,11 +74,11 @@ def grid_of(search: Any, X: Array, smallest: int, resources: Resources) -> list[
     return grid
 
 
-def _components(given: Any, smallest: int) -> list[Any]:
-    if given is None:
-        most = max(1, min(MOST_COMPONENTS, smallest - 1))
-        return [2**i for i in range(1, most.bit_length()) if 2**i <= most] or [1]
-    return [int(value) if is_integer(value) else value for value in _values("n_components", given)]
+def _components(choice: Any, smallest: int) -> list[Any]:
+    if choice is None:
+        limit = max(1, min(MOST_COMPONENTS, smallest - 1))
+        return [2**i for i in range(1, limit.bit_length()) if 2**i <= limit] or [1]
+    return [int(value) if is_integer(value) else value for value in _values("n_components", choice)]
 
 
 def _gammas(search: Any, X: Array, kernels: list[Any], resources: Resources) -> list[Any] | None:
@@ -99,9 +99,9 @@ def _gammas(search: Any, X: Array, kernels: list[Any], resources: Resources) -> 
     return [float(value) if is_real(value) else value for value in _values("gammas", search.gammas)]
 
 
-def _values(name: str, given: Any) -> list[Any]:
+def _values(name: str, choice: Any) -> list[Any]:
     """Return the values of a parameter that is one value or a sequence."""
-    values = [given] if np.ndim(given) == 0 else list(given)
+    values = [choice] if np.ndim(choice) == 0 else list(choice)
     if not values:
         raise InvalidParameterError(f"KernelPCACV: {name} is empty; give None, one value, or a list of values.")
     return values

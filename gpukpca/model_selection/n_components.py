@@ -346,8 +346,8 @@ def _bayesian(known: _Spectrum, settings: _Settings) -> _Choice:
         variances, mean, like = fit.explained_variance, fit.mean, fit.components
     spectrum = to_host(variances).astype(np.float64)[: known.rank] * (known.n - 1) / known.n
     rank = span_rank(spectrum, 0.0, known.n, known.d, rounding_of(mean, like))
-    found = ard_in_span(spectrum, 0.0, rank, known.n, known.d)
-    return int(np.sum(found.kept)), "squared length of a column of W", found.lengths, None
+    solution = ard_in_span(spectrum, 0.0, rank, known.n, known.d)
+    return int(np.sum(solution.kept)), "squared length of a column of W", solution.lengths, None
 
 
 def _check_whole(rule: str, known: _Spectrum) -> None:

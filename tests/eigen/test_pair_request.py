@@ -7,7 +7,7 @@ import pytest
 
 from gpukpca.eigen import BlockKrylov, Dense, PairRequest, top_eigh
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask
-from gpukpca.eigen.request import HandOver
+from gpukpca.eigen.request import NeedsDense
 from gpukpca.exceptions import InvalidParameterError
 from tests import oracle, tolerances
 from tests.conftest import Namespace
@@ -106,7 +106,7 @@ def test_a_share_whose_pairs_become_fewer_after_a_probe_is_complete() -> None:
 
 def test_a_share_beyond_the_bound_of_its_request_is_an_error() -> None:
     op = Operator(oracle.with_spectrum(SPECTRA["flat"], 3))
-    with pytest.raises(HandOver, match="more than 20 pairs are needed"):
+    with pytest.raises(NeedsDense, match="more than 20 pairs are needed"):
         top_eigh(op, PairRequest.of_share(0.5, 20, first=8), BlockKrylov(), rng=0)
 
 
@@ -114,14 +114,14 @@ def test_an_iteration_ends_once_its_values_show_that_many_pairs_are_needed() -> 
     values = SPECTRA["slow"]
     op, most = Operator(oracle.with_spectrum(values, 3)), 20
     assert counted(values, 0.9) > most
-    with pytest.raises(HandOver, match="more than 20 pairs are needed"):
+    with pytest.raises(NeedsDense, match="more than 20 pairs are needed"):
         top_eigh(op, PairRequest.of_share(0.9, most, first=8), BlockKrylov(), rng=0)
     assert op.passes <= 7
 
 
 def test_an_iteration_ends_where_a_cluster_alone_has_more_pairs_than_the_bound() -> None:
     op = Operator(oracle.with_spectrum(np.repeat([5.0, 0.0], [100, N - 100]), 3))
-    with pytest.raises(HandOver, match="more than 40 pairs are needed"):
+    with pytest.raises(NeedsDense, match="more than 40 pairs are needed"):
         top_eigh(op, PairRequest.of_share(0.9, 40, first=16), BlockKrylov(), rng=0)
     assert op.passes <= 7
 
@@ -164,7 +164,7 @@ def test_the_end_of_another_request_is_a_start(requests: tuple[float, ...], pass
 
 
 def test_requests_are_checked() -> None:
-    for wrong in ({"most": 3, "share": float("nan"), "first": 1}, {"most": 3, "share": 1.0, "first": 4}):
+    for wrong in ({"max_count": 3, "share": float("nan"), "first": 1}, {"max_count": 3, "share": 1.0, "first": 4}):
         with pytest.raises(InvalidParameterError, match="PairRequest"):
             PairRequest(**wrong)
     assert PairRequest.of_share(0.5, 5).count(np.zeros(3), 0.0) == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram
-from gpukpca.gram.storage import DenseStorage, KernelRows, LowRankStorage, Storage, TiledStorage
+from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, StorageInput, TiledStorage
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.user_defined import PairwiseCallable
 from tests import oracle
@@ -30,7 +30,7 @@ def test_every_storage_builds_the_centered_matrix(xp, name):
     storage, operator = STORAGES[name]
     X = rows()
     centered = X - X.mean(axis=0)
-    gram = storage.build(KernelRows(Linear(), xp.array(X)))
+    gram = storage.build(StorageInput(Linear(), xp.array(X)))
     assert isinstance(gram, operator)
     np.testing.assert_allclose(xp.host(CenteredGram(gram).to_dense()), centered @ centered.T, atol=1e-9)
 
@@ -41,7 +41,7 @@ def test_every_storage_builds_the_centered_matrix(xp, name):
 def test_kernels_that_must_be_stored_are_built_dense(kernel: Kernel):
     X = np.random.default_rng(1).standard_normal((N, 3))
     K = X @ X.T
-    gram = DenseStorage(N, 1).build(KernelRows(kernel, K if isinstance(kernel, Precomputed) else X))
+    gram = DenseStorage(N, 1).build(StorageInput(kernel, K if isinstance(kernel, Precomputed) else X))
     assert gram.rows is None
     np.testing.assert_allclose(CenteredGram(gram).to_dense(), oracle.centered(K), atol=1e-12)
 

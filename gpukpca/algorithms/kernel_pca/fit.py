@@ -44,11 +44,11 @@ from gpukpca.data.place import own_copy
 from gpukpca.data.rows import joined
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.eigen import BlockKrylov, EigenResult, PairRequest, top_eigh
-from gpukpca.eigen.request import HandOver
+from gpukpca.eigen.request import NeedsDense
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.gram.product import compute_tile, prepared_matmat
-from gpukpca.gram.storage import KernelRows
+from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_symmetry
@@ -150,13 +150,13 @@ def fit_kernel_pca(
         )
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
-        given, X = X, as_rows(X, "kernel PCA", finite=True)
+        container, X = X, as_rows(X, "kernel PCA", finite=True)
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
         resources.check_copy(X)
         X = resources.place.to_work(X)
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
-            X = own_copy(X, given)
+            X = own_copy(X, container)
         kernel = resolved_within(kernel, X, resources)
         check_symmetry(kernel, X)
         return fit_rows(
@@ -194,7 +194,7 @@ def fit_rows(
     if listener is not None:
         listener(Progress("plan", str(plan)))
     storage: Any = plan.storage
-    source = KernelRows(kernel, X, task.template, resources.n_jobs, tile_report(listener))
+    source = StorageInput(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
         if plan.is_approximate:
             return nystrom_fit(task, plan, storage.build(source), random.generator, listener)
@@ -208,7 +208,7 @@ def fit_rows(
 def _exact_fit(
     task: FitTask,
     chosen: Candidate,
-    source: KernelRows,
+    source: StorageInput,
     random: Randomness,
     listener: Listener | None,
     open_checkpoint: CheckpointOpener | None,
@@ -221,7 +221,7 @@ def _exact_fit(
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
         try:
             eigen = solve(op, _request(task, chosen), _with_start(task, plan, op, random), checkpointer=checkpointer)
-        except HandOver as reason:
+        except NeedsDense as reason:
             chosen = chosen.handed_over(settings.share, str(reason))
     if eigen is None:
         if chosen.plan.storage != plan.storage:
@@ -231,7 +231,7 @@ def _exact_fit(
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
     spectrum = checked_spectrum(eigen, op, task.kernel, settings.share or None)
     if settings.is_share:
-        eigen, spectrum = _of_share(eigen, spectrum, settings.share, chosen.most)
+        eigen, spectrum = _of_share(eigen, spectrum, settings.share, chosen.max_count)
         plan = chosen.plan_for(len(spectrum.eigenvalues))
     check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
     warn_of_passes(eigen)
@@ -259,10 +259,10 @@ def _exact_fit(
 def _request(task: FitTask, chosen: Candidate) -> PairRequest:
     """Return the eigenpairs to compute."""
     p = chosen.plan.n_components
-    return task.settings.request_of_share(p, chosen.most) if task.settings.is_share else PairRequest.of_count(p)
+    return task.settings.request_of_share(p, chosen.max_count) if task.settings.is_share else PairRequest.of_count(p)
 
 
-def _centered_gram(plan: Plan, source: KernelRows) -> CenteredGram:
+def _centered_gram(plan: Plan, source: StorageInput) -> CenteredGram:
     """Return the centered operator of K in the storage of a plan, which may be a class of the user."""
     storage: Any = plan.storage
     op, n = CenteredGram(storage.build(source)), plan.n_samples
@@ -286,12 +286,12 @@ def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness)
     return replace(solver, start=lambda: sample(random.generator))
 
 
-def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, most: int) -> tuple[EigenResult, Spectrum]:
+def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: int) -> tuple[EigenResult, Spectrum]:
     """Return the components of a share that carry variance, one at least; warn where they are too few."""
     computed = len(spectrum.eigenvalues)
     keep = max(1, int(np.sum(spectrum.eigenvalues > 0)))
     reached = float(np.sum(spectrum.ratios))
-    if computed == keep < most and 0.0 < reached < share * (1.0 - TIE):
+    if computed == keep < max_count and 0.0 < reached < share * (1.0 - TIE):
         warn_of_share(keep, reached, share)
     return eigen.truncated(keep), spectrum.truncated(keep)
 

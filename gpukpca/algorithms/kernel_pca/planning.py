@@ -36,18 +36,18 @@ MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
 
 def plan_of(task: FitTask) -> Candidate:
     """Return the first candidate that fits into memory; else raise `MemoryBudgetError` with advice."""
-    found, n = choose_plan(_candidates(task), partial(_too_big, task)), task.n
-    if not task.settings.is_share or found.needed is None:
-        return found
+    candidate, n = choose_plan(_candidates(task), partial(_too_big, task)), task.n
+    if not task.settings.is_share or candidate.needed is None:
+        return candidate
     beyond = next((whole for whole in _candidates(replace(task, p=n)) if whole.plan.fits), None)
-    storage: Any = found.plan.storage
-    few = found.few if beyond is None else min(found.few, most_by_passes(storage.rank_bound, task.on_gpu))
-    return found.with_beyond(beyond, "all eigenvalues", few)
+    storage: Any = candidate.plan.storage
+    few = candidate.few if beyond is None else min(candidate.few, most_by_passes(storage.rank_bound, task.on_gpu))
+    return candidate.with_beyond(beyond, "all eigenvalues", few)
 
 
 def _candidates(task: FitTask) -> Iterator[Candidate]:
     """Yield the candidates of the task, the preferred one first."""
-    given, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
+    requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
     if task.kernel.stored_only and task.settings.gram not in ("auto", "dense"):
         raise InvalidParameterError(
             f"{task.settings.gram_text} needs a kernel that can be evaluated block by block; precomputed kernels and "
@@ -56,15 +56,15 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         )
     if features := _explicit_features(task):
         yield factored(task, features)
-    if isinstance(given, Nystrom):
+    if isinstance(requested, Nystrom):
         if task.is_on_cluster:
-            yield landmarks_on_cluster(task, given, reason)
+            yield landmarks_on_cluster(task, requested, reason)
         else:
-            yield from (by_landmarks(task, given, reason, edge) for edge in _edges(task))
+            yield from (by_landmarks(task, requested, reason, edge) for edge in _edges(task))
         return
-    if isinstance(given, BlockKrylov) and not given.iterates(task.n, task.p):
-        given, reason = Dense(tol=given.tol), too_many(task.n, task.p)
-    for solver, notes in _solvers(task, given):
+    if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
+        requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
+    for solver, notes in _solvers(task, requested):
         yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
 
 
@@ -112,24 +112,24 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
 
     def with_solver(solver: PlannedSolver, start: int) -> Candidate:
         if task.is_on_cluster:
-            found = on_cluster(task, solver, reason, notes)
+            candidate = on_cluster(task, solver, reason, notes)
         else:
-            found = stored(task, solver, reason, edge, notes)
-        has_start = start and isinstance(found.plan.storage, TiledStorage)
-        return replace(found, plan=replace(found.plan, start_landmarks=start)) if has_start else found
+            candidate = stored(task, solver, reason, edge, notes)
+        has_start = start and isinstance(candidate.plan.storage, TiledStorage)
+        return replace(candidate, plan=replace(candidate.plan, start_landmarks=start)) if has_start else candidate
 
     is_default = isinstance(solver, BlockKrylov) and solver.is_default
-    found = with_solver(solver, START_LANDMARKS if is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS else 0)
-    storage: Any = found.plan.storage
+    candidate = with_solver(solver, START_LANDMARKS if is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS else 0)
+    storage: Any = candidate.plan.storage
     is_cheap = storage.is_fully_cached or storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles
     if is_cheap or not isinstance(solver, BlockKrylov):
-        return found
+        return candidate
     wide = solver.with_wide_block(task.n, task.p, task.multiplies_on_gpu)
     if wide is None:
-        return found
+        return candidate
     start = START_LANDMARKS if task.n >= SAMPLE_PAYS_IF_RECOMPUTED * START_LANDMARKS else 0
     other = with_solver(wide, start)
-    return other if other.plan.fits else found
+    return other if other.plan.fits else candidate
 
 
 def _too_big(task: FitTask, fewest: Plan) -> str:

@@ -127,9 +127,9 @@ class KernelPCASettings:
         """Return the share of the variance; 0 where a number of components is given."""
         return float(self.n_components or 0.0) if self.is_share else 0.0
 
-    def request_of_share(self, first: int, most: int) -> PairRequest:
-        """Return the request for the eigenpairs of a share of the variance: `first` at first, `most` at most."""
-        return PairRequest.of_share(self.share * (1.0 - TIE), most, first)
+    def request_of_share(self, first: int, max_count: int) -> PairRequest:
+        """Return the request for the eigenpairs of a share of the variance: `first` at first, `max_count` at most."""
+        return PairRequest.of_share(self.share * (1.0 - TIE), max_count, first)
 
     @property
     def is_nystrom(self) -> bool:
@@ -152,21 +152,21 @@ class KernelPCASettings:
 
     def requests(self, solver_class: type, *names: str) -> bool:
         """Return whether the user gave a solver of this class or one of these names."""
-        given = self.eigen_solver
-        return given in names if isinstance(given, str) else isinstance(given, solver_class)
+        requested = self.eigen_solver
+        return requested in names if isinstance(requested, str) else isinstance(requested, solver_class)
 
     def solver_for(self, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
         """Return the solver object for p of n components and the reason for it."""
-        tol, given = self.tol, self.eigen_solver
-        to_rounding = isinstance(given, str) and given == "arpack"
+        tol, requested = self.tol, self.eigen_solver
+        to_rounding = isinstance(requested, str) and requested == "arpack"
         iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes, to_rounding=to_rounding)
         if self.is_nystrom:
-            solver = Nystrom(tol=tol) if given == "nystrom" else given
+            solver = Nystrom(tol=tol) if requested == "nystrom" else requested
             return solver, "requested: an approximation with a certificate"
-        if not isinstance(given, str):
-            return given, "solver object given"
-        if given != "auto":
-            return Dense(tol=tol) if given == "dense" else iterative, "requested"
+        if not isinstance(requested, str):
+            return requested, "solver object given"
+        if requested != "auto":
+            return Dense(tol=tol) if requested == "dense" else iterative, "requested"
         count = f"p = {p}" + (", where a share of the variance begins," if self.is_share else "")
         if isinstance(choose_solver(n, p, on_gpu=on_gpu), BlockKrylov):
             return iterative, f"{count} is small compared with n = {n}"

@@ -67,15 +67,15 @@ def ard_in_span(spectrum: np.ndarray, rest: float, rank: int, n: int, d: int) ->
     total = float(np.sum(spectrum)) + rest
     if q < 1 or not spectrum[0] > 0:
         return ARDResult(lengths, total / d, 1, True)
-    found = ard_of_spectrum(spectrum[:q], float(np.sum(spectrum[q:])) + rest, n, rank)
-    chosen = np.flatnonzero(found.kept)
+    solution = ard_of_spectrum(spectrum[:q], float(np.sum(spectrum[q:])) + rest, n, rank)
+    chosen = np.flatnonzero(solution.kept)
     if rank < d and len(chosen):
         values = spectrum[chosen]
         again = ard_of_spectrum(values, total - float(np.sum(values)), n, d)
         lengths[chosen] = again.lengths
-        return ARDResult(lengths, again.noise, found.n_steps + again.n_steps, found.converged and again.converged)
-    lengths[:q] = found.lengths
-    return ARDResult(lengths, found.noise if rank == d else total / d, found.n_steps, found.converged)
+        return ARDResult(lengths, again.noise, solution.n_steps + again.n_steps, solution.converged and again.converged)
+    lengths[:q] = solution.lengths
+    return ARDResult(lengths, solution.noise if rank == d else total / d, solution.n_steps, solution.converged)
 
 
 def ard_of_spectrum(spectrum: np.ndarray, rest: float, n: int, d: int) -> ARDResult:

@@ -70,20 +70,20 @@ class LatentTask:
     progress: Listener | None = None
 
     @property
-    def most(self) -> int:
+    def max_count(self) -> int:
         """Return the most components that EM computes."""
         return MOST_BY_DEFAULT if self.n_components is None else int(self.n_components)
 
     def count(self, n: int, d: int, below: int) -> int:
         """Return the number of components, less than `below`; raise `InvalidParameterError` for too many."""
-        most = min(n, d, below - 1)
+        limit = min(n, d, below - 1)
         p = max(min(n, d) - 1, 1) if self.n_components is None else int(self.n_components)
-        if p > most:
-            why = "" if most == min(n, d) else ", and EM needs at least one direction of noise"
+        if p > limit:
+            why = "" if limit == min(n, d) else ", and EM needs at least one direction of noise"
             raise InvalidParameterError(
                 f"n_components={self.n_components!r} is too many for n_samples={n}, n_features={d}: at most "
-                f"min(n_samples, n_features) = {min(n, d)} are possible{why}. Request at most {most}."
-                if most > 0
+                f"min(n_samples, n_features) = {min(n, d)} are possible{why}. Request at most {limit}."
+                if limit > 0
                 else f"EM needs at least 2 features, got n_features={d}: with one no direction is left for the noise.",
                 argument="n_components",
             )

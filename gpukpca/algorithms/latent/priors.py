@@ -88,14 +88,14 @@ class ARDPrior:
         """Return the model of the columns that stay, variances times `factor`; the steps; whether they converged."""
         spectrum, n, d = known.axes.variances, known.n, int(known.axes.axes.shape[0])
         rank = span_rank(spectrum, known.rest, n, d, known.rounding)
-        found = ard_in_span(spectrum, known.rest, rank, n, d)
-        self._warn_if_most_stay(int(np.sum(found.kept)), min(len(spectrum), rank - 1), n)
-        axes = take_columns(known.axes.axes, np.flatnonzero(found.kept))
-        variances = factor * (found.lengths[found.kept] + found.noise)
-        if not found.converged:
-            warn_user("the precisions did not converge.", ConvergenceWarning, n_steps=found.n_steps)
-        model = LatentModel(axes, variances, factor * found.noise, known.axes.mean)
-        return model, found.n_steps, found.converged
+        solution = ard_in_span(spectrum, known.rest, rank, n, d)
+        self._warn_if_most_stay(int(np.sum(solution.kept)), min(len(spectrum), rank - 1), n)
+        axes = take_columns(known.axes.axes, np.flatnonzero(solution.kept))
+        variances = factor * (solution.lengths[solution.kept] + solution.noise)
+        if not solution.converged:
+            warn_user("the precisions did not converge.", ConvergenceWarning, n_steps=solution.n_steps)
+        model = LatentModel(axes, variances, factor * solution.noise, known.axes.mean)
+        return model, solution.n_steps, solution.converged
 
     def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
         """Return the maximum of likelihood times prior by EM; the span of the data decides which columns stay."""
@@ -148,9 +148,9 @@ def _start_in_span(em: EMProblem, moments: ObservedMoments, rank: int) -> Parame
 
     loadings = take_columns(em.start.loadings, np.arange(min(candidates, rank - 1)))
     start = replace(em.start, loadings=loadings, noise=em.start.noise * d / rank)
-    found = _maximize_posterior(replace(em, sums_at=sums_in_span, start=start), rank).parameters
-    kept = int(found.loadings.shape[1])
-    return Parameters(found.loadings, found.mean, max(found.noise * (rank - kept) / (d - kept), em.floor))
+    solution = _maximize_posterior(replace(em, sums_at=sums_in_span, start=start), rank).parameters
+    kept = int(solution.loadings.shape[1])
+    return Parameters(solution.loadings, solution.mean, max(solution.noise * (rank - kept) / (d - kept), em.floor))
 
 
 @documented
@@ -168,22 +168,22 @@ def _maximize_posterior(em: EMProblem, d: int) -> EMResult:
     The trace keeps the density of a pruned column, so that every step makes it larger.
     """
 
-    def value_of(found: ARDParameters, sums: SufficientStatistics) -> float:
+    def value_of(solution: ARDParameters, sums: SufficientStatistics) -> float:
         # Without the constant of normal densities.
-        terms = math.log(d) - np.log(found.lengths) - _lengths(found.loadings) / found.lengths
-        return sums.log_likelihood(found.noise) + (0.5 * d * float(np.sum(terms)) + found.pruned)
+        terms = math.log(d) - np.log(solution.lengths) - _lengths(solution.loadings) / solution.lengths
+        return sums.log_likelihood(solution.noise) + (0.5 * d * float(np.sum(terms)) + solution.pruned)
 
     def step(before: ARDParameters, sums: SufficientStatistics) -> ARDParameters:
         # σ² α: α itself need not be a number where the data are tiny.
         pull = d * (before.noise / before.lengths)
-        found = orthogonal_columns(stretch_columns(sums, m_step(sums, before, pull, em.floor)))
-        loadings, lengths = found.loadings, _lengths(found.loadings)
-        stays = lengths > PRUNED_BELOW * found.noise
+        solution = orthogonal_columns(stretch_columns(sums, m_step(sums, before, pull, em.floor)))
+        loadings, lengths = solution.loadings, _lengths(solution.loadings)
+        stays = lengths > PRUNED_BELOW * solution.noise
         removed = np.maximum(lengths[~stays], math.ulp(0.0))
         pruned = before.pruned + 0.5 * d * float(np.sum(math.log(d) - np.log(removed) - 1.0))
         if not np.all(stays):
             loadings = take_columns(loadings, np.flatnonzero(stays))
-        return ARDParameters(loadings, found.mean, found.noise, lengths[stays], pruned)
+        return ARDParameters(loadings, solution.mean, solution.noise, lengths[stays], pruned)
 
     W = em.start.loadings
     start = ARDParameters(W, em.start.mean, em.start.noise, _lengths(W))

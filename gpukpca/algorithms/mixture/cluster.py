@@ -63,9 +63,9 @@ class Cluster:
     def joint_log_density(self, rows: Array, missing: int = 0) -> Array:
         """Return log(weight N(x)) of every row; in `missing` directions more all rows are at the mean."""
         scores, outside = self.split(rows)
-        found = GaussianModel(self.axes, self.variances, self.noise, None).log_likelihood(outside, scores)
+        log_density = GaussianModel(self.axes, self.variances, self.noise, None).log_likelihood(outside, scores)
         log_weight = math.log(self.weight) if self.weight > 0 else -math.inf
-        return found + (log_weight - 0.5 * missing * math.log(2.0 * math.pi * self.noise))
+        return log_density + (log_weight - 0.5 * missing * math.log(2.0 * math.pi * self.noise))
 
 
 def fit_cluster(

@@ -113,9 +113,9 @@ class ClusterIteration:
         labels = to_host(namespace_of(weights).argmax(weights, axis=1))
         return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
-    def advance(self, most: int, report: Report | None = None) -> None:
-        """Iterate until nothing is gained, or `most` iterations are done."""
-        while not self.converged and self.n_iter < most:
+    def advance(self, limit: int, report: Report | None = None) -> None:
+        """Iterate until nothing is gained, or `limit` iterations are done."""
+        while not self.converged and self.n_iter < limit:
             before = self.clusters, self.responsibilities
             self.clusters = self._fit_clusters()
             self.n_iter += 1
@@ -125,7 +125,7 @@ class ClusterIteration:
                 self.clusters, self.responsibilities = before
                 self.history[-1] = self.history[-2]
             if report is not None:
-                report(self.n_iter, most, self.value)
+                report(self.n_iter, limit, self.value)
 
     def _assign(self) -> None:
         """Assign rows to clusters, again after every repair, and append the value."""

@@ -62,10 +62,10 @@ def candidates(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list
     return [(k, p) for k in clusters for p in components]
 
 
-def _counts(value: Counts, most: int) -> list[int]:
+def _counts(value: Counts, limit: int) -> list[int]:
     """Return different numbers, ascending."""
     if isinstance(value, str):
-        return list(range(1, most + 1))
+        return list(range(1, limit + 1))
     return sorted({int(count) for count in np.atleast_1d(np.asarray(value))})
 
 
@@ -124,6 +124,6 @@ def free_parameters(k: int, p: int, d: int) -> int:
     return k * (d * p - p * (p - 1) // 2 + 1 + d) + k - 1
 
 
-def _report(listener: Listener, k: int, p: int, done: int, most: int, value: float) -> None:
+def _report(listener: Listener, k: int, p: int, done: int, limit: int, value: float) -> None:
     """Report an iteration of the best start."""
-    listener(Progress("pass", f"{k} clusters, {p} components, iteration {done}: {value:.9g}", done, most))
+    listener(Progress("pass", f"{k} clusters, {p} components, iteration {done}: {value:.9g}", done, limit))

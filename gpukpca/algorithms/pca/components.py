@@ -158,7 +158,7 @@ def _of_svd(Z: CenteredMatrix, request: PairRequest) -> Components:
 
 def _count(request: PairRequest, squares: np.ndarray) -> int:
     """Return the number of components of a complete spectrum that are requested."""
-    return request.count(squares, float(np.sum(squares))) or request.most
+    return request.count(squares, float(np.sum(squares))) or request.max_count
 
 
 def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
@@ -195,14 +195,14 @@ def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, ran
     divisors = np.where(divisors > 0, divisors, 1.0)
     vectors = vectors / from_host(divisors, vectors)[None, :]
     lost = norms[clear:] <= epsilon(Z.like) * float(np.max(roots, initial=0.0))
-    found = Components(
+    solution = Components(
         vectors=_orthonormal(vectors, clear, lost, random),
         squares=squares,
         residual_norms=products * inverse,
         scores=cast(eigen.products * from_host(inverse, eigen.products)[None, :], Z.dtype),
         eigen=eigen,
     )
-    return _sharpened(Z, found)
+    return _sharpened(Z, solution)
 
 
 def _orthonormal(V: Array, clear: int, lost: np.ndarray, random: Randomness) -> Array:
@@ -239,14 +239,14 @@ def _clear_count(Z: CenteredMatrix, squares: np.ndarray) -> int:
     return int(np.sum(squares > BLURRED[dtype_name(Z.dtype)] * float(np.max(squares, initial=0.0))))
 
 
-def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
+def _sharpened(Z: CenteredMatrix, solution: Components) -> Components:
     """Recompute the components of small singular values by an SVD of Z V, with V from the squared matrix."""
-    clear, p = _clear_count(Z, found.squares), len(found.squares)
+    clear, p = _clear_count(Z, solution.squares), len(solution.squares)
     if clear == p:
-        return found
-    xp = namespace_of(found.vectors)
-    V = xp.asarray(found.vectors[:, clear:], copy=True)
-    if found.scores is None:
+        return solution
+    xp = namespace_of(solution.vectors)
+    V = xp.asarray(solution.vectors[:, clear:], copy=True)
+    if solution.scores is None:
         R, T = Z.triangle(V)
     else:
         T = Z.times(V)
@@ -257,13 +257,13 @@ def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
     V = V @ turn
     T = None if T is None else T @ turn
     products = Z.scatter_times(V) if T is None else Z.adjoint(T)
-    V, squares = xp.concat([found.vectors[:, :clear], V], axis=1), np.append(found.squares[:clear], s**2)
+    V, squares = xp.concat([solution.vectors[:, :clear], V], axis=1), np.append(solution.squares[:clear], s**2)
     return replace(
-        found,
+        solution,
         vectors=V,
         squares=squares,
-        residual_norms=np.append(found.residual_norms[:clear], value_bounds(V, products, squares)),
-        scores=None if found.scores is None else xp.concat([found.scores[:, :clear], T], axis=1),
+        residual_norms=np.append(solution.residual_norms[:clear], value_bounds(V, products, squares)),
+        scores=None if solution.scores is None else xp.concat([solution.scores[:, :clear], T], axis=1),
     )
 
 
@@ -274,38 +274,38 @@ Stage = Callable[[CenteredMatrix, PairRequest, SolverTools], Components]
 
 def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: SolverTools) -> Components:
     """Return the components of a stage; those that the larger ones hide come from stages without these."""
-    found = stage(Z, request, tools)
-    eigen, p = found.eigen, len(found.squares)
+    solution = stage(Z, request, tools)
+    eigen, p = solution.eigen, len(solution.squares)
     tools = replace(tools, checkpointer=None)  # whose state is that of the first stage
-    count = _resolved_count(found, _noise_floor(Z, found.squares))
+    count = _resolved_count(solution, _noise_floor(Z, solution.squares))
     for _ in range(MOST_DEFLATIONS):
         if count == p or (eigen is not None and eigen.has_fixed_passes):
             break
-        rest = _deflated_matrix(Z, found.vectors[:, :count], tools.random)
+        rest = _deflated_matrix(Z, solution.vectors[:, :count], tools.random)
         if rest is None:
-            found = replace(found, squares=np.append(found.squares[:count], np.zeros(p - count)))
+            solution = replace(solution, squares=np.append(solution.squares[:count], np.zeros(p - count)))
             break
         more = stage(rest, PairRequest.of_count(p - count), tools)
-        found = _joined(Z, found, count, more, tools.random)
-        before, count = count, _resolved_count(found)
+        solution = _joined(Z, solution, count, more, tools.random)
+        before, count = count, _resolved_count(solution)
         if count <= before:
             break
-    return found
+    return solution
 
 
-def _resolved_count(found: Components, floor: float = 0.0) -> int:
+def _resolved_count(solution: Components, floor: float = 0.0) -> int:
     """Return how many leading components have residuals that are small beside their own squares, at least one.
 
     The error of a value is the square of its residual over a gap. Of small ones it is kept at eps σ₁. Values up to
     `floor` of an SVD are its rounding, whatever their residuals.
     """
-    squares = found.squares
+    squares = solution.squares
     largest = float(np.max(squares, initial=0.0))
-    eps, shares = epsilon(found.vectors), squares / (largest or 1.0)
+    eps, shares = epsilon(solution.vectors), squares / (largest or 1.0)
     kept = np.minimum(RESOLVED, np.sqrt(eps / np.sqrt(np.maximum(shares, eps**2))))
-    allowed = np.where(shares <= BLURRED[dtype_name(found.vectors.dtype)], kept, RESOLVED)
-    hidden = (shares < HIDDEN) & ~(found.residual_norms <= allowed * squares)
-    if found.spectrum is not None:
+    allowed = np.where(shares <= BLURRED[dtype_name(solution.vectors.dtype)], kept, RESOLVED)
+    hidden = (shares < HIDDEN) & ~(solution.residual_norms <= allowed * squares)
+    if solution.spectrum is not None:
         hidden |= squares <= floor
     return max(1, int(np.argmax(hidden))) if hidden.any() else len(squares)
 
@@ -321,14 +321,14 @@ def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> Deflate
     return rest
 
 
-def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components, random: Randomness) -> Components:
+def _joined(Z: CenteredMatrix, solution: Components, count: int, more: Components, random: Randomness) -> Components:
     """Return the first `count` components and those of a stage without them, with residuals of products with Z.
 
     An SVD of Z V for all axes V, which keeps the digits of columns of any size, turns the axes that were known to a few
     digits only.
     """
-    xp = namespace_of(found.vectors)
-    first = found.vectors[:, :count]
+    xp = namespace_of(solution.vectors)
+    first = solution.vectors[:, :count]
     complement = DeflatedMatrix(Z, first).project  # type: ignore[abstract]
     others = complement(more.vectors)
     # Axes without variance may be among the first ones; random ones replace them.
@@ -338,11 +338,11 @@ def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components, 
     # A feature that only the first axes hold keeps entries of exactly 0 in the others.
     others, _ = xp.linalg.qr(others, mode="reduced")
     V = xp.concat([first, complement(others)], axis=1)
-    scores = None if found.scores is None else Z.times(V)
+    scores = None if solution.scores is None else Z.times(V)
     s, turn = graded_svd(Z.triangle(V)[0] if scores is None else orthonormal_factors(scores)[1])
     V, scores = V @ from_host(turn, V), None if scores is None else scores @ from_host(turn, scores)
     norms = value_bounds(V, Z.scatter_times(V) if scores is None else Z.adjoint(scores), s**2)
-    eigen = found.eigen
+    eigen = solution.eigen
     if eigen is not None and more.eigen is not None:
         # Residuals of products in the type of the data, not of a matrix in the widest one.
         tolerance = max(eigen.tolerance, NULL_FACTOR * epsilon(Z.like))
@@ -355,26 +355,26 @@ def _joined(Z: CenteredMatrix, found: Components, count: int, more: Components, 
 # -- the last steps ----------------------------------------------------------------------------------------------------
 
 
-def without_noise(Z: CenteredMatrix, found: Components) -> Components:
+def without_noise(Z: CenteredMatrix, solution: Components) -> Components:
     """Set rounding noise to 0 and fix the signs; the spectrum is complete where all components are known."""
-    if not (np.isfinite(found.squares).all() and np.isfinite(found.residual_norms).all()):
+    if not (np.isfinite(solution.squares).all() and np.isfinite(solution.residual_norms).all()):
         raise _overflow(Z.dtype)
-    floor = _noise_floor(Z, found.squares)
+    floor = _noise_floor(Z, solution.squares)
     # Products with an axis have the rounding of the features that it holds, an SVD that of the whole matrix.
-    rounding = _sizes(Z, found.vectors)
-    small = found.squares <= np.minimum(floor, _noise(Z, Z.shape[1] * rounding))
-    if found.spectrum is not None:
-        small = found.squares <= floor
+    rounding = _sizes(Z, solution.vectors)
+    small = solution.squares <= np.minimum(floor, _noise(Z, Z.shape[1] * rounding))
+    if solution.spectrum is not None:
+        small = solution.squares <= floor
     # The square of an axis without variance is that of its error, and so is its residual.
-    unknown = (found.squares <= floor) & ~(found.residual_norms <= KNOWN * found.squares)
-    squares = np.where(small | unknown, 0.0, found.squares)
-    norms = found.residual_norms + 2.0 * epsilon(Z.like) * np.sqrt(squares * rounding)
-    spectrum = found.spectrum
+    unknown = (solution.squares <= floor) & ~(solution.residual_norms <= KNOWN * solution.squares)
+    squares = np.where(small | unknown, 0.0, solution.squares)
+    norms = solution.residual_norms + 2.0 * epsilon(Z.like) * np.sqrt(squares * rounding)
+    spectrum = solution.spectrum
     if spectrum is None and len(squares) >= min(Z.shape):
         spectrum = squares[: min(Z.shape)]
     spectrum = None if spectrum is None else np.where(spectrum <= floor, 0.0, spectrum)
-    vectors, scores = found.vectors, found.scores
-    if found.eigen is None or vectors is not found.eigen.eigenvectors:  # whose signs the solver has fixed
+    vectors, scores = solution.vectors, solution.scores
+    if solution.eigen is None or vectors is not solution.eigen.eigenvectors:  # whose signs the solver has fixed
         sign = signs(vectors)[None, :]
         vectors, scores = vectors * sign, None if scores is None else scores * sign
     if (constant := Z.squares == 0.0).any():  # whose entries of components with variance are rounding
@@ -383,7 +383,7 @@ def without_noise(Z: CenteredMatrix, found: Components) -> Components:
             from_host(with_variance, vectors) > 0.5, xp.abs(vectors) < math.sqrt(epsilon(vectors))
         )
         vectors = xp.where(is_rounding, xp.zeros_like(vectors), vectors)
-    return replace(found, vectors=vectors, squares=squares, residual_norms=norms, spectrum=spectrum, scores=scores)
+    return replace(solution, vectors=vectors, squares=squares, residual_norms=norms, spectrum=spectrum, scores=scores)
 
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:

@@ -48,7 +48,7 @@ from gpukpca.data.rows import Rows
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Checkpointer
-from gpukpca.eigen.request import HandOver
+from gpukpca.eigen.request import NeedsDense
 from gpukpca.exceptions import InvalidParameterError
 
 # From the plan to a context with the checkpointer of the fit, or None where the solver writes none.
@@ -179,7 +179,7 @@ def fit_rows(
     if settings.warns_of_rounding:
         warn_of_lost_variances(fit)
         warn_of_lost_features(found, Z)
-        if rank.given or rank.decides:  # without a count, directions of rounding are among the components
+        if rank.is_number or rank.decides:  # without a count, directions of rounding are among the components
             warn_of_unresolved_variances(found, variances, settings.tol)
     if found.eigen is not None and getattr(plan.solver, "tol", None) == settings.tol:
         warn_of_tolerance(found.eigen, settings.tol)
@@ -190,15 +190,15 @@ def solution(
     Z: CenteredMatrix, chosen: Candidate, rank: RankRequest, tools: SolverTools
 ) -> tuple[Components, Candidate]:
     """Return at least the requested components of centered, scaled rows, and the candidate that computed them."""
-    few = rank.up_to(chosen.most) if rank.share is not None else rank
+    few = rank.up_to(chosen.max_count) if rank.share is not None else rank
     try:
         found = components_by(Z, chosen.plan, few, tools)
-    except HandOver as reason:
+    except NeedsDense as reason:
         beyond = chosen.handed_over(rank.share, str(reason))  # the exception holds the basis
     else:
-        is_short = chosen.plan.method != "randomized" and len(found.squares) == few.most < rank.most
+        is_short = chosen.plan.method != "randomized" and len(found.squares) == few.max_count < rank.max_count
         if is_short and found.squares.sum() <= (rank.share or 0.0) * Z.total:
-            raise share_beyond_memory(rank.share, f"more than {few.most}")
+            raise share_beyond_memory(rank.share, f"more than {few.max_count}")
         return found, chosen
     return solution(Z, beyond, rank, replace(tools, checkpointer=None))
 
@@ -221,18 +221,20 @@ def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -
         return _deviations(Z) if scale else None
     d = Z.shape[1]
     try:
-        given = to_host(scale) if hasattr(scale, "shape") else np.asarray(scale, dtype=np.float64)
-        if np.iscomplexobj(given):
+        divisors = to_host(scale) if hasattr(scale, "shape") else np.asarray(scale, dtype=np.float64)
+        if np.iscomplexobj(divisors):
             raise TypeError("complex numbers")
-        given = given.astype(np.float64)
+        divisors = divisors.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidParameterError(f"scale={scale!r} is not allowed; give True, False or {d} numbers > 0.") from error
-    if given.shape != (d,):
-        raise InvalidParameterError(f"scale has shape {given.shape}; the data have {d} features, so it must be ({d},).")
-    bad = np.flatnonzero(~(np.isfinite(given) & (given > 0)))
+    if divisors.shape != (d,):
+        raise InvalidParameterError(
+            f"scale has shape {divisors.shape}; the data have {d} features, so it must be ({d},)."
+        )
+    bad = np.flatnonzero(~(np.isfinite(divisors) & (divisors > 0)))
     if bad.size:
-        raise InvalidParameterError(f"scale must be positive and finite; scale[{bad[0]}] is {given[bad[0]]!r}.")
-    return given
+        raise InvalidParameterError(f"scale must be positive and finite; scale[{bad[0]}] is {divisors[bad[0]]!r}.")
+    return divisors
 
 
 def _deviations(Z: CenteredMatrix) -> np.ndarray:

@@ -60,7 +60,7 @@ class PCATask(Task):
     @cached_property
     def p(self) -> int:
         """Return the number of components; an upper bound where the spectrum decides."""
-        return self.rank.most
+        return self.rank.max_count
 
     @cached_property
     def first(self) -> int:
@@ -107,13 +107,13 @@ def plan_of(task: PCATask) -> Candidate:
     return choose_plan(_candidates(task), partial(_too_big, task))
 
 
-def _too_big(task: PCATask, fewest: Plan) -> str:
+def _too_big(task: PCATask, smallest: Plan) -> str:
     """Return the message for a limit that no method keeps, with advice."""
     iterates = task.settings.svd_solver in ITERATIVE
     advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
     return (
-        f"PCA of {task.n} x {task.d} needs {format_need(fewest.predicted_bytes)} ({fewest.method}), and "
-        f"{format_allowance(fewest.available_bytes)} are allowed or free. Try {advice}, float32 data, or a larger "
+        f"PCA of {task.n} x {task.d} needs {format_need(smallest.predicted_bytes)} ({smallest.method}), and "
+        f"{format_allowance(smallest.available_bytes)} are allowed or free. Try {advice}, float32 data, or a larger "
         "memory_limit."
     )
 
@@ -185,20 +185,20 @@ def _randomized(task: PCATask, reason: str, may_hand_over: bool = False) -> Cand
         work = _matrix_work(task, solver, by_samples)
     first, twice = (_randomized_bytes(task, by_samples, count) for count in (p, 2 * p))
     pair_bytes = max(1, (twice - first) // p) * WIDENING  # while the basis is copied
-    found = _candidate(
+    candidate = _candidate(
         task, "randomized", reason, solver, by_samples, lambda count: first + max(0, count - p) * pair_bytes, work
     )
     if solver is not krylov:
-        found = found.with_notes(too_many(few, p))
+        candidate = candidate.with_notes(too_many(few, p))
     if task.rank.share is None:
-        return found
+        return candidate
     beyond = None
     if may_hand_over:  # what takes over is for many components
         matrix = _by_smaller_side(task)
         whole = matrix.plan_for(task.p)
         beyond = replace(matrix, plan=replace(whole, n_components=p)) if whole.fits else None
     few = replace(krylov, or_dense=beyond is not None).most_pairs(few)
-    return _with_most(task, found.with_beyond(beyond, "" if beyond is None else beyond.plan.method, few))
+    return _with_most(task, candidate.with_beyond(beyond, "" if beyond is None else beyond.plan.method, few))
 
 
 METHODS: dict[str, Callable[[PCATask, str], Candidate]] = {
@@ -247,15 +247,17 @@ def _candidate(
         notes=notes,
         estimated_seconds=seconds,
     )
-    found = Candidate(plan, task.resources, needed, few=task.p)
-    return found if method == "randomized" else _with_most(task, found)
+    candidate = Candidate(plan, task.resources, needed, few=task.p)
+    return candidate if method == "randomized" else _with_most(task, candidate)
 
 
-def _with_most(task: PCATask, found: Candidate) -> Candidate:
+def _with_most(task: PCATask, candidate: Candidate) -> Candidate:
     """Return the candidate with a note on a share of the variance that takes more components than the first guess."""
-    if task.rank.share is None or found.most <= task.first:
-        return found
-    return found.with_notes(f"{found.most} components take up to {format_bytes(found.bytes_for(found.most))}")
+    if task.rank.share is None or candidate.max_count <= task.first:
+        return candidate
+    return candidate.with_notes(
+        f"{candidate.max_count} components take up to {format_bytes(candidate.bytes_for(candidate.max_count))}"
+    )
 
 
 # -- parts of the bytes ------------------------------------------------------------------------------------------------
@@ -279,8 +281,8 @@ def _lines_held(task: PCATask, by_samples: bool, longest: int, columns: int) -> 
 
 def _block_length(task: PCATask, by_samples: bool) -> int:
     """Return the most rows, or `by_samples` columns, of a block of one worker."""
-    fewest = blocking.FEWEST_SCATTER_COLUMNS if by_samples else blocking.FEWEST_SCATTER_ROWS
-    fitting = max(fewest, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(task.n if by_samples else task.d, 1))
+    smallest = blocking.FEWEST_SCATTER_COLUMNS if by_samples else blocking.FEWEST_SCATTER_ROWS
+    fitting = max(smallest, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(task.n if by_samples else task.d, 1))
     return min(fitting, blocking.LONGEST_SCATTER_PANEL.on(task.on_gpu))
 
 

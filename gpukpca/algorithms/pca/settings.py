@@ -77,10 +77,10 @@ class PCASettings:
 class RankRequest:
     """The number of components that a fit keeps, or the rule for it."""
 
-    most: int = field_of("", "the number, or its upper bound where the spectrum decides")
+    max_count: int = field_of("", "the number, or its upper bound where the spectrum decides")
     share: float | None = field_of("", "the share of the variance that decides", default=None)
     minka: bool = field_of("", "whether Minka's evidence decides", default=False)
-    given: bool = field_of("", "whether the user gave a number", default=False)
+    is_number: bool = field_of("", "whether the user gave a number", default=False)
 
     @property
     def decides(self) -> bool:
@@ -90,32 +90,32 @@ class RankRequest:
     @property
     def first(self) -> int:
         """Return the number of components that a plan begins with; where a share decides, a guess."""
-        return self.most if self.share is None else min(self.most, FIRST_GUESS)
+        return self.max_count if self.share is None else min(self.max_count, FIRST_GUESS)
 
-    def up_to(self, most: int) -> RankRequest:
+    def up_to(self, max_count: int) -> RankRequest:
         """Return the request with a smaller upper bound."""
-        return replace(self, most=min(self.most, most))
+        return replace(self, max_count=min(self.max_count, max_count))
 
     @property
     def pairs(self) -> PairRequest:
         """Return the request for eigenpairs; at least one, also for no components."""
-        most = max(1, self.most)
+        max_count = max(1, self.max_count)
         if self.share is None:
-            return PairRequest.of_count(most)
+            return PairRequest.of_count(max_count)
         # One pair more where rounding would decide.
-        return PairRequest.of_share(min(self.share * (1.0 + TIE), (1.0 + self.share) / 2.0), most, self.first)
+        return PairRequest.of_share(min(self.share * (1.0 + TIE), (1.0 + self.share) / 2.0), max_count, self.first)
 
     @classmethod
     def of(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:
         """Return the request for n samples with d features; raise for more than min(n, d), as scikit-learn does."""
-        value, most = n_components, min(n, d)
+        value, max_count = n_components, min(n, d)
         if value is None:
-            return cls(max(most - 1, 1) if svd_solver == "arpack" else most)
+            return cls(max(max_count - 1, 1) if svd_solver == "arpack" else max_count)
         if not isinstance(value, Integral) and svd_solver in ITERATIVE:
             kind = "a string" if isinstance(value, str) else "a share"
             raise InvalidParameterError(
                 f"n_components={value!r} cannot be {kind} with svd_solver={svd_solver!r}; give a number of components "
-                f'from 1 to {most}, or svd_solver="auto".',
+                f'from 1 to {max_count}, or svd_solver="auto".',
                 argument="n_components",
             )
         if isinstance(value, str):
@@ -124,12 +124,12 @@ class RankRequest:
                     f"n_components='mle' is only supported if n_samples >= n_features, and X has shape ({n}, {d})",
                     argument="n_components",
                 )
-            return cls(most, minka=True)
+            return cls(max_count, minka=True)
         least = 1 if svd_solver in ITERATIVE else 0
-        if not least <= value <= most:
+        if not least <= value <= max_count:
             raise InvalidParameterError(
-                f"n_components={value!r} must be between {least} and min(n_samples, n_features)={most} with "
+                f"n_components={value!r} must be between {least} and min(n_samples, n_features)={max_count} with "
                 f"svd_solver={svd_solver!r}",
                 argument="n_components",
             )
-        return cls(int(value), given=True) if isinstance(value, Integral) else cls(most, share=float(value))
+        return cls(int(value), is_number=True) if isinstance(value, Integral) else cls(max_count, share=float(value))

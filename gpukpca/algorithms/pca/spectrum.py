@@ -102,65 +102,69 @@ class Variances:
         return np.asarray(self.singular_values / math.sqrt(self.degrees))
 
 
-def variances_of(found: Components, Z: CenteredMatrix, rank: RankRequest) -> Variances:
+def variances_of(solution: Components, Z: CenteredMatrix, rank: RankRequest) -> Variances:
     """Return the variances of a fit; warn or raise where the dtype of the data does not hold them.
 
     The total is the trace, so the ratios are exact with few components.
     """
-    n, most = Z.shape[0], min(Z.shape)
+    n, max_count = Z.shape[0], min(Z.shape)
     degrees = max(n - 1, 1)
-    nothing = not (found.squares > 0).any()
-    total = 0.0 if nothing else max(Z.total, float(found.squares.sum())) / degrees
-    kept = _kept(found, total * degrees, n, rank)
-    values = found.squares[:kept] / degrees
+    nothing = not (solution.squares > 0).any()
+    total = 0.0 if nothing else max(Z.total, float(solution.squares.sum())) / degrees
+    kept = _kept(solution, total * degrees, n, rank)
+    values = solution.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
-    noise = _noise(found, Z, total * degrees, kept, most) / degrees
+    noise = _noise(solution, Z, total * degrees, kept, max_count) / degrees
     values = variances_of_data(values, Z.unit, Z.dtype)
     check_variance(total, Z.unit, np.float64)
     total, noise = total / Z.unit / Z.unit, noise / Z.unit / Z.unit
-    norms = found.residual_norms[:kept] / degrees / Z.unit / Z.unit
-    return Variances(values, ratios, np.sqrt(found.squares[:kept]) / Z.unit, norms, total, noise, degrees)
+    norms = solution.residual_norms[:kept] / degrees / Z.unit / Z.unit
+    return Variances(values, ratios, np.sqrt(solution.squares[:kept]) / Z.unit, norms, total, noise, degrees)
 
 
-def _kept(found: Components, total: float, n: int, rank: RankRequest) -> int:
+def _kept(solution: Components, total: float, n: int, rank: RankRequest) -> int:
     """Return the number of retained components."""
-    if rank.minka and found.spectrum is not None:
-        variances = found.spectrum / max(n - 1, 1)
+    if rank.minka and solution.spectrum is not None:
+        variances = solution.spectrum / max(n - 1, 1)
         return most_evident(log_evidence(variances, n, len(variances)))
     if rank.share is None:
-        return rank.most
+        return rank.max_count
     if total <= 0:
-        return min(1, rank.most)
+        return min(1, rank.max_count)
     # More than the share, as in scikit-learn; to rounding, 1 - eps of the variance is all of it.
-    reached = np.cumsum(found.squares) / total
-    return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, len(reached), rank.most)
+    reached = np.cumsum(solution.squares) / total
+    return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, len(reached), rank.max_count)
 
 
-def _noise(found: Components, Z: CenteredMatrix, total: float, kept: int, most: int) -> float:
+def _noise(solution: Components, Z: CenteredMatrix, total: float, kept: int, max_count: int) -> float:
     """Return the mean of the squares left out; `total` is the sum of all."""
-    if kept >= most:
+    if kept >= max_count:
         return 0.0
-    left = total - float(found.squares[:kept].sum())
-    if found.spectrum is not None:
-        left, most = float(found.spectrum[kept:].sum()), len(found.spectrum)
-    if left <= epsilon(found.vectors) ** 0.5 * total:  # the difference of sums has few digits: that of every feature
-        V = to_host(found.vectors).astype(np.float64)[:, :kept]
-        rest = Z.squares - np.sum(V**2 * found.squares[:kept][None, :], axis=1)
-        left = float(np.sum(np.where(rest > ROUNDING * epsilon(found.vectors) * Z.squares, rest, 0.0)))
-    return left / (most - kept)
+    left = total - float(solution.squares[:kept].sum())
+    if solution.spectrum is not None:
+        left, max_count = float(solution.spectrum[kept:].sum()), len(solution.spectrum)
+    if left <= epsilon(solution.vectors) ** 0.5 * total:  # the difference of sums has few digits: that of every feature
+        V = to_host(solution.vectors).astype(np.float64)[:, :kept]
+        rest = Z.squares - np.sum(V**2 * solution.squares[:kept][None, :], axis=1)
+        left = float(np.sum(np.where(rest > ROUNDING * epsilon(solution.vectors) * Z.squares, rest, 0.0)))
+    return left / (max_count - kept)
 
 
-def warn_of_components(found: Components, variances: Variances, rank: RankRequest) -> None:
+def warn_of_components(solution: Components, variances: Variances, rank: RankRequest) -> None:
     """Warn of residuals above the tolerance, a share not reached, and a device that failed."""
-    if (eigen := found.eigen) is not None:
+    if (eigen := solution.eigen) is not None:
         warn_of_fallbacks(eigen)
     if eigen is not None and not eigen.converged.all():
-        warn_of_convergence(found.as_eigen(), ADVICE)
+        warn_of_convergence(solution.as_eigen(), ADVICE)
     reached = float(variances.ratios.sum())
-    if eigen is not None and rank.share is not None and 0 < reached < rank.share - SHARE_NOISE * epsilon(found.vectors):
+    if (
+        eigen is not None
+        and rank.share is not None
+        and 0 < reached < rank.share - SHARE_NOISE * epsilon(solution.vectors)
+    ):
         warn_of_share(variances.kept, reached, rank.share)
     nonzero = int((variances.singular_values > 0).sum())
-    if nonzero < variances.kept and (rank.given or nonzero == 0):
+    if nonzero < variances.kept and (rank.is_number or nonzero == 0):
         warn_user(
             "fewer components carry variance than were requested. The others have variance 0.",
             RankWarning,
@@ -169,16 +173,16 @@ def warn_of_components(found: Components, variances: Variances, rank: RankReques
         )
 
 
-def warn_of_lost_features(found: Components, Z: CenteredMatrix) -> None:
+def warn_of_lost_features(solution: Components, Z: CenteredMatrix) -> None:
     """Warn where components of variance 0 hide features that vary: the rounding of the largest component is larger."""
-    carried = found.squares > 0.0
+    carried = solution.squares > 0.0
     if carried.all() or not carried.any():
         return
-    V = to_host(found.vectors).astype(np.float64)[:, carried]
-    explained = np.sum(V**2 * found.squares[carried][None, :], axis=1)
+    V = to_host(solution.vectors).astype(np.float64)[:, carried]
+    explained = np.sum(V**2 * solution.squares[carried][None, :], axis=1)
     lost = (explained < EXPLAINED * Z.squares) & ~Z.constant_columns(CONSTANT)
     if lost.any():
-        dtype = dtype_name(found.vectors.dtype)
+        dtype = dtype_name(solution.vectors.dtype)
         warn_user(
             f"variances were set to 0 because the rounding of the largest one in {dtype} exceeds them, though features "
             'in small units vary. Pass scale=True (or data in similar units), float64 data, or svd_solver="auto".',
@@ -188,9 +192,9 @@ def warn_of_lost_features(found: Components, Z: CenteredMatrix) -> None:
         )
 
 
-def warn_of_unresolved_variances(found: Components, variances: Variances, tol: float) -> None:
+def warn_of_unresolved_variances(solution: Components, variances: Variances, tol: float) -> None:
     """Warn of variances, of those that converged, with residuals that are large beside themselves."""
-    converged = True if found.eigen is None else found.eigen.converged[: variances.kept]
+    converged = True if solution.eigen is None else solution.eigen.converged[: variances.kept]
     warn_of_unresolved(np.where(converged, variances.values, 0.0), variances.residual_norms, tol, OF_UNRESOLVED)
 
 

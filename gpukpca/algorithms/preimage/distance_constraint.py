@@ -72,8 +72,8 @@ class DistanceConstraint(Preimage):
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
         panels = row_slices(int(Z.shape[0]), max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // widest))
         workers = worker_count(Z, self.space.n_jobs)
-        found = map_in_order(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
-        return namespace_of(Z).concat(found, axis=0), PreimageInfo.direct(int(Z.shape[0]))
+        results = map_in_order(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
+        return namespace_of(Z).concat(results, axis=0), PreimageInfo.direct(int(Z.shape[0]))
 
     def _panel(self, Z: Array) -> Array:
         distances, chosen = smallest_in_rows(self._distances(Z), self.n_neighbors)
@@ -88,8 +88,8 @@ class DistanceConstraint(Preimage):
         x = center + (coordinates[:, None, :] @ around)[:, 0, :]
         if self.mean is not None:
             nearest = chosen[np.arange(len(chosen)), np.argmin(squares, axis=1)]
-            most = np.where(self._has_lost_digits(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
-            x = _moved_into_reach(x, cast(gather_rows(self.points, nearest), wide), from_host(most, Z, wide))
+            limit = np.where(self._has_lost_digits(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
+            x = _moved_into_reach(x, cast(gather_rows(self.points, nearest), wide), from_host(limit, Z, wide))
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
     def _distances(self, Z: Array) -> Array:
@@ -121,8 +121,8 @@ class DistanceConstraint(Preimage):
         largest = to_host(self.diagonal).astype(np.float64)[chosen]
         drops = np.minimum(0.5 * distances, largest * (1.0 - np.finfo(np.float64).eps))
         with overflow_allowed():
-            found = self.space.kernel.square_distances(drops)
-        return np.asarray(np.minimum(np.nan_to_num(found, nan=self.reach), self.reach))
+            results = self.space.kernel.square_distances(drops)
+        return np.asarray(np.minimum(np.nan_to_num(results, nan=self.reach), self.reach))
 
     def _has_lost_digits(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Return for every row whether a kernel value, and so a distance, has lost half of its digits."""
@@ -142,23 +142,23 @@ def _points(basis: Array, mean: Array | None) -> Array:
     return basis if mean is None else shifted_rows(basis, mean, 1.0, basis.dtype)
 
 
-def _moved_into_reach(x: Array, b: Array, most: Array) -> Array:
-    """Return the rows x, moved towards b where they are further from it than `most`.
+def _moved_into_reach(x: Array, b: Array, limit: Array) -> Array:
+    """Return the rows x, moved towards b where they are further from it than `limit`.
 
     Distances to far neighbors, whose kernel values near 0 have few digits, could move a point away from the nearest.
     """
     xp = namespace_of(x)
     steps = x - b
     lengths = xp.sqrt(square_sums(steps))
-    far = lengths > most
-    share = xp.where(far, most, xp.ones_like(most)) / xp.where(far, lengths, xp.ones_like(lengths))
+    far = lengths > limit
+    share = xp.where(far, limit, xp.ones_like(limit)) / xp.where(far, lengths, xp.ones_like(lengths))
     return xp.where(far[:, None], b + steps * share[:, None], x)
 
 
-def _coordinates(gram: np.ndarray, products: np.ndarray, most: np.ndarray) -> np.ndarray:
+def _coordinates(gram: np.ndarray, products: np.ndarray, limit: np.ndarray) -> np.ndarray:
     """Return u with x = center + Σ u_i (b_i - center): (G + μ)⁺ products, G the neighbors' centered Gram matrix.
 
-    μ is 0 (the paper) unless ‖x - center‖ exceeds BELIEVED times the root of `most`, which no point at these distances
+    μ is 0 (the paper) unless ‖x - center‖ exceeds BELIEVED times the root of `limit`, which no point at these distances
     does: nearly flat neighbors amplify small errors. Then μ is the smallest with ‖x - center‖² <= most.
     """
     values, vectors = np.linalg.eigh(gram)
@@ -167,21 +167,21 @@ def _coordinates(gram: np.ndarray, products: np.ndarray, most: np.ndarray) -> np
     values = np.where(values > FLAT, values, 0.0)
     # A constant in the products cancels. The rounding of the center, which an offset makes large, does not.
     along = np.einsum("ikj,ik->ij", vectors, (products - products.mean(axis=1, keepdims=True)) / largest)
-    shift = _shift(values, along, np.maximum(most / largest[:, 0], 0.0) + FLAT)
-    found = np.divide(along, values + shift[:, None], out=np.zeros_like(values), where=values > 0.0)
-    return np.asarray(np.einsum("ikj,ij->ik", vectors, found))
+    shift = _shift(values, along, np.maximum(limit / largest[:, 0], 0.0) + FLAT)
+    results = np.divide(along, values + shift[:, None], out=np.zeros_like(values), where=values > 0.0)
+    return np.asarray(np.einsum("ikj,ij->ik", vectors, results))
 
 
-def _shift(values: np.ndarray, along: np.ndarray, most: np.ndarray) -> np.ndarray:
+def _shift(values: np.ndarray, along: np.ndarray, limit: np.ndarray) -> np.ndarray:
     """Return μ for every row: 0, or the solution of Σ λ a² / (λ + μ)² = most, by Newton's method on 1 / its root.
 
     From 0 no step is too long (Moré & Sorensen, SIAM J. Sci. Stat. Comput. 4 (1983) 553).
     """
-    shift = np.zeros(len(most))
-    held = _lengths(values, along, shift)[0] > BELIEVED * np.sqrt(most)
+    shift = np.zeros(len(limit))
+    held = _lengths(values, along, shift)[0] > BELIEVED * np.sqrt(limit)
     for _ in range(SHIFT_STEPS):
         length, slope = _lengths(values, along, shift)
-        over = np.where(held, length / np.sqrt(most) - 1.0, 0.0)
+        over = np.where(held, length / np.sqrt(limit) - 1.0, 0.0)
         if np.all(over <= ENOUGH):
             break
         shift = shift + np.divide(length**2 * over, slope, out=np.zeros_like(shift), where=held & (slope > 0.0))

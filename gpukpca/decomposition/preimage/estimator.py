@@ -102,11 +102,11 @@ class WithPreimages:
             No such parameter.
         """
         for owner in ("kernel", "preimage"):
-            given = params.get(owner, getattr(self, owner))
+            value = params.get(owner, getattr(self, owner))
             options = [name for name in params if name.startswith(f"{owner}__")]
-            if options and not hasattr(given, "set_params"):
+            if options and not hasattr(value, "set_params"):
                 raise InvalidParameterError(
-                    f"{type(self).__name__}: {options[0]} is an option of an object, and {owner}={given!r} is not "
+                    f"{type(self).__name__}: {options[0]} is an option of an object, and {owner}={value!r} is not "
                     f"an object; set {owner} to one first, such as {_EXAMPLES[owner]}."
                 )
         if "kernel" in params:
@@ -304,14 +304,14 @@ class WithPreimages:
         """
         check_is_fitted(self)
         q = self._first(n_components, lowest=0)
-        given = is_precomputed(self.kernel_)
-        if given != (diagonal is not None):
+        is_precomputed_kernel = is_precomputed(self.kernel_)
+        if is_precomputed_kernel != (diagonal is not None):
             raise InvalidParameterError(
                 "feature_space_error needs diagonal = k(x, x) of the new points with a precomputed kernel, whose rows "
                 f"do not hold it, and takes none with others; the kernel is {self.kernel_!r}."
             )
         Y = new_data(self, X, self.X_fit_, "feature_space_error")
-        if given:
+        if is_precomputed_kernel:
             diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
         with device_context(self._result.map.like), overflow_allowed():
             return feature_space_errors(self._space, Y, q, X, diagonal)
