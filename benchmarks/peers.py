@@ -58,7 +58,7 @@ def ours_in_little_memory(case: Case) -> Any:
 def ours_nystrom(case: Case, **parameters: Any) -> Any:
     from gpukpca import Nystrom
 
-    return ours(case, eigen_solver=Nystrom(min(case.rank, case.n), **parameters), tol=0)
+    return ours(case, eigen_solver=Nystrom(rank=min(case.rank, case.n), **parameters), tol=0)
 
 
 def ours_by_blocks(case: Case) -> Any:

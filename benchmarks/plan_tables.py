@@ -80,7 +80,7 @@ def template(d: int, dtype: str) -> object:
 def kernel_plan(n: int, d: int, dtype: str, solver: object = "auto", p: int = COMPONENTS) -> Plan:
     """Return the plan of kernel PCA with a Gaussian kernel; raise `MemoryBudgetError` where nothing fits."""
     X = shaped(n, d, dtype)
-    settings = KernelPCASettings(p, eigen_solver=solver, copies_data=False)
+    settings = KernelPCASettings(n_components=p, eigen_solver=solver, copies_data=False)
     task = KernelTask(X, resources_beside(X), RBF(1.0 / d), settings, X, template(d, dtype), p)
     return planning.plan_of(task).plan
 
@@ -127,7 +127,7 @@ def capacity_table() -> str:
                 lambda n, d=d, dtype=dtype: fits(lambda: kernel_plan(n, d, dtype, "dense")),
                 lambda n, d=d, dtype=dtype: keeps_tiles(n, d, dtype),
                 lambda n, d=d, dtype=dtype: fits(lambda: kernel_plan(n, d, dtype)),
-                lambda n, d=d, dtype=dtype: fits(lambda: kernel_plan(n, d, dtype, Nystrom(LANDMARKS))),
+                lambda n, d=d, dtype=dtype: fits(lambda: kernel_plan(n, d, dtype, Nystrom(rank=LANDMARKS))),
             ]
             rows.append([count(d), dtype, *map(largest, ways)])
     header = "d | dtype | dense | block Krylov, K computed once | block Krylov, tiles recomputed | Nyström"
@@ -140,7 +140,7 @@ def kernel_table() -> str:
     for n, d in KERNEL_SHAPES:
         for dtype in DTYPES:
             cells = [count(n), count(d), dtype]
-            for solver in ("auto", "dense", Nystrom(min(LANDMARKS, n // 2))):
+            for solver in ("auto", "dense", Nystrom(rank=min(LANDMARKS, n // 2))):
                 cells.append(cell(lambda n=n, d=d, dtype=dtype, solver=solver: kernel_plan(n, d, dtype, solver)))
             storage = kernel_plan(n, d, dtype).storage
             cells.insert(3, f"{100 * (storage.tiles - storage.recomputed_tiles) // storage.tiles} %")
@@ -167,7 +167,7 @@ def record_ratios() -> dict[str, list[float]]:
             if case is None or entry["contestant"] not in ratios or entry["outcome"] != "ok" or case.kernel != "rbf":
                 continue
             if case.task == "fit":
-                solver = Nystrom(case.rank) if "Nystrom" in entry["contestant"] else "auto"
+                solver = Nystrom(rank=case.rank) if "Nystrom" in entry["contestant"] else "auto"
                 plan: Plan = kernel_plan(case.n, case.d, case.dtype, solver, case.p)
             elif case.task == "axes":
                 plan = linear_plan(case.n, case.d, case.dtype, case.p)

@@ -73,7 +73,7 @@ def shapes(place: Host, n: int) -> dict[str, Callable[[], Any]]:
         },
         f"whole fit, {n} rows, NumPy in": lambda: KernelPCA(COMPONENTS, **settings, device="cuda").fit_transform(host),
         f"Nyström, {n} rows, rank {n // 100}": lambda: KernelPCA(
-            COMPONENTS, **settings | {"tol": 0}, eigen_solver=Nystrom(n // 100)
+            COMPONENTS, **settings | {"tol": 0}, eigen_solver=Nystrom(rank=n // 100)
         ).fit_transform(X),
         f"upload of {len(large)} rows, plain": lambda: place.put(large),
         f"upload of {len(large)} rows, gpukpca": lambda: placed_rows(large, X[:0, :]),

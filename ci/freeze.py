@@ -36,7 +36,7 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "KernelPCA laplacian dense": lambda: KernelPCA(5, kernel="laplacian", eigen_solver="dense"),
     "KernelPCA linear": lambda: KernelPCA(5, kernel="linear", random_state=0),
     "KernelPCA share": lambda: KernelPCA(0.6, kernel="poly", gamma=0.05, random_state=0),
-    "KernelPCA nystrom": lambda: KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(60), random_state=0),
+    "KernelPCA nystrom": lambda: KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(rank=60), random_state=0),
     "KernelPCA preimage": lambda: KernelPCA(5, kernel="rbf", fit_inverse_transform=True, random_state=0),
     "PCA": lambda: gpukpca.PCA(5, random_state=0),
     "PCA full": lambda: gpukpca.PCA(0.9, svd_solver="full", whiten=True),

@@ -16,7 +16,7 @@ jax = pytest.importorskip("jax")
 MODELS = {
     "KernelPCA": KernelPCA(2, kernel="rbf", gamma=0.1),
     "KernelPCA by iteration": KernelPCA(2, kernel="rbf", gamma=0.1, eigen_solver="randomized", random_state=0),
-    "KernelPCA from landmarks": KernelPCA(2, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(10), random_state=0),
+    "KernelPCA from landmarks": KernelPCA(2, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(rank=10), random_state=0),
     "PCA": PCA(2),
     "IncrementalPCA": IncrementalPCA(2),
     "ProbabilisticPCA": ProbabilisticPCA(2),

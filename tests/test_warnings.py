@@ -53,9 +53,9 @@ CAUSES = {
     "count": lambda X: KernelPCA(len(X) + 1, kernel="rbf").fit(X),
     "rank": lambda X: KernelPCA(len(X) // 2).fit(X),
     "rank of PCA": lambda X: PCA(4).fit(X[:, :1] * X[0]),
-    "rank of landmarks": lambda X: KernelPCA(len(X) // 4, eigen_solver=Nystrom(len(X) // 2)).fit(X),
+    "rank of landmarks": lambda X: KernelPCA(len(X) // 4, eigen_solver=Nystrom(rank=len(X) // 2)).fit(X),
     "rounding": lambda X: KernelPCA(2, kernel="poly").fit((X + 1e4).astype(np.float32)),
-    "rounding of landmarks": lambda X: KernelPCA(2, kernel="poly", degree=5, eigen_solver=Nystrom(5)).fit(
+    "rounding of landmarks": lambda X: KernelPCA(2, kernel="poly", degree=5, eigen_solver=Nystrom(rank=5)).fit(
         (X + 3e3).astype(np.float32)
     ),
     "tolerance": lambda X: KernelPCA(2, kernel="rbf", tol=1e-15).fit(X),
@@ -72,7 +72,7 @@ CAUSES = {
     "share": lambda X: KernelPCA(0.9, eigen_solver=BlockKrylov(max_passes=3, block_size=8), random_state=0).fit(
         rows(9 * len(X), len(X), 200) * 0.97 ** np.arange(200)
     ),
-    "certificate": lambda X: KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(5, tol=1e-9), random_state=0).fit(X),
+    "certificate": lambda X: KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=5, tol=1e-9), random_state=0).fit(X),
     "indefinite": lambda X: KernelPCA(2, kernel="precomputed").fit(-(np.abs(X[:, :1] - X[:, 0]) ** 2.2)),
     "asymmetric": asymmetric,
     "far": far,

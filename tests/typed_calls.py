@@ -12,7 +12,7 @@ from gpukpca.plotting import ScoresDisplay
 X = np.eye(5)
 KernelPCA(2, kernel="rbf", gamma="median", random_state=0, device="cuda:1", memory_limit="4GiB").fit(X).transform(X)
 KernelPCA(0.9, kernel=kernels.RBF(0.1), eigen_solver=BlockKrylov(tol=1e-6), preimage=RidgePreimage(alpha=0.1))
-KernelPCA(kernel=lambda x, y: float(x @ y), eigen_solver=Nystrom(100), verbose=print).fit([[1.0, 2.0], [2.0, 1.0]])
+KernelPCA(kernel=lambda x, y: float(x @ y), eigen_solver=Nystrom(rank=100), verbose=print).fit([[1.0, 2.0], [2.0, 1.0]])
 PCA("mle", svd_solver="full", scale=[1.0, 2.0], random_state=np.random.default_rng(0)).fit(X).score_samples(X)
 LocalPCA("bic", [1, 2], method="hard")
 IncrementalPCA(3).fit([X, X])
@@ -41,7 +41,7 @@ kernels.Sum(kernels.RBF(), 2.0)  # type: ignore[arg-type]
 kernels.Power(kernels.RBF(), "two")  # type: ignore[arg-type]
 n_components_for(X, "variance", 0.9)
 n_components_for(X, "varience")  # type: ignore[arg-type]
-Nystrom(100, "evenly")  # type: ignore[arg-type]
+Nystrom(rank=100, landmarks="evenly")  # type: ignore[arg-type]
 Nystrom(landmarks=[3, 5])
 top_eigh(DenseGram(X), 2, solver="dense")
 top_eigh(DenseGram(X), 2, solver="lapack")  # type: ignore[arg-type]

@@ -16,7 +16,9 @@ from gpukpca.eigen import Nystrom
 X = load_digits().data / 16.0
 krylov = KernelPCA(10, kernel="rbf", gamma=0.05, eigen_solver="randomized", random_state=0).fit(X)
 ranks = (25, 50, 100, 200, 400, 800)
-models = [KernelPCA(10, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank), random_state=0).fit(X) for rank in ranks]
+models = [
+    KernelPCA(10, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank=rank), random_state=0).fit(X) for rank in ranks
+]
 
 # %%
 # For a positive semidefinite kernel, no eigenvalue of the centered kernel matrix is below that of the approximation.
@@ -35,7 +37,7 @@ for rank, error, certificate in zip(ranks, errors, certificates, strict=True):
 # one number, repeated, stands for the data. Time is an estimate for one core, right to a factor of a few.
 
 sizes = (2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
-solvers = {"block Krylov": "randomized", "Nyström, 1000 landmarks": Nystrom(1000)}
+solvers = {"block Krylov": "randomized", "Nyström, 1000 landmarks": Nystrom(rank=1000)}
 plans = {
     name: [
         KernelPCA(10, kernel="rbf", gamma=0.05, eigen_solver=solver, memory_limit="4GiB", n_jobs=1).plan(

@@ -30,7 +30,7 @@ METHODS = {
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it.
 

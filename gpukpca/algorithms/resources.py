@@ -50,7 +50,7 @@ ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 
 
 @documented
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Resources:
     """The place, the memory and the threads of a fit; `Resources.for_data` makes them.
 
@@ -117,7 +117,8 @@ class Resources:
     @classmethod
     def within(cls, budget: MemoryBudget, place: Placement, n_jobs: int | None) -> Resources:
         """Return the resources of an attempt at a place."""
-        return cls(place, budget.limit(place.work), n_jobs, is_limited=budget.memory_limit is not None)
+        limit, is_limited = budget.limit(place.work), budget.memory_limit is not None
+        return cls(place=place, limit=limit, n_jobs=n_jobs, is_limited=is_limited)
 
     @classmethod
     def for_fit(cls, resources: Resources | None, X: Any) -> Resources:

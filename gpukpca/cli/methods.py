@@ -147,7 +147,10 @@ def _kernel_parameters(options: SimpleNamespace) -> dict[str, Any]:
     # X does not change after the fit, so no copy of it is needed.
     parameters = _spectral_parameters(options) | {"copy_X": False} | {name: KERNEL_DEFAULTS[name] for name in unused}
     if options.eigen_solver == "nystrom":
-        return parameters | {"eigen_solver": Nystrom(options.rank, options.landmarks, options.tol or 0.0), "tol": 0}
+        return parameters | {
+            "eigen_solver": Nystrom(rank=options.rank, landmarks=options.landmarks, tol=options.tol or 0.0),
+            "tol": 0,
+        }
     if options.rank is not None or options.landmarks != "rpcholesky":
         raise InvalidParameterError("--rank and --landmarks are for --eigen-solver nystrom.")
     return parameters

@@ -52,7 +52,7 @@ def too_many(n: int, p: int) -> str:
     return f"block Krylov was requested, but p = {p} is more than a fifth of n = {n}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockKrylov(Solver):
     """Block Krylov solver for the algebraically largest eigenpairs; the operator is only multiplied with blocks.
 

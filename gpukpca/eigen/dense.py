@@ -30,7 +30,7 @@ HOST_SQUARES = 4
 FEW_PAIRS = 0.4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Dense(Solver):
     """Full eigensolver: forms the matrix and calls LAPACK (cuSOLVER on a GPU).
 

@@ -73,7 +73,7 @@ class KrylovTask:
         return epsilon(self.op.like)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KrylovState:
     """A block Krylov iteration between two passes over the operator; a checkpoint stores it.
 

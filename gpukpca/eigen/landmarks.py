@@ -222,7 +222,7 @@ LANDMARKS: dict[str, Callable[..., PivotedCholesky]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Nystrom(PlannedSolver):
     """Nyström approximation: kernel PCA of K ≈ F Fᵀ, F made from the columns of some landmarks.
 

@@ -34,7 +34,7 @@ NEARLY = 0.5
 ACCURATE = 8.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LowRank(Solver):
     """Exact solver for operators that are known by a factor, op = F Fᵀ with F of shape (n, k).
 

@@ -61,7 +61,7 @@ REMEDY = (
 LANDMARK_TOLERANCE = replace(TOLERANCE, text="a number in [0, 1) (0: no stop)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PivotedCholesky:
     """A partial Cholesky factor: K ≈ F Fᵀ, exact in the rows and columns of the pivots.
 

@@ -20,7 +20,7 @@ from gpukpca.eigen.residuals import (
 from gpukpca.exceptions import InvalidParameterError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EigenResult:
     """The largest eigenpairs of a symmetric operator, each with its residual.
 

@@ -135,7 +135,7 @@ def test_the_share_of_an_indefinite_matrix_is_that_of_its_positive_part(solver: 
 
 def test_landmarks_keep_what_certainly_holds_a_share() -> None:
     X = ROWS * np.exp(-np.arange(6.0))
-    fit = fit_kernel_pca(X, RBF(0.05), 0.8, settings=KernelPCASettings(eigen_solver=Nystrom(60)), rng=0)
+    fit = fit_kernel_pca(X, RBF(0.05), 0.8, settings=KernelPCASettings(eigen_solver=Nystrom(rank=60)), rng=0)
     ratios = fit.spectrum.ratios
     assert np.sum(ratios) >= 0.8 > np.sum(ratios[:-1])
 

@@ -129,11 +129,11 @@ def test_resources_for_data_refuse_values(arguments, name):
 
 def test_resources_take_a_place_and_bytes():
     with pytest.raises(InvalidParameterError, match="place='cpu'"):
-        Resources("cpu", 100)
+        Resources(place="cpu", limit=100)
     place = Resources.for_data(ROWS.tolist()).place
     for limit in (-1, 1.5, "4GiB"):
         with pytest.raises(InvalidParameterError, match="limit="):
-            Resources(place, limit)
+            Resources(place=place, limit=limit)
 
 
 @pytest.mark.parametrize("name", {**WRONG_ROWS, **WRONG_WIDTHS})
@@ -218,5 +218,5 @@ def test_advice_names_the_arguments_of_functions():
         fit_pca(ROWS, resources=scarce)
     noise = np.random.default_rng(0).standard_normal((400, 300))
     with pytest.raises(ConvergenceError, match="passes=None") as failed:
-        fit_pca(noise, 5, settings=PCASettings("randomized", passes=1), rng=0)
+        fit_pca(noise, 5, settings=PCASettings(svd_solver="randomized", passes=1), rng=0)
     assert failed.value.partial_result is not None

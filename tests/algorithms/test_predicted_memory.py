@@ -37,7 +37,12 @@ LOOSE = 1.5
 # Blocks of a thread of PCA that data with tiny variances need, and others do not.
 BLOCKS = 12 * 2**20
 # What the imports, thread pools and caches of a first fit allocate is no part of any fit.
-ALL_WAYS: list[dict[str, Any]] = [{}, {"eigen_solver": Nystrom(20)}, {"kernel": "linear"}, {"eigen_solver": "dense"}]
+ALL_WAYS: list[dict[str, Any]] = [
+    {},
+    {"eigen_solver": Nystrom(rank=20)},
+    {"kernel": "linear"},
+    {"eigen_solver": "dense"},
+]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -129,15 +134,20 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "ridge, wide": (1000, 2000, "float32", {"preimage": "ridge"}),
     "ridge, one worker": (1000, 20, "float64", {"fit_inverse_transform": True, "n_jobs": 1}),
     "ridge on landmarks": (4000, 50, "float64", {"preimage": RidgePreimage(n_landmarks=800)}),
-    "landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200), "gamma": 0.05}),
+    "landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(rank=200), "gamma": 0.05}),
     # Two workers do not always hold their panels at the same time.
-    "even landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200, "uniform"), "gamma": 0.05, "n_jobs": 1}),
-    "many landmarks": (4000, 20, "float32", {"eigen_solver": Nystrom(1500, "uniform"), "gamma": 0.5}),
+    "even landmarks": (
+        5000,
+        20,
+        "float64",
+        {"eigen_solver": Nystrom(rank=200, landmarks="uniform"), "gamma": 0.05, "n_jobs": 1},
+    ),
+    "many landmarks": (4000, 20, "float32", {"eigen_solver": Nystrom(rank=1500, landmarks="uniform"), "gamma": 0.5}),
     "chosen landmarks": (
         *(5000, 20, "float64"),
         {"eigen_solver": Nystrom(landmarks=range(0, 5000, 25)), "gamma": 0.05, "n_jobs": 1},
     ),
-    "fifty by landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200), "gamma": 0.05, "n_components": 50}),
+    "fifty by landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(rank=200), "gamma": 0.05, "n_components": 50}),
     "few blocks": (2000, 20, "float64", {"eigen_solver": BlockKrylov(max_blocks=4)}),
     "a narrow block": (2000, 20, "float64", {"eigen_solver": BlockKrylov(block_size=4)}),
 }
@@ -160,7 +170,7 @@ def test_one_worker() -> None:
 def test_small_pivots_in_float32() -> None:
     """Their panels are widened, which is not known before the fit."""
     X = rows(9000, 20, "float32")
-    model, peak = model_and_peak(X, gamma=5e-4, n_jobs=1, eigen_solver=Nystrom(200, "uniform"))
+    model, peak = model_and_peak(X, gamma=5e-4, n_jobs=1, eigen_solver=Nystrom(rank=200, landmarks="uniform"))
     assert_predicted(model, peak)
 
 
@@ -512,14 +522,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "some cached": {"memory_limit": "2.2MB"},
     "dense": {"eigen_solver": "dense"},
     "square": {"gram": "dense"},
-    "nystrom": {"eigen_solver": Nystrom(30)},
-    "nystrom with a tolerance": {"eigen_solver": Nystrom(30, tol=0.9)},
+    "nystrom": {"eigen_solver": Nystrom(rank=30)},
+    "nystrom with a tolerance": {"eigen_solver": Nystrom(rank=30, tol=0.9)},
     "linear": {"kernel": "linear"},
     "polynomial": {"kernel": "poly", "degree": 2},
     "sigmoid": {"kernel": "sigmoid", "gamma": 0.01},
     "gamma from distances": {"gamma": "median"},
     "pre-image": {"fit_inverse_transform": True},
-    "all components": {"n_components": None, "eigen_solver": Nystrom(30)},
+    "all components": {"n_components": None, "eigen_solver": Nystrom(rank=30)},
     "fixed passes": {"iterated_power": 3, "eigen_solver": "randomized", "n_components": 1},
 }
 
@@ -584,7 +594,7 @@ TOO_MUCH: dict[str, dict[str, Any]] = {
     "all components": {"n_components": None},
     "many components": {"n_components": 30_000},
     "square": {"n_components": 10, "gram": "dense"},
-    "nystrom": {"n_components": 10, "eigen_solver": Nystrom(2000)},
+    "nystrom": {"n_components": 10, "eigen_solver": Nystrom(rank=2000)},
     "pre-image": {"n_components": 10, "fit_inverse_transform": True},
 }
 
@@ -614,18 +624,18 @@ def test_an_error_names_a_way_out_that_is_one() -> None:
         with pytest.raises(MemoryBudgetError, match=advice):
             KernelPCA(5, kernel="rbf", memory_limit="1MB", **parameters).plan(X)
     with pytest.raises(MemoryBudgetError) as caught:
-        KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(500), memory_limit="1MB").plan(X)
+        KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(rank=500), memory_limit="1MB").plan(X)
     assert "nystrom" not in str(caught.value)
     with pytest.raises(MemoryBudgetError) as caught:
         KernelPCA(5, kernel="sigmoid", memory_limit="1MB").plan(X)
     assert "nystrom" not in str(caught.value)
-    KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(50), memory_limit="4MB").fit(X)
+    KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(rank=50), memory_limit="4MB").fit(X)
 
 
 def test_the_number_in_the_error_is_enough() -> None:
     """An attempt with what the error asks for succeeds, and one with a little less does not."""
     X = rows(3000, 4)
-    for parameters in ({}, {"eigen_solver": "dense"}, {"eigen_solver": Nystrom(300)}, {"gram": "dense"}):
+    for parameters in ({}, {"eigen_solver": "dense"}, {"eigen_solver": Nystrom(rank=300)}, {"gram": "dense"}):
         model = KernelPCA(5, kernel="rbf", **parameters)
         needed = min(model.set_params(memory_limit=limit).plan(X).predicted_bytes for limit in limits_from(model, X))
         assert model.set_params(memory_limit=needed).plan(X).predicted_bytes <= needed

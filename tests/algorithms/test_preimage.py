@@ -93,7 +93,9 @@ def assert_reconstruction_of_pca(xp: Namespace, dtype: str, method: str, offset:
 @pytest.mark.parametrize("rank", [8, 20])
 def test_the_linear_kernel_is_exact_on_landmarks_too(rank):
     X = data(20, 40) + 5.0
-    model = KernelPCA(5, kernel="linear", eigen_solver=Nystrom(rank), preimage="fixed_point", random_state=0).fit(X)
+    model = KernelPCA(5, kernel="linear", eigen_solver=Nystrom(rank=rank), preimage="fixed_point", random_state=0).fit(
+        X
+    )
     centered = X - X.mean(axis=0)
     basis = np.linalg.qr(centered[model.landmarks_].T)[0]
     features = centered @ basis @ basis.T
@@ -271,7 +273,7 @@ def test_the_gradient_vanishes_for_every_kernel(kernel):
     assert_no_gradient(NUMPY, RADIAL[kernel], "dense")
 
 
-@pytest.mark.parametrize("solver", ["dense", Nystrom(12)])
+@pytest.mark.parametrize("solver", ["dense", Nystrom(rank=12)])
 def test_the_gradient_of_the_distance_in_feature_space_vanishes_where_the_iteration_ends(xp, solver):
     assert_no_gradient(xp, kernels.RBF(0.1), solver)
 
@@ -474,7 +476,7 @@ def test_feature_space_errors_are_distances_between_features_written_down(xp, dt
 def test_feature_space_errors_of_landmarks_are_distances_from_what_they_span(xp):
     X, Y = data(), data(11, seed=1)
     k = kernels.Polynomial(2, 0.25, 1.0)
-    model = KernelPCA(3, kernel=k, eigen_solver=Nystrom(8), gram="tiled", random_state=0).fit(xp.array(X))
+    model = KernelPCA(3, kernel=k, eigen_solver=Nystrom(rank=8), gram="tiled", random_state=0).fit(xp.array(X))
     basis = np.linalg.qr(k.features(X[model.landmarks_], None).T)[0]
     F = k.features(X, None) @ basis @ basis.T
     mean = F.mean(axis=0)
@@ -490,7 +492,7 @@ def test_flat_kernels_keep_their_digits_with_landmarks_and_without(gamma):
     X, Y = data(), data(11, seed=1)
     parameters = {"kernel": "rbf", "gamma": gamma, "random_state": 0}
     whole = KernelPCA(2, eigen_solver="dense", **parameters).fit(X).feature_space_error(Y)
-    landmarks = KernelPCA(2, eigen_solver=Nystrom(40), **parameters).fit(X).feature_space_error(Y)
+    landmarks = KernelPCA(2, eigen_solver=Nystrom(rank=40), **parameters).fit(X).feature_space_error(Y)
     np.testing.assert_allclose(landmarks, whole, rtol=1e-8)
     if gamma < 1e-3:
         reference = PCA(2).fit(X)

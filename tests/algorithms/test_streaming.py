@@ -96,7 +96,7 @@ def test_a_small_memory_map_is_read_once_and_its_rows_held(mapped: np.ndarray) -
 
 
 def test_nystrom_reads_by_panels(data: np.ndarray, mapped: np.ndarray) -> None:
-    settings = {"n_components": 3, "kernel": "rbf", "gamma": 0.002, "random_state": 0, "eigen_solver": Nystrom(20)}
+    settings = {"n_components": 3, "kernel": "rbf", "gamma": 0.002, "random_state": 0, "eigen_solver": Nystrom(rank=20)}
     held = KernelPCA(**settings).fit(data)
     read = KernelPCA(**settings, memory_limit="2800kB").fit(mapped)
     assert read.plan_.storage.source.panel > 0

@@ -70,7 +70,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "no start": {"eigen_solver": BlockKrylov(passes=6)},
     "square": {"eigen_solver": "randomized", "gram": "dense"},
     "dense": {"eigen_solver": "dense"},
-    "nystrom": {"eigen_solver": Nystrom(60)},
+    "nystrom": {"eigen_solver": Nystrom(rank=60)},
     "laplacian": {"kernel": "laplacian", "eigen_solver": "randomized"},
     "linear": {"kernel": "linear"},
     "poly": {"kernel": "poly", "gram": "tiled"},

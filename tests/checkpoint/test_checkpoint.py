@@ -713,7 +713,7 @@ def test_of_two_fits_that_start_together_the_later_writer_leaves_the_files_of_th
 
 @pytest.mark.parametrize(
     "settings",
-    [{"eigen_solver": "dense"}, {"eigen_solver": Nystrom(20)}, {"kernel": "linear", "eigen_solver": "auto"}],
+    [{"eigen_solver": "dense"}, {"eigen_solver": Nystrom(rank=20)}, {"kernel": "linear", "eigen_solver": "auto"}],
     ids=["dense", "nystrom", "low rank"],
 )
 def test_solutions_without_passes_leave_no_folder_and_say_so(settings: dict[str, Any], tmp_path: Path) -> None:

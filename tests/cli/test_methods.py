@@ -49,7 +49,7 @@ CASES: dict[str, tuple[str, str, Any, str]] = {
     "nystrom": (
         "kernel",
         "-k rbf --gamma scale --eigen-solver nystrom --rank 20 -n 3",
-        KernelPCA(3, kernel="rbf", gamma="scale", eigen_solver=Nystrom(20)),
+        KernelPCA(3, kernel="rbf", gamma="scale", eigen_solver=Nystrom(rank=20)),
         f"eigenvalues {SPECTRUM} certificate",
     ),
     "pca": (

@@ -22,7 +22,7 @@ MIB = 2**20
 FITS = {
     "dense": {"kernel": "rbf", "gamma": 0.1},
     "block Krylov": {"kernel": "rbf", "gamma": 0.1, "eigen_solver": "randomized", "tol": 1e-3},
-    "nystrom": {"kernel": "rbf", "gamma": 0.1, "eigen_solver": Nystrom(12)},
+    "nystrom": {"kernel": "rbf", "gamma": 0.1, "eigen_solver": Nystrom(rank=12)},
     "linear": {"kernel": "linear"},
     "inverse": {"kernel": "laplacian", "fit_inverse_transform": True},
 }

@@ -113,7 +113,9 @@ def entry_rounding(name, X, K, dtype):
 
 def fitted(name, X, rank=RANK, p=P, how="rpcholesky", seed=1, **parameters):
     """Return the model and the scores of its training points, without warnings of missing and of equal components."""
-    model = KernelPCA(p, kernel=KERNELS[name][0], eigen_solver=Nystrom(rank, how), random_state=seed, **parameters)
+    model = KernelPCA(
+        p, kernel=KERNELS[name][0], eigen_solver=Nystrom(rank=rank, landmarks=how), random_state=seed, **parameters
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankWarning)
         warnings.filterwarnings("ignore", "the last component and the next one are not separately", PrecisionWarning)
@@ -197,7 +199,7 @@ def test_the_certificate_is_small_where_the_kernel_is_smooth():
 def test_a_constant_kernel_has_no_components(xp, dtype):
     X = xp.array(points().astype(dtype))
     with pytest.warns(RankWarning, match="fewer components carry variance"):
-        model = KernelPCA(P, kernel="rbf", gamma=0.0, eigen_solver=Nystrom(RANK)).fit(X)
+        model = KernelPCA(P, kernel="rbf", gamma=0.0, eigen_solver=Nystrom(rank=RANK)).fit(X)
     assert np.array_equal(xp.host(model.eigenvalues_), np.zeros(P))
     assert np.array_equal(xp.host(model.transform(X)), np.zeros((N, P)))
     assert model.certificate_ == model.total_variance_ == 0.0
@@ -228,7 +230,7 @@ def precision_warnings(estimator, X):
 
 
 CUTS = "not separately determined: their eigenvalues are equal to "
-SOLVERS = ["dense", "randomized", Nystrom(60), Nystrom(9), Nystrom(16, "uniform")]
+SOLVERS = ["dense", "randomized", Nystrom(rank=60), Nystrom(rank=9), Nystrom(rank=16, landmarks="uniform")]
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
@@ -246,12 +248,12 @@ def test_every_solver_reports_a_cluster_that_p_cuts(dtype, solver):
 
 def test_shares_and_equal_eigenvalues_of_approximations_are_reported_too():
     three = np.kron(np.eye(4), np.ones((20, 20)))  # eigenvalues 20, 20, 20 and 0 after centering
-    for solver in ("dense", Nystrom(10), Nystrom(4)):
+    for solver in ("dense", Nystrom(rank=10), Nystrom(rank=4)):
         estimator = KernelPCA(2, kernel="precomputed", eigen_solver=solver, random_state=0)
         (found,) = precision_warnings(estimator, three)[1]
         assert str(found).endswith("their eigenvalues are equal to rounding (gap_). " + str(found).split(". ", 1)[1])
         assert found.values["difference"] <= 1e-12
-    for solver in ("dense", Nystrom(40)):
+    for solver in ("dense", Nystrom(rank=40)):
         estimator = KernelPCA(0.3, kernel="rbf", gamma=0.1, eigen_solver=solver, random_state=0)
         (found,) = precision_warnings(estimator, circle())[1]
         assert CUTS in str(found)
@@ -259,7 +261,7 @@ def test_shares_and_equal_eigenvalues_of_approximations_are_reported_too():
 
 def test_a_loose_certificate_leaves_the_gap_unknown_and_reports_no_cluster(dtype):
     for gamma, rank in ((2.0, 5), (2.0, 40), (10.0, 20)):
-        estimator = KernelPCA(P, kernel="laplacian", gamma=0.1 * gamma, eigen_solver=Nystrom(rank), random_state=0)
+        estimator = KernelPCA(P, kernel="laplacian", gamma=0.1 * gamma, eigen_solver=Nystrom(rank=rank), random_state=0)
         model, found = precision_warnings(estimator, points().astype(dtype))
         assert found == []
         assert model.certificate_ > model.eigenvalues_[-1]
@@ -270,7 +272,7 @@ def test_the_gap_of_fewer_components_is_a_bound_too():
     X, most = points(), 12
     truth = exact("smooth", X, "float64")
     for rank in (15, 40, 80):
-        settings = KernelPCASettings(eigen_solver=Nystrom(rank))
+        settings = KernelPCASettings(eigen_solver=Nystrom(rank=rank))
         fit = fit_kernel_pca(X, KERNELS["smooth"][0], most, settings=settings, rng=0)
         gaps = [fit.truncated(keep).gap for keep in range(1, most)]
         true = -np.diff(truth.values[:most])
@@ -287,7 +289,7 @@ def test_landmarks_see_that_a_matrix_is_near_the_identity_where_it_is(rank):
     for kernel in ("rbf", "laplacian", "matern"):
         for gamma, is_near in ((0.01, False), (0.3, False), (1.0, False), (1e3, True)):
             estimator = KernelPCA(P, kernel=kernel, gamma=gamma, random_state=0)
-            for solver in ("dense", Nystrom(rank), Nystrom(rank, "uniform")):
+            for solver in ("dense", Nystrom(rank=rank), Nystrom(rank=rank, landmarks="uniform")):
                 found = precision_warnings(clone(estimator).set_params(eigen_solver=solver), X)[1]
                 assert [str(one).startswith("K is nearly the identity") for one in found] == [True] * is_near
 
@@ -375,7 +377,7 @@ class Counting(RBF):
 def test_kernel_values_are_counted_by_landmarks_not_by_rows(how):
     X = points(1000)
     Counting.evaluated = 0
-    model = KernelPCA(P, kernel=Counting(0.5), eigen_solver=Nystrom(30, how), random_state=0).fit(X)
+    model = KernelPCA(P, kernel=Counting(0.5), eigen_solver=Nystrom(rank=30, landmarks=how), random_state=0).fit(X)
     small = Counting.evaluated - 30 * 1000
     assert model.n_products_ == 30
     assert 0 <= small <= 20 * 30**2  # blocks of candidates
@@ -405,15 +407,15 @@ def test_what_ran_is_reported():
 
 
 def test_all_components_that_carry_variance_are_as_many_as_landmarks():
-    model = KernelPCA(kernel="rbf", gamma=0.5, eigen_solver=Nystrom(RANK), random_state=0).fit(points())
+    model = KernelPCA(kernel="rbf", gamma=0.5, eigen_solver=Nystrom(rank=RANK), random_state=0).fit(points())
     assert model.eigenvalues_.shape == (RANK,)
     assert np.all(model.eigenvalues_ > 0)
-    cosine = KernelPCA(kernel="cosine", eigen_solver=Nystrom(RANK), random_state=0).fit(points())
+    cosine = KernelPCA(kernel="cosine", eigen_solver=Nystrom(rank=RANK), random_state=0).fit(points())
     assert cosine.eigenvalues_.shape == (4,)
 
 
 def test_components_without_variance_are_named_or_dropped():
-    estimator = KernelPCA(6, kernel="cosine", eigen_solver=Nystrom(RANK), random_state=0)
+    estimator = KernelPCA(6, kernel="cosine", eigen_solver=Nystrom(rank=RANK), random_state=0)
     with pytest.warns(RankWarning, match="the approximation has a smaller rank"):
         model = clone(estimator).fit(points())
     assert np.array_equal(model.eigenvalues_[4:], [0, 0])
@@ -423,7 +425,7 @@ def test_components_without_variance_are_named_or_dropped():
 
 @pytest.mark.parametrize("fraction", [0.3, 0.6, 0.9])
 def test_a_share_of_the_variance_is_reached_for_certain(fraction):
-    model = KernelPCA(fraction, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(60), random_state=0).fit(points())
+    model = KernelPCA(fraction, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(rank=60), random_state=0).fit(points())
     truth = exact("smooth", points(), "float64")
     p = model.eigenvalues_.shape[0]
     assert np.sum(truth.values[:p]) >= fraction * truth.total
@@ -433,7 +435,7 @@ def test_a_share_of_the_variance_is_reached_for_certain(fraction):
 
 
 def test_a_share_that_the_landmarks_do_not_hold_is_an_error():
-    estimator = KernelPCA(0.9, kernel="rbf", gamma=2.0, eigen_solver=Nystrom(10), random_state=0)
+    estimator = KernelPCA(0.9, kernel="rbf", gamma=2.0, eigen_solver=Nystrom(rank=10), random_state=0)
     with pytest.raises(InvalidParameterError, match=r"known to hold 0\.\d+ of the variance.*larger rank"):
         estimator.fit(points())
 
@@ -444,7 +446,7 @@ def test_more_components_than_rows_are_clamped_and_more_than_landmarks_refused()
     assert caught[0].message.values == {"n_components": 200, "n_samples": 96}
     assert model.eigenvalues_.shape == (N,)
     with pytest.raises(InvalidParameterError, match=r"n_components=30 needs at least as many landmarks.*rank=20"):
-        KernelPCA(30, kernel="rbf", eigen_solver=Nystrom(RANK)).fit(points())
+        KernelPCA(30, kernel="rbf", eigen_solver=Nystrom(rank=RANK)).fit(points())
 
 
 def test_one_row_and_two():
@@ -464,7 +466,9 @@ def test_one_row_and_two():
 def test_a_tolerance_that_is_met_stops_early(how, tol):
     X = points()
     truth = exact("smooth", X, "float64")
-    model = KernelPCA(P, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(N, how, tol), random_state=0).fit(X)
+    model = KernelPCA(
+        P, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(rank=N, landmarks=how, tol=tol), random_state=0
+    ).fit(X)
     assert model.converged_
     assert model.certificate_ <= tol * model.eigenvalues_[0]
     assert len(model.landmarks_) < N - 10
@@ -477,13 +481,13 @@ def test_the_name_takes_the_tolerance_of_the_estimator():
     assert model.converged_
     assert "tolerance" in model.solver_
     with pytest.raises(InvalidParameterError, match="tol was given together with a solver object"):
-        KernelPCA(P, kernel="rbf", eigen_solver=Nystrom(RANK), tol=1e-2).fit(points())
+        KernelPCA(P, kernel="rbf", eigen_solver=Nystrom(rank=RANK), tol=1e-2).fit(points())
 
 
 @pytest.mark.parametrize("kind", [ConvergenceWarning, sklearn.exceptions.ConvergenceWarning])
 def test_a_tolerance_out_of_reach_is_a_warning_of_both_libraries(kind):
     with pytest.warns(kind, match=r"the rank was spent.*larger rank"):
-        model = KernelPCA(P, kernel="rbf", gamma=2.0, eigen_solver=Nystrom(RANK, tol=1e-3), random_state=0).fit(
+        model = KernelPCA(P, kernel="rbf", gamma=2.0, eigen_solver=Nystrom(rank=RANK, tol=1e-3), random_state=0).fit(
             points()
         )
     assert not model.converged_
@@ -518,7 +522,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("solver", ["nystrom", Nystrom(RANK)], ids=["name", "object"])
+@pytest.mark.parametrize("solver", ["nystrom", Nystrom(rank=RANK)], ids=["name", "object"])
 def test_kernels_not_known_to_be_definite_are_refused_before_any_work(name, solver):
     for method in ("fit", "plan"):
         with pytest.raises(IndefiniteKernelError, match=r"Nyström needs a positive semidefinite kernel.*not known"):
@@ -529,7 +533,7 @@ def test_a_kernel_that_vouches_for_itself_is_taken():
     class Vouched(Unknown):
         positive_definite = True
 
-    model = KernelPCA(P, kernel=Vouched(), eigen_solver=Nystrom(RANK), random_state=0).fit(points())
+    model = KernelPCA(P, kernel=Vouched(), eigen_solver=Nystrom(rank=RANK), random_state=0).fit(points())
     exact_model = KernelPCA(P, kernel="linear").fit(points())
     assert np.max(np.abs(model.eigenvalues_ - exact_model.eigenvalues_)) <= 1e-11 * exact_model.eigenvalues_[0]
 
@@ -550,7 +554,7 @@ def test_an_indefinite_matrix_is_refused(name, how, dtype):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IndefiniteKernelWarning)
         with pytest.raises(IndefiniteKernelError, match="not positive semidefinite"):
-            KernelPCA(P, kernel="precomputed", eigen_solver=Nystrom(N, how), random_state=0).fit(K)
+            KernelPCA(P, kernel="precomputed", eigen_solver=Nystrom(rank=N, landmarks=how), random_state=0).fit(K)
 
 
 # -- kernels of the user's, sparse data --------------------------------------------------------------------------------
@@ -560,7 +564,7 @@ def test_a_precomputed_matrix(xp, dtype):
     X, new = points().astype(dtype), points(11, seed=5).astype(dtype)
     function = KERNELS["rough"][2]
     K, K_new = function(X, X).astype(dtype), function(new, X).astype(dtype)
-    model = KernelPCA(P, kernel="precomputed", eigen_solver=Nystrom(RANK), random_state=1)
+    model = KernelPCA(P, kernel="precomputed", eigen_solver=Nystrom(rank=RANK), random_state=1)
     scores = host(xp, model.fit_transform(xp.array(K)))
     check_bounds(model, exact("rough", X, dtype), xp)
     bound = score_rounding(model, dtype, entry_rounding("rough", X, K, dtype), xp)
@@ -576,11 +580,11 @@ def test_a_precomputed_matrix(xp, dtype):
 
 def test_a_function_of_two_rows_is_tried():
     X = points(30)
-    model = KernelPCA(P, kernel=oracle.rbf(0.5), eigen_solver=Nystrom(30), random_state=0).fit(X)
+    model = KernelPCA(P, kernel=oracle.rbf(0.5), eigen_solver=Nystrom(rank=30), random_state=0).fit(X)
     values, _ = oracle.eigenpairs(oracle.centered(oracle.gram(oracle.rbf(0.5), X)), P)
     assert np.max(np.abs(model.eigenvalues_ - values)) <= 30 * tolerances.kernel("float64")
     with pytest.raises(IndefiniteKernelError):
-        KernelPCA(P, kernel=lambda x, y: -float(np.sum((x - y) ** 2)), eigen_solver=Nystrom(30)).fit(X)
+        KernelPCA(P, kernel=lambda x, y: -float(np.sum((x - y) ** 2)), eigen_solver=Nystrom(rank=30)).fit(X)
 
 
 @pytest.mark.parametrize("name", ["rough", "laplacian", "poly", "cosine"])
@@ -612,7 +616,7 @@ def test_a_model_is_the_same_after_a_pickle():
         for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
             assert np.max(np.abs(again.transform(new) - model.transform(new))) <= 1e-12
             assert again.certificate_ == model.certificate_
-            assert again.eigen_solver == Nystrom(RANK)
+            assert again.eigen_solver == Nystrom(rank=RANK)
         # Every row of the training set but the landmarks is left out.
         assert len(pickle.dumps(model)) < len(pickle.dumps(fitted(name, points(800))[0])) < 800 * 4 * 8 + 12_000
 
@@ -634,14 +638,14 @@ def test_what_only_an_approximation_has_vanishes_with_an_exact_fit():
     assert not any(hasattr(model, name) for name in names)
     assert model.X_fit_.shape == (N, 4)
     assert model.transform(points(5)).shape == (5, P)
-    model.set_params(eigen_solver=Nystrom(RANK)).fit(points())
+    model.set_params(eigen_solver=Nystrom(rank=RANK)).fit(points())
     assert all(hasattr(model, name) for name in names)
     assert model.X_fit_.shape == (RANK, 4)
 
 
 def test_the_preimage_is_that_of_the_scores():
     X = points()
-    model = KernelPCA(6, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(N), fit_inverse_transform=True, alpha=1e-6)
+    model = KernelPCA(6, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(rank=N), fit_inverse_transform=True, alpha=1e-6)
     plain = KernelPCA(6, kernel="rbf", gamma=0.02, eigen_solver="dense", fit_inverse_transform=True, alpha=1e-6)
     ours = model.fit(X).inverse_transform(model.transform(X))
     theirs = plain.fit(X).inverse_transform(plain.transform(X))
@@ -734,7 +738,7 @@ def test_nystrom_of_a_kernel_of_few_features_is_exact_and_its_certificate_is_rou
     X = points()
     for parameters, _, _ in LOW_RANK.values():
         plain = KernelPCA(P, **parameters).fit(X)
-        for solver in ("nystrom", Nystrom(RANK)):
+        for solver in ("nystrom", Nystrom(rank=RANK)):
             model = KernelPCA(P, **parameters, eigen_solver=solver).fit(X)
             assert np.array_equal(model.eigenvalues_, plain.eigenvalues_)
             assert 0 <= model.certificate_ <= 1e-13 * N * model.eigenvalues_[0]

@@ -23,7 +23,7 @@ ESTIMATORS = {
     "dense": KernelPCA(**RBF, eigen_solver="dense"),
     "block Krylov": KernelPCA(**RBF, eigen_solver="randomized", tol=1e-6),
     "stored": KernelPCA(**RBF, gram="dense"),
-    "landmarks": KernelPCA(**RBF, eigen_solver=Nystrom(20)),
+    "landmarks": KernelPCA(**RBF, eigen_solver=Nystrom(rank=20)),
     "inverse": KernelPCA(**RBF, fit_inverse_transform=True, alpha=0.1),
     "fixed point": KernelPCA(**RBF, preimage="fixed_point"),
     "distance constraint": KernelPCA(**RBF, preimage="distance_constraint"),

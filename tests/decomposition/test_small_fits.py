@@ -79,7 +79,7 @@ def test_a_solution_without_random_numbers_makes_no_generator(name: str, monkeyp
 def test_one_job_starts_no_thread_for_landmarks(monkeypatch: pytest.MonkeyPatch, sizes: Any) -> None:
     """Nor do the products of the factor, with several threads for BLAS."""
     sizes(MULTIPLICATIONS_A_THREAD=1)
-    model = KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(20), random_state=0)
+    model = KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20), random_state=0)
     started: list[threading.Thread] = []
     start = threading.Thread.start
 

@@ -72,7 +72,7 @@ def test_defaults_clones_and_copies_are_silent(kernel: str) -> None:
     for model in (KernelPCA(2, kernel=kernel), KernelPCA(2, kernel=kernel, **read)):
         for twin in (model, clone(model), pickle.loads(pickle.dumps(model))):
             assert not caught(lambda twin=twin: twin.fit(rows_of(kernel)))
-    assert not caught(lambda: KernelPCA(2, eigen_solver=Nystrom(20), kernel="linear", random_state=0).fit(X))
+    assert not caught(lambda: KernelPCA(2, eigen_solver=Nystrom(rank=20), kernel="linear", random_state=0).fit(X))
 
 
 def test_an_error_of_the_parameters_comes_without_the_warning() -> None:

@@ -38,7 +38,7 @@ def spectrum_left_out(K, result):
 @pytest.mark.parametrize("how", LANDMARKS)
 def test_the_factor_and_its_report(xp, dtype, how):
     K = semidefinite("smooth", dtype)[:70, :70]
-    result = Nystrom(12, how).factor(BlockOperator(K, xp), 2, rng())
+    result = Nystrom(rank=12, landmarks=how).factor(BlockOperator(K, xp), 2, rng())
     F, L, S = xp.host(result.F).astype(np.float64), result.pivot_factor, result.pivots
     eps = tolerances.eps(dtype)
     assert xp.owns(result.F)
@@ -71,7 +71,7 @@ def test_no_eigenvalue_is_further_off_than_the_certificate(name, dtype):
     K = semidefinite(name, dtype)
     cases = {"rpcholesky": (5, 40, M), "uniform": (40, M)}
     for how, rank in [(how, rank) for how, ranks in cases.items() for rank in ranks]:
-        result = Nystrom(rank, how).factor(BlockOperator(K), 1, rng(rank))
+        result = Nystrom(rank=rank, landmarks=how).factor(BlockOperator(K), 1, rng(rank))
         left_out = spectrum_left_out(K, result)
         assert np.max(left_out) <= result.certificate
         assert np.min(left_out) >= -result.rounding
@@ -132,7 +132,7 @@ def test_what_is_left_is_positive_semidefinite():
 @pytest.mark.parametrize(("name", "rank"), [("linear", 20), ("offset", 20), ("outlier", 20), ("ones", 1)])
 def test_a_matrix_of_low_rank_is_recovered_and_ends_by_itself(name, rank, how, dtype):
     K = semidefinite(name, dtype)
-    result = Nystrom(60, how).factor(BlockOperator(K), 1, rng(1))
+    result = Nystrom(rank=60, landmarks=how).factor(BlockOperator(K), 1, rng(1))
     # A residual that rounding left may be taken for a pivot before it is known what rounding leaves.
     assert rank <= result.rank <= rank + 2
     assert result.stopped == "exhausted"
@@ -152,12 +152,12 @@ def test_with_every_row_a_landmark_nothing_is_left(name, dtype):
 @pytest.mark.parametrize("how", LANDMARKS)
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_the_zero_matrix_and_few_rows(xp, n, how):
-    nothing = Nystrom(5, how).factor(BlockOperator(np.zeros((n, n)), xp), 1, rng())
+    nothing = Nystrom(rank=5, landmarks=how).factor(BlockOperator(np.zeros((n, n)), xp), 1, rng())
     assert nothing.F.shape == (n, 0)
     assert nothing.pivot_factor.shape == (0, 0)
     assert nothing.residual_trace == nothing.trace == nothing.certificate == 0.0
     assert nothing.stopped == "exhausted"
-    everything = Nystrom(5, how).factor(BlockOperator(np.eye(n), xp), 1, rng())
+    everything = Nystrom(rank=5, landmarks=how).factor(BlockOperator(np.eye(n), xp), 1, rng())
     assert everything.rank == min(5, n)
 
 
@@ -167,8 +167,8 @@ def test_the_zero_matrix_and_few_rows(xp, n, how):
 @pytest.mark.parametrize("how", LANDMARKS)
 def test_a_power_of_four_changes_nothing_but_the_size(how, dtype, exponent):
     K = semidefinite("smooth", dtype)
-    plain = Nystrom(25, how).factor(BlockOperator(K), 1, rng(2))
-    scaled = Nystrom(25, how).factor(BlockOperator(np.ldexp(K, exponent)), 1, rng(2))
+    plain = Nystrom(rank=25, landmarks=how).factor(BlockOperator(K), 1, rng(2))
+    scaled = Nystrom(rank=25, landmarks=how).factor(BlockOperator(np.ldexp(K, exponent)), 1, rng(2))
     assert np.array_equal(scaled.pivots, plain.pivots)
     assert np.array_equal(scaled.F, np.ldexp(plain.F, exponent // 2))
     assert scaled.certificate == np.ldexp(plain.certificate, exponent)
@@ -179,7 +179,7 @@ def test_the_matrix_of_the_user_is_untouched():
     K.flags.writeable = False
     before = K.copy()
     for how in LANDMARKS:
-        Nystrom(40, how).factor(Operator(K), 1, rng())
+        Nystrom(rank=40, landmarks=how).factor(Operator(K), 1, rng())
     assert np.array_equal(K, before)
 
 
@@ -255,7 +255,9 @@ def test_blocks_keep_the_law_of_one_pivot_at_a_time():
 def test_rare_clusters_are_found_where_even_draws_miss_them():
     K = semidefinite("clusters")
     left = {
-        how: np.mean([Nystrom(30, how).factor(BlockOperator(K), 1, rng(seed)).residual_trace for seed in range(5)])
+        how: np.mean(
+            [Nystrom(rank=30, landmarks=how).factor(BlockOperator(K), 1, rng(seed)).residual_trace for seed in range(5)]
+        )
         for how in LANDMARKS
     }
     assert left["rpcholesky"] < 0.01 * left["uniform"]
@@ -277,7 +279,9 @@ def test_only_accepted_candidates_cost_a_column():
 @pytest.mark.parametrize("how", LANDMARKS)
 def test_the_generator_decides_everything(how, dtype):
     K = semidefinite("rough", dtype)
-    first, second, other = (Nystrom(30, how).factor(BlockOperator(K), 1, rng(seed)) for seed in (3, 3, 4))
+    first, second, other = (
+        Nystrom(rank=30, landmarks=how).factor(BlockOperator(K), 1, rng(seed)) for seed in (3, 3, 4)
+    )
     assert np.array_equal(first.F, second.F)
     assert np.array_equal(first.pivots, second.pivots)
     assert not np.array_equal(first.pivots, other.pivots)
@@ -302,13 +306,15 @@ def test_reports_come_after_every_round():
 @pytest.mark.parametrize("tol", [0.1, 1e-2])
 def test_a_tolerance_is_met_and_saves_columns(how, tol, dtype):
     K = semidefinite("smooth", dtype)
-    result = Nystrom(200, how, tol=tol).factor(BlockOperator(K), 1, rng())
+    result = Nystrom(rank=200, landmarks=how, tol=tol).factor(BlockOperator(K), 1, rng())
     largest = oracle.eigenpairs(oracle.centered(K), 1)[0][0]
     assert result.stopped == "tolerance"
     assert result.rank < 60
     assert result.certificate <= tol * largest
     assert np.max(spectrum_left_out(K, result)) <= tol * largest
-    out_of_reach = Nystrom(20, how, tol=1e-3).factor(BlockOperator(semidefinite("rough", dtype)), 1, rng())
+    out_of_reach = Nystrom(rank=20, landmarks=how, tol=1e-3).factor(
+        BlockOperator(semidefinite("rough", dtype)), 1, rng()
+    )
     assert (out_of_reach.stopped, out_of_reach.rank) == ("rank", 20)
 
 
@@ -372,8 +378,8 @@ def test_the_default_number_of_landmarks():
     assert Nystrom().rank_for(10_000, 2) == 500
     assert Nystrom().rank_for(10_000, 80) == 800
     assert Nystrom().rank_for(300, 80) == 300
-    assert Nystrom(40).rank_for(10_000, 80) == 40
-    assert Nystrom(40).rank_for(30, 2) == 30
+    assert Nystrom(rank=40).rank_for(10_000, 80) == 40
+    assert Nystrom(rank=40).rank_for(30, 2) == 30
     assert Nystrom(landmarks=[5, 3, 5]).rank_for(30, 2) == 2
 
 
@@ -431,7 +437,7 @@ def test_arguments_are_checked(arguments):
 def test_results_and_settings_print_without_arrays():
     result = pivoted_cholesky(BlockOperator(np.eye(5)), 2, rng())
     assert "array" not in repr(result)
-    assert repr(Nystrom(5)) == "Nystrom(rank=5, landmarks='rpcholesky', tol=0.0)"
+    assert repr(Nystrom(rank=5)) == "Nystrom(rank=5, landmarks='rpcholesky', tol=0.0)"
     assert isinstance(result, PivotedCholesky)
 
 
@@ -460,7 +466,7 @@ def test_indefinite_matrices_are_refused(xp, dtype, name):
     K = INDEFINITE[name].astype(dtype)
     for how in LANDMARKS:
         with pytest.raises(IndefiniteKernelError, match=r"not positive semidefinite.*Nyström needs"):
-            Nystrom(40, how).factor(BlockOperator(K, xp), 1, rng())
+            Nystrom(rank=40, landmarks=how).factor(BlockOperator(K, xp), 1, rng())
 
 
 OVERFLOW = r"overflows float\d\d on these data: infinity at "
@@ -478,7 +484,7 @@ def test_entries_that_are_not_finite_are_reported_with_their_place(name, make, d
     K, text = FAULTS[name]
     for how in LANDMARKS:
         with pytest.raises(InvalidParameterError, match=text):
-            Nystrom(40, how).factor(make(K.astype(dtype)), 1, rng())
+            Nystrom(rank=40, landmarks=how).factor(make(K.astype(dtype)), 1, rng())
 
 
 def test_a_trace_beyond_all_numbers_is_refused():

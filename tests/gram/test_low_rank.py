@@ -259,7 +259,7 @@ def test_rows_of_a_kernel_of_ones_own_must_say_how_they_are_picked():
 def test_a_factor_of_a_kernel_matrix_has_the_eigenvalues_it_certifies(xp, dtype, kernel):
     X = rows(150, dtype=dtype)
     op = TiledGram(kernel, xp.array(X))
-    factor = Nystrom(40).factor(op, 3, np.random.default_rng(0))
+    factor = Nystrom(rank=40).factor(op, 3, np.random.default_rng(0))
     exact = oracle.eigenpairs(oracle.centered(kernel(X.astype(np.float64))), 3)[0]
     F = xp.host(factor.F).astype(np.float64)
     theta = oracle.eigenpairs(oracle.centered(F @ F.T), 3)[0]

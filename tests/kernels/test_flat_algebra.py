@@ -95,7 +95,7 @@ def test_random_expressions_of_flat_kernels_keep_their_digits(route: str, dtype:
     Kc = oracle.centered(value.above)
     wanted = oracle.eigenpairs(Kc, 2)[0]
     iterative = BlockKrylov(tol=1e-4 if dtype == "float32" else 1e-10)
-    solver = {"nystrom": Nystrom(50), "randomized": iterative}.get(route, "dense")
+    solver = {"nystrom": Nystrom(rank=50), "randomized": iterative}.get(route, "dense")
     rows = scipy.sparse.csr_array(X) if route == "sparse" else X
     model = KernelPCA(2, kernel=kernel, eigen_solver=solver, random_state=0)
     model.fit(rows)
@@ -187,7 +187,7 @@ def test_the_certificate_of_a_sum_knows_the_size_that_cancels(name: str, size: f
     wanted = oracle.eigenpairs(oracle.centered(value.above), 3)[0]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = KernelPCA(3, kernel=kernel, eigen_solver=Nystrom(65), random_state=0).fit(X)
+        model = KernelPCA(3, kernel=kernel, eigen_solver=Nystrom(rank=65), random_state=0).fit(X)
     lost = [str(seen.message) for seen in caught if issubclass(seen.category, PrecisionWarning)]
     assert all(issubclass(seen.category, (PrecisionWarning, RankWarning)) for seen in caught)
     error = np.abs(model.eigenvalues_ - wanted)
@@ -203,4 +203,4 @@ def test_rounding_above_the_tolerance_of_nystrom_is_what_the_warning_names() -> 
     X = np.random.default_rng(0).standard_normal((70, 3))
     kernel = 1e6 * Matern(1e-10, 1.5) + RBF(1e-4)
     with pytest.warns(ConvergenceWarning, match=r"the kernel's rounding exceeds the tolerance.*Allow a larger tol"):
-        KernelPCA(2, kernel=kernel, eigen_solver=Nystrom(65, tol=1e-7), random_state=0).fit(X)
+        KernelPCA(2, kernel=kernel, eigen_solver=Nystrom(rank=65, tol=1e-7), random_state=0).fit(X)

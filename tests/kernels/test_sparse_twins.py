@@ -59,7 +59,7 @@ def fitted(X: Any, X_new: Any, kernel: Any, solver: Any) -> tuple[np.ndarray, np
     ("name", "solver", "offset"),
     [
         *itertools.product(DISTANCE, ["dense"], OFFSETS),
-        *itertools.product(["rbf", "linear"], ["randomized", Nystrom(40)], [0.0, 1e8]),
+        *itertools.product(["rbf", "linear"], ["randomized", Nystrom(rank=40)], [0.0, 1e8]),
     ],
 )
 def test_distances_of_sparse_rows_are_those_of_dense_ones(name: str, solver: Any, dtype: str, offset: float) -> None:

@@ -25,7 +25,7 @@ EIGEN_FIELDS = "eigenvectors residual_norms converged gap n_passes n_products se
 
 
 @documented
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class KernelPCAFit:
     """A fit of kernel PCA. The scores of a point x are k(x, basis) A - b, with basis, A and b in `map`.
 

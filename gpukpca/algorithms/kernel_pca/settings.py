@@ -78,7 +78,7 @@ class PreimageOptions(Protocol):
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KernelPCASettings:
     """The parameters of a fit, checked.
 

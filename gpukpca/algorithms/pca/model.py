@@ -103,7 +103,7 @@ def scores_of_panel(panel: Array, projection: LinearProjection) -> np.ndarray:
 
 
 @documented
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PCAFit:
     """Result of a principal component analysis, in the library and the dtype of the data.
 

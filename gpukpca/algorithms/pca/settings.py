@@ -39,7 +39,7 @@ RULES = {
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PCASettings:
     """Settings of `fit_pca`, checked.
 

@@ -92,7 +92,7 @@ def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, r
     """Return landmarks S and coefficients for K ≈ F Fᵀ: L⁻ᵀ (FᵀF + alpha I)⁻¹ Fᵀ(X - mean), features L⁻¹ k(S, z)."""
     op = TiledGram(kernel, scores, cached_tiles=0, n_jobs=rule.n_jobs)
     # A fixed generator gives the same landmarks in every fit.
-    factor = Nystrom(rule.landmarks).factor(op, 1, np.random.default_rng(0))
+    factor = Nystrom(rank=rule.landmarks).factor(op, 1, np.random.default_rng(0))
     F = factor.F
     products = np.zeros((factor.rank, int(X.shape[1])))
     for start, stop in row_panels(X):
