@@ -13,6 +13,7 @@ from gpukpca.backend.namespace import is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.place import Placement
+from gpukpca.data.rows import Rows
 from gpukpca.distributed.rows import ClusterRows
 
 # Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
@@ -48,7 +49,22 @@ class Task:
     @cached_property
     def stored(self) -> int:
         """Return the number of stored entries."""
-        return int(self.X.nnz) if is_sparse(self.X) else self.n * self.d
+        return int(self.X.nnz) if self.is_sparse else self.n * self.d
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Return whether the rows are a CSR matrix."""
+        return is_sparse(self.X)
+
+    @cached_property
+    def is_batched(self) -> bool:
+        """Return whether the rows are read in batches."""
+        return isinstance(self.X, BatchedRows)
+
+    @cached_property
+    def is_in_panels(self) -> bool:
+        """Return whether no process holds all rows: batches, or panels on a cluster."""
+        return isinstance(self.X, Rows)
 
     @cached_property
     def is_on_cluster(self) -> bool:
@@ -58,12 +74,12 @@ class Task:
     @cached_property
     def rows_at_once(self) -> int:
         """Return the number of rows that are in memory together: all, or those of the largest batch."""
-        return self.X.largest if isinstance(self.X, BatchedRows) else self.n
+        return self.X.largest if self.is_batched else self.n
 
     @cached_property
     def copy_bytes(self) -> int:
         """Return the bytes of the rows that the fit copies to its place: all, or a batch as read and as converted."""
-        if isinstance(self.X, BatchedRows):
+        if self.is_batched:
             return 2 * self.rows_at_once * self.d * self.item
         return self.n * self.d * self.item if self.place.moved else 0
 

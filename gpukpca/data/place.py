@@ -132,6 +132,11 @@ def rows_at(X: Any, like: Array) -> Any:
     return X if is_sparse(X) else move(X, like)
 
 
+def rows_on_host(X: Any) -> Any:
+    """Return rows as a NumPy array, or the CSR matrix that they are."""
+    return X if is_sparse(X) else to_host(X)
+
+
 def to_caller(result: Array, X: Any) -> Array:
     """Return a result in the library of an argument; on the host where that is a host container."""
     return move(result, X) if is_foreign(X) else to_host(result)

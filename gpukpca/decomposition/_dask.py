@@ -17,9 +17,9 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.progress import waiting_report
 from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
-from gpukpca.backend.namespace import is_sparse, item_size, to_host
+from gpukpca.backend.namespace import item_size, to_host
 from gpukpca.data.finite import NotFiniteError
-from gpukpca.data.place import Placement
+from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.rows import gathered
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
@@ -67,7 +67,7 @@ def shared_rows(estimator: Any, X: Any, client: Any) -> ClusterRows:
     """Return data in memory, checked as by `fit`, as rows on the workers of a client; `fit` and `plan` take them."""
     cluster = Cluster(client, waiting_report(listener_of(estimator)))
     data = training_data(estimator, X)
-    return ClusterRows.of_array(data if is_sparse(data) else to_host(data), cluster, cuda=_on_gpus(estimator))
+    return ClusterRows.of_array(rows_on_host(data), cluster, cuda=_on_gpus(estimator))
 
 
 def _on_gpus(estimator: Any) -> bool:

@@ -17,8 +17,8 @@ from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, inverse_roots
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
-from gpukpca.data.place import Placement
+from gpukpca.backend.namespace import cast, overflow_allowed, to_host
+from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition.diagnostics import total_variance_of
@@ -208,7 +208,7 @@ def _some_rows(X: Any) -> Any:
     n = int(X.shape[0])
     chosen = np.linspace(0, n - 1, max(1, min(n, COMPARED_ROWS, COMPARED_ENTRIES // n))).astype(np.int64)
     rows = gather_rows(X, chosen)
-    return rows if is_sparse(rows) else to_host(rows)
+    return rows_on_host(rows)
 
 
 def _copy_features(source: Any, target: Any) -> None:
@@ -263,7 +263,7 @@ def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
 
 def _on_host(X: Any) -> Any:
     """Return a copy, dense or CSR."""
-    return X.copy() if is_sparse(X) else np.array(to_host(X))
+    return rows_on_host(X).copy()
 
 
 # -- kernel PCA from scikit-learn --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device
 from gpukpca.backend.limits import SHARE_FOR_ROWS
-from gpukpca.backend.namespace import dtype_name, is_sparse
+from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.work import Work
 from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
@@ -253,14 +253,14 @@ def _square_bytes(task: FitTask, columns: int) -> int:
 
 def _slice_bytes(task: FitTask) -> int:
     """Return the bytes of a row in the slices that a tile is made from."""
-    if is_sparse(task.X):
+    if task.is_sparse:
         return SPARSE_SLICES * task.row_bytes + 3 * dense_row_bytes(task.kernel, task.X)
     return max(task.row_bytes, task.d * task.item)
 
 
 def _sparse_tile_bytes(task: FitTask, edge: int) -> int:
     """Return the bytes of the sparse part of a tile, and of a tile in float64 and its copy where K is in float32."""
-    if not is_sparse(task.X):
+    if not task.is_sparse:
         return 0
     part = min(edge * edge, max(edge, blocking.SPARSE_PRODUCT_ENTRIES))
     return part * STORED_ENTRY_BYTES + (12 * edge * edge + WIDE_STRIPS * blocking.STRIP_BYTES if task.item < 8 else 0)
@@ -279,7 +279,7 @@ def _pair_work(task: FitTask, kernel: Kernel) -> Work:
     if isinstance(kernel, Laplacian):
         return Work(differences=task.d, functions=1)
     values = Work(functions=kernel.exponentials)
-    if is_sparse(task.X) and not kernel.densifies:
+    if task.is_sparse and not kernel.densifies:
         met = (task.X.nnz / max(1, task.n)) ** 2 / task.d  # features that two rows share
         return values + Work(sparse_products=met, bytes=SPARSE_ENTRY_BYTES)
     wide = task.template is not None and task.template.wide and not task.on_gpu

@@ -12,7 +12,6 @@ from gpukpca.algorithms.kernel_pca.candidates import by_landmarks, factored, lan
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
 from gpukpca.backend import blocking
-from gpukpca.backend.namespace import is_sparse
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
 from gpukpca.eigen.solve import most_by_passes
@@ -73,7 +72,7 @@ def _explicit_features(task: FitTask) -> int:
     settings, n = task.settings, task.n
     if not settings.requests(Nystrom, "auto", "nystrom") or settings.gram != "auto":
         return 0
-    if is_sparse(task.X) or task.is_on_cluster:
+    if task.is_sparse or task.is_on_cluster:
         return 0
     count = task.kernel.feature_count(task.d) or 0
     few = max(n // MONOMIALS_PAY, min(n - 1, FEW_MONOMIALS))

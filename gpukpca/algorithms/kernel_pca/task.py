@@ -13,7 +13,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
-from gpukpca.backend.namespace import is_memory_map, is_sparse
+from gpukpca.backend.namespace import is_memory_map
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen.request import FIRST_GUESS
@@ -111,7 +111,7 @@ class FitTask(Task):
     @cached_property
     def data_bytes(self) -> int:
         """Return the bytes of X."""
-        if is_sparse(self.X):
+        if self.is_sparse:
             return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
         return self.stored * self.item
 
@@ -126,7 +126,7 @@ class FitTask(Task):
         """Return the bytes of a prepared row."""
         if self.template is None:
             return 0
-        if is_sparse(self.X):  # in float64, and its norm
+        if self.is_sparse:  # in float64, and its norm
             return -(-self.data_bytes * 12 // (4 + self.item) // max(self.n, 1)) + 8
         return self.template.row_bytes
 

@@ -13,13 +13,11 @@ from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse
+from gpukpca.backend.namespace import dtype_name, is_numpy
 from gpukpca.backend.parallel import even_length, worker_count
 from gpukpca.backend.work import Work
 from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.covariance.dense import SQUARES
-from gpukpca.data.batches import BatchedRows
-from gpukpca.data.rows import Rows
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.block_krylov import WIDENING, too_many
 
@@ -80,12 +78,12 @@ class PCATask(Task):
     def row_products(self, columns: int) -> Work:
         """Return the work of a product of the rows and a block of so many columns."""
         entries = self.stored * columns
-        return Work(sparse_blocks=entries) if is_sparse(self.X) else Work(blocks=2 * entries)
+        return Work(sparse_blocks=entries) if self.is_sparse else Work(blocks=2 * entries)
 
     @cached_property
     def reuses_memory(self) -> bool:
         """Return whether blocks and matrices are computed in memory that exists: those of NumPy in this process."""
-        return is_numpy(self.place.work) and not is_sparse(self.X) and not self.is_on_cluster
+        return is_numpy(self.place.work) and not self.is_sparse and not self.is_on_cluster
 
     def workers_for(self, columns: int) -> int:
         """Return the threads of a product of the rows with so many columns."""
@@ -124,10 +122,10 @@ def _candidates(task: PCATask) -> Iterator[Candidate]:
     if task.settings.svd_solver != "auto":
         yield METHODS[task.settings.svd_solver](task, "requested")
         return
-    if is_sparse(task.X) and task.few > FEW_OF_SPARSE and not whole:
+    if task.is_sparse and task.few > FEW_OF_SPARSE and not whole:
         yield _randomized(task, "sparse rows, of which products are cheap", may_hand_over=True)
         return
-    if not (is_sparse(task.X) or isinstance(task.X, Rows)) and d <= n <= SMALL:
+    if not (task.is_sparse or task.is_in_panels) and d <= n <= SMALL:
         yield _svd(task, "the data are small")
         return
     if n >= d > FEW_FEATURES and FEATURES_PER_COMPONENT * (p + 8) < d and not whole:
@@ -266,7 +264,7 @@ def _with_most(task: PCATask, candidate: Candidate) -> Candidate:
 def _bytes_throughout(task: PCATask) -> int:
     """Return the bytes of copies of the rows, and of the objects of a fit."""
     copy = task.copy_bytes
-    if is_sparse(task.X):  # without full columns, weighted, and in float64
+    if task.is_sparse:  # without full columns, weighted, and in float64
         copy += (1 + (task.settings.scale is not False) + (task.item < 8)) * task.stored * STORED_ENTRY_BYTES
     return copy + OBJECT_BYTES
 
@@ -293,7 +291,7 @@ def _sweep_bytes(task: PCATask, by_samples: bool, has_moments: bool = True) -> i
     """
     if task.is_on_cluster:
         return 0
-    if is_sparse(task.X):
+    if task.is_sparse:
         return 2 * 8 * task.stored
     rows = task.rows_at_once
     sampled = -(-rows // sampling_step(rows, task.d)) * task.d * 8 * (2 if task.item < 8 else 1)
@@ -315,7 +313,7 @@ def _result_bytes(task: PCATask, by_samples: bool, p: int, widest: int) -> int:
     if task.is_on_cluster:  # rows and sums stay with their workers
         has_scores = by_samples or task.X.local is not None
         return results + 2 * n * p * widest * has_scores + BLOCKS_IN_TRANSIT * 8 * (n if by_samples else d) * (p + 10)
-    if is_sparse(task.X):
+    if task.is_sparse:
         return results + (QR_COPIES * n + 2 * d) * p * 8
     length, other = _block_length(task, by_samples), n if by_samples else d
     # A product with the components of small variances is factored in float64.
@@ -352,7 +350,7 @@ def _matrix_bytes(task: PCATask, solver: PCASolver, by_samples: bool, p: int) ->
     later = pairs_bytes + _result_bytes(task, by_samples, p, item if by_samples else 8)
     has_moments = by_samples or task.settings.scale is not False or not task.reuses_memory
     sweep = _sweep_bytes(task, by_samples, has_moments)
-    whole = 2 * task.stored * item if by_samples and isinstance(task.X, BatchedRows) else 0  # all batches at once
+    whole = 2 * task.stored * item if by_samples and task.is_batched else 0  # all batches at once
     return whole + _bytes_throughout(task) + max(sweep, _square_bytes(task, size, by_samples), solution, later)
 
 
@@ -361,7 +359,7 @@ def _square_bytes(task: PCATask, size: int, by_samples: bool) -> int:
     square, item, workers = size * size, task.item, task.workers_for(size)
     if task.is_on_cluster:  # this process holds one of the sums
         return square * (8 + item * 2)
-    if is_sparse(task.X):  # by blocks of rows, whose products are sparse first
+    if task.is_sparse:  # by blocks of rows, whose products are sparse first
         block = min(size, blocking.SPARSE_PANEL_ROWS) * size * SPARSE_PANEL_BYTES
         return square * 8 + block + task.stored * STORED_ENTRY_BYTES
     entry = item if task.reuses_memory else 3 * 8
@@ -383,7 +381,7 @@ def _randomized_bytes(task: PCATask, by_samples: bool, p: int) -> int:
         return held + results + 16 * few * few + DENSE.workspace_bytes(few, p, 8, on_gpu)
     iteration = krylov.workspace_bytes(few, p, item, on_gpu)
     sweep, width = _sweep_bytes(task, by_samples), krylov.width(few, p, on_gpu)
-    if is_sparse(task.X):
+    if task.is_sparse:
         iteration += 3 * 8 * (task.n + task.d) * width
     elif not task.reuses_memory:
         workers = 0 if task.is_on_cluster else task.workers
@@ -399,7 +397,7 @@ def _svd_bytes(task: PCATask, p: int) -> int:
     n, d, few, item = task.n, task.d, task.few, task.item
     held, svd = _bytes_throughout(task), SVD_SQUARES * few**2 + LAPACK_COLUMNS * few
     results = d * p * (4 * item + 8) + 2 * n * p * item
-    if isinstance(task.X, Rows):  # this process holds the triangular factor alone, and a batch as it is factored
+    if task.is_in_panels:  # this process holds the triangular factor alone, and a batch as it is factored
         return held + task.copy_bytes + _result_bytes(task, n < d, p, item) + (3 * few * d + svd) * 8
     vectors = n * d + (n + d) * few
     widened = 8 * (d + p) * min(n, blocking.INNER_PANEL) if item < 8 or not task.reuses_memory else 0
@@ -415,7 +413,7 @@ def _matrix_work(task: PCATask, solver: PCASolver, by_samples: bool) -> Work:
     p, on_gpu = task.first, task.on_gpu
     size, other = (task.n, task.d) if by_samples else (task.d, task.n)
     work, widened = Work(products=task.stored * size), 8 // task.item
-    if is_sparse(task.X):
+    if task.is_sparse:
         work = Work(sparse_products=task.stored**2 / other, bytes=SPARSE_ENTRY_BYTES * size**2)
     one_pass = Work(blocks=2 * size**2 * solver.width(size, p, on_gpu))
     return work + solver.work(size, p, one_pass, 8, on_gpu) * widened
