@@ -147,9 +147,18 @@ np.random.default_rng = _seeded_rng
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Reset the seeds of generators without one, also of scikit-learn's, before every test."""
+    """Start every test from one state."""
+    reset()
+
+
+def reset() -> None:
+    """Reset what a test starts from: seeds of generators without one, and what the process knows.
+
+    The process knows which devices it has and which warnings it has given.
+    """
     SEEDS["next"] = 0
-    np.random.seed(0)  # noqa: NPY002  # the global state is what they use
+    np.random.seed(0)  # noqa: NPY002  # the global state is what scikit-learn's generators without a seed use
+    state.reset()
 
 
 # JAX compiles every operation for every shape, which takes a second or more a test. These tests run on it, beside those
@@ -258,7 +267,7 @@ def two_blas_threads(threads_for_little: None) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def new_process() -> None:
-    """Forget what the process knows about its devices, and which warnings it has given."""
+    """Forget also what fixtures of a wider scope made the process know."""
     state.reset()
 
 

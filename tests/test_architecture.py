@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import gpukpca
+from tests.each import each
 
 PACKAGE = Path(gpukpca.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -168,7 +169,7 @@ def test_every_file_belongs_to_a_room():
     assert not [short(path) for path in INNER if room(path) not in LEVELS]
 
 
-@pytest.mark.parametrize("path", INNER, ids=short)
+@each("path", INNER, ids=short)
 def test_imports_go_down(path):
     own = room(path)
     for name, _ in imports(path):
@@ -188,7 +189,7 @@ def test_imports_go_down(path):
             assert other in MAY_IMPORT[own], f"{short(path)} may not import {name}"
 
 
-@pytest.mark.parametrize("path", [path for path in INNER if room(path) == "algorithms"], ids=short)
+@each("path", [path for path in INNER if room(path) == "algorithms"], ids=short)
 def test_algorithms_import_each_other_as_the_drawing_says(path):
     own = folder(short(path).removesuffix(".py").replace("/", "."))
     if short(path) == "algorithms/__init__.py":  # re-exports the functions of all folders
@@ -204,7 +205,7 @@ def test_algorithms_import_each_other_as_the_drawing_says(path):
 MOST_MODULES = {"persistence": 20}
 
 
-@pytest.mark.parametrize("path", [path for path in INNER if room(path) in MOST_MODULES], ids=short)
+@each("path", [path for path in INNER if room(path) in MOST_MODULES], ids=short)
 def test_a_file_imports_from_few_modules(path):
     modules = {module for name, _ in imports(path) if (module := module_of(name))}
     assert len(modules) <= MOST_MODULES[room(path)], f"{short(path)} imports from {len(modules)} modules"
@@ -216,7 +217,7 @@ def folder(module: str) -> str:
     return parts[1] if parts[0] == "algorithms" and len(parts) > 1 and parts[1] in ALGORITHMS else ""
 
 
-@pytest.mark.parametrize("path", [path for path in INNER if room(path) == "algorithms"], ids=short)
+@each("path", [path for path in INNER if room(path) == "algorithms"], ids=short)
 def test_algorithms_know_no_estimator(path):
     names = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
     names |= {node.arg for node in ast.walk(tree(path)) if isinstance(node, ast.arg)}
@@ -309,14 +310,14 @@ BELOW = [
 ]
 
 
-@pytest.mark.parametrize("path", BELOW, ids=short)
+@each("path", BELOW, ids=short)
 def test_below_the_estimators_only_the_shim_asks_whose_array_it_is(path):
     assert not [name for name, _ in imports(path) if name.split(".")[0] == "array_api_compat"]
     calls = [dotted(node.func) for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
     assert not [call for call in calls if "array_api_compat" in call or call.split(".")[-1] == "is_cupy_array"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
+@each("path", FILES, ids=short)
 def test_random_numbers_come_from_the_shim(path):
     if short(path) == "backend/random.py":
         return
