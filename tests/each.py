@@ -16,8 +16,8 @@ from tests.conftest import reset
 def each(names: str, cases: Iterable[Any], ids: Callable[[Any], str] = repr) -> Callable[..., Any]:
     """Run a test for every case, as `pytest.mark.parametrize(names, cases)`, in one item; a failure names its case.
 
-    Every case starts from the state that a test starts from: seeds, and what the process knows. Fixtures are shared, so a
-    test takes none that it changes. A case that is skipped skips no other; where all are skipped, the test is.
+    Every case starts from the state that a test starts from: seeds, and what the process knows. Fixtures are shared,
+    so a test takes none that it changes. A case that is skipped skips no other; where all are skipped, the test is.
     """
     keys = [name.strip() for name in names.split(",")]
     rows = [tuple(case) if len(keys) > 1 else (case,) for case in cases]
