@@ -401,7 +401,8 @@ def test_sparse_rows_keep_to_the_limit(kernel: str, dtype: str) -> None:
     for (n, d), density, n_jobs in [((1500, 40), 0.9, 1), ((1300, 3000), 0.02, 2)]:
         X = scipy.sparse.random_array((n, d), density=density, format="csr", rng=0, dtype=dtype)
         limit = 12 * 2**20
-        model, peak = model_and_peak(X, kernel=kernel, gram="tiled", memory_limit=limit, n_jobs=n_jobs)
+        # A larger tolerance takes fewer passes, each of which allocates the same.
+        model, peak = model_and_peak(X, kernel=kernel, gram="tiled", memory_limit=limit, n_jobs=n_jobs, tol=1e-2)
         assert peak <= model.plan_.predicted_bytes <= limit, f"{peak} allocated: {model.plan_}"
 
 
