@@ -13,6 +13,8 @@ Function = Callable[[np.ndarray, np.ndarray], float]
 
 # -- kernels of two vectors --------------------------------------------------------------------------------------------
 
+# Each is one object for the same parameters, so that `gram` knows a matrix that it has computed.
+
 
 def square_distance(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.sum((x - y) ** 2))
@@ -22,10 +24,12 @@ def linear(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.sum(x * y))
 
 
+@lru_cache
 def poly(degree: int, gamma: float, coef0: float) -> Function:
     return lambda x, y: (gamma * linear(x, y) + coef0) ** degree
 
 
+@lru_cache
 def sigmoid(gamma: float, coef0: float) -> Function:
     return lambda x, y: math.tanh(gamma * linear(x, y) + coef0)
 
@@ -35,14 +39,17 @@ def cosine(x: np.ndarray, y: np.ndarray) -> float:
     return linear(x, y) / size if size > 0 else 0.0
 
 
+@lru_cache
 def rbf(gamma: float) -> Function:
     return lambda x, y: math.exp(-gamma * square_distance(x, y))
 
 
+@lru_cache
 def laplacian(gamma: float) -> Function:
     return lambda x, y: math.exp(-gamma * float(np.sum(np.abs(x - y))))
 
 
+@lru_cache
 def matern(gamma: float, nu: float) -> Function:
     """Rasmussen & Williams (2006), eqs. 4.16 and 4.17, with length scale l = 1 / sqrt(2 gamma)."""
     length = 1.0 / math.sqrt(2.0 * gamma)
@@ -60,6 +67,7 @@ def matern(gamma: float, nu: float) -> Function:
     return k
 
 
+@lru_cache
 def rational_quadratic(gamma: float, alpha: float) -> Function:
     return lambda x, y: (1 + gamma * square_distance(x, y) / alpha) ** -alpha
 

@@ -51,11 +51,6 @@ class Stop(Exception):
     """The end of a fit, as by Ctrl-C."""
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 def interrupt(folder: Any, done: int, data: Any = X, cls: Any = KernelPCA, **settings: Any) -> None:
     """Fit until so many events of passes came."""
     events = iter(range(1, 10**6))

@@ -45,11 +45,6 @@ class Stop(Exception):
     """The end of a fit, as by Ctrl-C."""
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 def fit(name: str, folder: Path, stop: int | None = None) -> Any:
     """Fit with a checkpoint after every pass; end after the pass `stop`."""
     cls, data, settings = FITS[name]

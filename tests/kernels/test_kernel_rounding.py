@@ -176,14 +176,14 @@ def test_ordinary_data_meet_the_default_tolerance_without_a_word(kernel: str, dt
 def test_a_fit_without_a_tolerance_is_not_measured_by_one() -> None:
     """In float32 the default, 1e-5, is 84 eps: residuals above it lose no digit that the eigenvalues have."""
     for data in (load_wine().data, np.random.default_rng(0).standard_normal((400, 10)) + 10.0):
+        X = data.astype(np.float32)
+        exact = oracle.eigenpairs(oracle.centered(oracle.gram(oracle.cosine, X.astype(np.float64))), 3)[0]
         for solver in ("dense", "randomized"):
-            X = data.astype(np.float32)
             model, texts = fitted(X, kernel="cosine", eigen_solver=solver)
             assert not [text for text in texts if "tol" in text.split("residual_norms_")[0]]
             values, stated = model.eigenvalues_.astype(np.float64), model.residual_norms_.astype(np.float64)
             assert model.converged_
             assert np.max(stated) > DEFAULT_TOL["float32"] * values[0]
-            exact = oracle.eigenpairs(oracle.centered(oracle.gram(oracle.cosine, X.astype(np.float64))), 3)[0]
             assert np.max(np.abs(values - exact)) <= DEFAULT_TOL["float32"] * values[0]
             _, texts = fitted(X, kernel="cosine", eigen_solver=solver, tol=1e-5)
             assert any(text.startswith("tol is below what rounding allows in float32") for text in texts)

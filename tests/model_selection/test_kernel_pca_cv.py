@@ -175,7 +175,7 @@ def test_scores_do_not_depend_on_threads_or_the_order_of_the_grid(gammas: list[f
 # -- every library, units and places -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["ridge", FixedPointPreimage(tol=1e-4)], ids=["ridge", "fixed_point"])
+@pytest.mark.parametrize("method", ["ridge", FixedPointPreimage(tol=1e-2)], ids=["ridge", "fixed_point"])
 def test_arrays_stay_in_their_library(method: Any, xp: Namespace, dtype: str):
     host = blobs(16, 3)
     X = xp.array(host, dtype)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,6 @@ from gpukpca.exceptions import MemoryBudgetError, ModelFormatError
 from gpukpca.persistence.model_file import KIND
 from tests.hostile import EXTREMES, forks, in_a_process, mutated
 from tests.model_files import DIVERSE, MODELS, changed, get, parts, paths, put
-
-
-@pytest.fixture(autouse=True)
-def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @forks

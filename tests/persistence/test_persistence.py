@@ -48,11 +48,6 @@ GOLDEN = Path(__file__).parent / "golden"
 AGREES = {"float64": 1e-12, "float32": 1e-5}
 
 
-@pytest.fixture(autouse=True)
-def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 def answers(model: Any, X: Any) -> dict[str, Any]:
     """Return what a model says of its data, or the error with which it refuses, by method."""
     scores = model.transform(X)
