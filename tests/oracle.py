@@ -152,15 +152,26 @@ def singular_values(A: np.ndarray, sweeps: int = 30) -> np.ndarray:
     Each has small relative error where the columns differ in scale alone; LAPACK's have errors of eps times the
     largest one.
     """
-    A = np.array(A if A.shape[0] >= A.shape[1] else A.T, dtype=np.longdouble)
-    A = np.concatenate([A, np.zeros((len(A), A.shape[1] % 2), np.longdouble)], axis=1)
-    d, eps = A.shape[1], np.finfo(np.longdouble).eps
+    A = np.asarray(A, dtype=np.longdouble)
+    return _singular_values(A.tobytes(), A.shape, sweeps).copy()
+
+
+# The same values are the truth for every library and solver.
+@lru_cache(maxsize=64)
+def _singular_values(A: bytes, shape: tuple[int, int], sweeps: int) -> np.ndarray:
+    B = np.frombuffer(A, dtype=np.longdouble).reshape(shape)
+    B = B.T if len(B) >= len(B.T) else B  # a column is a row of B: its numbers lie side by side
+    B = np.concatenate([B, np.zeros((len(B) % 2, len(B.T)), np.longdouble)])
+    d, eps = len(B), np.finfo(np.longdouble).eps
     order = np.arange(d)
     for _ in range(sweeps):
         largest = 0.0
         for _ in range(d - 1):  # a round of a tournament: every pair of columns once a sweep
             i, j = order[: d // 2], order[d // 2 :][::-1]
-            a, b, c = (np.sum(A[:, p] * A[:, q], axis=0) for p, q in ((i, i), (j, j), (i, j)))
+            first, second = B[i], B[j]
+            a, b, c = (
+                np.einsum("ij,ij->i", p, q)[:, None] for p, q in ((first, first), (second, second), (first, second))
+            )
             size = np.sqrt(a * b)
             cosine = np.divide(np.abs(c), size, out=np.zeros_like(c), where=size > 0)
             largest = max(largest, float(np.max(cosine)))
@@ -168,11 +179,11 @@ def singular_values(A: np.ndarray, sweeps: int = 30) -> np.ndarray:
             zeta = np.divide(b - a, 2 * c, out=np.zeros_like(c), where=turned)
             t = np.where(turned, np.where(zeta >= 0, 1.0, -1.0) / (np.abs(zeta) + np.sqrt(1 + zeta**2)), 0.0)
             cos = 1 / np.sqrt(1 + t**2)
-            A[:, i], A[:, j] = cos * (A[:, i] - t * A[:, j]), cos * (t * A[:, i] + A[:, j])
+            B[i], B[j] = cos * (first - t * second), cos * (t * first + second)
             order = np.concatenate([order[:1], np.roll(order[1:], 1)])
         if largest <= 4 * eps:
             break
-    return np.sort(np.sqrt(np.sum(A**2, axis=0)))[::-1]
+    return np.sort(np.sqrt(np.sum(B**2, axis=1)))[::-1]
 
 
 def variances(X: np.ndarray) -> np.ndarray:
