@@ -93,9 +93,9 @@ def test_another_delimiter_or_decimal_sign_is_an_error_that_names_the_options():
 @pytest.mark.parametrize(("delimiter", "name"), [(",", "x.csv"), (";", "x.csv"), ("\t", "x.txt")])
 def test_lines_of_any_length_are_read(delimiter: str, name: str):
     """Longer than the longest cell that the csv module takes."""
-    for width in (2, 20000):
+    for width in (2, 3000):
         X = (np.arange(3 * width) % 997 / 8).reshape(3, width)
-        names = [f"gene {i}" for i in range(width)]
+        names = [f"gene {i:045}" for i in range(width)]
         rows = [names, *([str(value) for value in row] for row in X)]
         read = read_input(write(name, "\n".join(delimiter.join(row) for row in rows)), delimiter=delimiter)
         np.testing.assert_array_equal(read.X, X)
