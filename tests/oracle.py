@@ -17,11 +17,11 @@ Function = Callable[[np.ndarray, np.ndarray], float]
 
 
 def square_distance(x: np.ndarray, y: np.ndarray) -> float:
-    return float(np.sum((x - y) ** 2))
+    return float(((x - y) ** 2).sum())
 
 
 def linear(x: np.ndarray, y: np.ndarray) -> float:
-    return float(np.sum(x * y))
+    return float((x * y).sum())
 
 
 @lru_cache
@@ -46,7 +46,7 @@ def rbf(gamma: float) -> Function:
 
 @lru_cache
 def laplacian(gamma: float) -> Function:
-    return lambda x, y: math.exp(-gamma * float(np.sum(np.abs(x - y))))
+    return lambda x, y: math.exp(-gamma * float(np.abs(x - y).sum()))
 
 
 @lru_cache
@@ -76,7 +76,7 @@ def rational_quadratic(gamma: float, alpha: float) -> Function:
 
 
 def gram(k: Function, X: np.ndarray, Y: np.ndarray | None = None) -> np.ndarray:
-    """K_ij = k(x_i, y_j), pair by pair, in float64."""
+    """K_ij = k(x_i, y_j), pair by pair, in float64; k(x_i, x_j) is computed once for i and j in either order."""
     X = np.asarray(X, dtype=np.float64)
     Y = X if Y is None else np.asarray(Y, dtype=np.float64)
     return _gram(k, X.tobytes(), X.shape, Y.tobytes(), Y.shape).copy()
@@ -86,7 +86,12 @@ def gram(k: Function, X: np.ndarray, Y: np.ndarray | None = None) -> np.ndarray:
 @lru_cache(maxsize=64)
 def _gram(k: Function, X: bytes, shape: tuple[int, int], Y: bytes, shape_y: tuple[int, int]) -> np.ndarray:
     A, B = np.frombuffer(X).reshape(shape), np.frombuffer(Y).reshape(shape_y)
-    return np.array([[k(x, y) for y in B] for x in A]).reshape(len(A), len(B))
+    if X != Y:
+        return np.array([[k(x, y) for y in B] for x in A]).reshape(len(A), len(B))
+    K = np.empty((len(A), len(A)))
+    for i, x in enumerate(A):
+        K[i, : i + 1] = K[: i + 1, i] = [k(x, y) for y in A[: i + 1]]
+    return K
 
 
 def centering(n: int) -> np.ndarray:
