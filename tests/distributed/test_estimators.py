@@ -62,7 +62,7 @@ def rows_of(shape: str = "tall", offset: float = 3.0, dtype: str = "float64") ->
 
 
 def chunked(X: np.ndarray, rows: Any = None) -> Any:
-    return da.from_array(X, chunks=(rows or -(-len(X) // 5), -1))
+    return da.from_array(X, chunks=(rows or -(-len(X) // 3), -1))
 
 
 def unknown(A: Any) -> Any:
