@@ -204,9 +204,8 @@ def test_algorithms_import_each_other_as_the_drawing_says(path):
 # Modules of the package that one file may import from, and the wider files: their numbers may only fall.
 MODULES = 20
 WIDER = {
-    "algorithms/kernel_pca/fit.py": 31,
     "algorithms/latent/fit.py": 25,
-    "algorithms/pca/fit.py": 27,
+    "algorithms/pca/fit.py": 22,
     "decomposition/incremental_pca.py": 21,
     "decomposition/kernel_pca.py": 32,
     "decomposition/latent_pca.py": 23,

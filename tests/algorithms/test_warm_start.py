@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpukpca import KernelPCA
-from gpukpca.algorithms.kernel_pca.fit import components_of_sample
+from gpukpca.algorithms.kernel_pca.start import components_of_sample
 from gpukpca.backend.random import random_subset
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.exceptions import MemoryBudgetError

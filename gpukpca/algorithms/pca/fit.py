@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
 from gpukpca._rules import FLAG
-from gpukpca._typing import Array, HasShape
+from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type, checked_listener
 from gpukpca.algorithms.pca.components import Components, SolverTools, components_by, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
+from gpukpca.algorithms.pca.operator import centered_matrix, feature_scale
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE, PCASettings, RankRequest
 from gpukpca.algorithms.pca.spectrum import (
@@ -29,27 +30,18 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
-    accumulation_dtype,
     cast,
     from_host,
-    is_sparse,
     namespace_of,
     overflow_allowed,
-    to_host,
 )
 from gpukpca.backend.random import Randomness
-from gpukpca.covariance.centered_matrix import CONSTANT_ENTRIES, CenteredMatrix, mean_of_sample, sampling_step
-from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
-from gpukpca.covariance.sparse import SparseCenteredMatrix
-from gpukpca.data.batches import BatchedRows
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
-from gpukpca.distributed.covariance import ClusterCenteredMatrix
-from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Checkpointer
 from gpukpca.eigen.request import NeedsDense
-from gpukpca.exceptions import InvalidParameterError
 
 # From the plan to a context with the checkpointer of the fit, or None where the solver writes none.
 OpenCheckpoint = Callable[[Plan], AbstractContextManager[Checkpointer | None]]
@@ -163,7 +155,7 @@ def fit_rows(
         listener(Progress("plan", str(plan)))
     X = resources.place.to_work(X)
     by_rows = X.shape[0] >= X.shape[1] if plan.solver is None else not plan.by_samples
-    Z = _centered_matrix(X, by_rows, resources.n_jobs)
+    Z = centered_matrix(X, by_rows, resources.n_jobs)
     scale = feature_scale(settings.scale, Z)
     if scale is not None:
         Z.rescale(scale)
@@ -201,46 +193,6 @@ def solution(
             raise share_beyond_memory(rank.share, f"more than {few.max_count}")
         return found, chosen
     return solution(Z, beyond, rank, replace(tools, checkpointer=None))
-
-
-def _centered_matrix(X: Array | Rows, by_rows: bool, n_jobs: int | None) -> CenteredMatrix:
-    """Return the operator of the rows of X less their mean, read in blocks of rows or of columns."""
-    if isinstance(X, ClusterRows):
-        return ClusterCenteredMatrix(X, by_rows)
-    if isinstance(X, BatchedRows):
-        shift = cast(
-            mean_of_sample(X.sample(sampling_step(X.largest, X.shape[1])), accumulation_dtype(X.like)), X.dtype
-        )
-        return PanelCenteredMatrix(X, by_rows, shift, n_jobs)
-    return SparseCenteredMatrix(X, by_rows) if is_sparse(X) else DenseCenteredMatrix(X, by_rows, n_jobs)
-
-
-def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -> np.ndarray | None:
-    """Return the divisors (d,) of the features on the host in float64, checked; None where they stay as they are."""
-    if isinstance(scale, (bool, np.bool_)):
-        return _deviations(Z) if scale else None
-    d = Z.shape[1]
-    try:
-        divisors = to_host(scale) if hasattr(scale, "shape") else np.asarray(scale, dtype=np.float64)
-        if np.iscomplexobj(divisors):
-            raise TypeError("complex numbers")
-        divisors = divisors.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidParameterError(f"scale={scale!r} is not allowed; give True, False or {d} numbers > 0.") from error
-    if divisors.shape != (d,):
-        raise InvalidParameterError(
-            f"scale has shape {divisors.shape}; the data have {d} features, so it must be ({d},)."
-        )
-    bad = np.flatnonzero(~(np.isfinite(divisors) & (divisors > 0)))
-    if bad.size:
-        raise InvalidParameterError(f"scale must be positive and finite; scale[{bad[0]}] is {divisors[bad[0]]!r}.")
-    return divisors
-
-
-def _deviations(Z: CenteredMatrix) -> np.ndarray:
-    """Return standard deviations with n - 1 degrees of freedom; infinity for columns constant but for rounding."""
-    deviations = Z.feature_deviations(max(Z.shape[0] - 1, 1))
-    return np.where(Z.constant_columns(CONSTANT_ENTRIES), np.inf, deviations)
 
 
 def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Variances) -> PCAFit:

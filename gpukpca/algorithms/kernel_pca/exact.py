@@ -1,0 +1,134 @@
+"""The fit of kernel PCA by eigenpairs of K itself: build K, center it, compute eigenpairs, warn of what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.settings import TIE
+from gpukpca.algorithms.kernel_pca.spectrum import (
+    Spectrum,
+    check_underflow,
+    checked_spectrum,
+    is_unresolved,
+    warn_of_gap,
+    warn_of_identity,
+    warn_of_lost_components,
+    warn_of_passes,
+    warn_of_rank,
+    warn_of_unresolved_components,
+)
+from gpukpca.algorithms.kernel_pca.start import components_of_sample
+from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.plan import Candidate, Plan
+from gpukpca.algorithms.progress import Listener, pass_report
+from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.random import Randomness
+from gpukpca.data.finite import check_finite
+from gpukpca.eigen import EigenResult, PairRequest, top_eigh
+from gpukpca.eigen.request import NeedsDense
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram import CenteredGram
+from gpukpca.gram.storage import StorageInput
+
+# From a solver to a context with the checkpointer of the fit, or None.
+CheckpointOpener = Callable[[Any], AbstractContextManager[Any]]
+
+
+def exact_fit(
+    task: FitTask,
+    chosen: Candidate,
+    source: StorageInput,
+    random: Randomness,
+    listener: Listener | None,
+    open_checkpoint: CheckpointOpener | None,
+) -> KernelPCAFit:
+    """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
+    settings, plan = task.settings, chosen.plan
+    op = _centered_gram(plan, source)
+    solve: Callable[..., EigenResult] = partial(top_eigh, rng=random, report=pass_report(listener))
+    eigen: EigenResult | None = None
+    with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
+        try:
+            eigen = solve(op, _request(task, chosen), _with_start(task, plan, op, random), checkpointer=checkpointer)
+        except NeedsDense as reason:
+            chosen = chosen.handed_over(settings.share, str(reason))
+    if eigen is None:
+        if chosen.plan.storage != plan.storage:
+            del op  # two do not fit into memory
+            op = _centered_gram(chosen.plan, source)
+        plan, eigen = chosen.plan, solve(op, _request(task, chosen), chosen.plan.solver)
+    check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
+    spectrum = checked_spectrum(eigen, op, task.kernel, settings.share or None)
+    if settings.is_share:
+        eigen, spectrum = _of_share(eigen, spectrum, settings.share, chosen.max_count)
+        plan = chosen.plan_for(len(spectrum.eigenvalues))
+    check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
+    warn_of_passes(eigen)
+    warn_of_fallbacks(eigen)
+    keep = task.n_kept(spectrum)
+    if not is_unresolved(spectrum.eigenvalues, eigen, op):
+        warn_of_tolerance(eigen, getattr(plan.solver, "tol", settings.tol), op.noise_scale)
+        if settings.n_components is not None:  # else components of rounding are among them
+            warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
+    warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
+    warn_of_rank(spectrum, keep, task.n)
+    if not warn_of_identity(task.kernel, op.base, spectrum, task.basis) and not settings.drops_zeros:
+        warn_of_gap(eigen, keep)
+    eigen, spectrum = eigen.truncated(keep), spectrum.truncated(keep)
+    affine, scores = AffineProjection.of_eigenpairs(
+        op, eigen, spectrum.eigenvalues, task.basis, task.empty_template, op.base.rows
+    )
+    # An exact low-rank solution in place of a Nyström fit has a certificate too: rounding.
+    certificate = eigen.null_threshold if settings.is_nystrom else None
+    return KernelPCAFit.of_eigenpairs(
+        task.kernel, plan, eigen, spectrum, scores, affine, n_jobs=task.resources.n_jobs, certificate=certificate
+    )
+
+
+def _request(task: FitTask, chosen: Candidate) -> PairRequest:
+    """Return the eigenpairs to compute."""
+    p = chosen.plan.n_components
+    return task.settings.request_of_share(p, chosen.max_count) if task.settings.is_share else PairRequest.of_count(p)
+
+
+def _centered_gram(plan: Plan, source: StorageInput) -> CenteredGram:
+    """Return the centered operator of K in the storage of a plan, which may be a class of the user."""
+    storage: Any = plan.storage
+    op, n = CenteredGram(storage.build(source)), plan.n_samples
+    if tuple(op.shape) != (n, n):
+        raise InvalidParameterError(
+            f"the operator of {type(storage).__name__} has shape {tuple(op.shape)}, and K of {n} rows ({n}, {n})."
+        )
+    return op
+
+
+def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness) -> Any:
+    """Return the solver of a plan, with the start that it states."""
+    solver: Any = plan.solver
+    size = plan.start_landmarks
+    if not size or (rows := op.base.rows) is None:
+        return solver
+    # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
+    columns = min(solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like)), size // 2)
+    n_jobs = 1 if task.is_on_cluster else plan.workers  # Dask has a thread for every panel
+    sample = partial(components_of_sample, task.kernel, task.X, rows, size, columns, n_jobs=n_jobs)
+    return replace(solver, start=lambda: sample(random.generator))
+
+
+def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: int) -> tuple[EigenResult, Spectrum]:
+    """Return the components of a share that carry variance, one at least; warn where they are too few."""
+    computed = len(spectrum.eigenvalues)
+    keep = max(1, int(np.sum(spectrum.eigenvalues > 0)))
+    reached = float(np.sum(spectrum.ratios))
+    if computed == keep < max_count and 0.0 < reached < share * (1.0 - TIE):
+        warn_of_share(keep, reached, share)
+    return eigen.truncated(keep), spectrum.truncated(keep)

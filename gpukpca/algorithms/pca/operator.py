@@ -1,0 +1,64 @@
+"""The rows of a fit of PCA as an operator, whatever holds them, and the scale of their features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpukpca._typing import Array, HasShape
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    is_sparse,
+    to_host,
+)
+from gpukpca.covariance.centered_matrix import CONSTANT_ENTRIES, CenteredMatrix, mean_of_sample, sampling_step
+from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.covariance.panels import PanelCenteredMatrix
+from gpukpca.covariance.sparse import SparseCenteredMatrix
+from gpukpca.data.batches import BatchedRows
+from gpukpca.data.rows import Rows
+from gpukpca.distributed.covariance import ClusterCenteredMatrix
+from gpukpca.distributed.rows import ClusterRows
+from gpukpca.exceptions import InvalidParameterError
+
+
+def centered_matrix(X: Array | Rows, by_rows: bool, n_jobs: int | None) -> CenteredMatrix:
+    """Return the operator of the rows of X less their mean, read in blocks of rows or of columns."""
+    if isinstance(X, ClusterRows):
+        return ClusterCenteredMatrix(X, by_rows)
+    if isinstance(X, BatchedRows):
+        shift = cast(
+            mean_of_sample(X.sample(sampling_step(X.largest, X.shape[1])), accumulation_dtype(X.like)), X.dtype
+        )
+        return PanelCenteredMatrix(X, by_rows, shift, n_jobs)
+    return SparseCenteredMatrix(X, by_rows) if is_sparse(X) else DenseCenteredMatrix(X, by_rows, n_jobs)
+
+
+def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -> np.ndarray | None:
+    """Return the divisors (d,) of the features on the host in float64, checked; None where they stay as they are."""
+    if isinstance(scale, (bool, np.bool_)):
+        return _deviations(Z) if scale else None
+    d = Z.shape[1]
+    try:
+        divisors = to_host(scale) if hasattr(scale, "shape") else np.asarray(scale, dtype=np.float64)
+        if np.iscomplexobj(divisors):
+            raise TypeError("complex numbers")
+        divisors = divisors.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameterError(f"scale={scale!r} is not allowed; give True, False or {d} numbers > 0.") from error
+    if divisors.shape != (d,):
+        raise InvalidParameterError(
+            f"scale has shape {divisors.shape}; the data have {d} features, so it must be ({d},)."
+        )
+    bad = np.flatnonzero(~(np.isfinite(divisors) & (divisors > 0)))
+    if bad.size:
+        raise InvalidParameterError(f"scale must be positive and finite; scale[{bad[0]}] is {divisors[bad[0]]!r}.")
+    return divisors
+
+
+def _deviations(Z: CenteredMatrix) -> np.ndarray:
+    """Return standard deviations with n - 1 degrees of freedom; infinity for columns constant but for rounding."""
+    deviations = Z.feature_deviations(max(Z.shape[0] - 1, 1))
+    return np.where(Z.constant_columns(CONSTANT_ENTRIES), np.inf, deviations)
