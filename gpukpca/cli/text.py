@@ -175,7 +175,8 @@ def _layout(path: Path, how: InputOptions, delimiter: str, line: int, first: lis
     decimal, header = how.decimal or ".", how.header
     if header is None:
         # An empty corner, or text and no number among the features.
-        corner = any(not cell for i, cell in enumerate(first) if i not in kept)
+        features = set(kept)
+        corner = any(not cell for i, cell in enumerate(first) if i not in features)
         texts = [first[i] for i in kept if first[i].lower() not in MISSING]
         is_text = bool(texts) and all(_number(cell, decimal) is None for cell in texts)
         header = bool(names) or how.names_of_model_in(first) or corner or is_text
