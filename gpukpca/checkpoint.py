@@ -81,7 +81,7 @@ class Checkpoint:
 
         Parameters
         ----------
-        given : str, path or Checkpoint
+        setting : str, path or Checkpoint
 
         Returns
         -------
