@@ -169,7 +169,7 @@ class TilePairs:
     ----------
     groups : list of (int, int)
         The groups of every pair.
-    homes : list of str
+    owners : list of str
         The address of the worker of every pair.
     """
 
