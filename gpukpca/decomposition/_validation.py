@@ -36,6 +36,11 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
     With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
     scikit-learn does, infinity and else NaN included.
     """
+    if is_stream(X):
+        raise InvalidParameterError(
+            f"{_name(estimator)} takes one array here, and X is an iterable of batches; join them with "
+            "numpy.concatenate(list(X)). PCA, IncrementalPCA and ProbabilisticPCA fit batches."
+        )
     with device_context(X), overflow_allowed():
         return _checked(estimator, X, reset=True, missing=missing)
 

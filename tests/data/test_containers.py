@@ -79,7 +79,7 @@ REFUSED: dict[tuple[str, str], str] = {
     **{("local", container): "sparse" for container in SPARSE},
     **{(name, "Dask"): r"X\.compute\(\)" for name in ("incremental", "probabilistic", "Bayesian", "local")},
     **{
-        (name, container): "dim 3|sparse|inhomogeneous|sequence"
+        (name, container): "takes one array here, and X is an iterable of batches"
         for name in ESTIMATORS
         if name.startswith(("KernelPCA", "local"))
         for container in ITERABLES
