@@ -23,7 +23,7 @@ BLOCKS_IN_TRANSIT = 6
 
 @dataclass(frozen=True)
 class Task:
-    """The rows X of a fit (n, d), dense, CSR or on a cluster, and its resources.
+    """The rows X of a fit (n, d), dense, CSR, in batches or on a cluster, and its resources.
 
     While a fit is planned, the rows may not be at the place of `resources` yet.
     """

@@ -44,7 +44,7 @@ CONSTANT, CONSTANT_ENTRIES = 1e-2, 2.0
 class CenteredMatrix(Protocol):
     """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
 
-    The rows may be dense, sparse, streamed, or on a cluster. A subclass sets `shape`, `dtype`, `like`, `wide` and
+    The rows may be dense, sparse, in batches, or on a cluster. A subclass sets `shape`, `dtype`, `like`, `wide` and
     `shift`, and defines `times`, `adjoint`, `materialized`, `check_entries` and the four sweeps, which give mean, unit
     and squares.
     """

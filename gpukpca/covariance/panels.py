@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend.elementwise import add
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, move
 from gpukpca.backend.orthogonalization import joined_triangle
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.data.batches import BatchedRows
 from gpukpca.data.rows import Merge, Rows, gathered
 from gpukpca.data.statistics import feature_bounds
 
@@ -75,7 +77,8 @@ class PanelCenteredMatrix(CenteredMatrix):
 
     def _sum(self, method: str, *blocks: Array, merge: Merge | None = None) -> Any:
         """Return the merged results of a method of all panels."""
-        return self.source.fold(method_of_panel, self._spec, method, *blocks, merge=merge or add_results)
+        merge = merge or (add_results if isinstance(self.source, BatchedRows) else sum_of_results)
+        return self.source.fold(method_of_panel, self._spec, method, *blocks, merge=merge)
 
     # -- products ------------------------------------------------------------------------------------------------------
 
@@ -128,6 +131,11 @@ def adjoint_of_panel(panel: Array, U: Array, spec: CenteringSpec) -> Array:
     return spec.rows(panel).wide_adjoint(move(U, panel))
 
 
+def sum_of_results(a: Any, b: Any) -> Any:
+    """Return the sum of two arrays, or of two tuples of them; results on workers belong to Dask, and stay."""
+    return tuple(map(sum_of_results, a, b)) if isinstance(a, tuple) else a + b
+
+
 def add_results(a: Any, b: Any) -> Any:
-    """Return the sum of two arrays, or of two tuples of them."""
-    return tuple(map(add_results, a, b)) if isinstance(a, tuple) else a + b
+    """Return the sum of two arrays, or of two tuples of them, in the memory of the first where the library can."""
+    return tuple(map(add_results, a, b)) if isinstance(a, tuple) else add(a, b)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from itertools import chain, pairwise, repeat
@@ -13,7 +13,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import concat, from_host, is_foreign, is_memory_map, is_sparse
-from gpukpca.data.gate import dask_kind
+from gpukpca.data.finite import NotFiniteError
+from gpukpca.data.gate import column_names, dask_kind
 from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
@@ -29,7 +30,7 @@ def is_stream(X: Any) -> bool:
     """Return whether X is an iterable of batches rather than one set of rows."""
     if isinstance(X, (str, bytes, dict, Rows)) or any(hasattr(X, mark) for mark in ARRAY_MARKS) or dask_kind(X):
         return False
-    if isinstance(X, (list, tuple)):
+    if isinstance(X, Sequence):
         return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
     return hasattr(X, "__iter__")
 
@@ -41,7 +42,8 @@ def is_sliced(X: Any) -> bool:
     if isinstance(X, (np.ndarray, Rows)) or is_foreign(X) or is_sparse(X) or dask_kind(X):
         return False
     is_array = hasattr(X, "dtype") and hasattr(X, "__getitem__") and hasattr(X, "__array__")
-    return is_array and len(getattr(X, "shape", ())) == 2 and all(X.shape)
+    # A data frame has what is called like its columns.
+    return is_array and len(getattr(X, "shape", ())) == 2 and all(X.shape) and column_names(X) is None
 
 
 class BatchedRows(Rows):
@@ -55,8 +57,6 @@ class BatchedRows(Rows):
         With the library, dtype and device of the batches.
     sizes : sequence of int, optional
         The rows of every batch. None: the first pass counts them.
-    once : bool
-        The batches cannot be read a second time.
 
     Attributes
     ----------
@@ -66,14 +66,11 @@ class BatchedRows(Rows):
         The rows of the largest batch so far.
     """
 
-    def __init__(
-        self, read: Callable[[], Iterator[Array]], like: Array, sizes: list[int] | None = None, once: bool = False
-    ) -> None:
+    def __init__(self, read: Callable[[], Iterator[Array]], like: Array, sizes: list[int] | None = None) -> None:
         self._read = read
         self.like: Array = like
         self.sizes = sizes
         self.largest = max(sizes or [0])
-        self.once = once
 
     @property
     def n_rows(self) -> int | None:
@@ -98,18 +95,18 @@ class BatchedRows(Rows):
 
     def __iter__(self) -> Iterator[Array]:
         """Yield the batches; raise `InvalidParameterError` where they differ in number or rows from an earlier pass."""
-        sizes = []
+        sizes: list[int] = []
         for batch in self._read():
             sizes.append(int(batch.shape[0]))
+            if self.sizes is not None and sizes != self.sizes[: len(sizes)]:
+                raise _changed(f"batch {len(sizes) - 1} has {sizes[-1]} rows in a later one, and had not in the first.")
             self.largest = max(self.largest, sizes[-1])
             yield batch
-        if self.sizes is None:
-            self.sizes = sizes
-        elif sizes != self.sizes:
-            raise InvalidParameterError(
-                f"the batches changed between passes: the first pass gave {sum(self.sizes)} rows, a later one "
-                f"{sum(sizes)}. Give an iterable that gives the same batches in every iteration, such as a list."
-            )
+        if not sizes:
+            raise InvalidParameterError("the iterable of batches gave no batch in this pass.")
+        if self.sizes is not None and sizes != self.sizes:
+            raise _changed(f"the first pass gave {sum(self.sizes)} rows, a later one {sum(sizes)}.")
+        self.sizes = sizes
 
     def _results(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterator[Any]:
         others = [iter(one) if isinstance(one, BatchedRows) else repeat(one) for one in arguments]
@@ -125,7 +122,7 @@ class BatchedRows(Rows):
     def map(self, function: Callable[..., Array], *arguments: Any, width: int) -> BatchedRows:
         """Return the rows ``function(batch, *arguments)``, computed in every pass."""
         like = from_host(np.empty((0, width)), self.like, self.dtype)
-        return BatchedRows(lambda: self._results(function, arguments), like, self.sizes, self.once)
+        return BatchedRows(lambda: self._results(function, arguments), like, self.sizes)
 
     def split(self, A: Array) -> BatchedRows:
         sizes = self.counted()
@@ -145,6 +142,14 @@ class BatchedRows(Rows):
         return gather_rows(concat(parts, axis=0), np.argsort(order, kind="stable"))
 
 
+def _changed(how: str) -> InvalidParameterError:
+    """Return the error for batches that are not those of the first pass."""
+    return InvalidParameterError(
+        f"the batches changed between passes: {how} Give an iterable that gives the same batches in every iteration, "
+        "such as a list."
+    )
+
+
 def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Iterator[Any]], bool]:
     """Return the first batch of an iterable, checked, a function that reads all, and whether that works only once.
 
@@ -162,8 +167,10 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
     with named("batch 0"):
         first = check(head, "batch 0")
 
+    begun = [chain([head], iterator)]  # for the first pass, also of an object that always gives one iterator
+
     def pieces() -> Iterator[Any]:
-        for number, batch in enumerate(chain([head], iterator) if once else X):
+        for number, batch in enumerate(begun.pop() if begun else X):
             with named(name := f"batch {number}"):
                 rows = check(batch, name)
             yield rows
@@ -176,7 +183,10 @@ def read_slices(X: Any, bounds: list[tuple[int, int]], check: Check) -> tuple[An
 
     def piece(number: int, start: int, stop: int) -> Any:
         with named(name := f"rows {start} to {stop - 1} (batch {number})"):
-            return check(np.asarray(X[start:stop]), name)
+            try:
+                return check(np.asarray(X[start:stop]), name)
+            except NotFiniteError as error:
+                raise error.moved(start) from None
 
     def pieces() -> Iterator[Any]:
         return (piece(number, *pair) for number, pair in enumerate(bounds))
@@ -192,5 +202,6 @@ def named(name: str) -> Iterator[None]:
     except DeviceMismatchError:  # which names the batch
         raise
     except (ValueError, TypeError) as error:
-        kind = ValueError if isinstance(error, ValueError) else TypeError
+        kinds = (InvalidParameterError, ValueError, TypeError)
+        kind = next(kind for kind in kinds if isinstance(error, kind))
         raise kind(f"{name}: {error}") from error

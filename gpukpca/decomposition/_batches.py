@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from gpukpca.data.batches import BatchedRows, is_sliced, is_stream, read_slices,
 from gpukpca.data.place import placement_for
 from gpukpca.data.slicing import dense_rows, take_rows
 from gpukpca.decomposition._validation import new_data, training_data
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, held_warnings
 
 
 class PlacedBatches(BatchedRows):
@@ -25,6 +26,8 @@ class PlacedBatches(BatchedRows):
     ----------
     place : Placement
         Where the data are, and where they are computed.
+    once : bool
+        Whether the batches cannot be read a second time.
     """
 
     def __init__(
@@ -33,7 +36,8 @@ class PlacedBatches(BatchedRows):
         self.place = place = placement_for(estimator.device, first)
         sizes = [cut.stop - cut.start for cut in cuts] or None
         like = from_host(np.empty((0, int(estimator.n_features_in_))), place.work, place.work.dtype)
-        super().__init__(lambda: (self._placed(piece) for piece in pieces()), like, sizes, once)
+        super().__init__(lambda: (self._placed(piece) for piece in pieces()), like, sizes)
+        self.once = once
 
     def _placed(self, piece: Any) -> Array:
         """Return a batch in the widest dtype so far: that of all batches after a first pass."""
@@ -53,13 +57,17 @@ def batches_of(
     The batches of an iterable stay as they are, and are checked when they come. With `missing` NaN is a missing entry.
     """
     first: Any = None
+    seen: set[str] = set()
 
     def check(batch: Any, name: str) -> Any:
-        """Check that a batch has the width, library and device of the first."""
-        if first is None:
-            return training_data(estimator, batch, missing=missing)
-        check_place(name, batch if is_foreign(batch) else np.empty(0), "the first one", first)
-        return new_data(estimator, batch, first, "fit", missing=missing)
+        """Check that a batch has the width, library and device of the first; warn of each batch once."""
+        is_known = name in seen
+        seen.add(name)
+        with held_warnings() if is_known else nullcontext():
+            if first is None:
+                return training_data(estimator, batch, missing=missing)
+            check_place(name, batch if is_foreign(batch) else np.empty(0), "the first one", first)
+            return new_data(estimator, batch, first, "fit", missing=missing)
 
     if is_stream(X):
         head, pieces, once = read_stream(X, type(estimator).__name__, check)

@@ -78,7 +78,7 @@ def _sampled_rows(X: Any) -> int | None:
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:
     """Return X of `transform`, checked, with the width of fit, where it came from. `missing` as in fit.
 
-    Batches are refused: scores of an iterable would be an array of all, or one for each.
+    Refuse batches: it is open whether their scores are one array.
 
     Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
     ValueError.

@@ -37,7 +37,6 @@ from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.exceptions import InvalidParameterError
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5
@@ -154,7 +153,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         Parameters
         ----------
         X : array, sparse matrix or data frame, shape (n, d); or an iterable of such batches
-            A memory map is read a batch at a time.
+            A memory map, or a set of zarr or HDF5, is read a batch at a time.
         y : ignored
 
         Returns
@@ -177,9 +176,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
             if listener is not None:
                 count = state.moments.count
                 listener(Progress("batch", f"batch {number}: {count} rows", count, batches.n_rows or 0))
-        if state is None:
-            raise InvalidParameterError("the iterable of batches gave no batch in this pass.")
-        return IncrementalFit.of(state, batches.like.dtype)
+        return IncrementalFit.of(state, batches.dtype)  # type: ignore[arg-type]  # a pass without a batch raises
 
     def partial_fit(self, X: ArrayLike, y: Any = None, check_input: bool = True) -> IncrementalPCA:
         """Update the model with one batch.

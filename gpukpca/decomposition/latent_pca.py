@@ -112,7 +112,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
             resources = session.resources(batches.place)
             task, d = self._task(resources), int(self.n_features_in_)
             copied = batches.place.moved or is_sparse(X) or is_memory_map(X)
-            batch_bytes = batches.largest * d * item_size(batches.like.dtype) if copied else 0
+            batch_bytes = batches.largest * d * item_size(batches.dtype) if copied else 0
             check_em_memory(resources, batches.n_rows, d, task.max_count, batch_bytes)
             fit = fit_em(_held(batches, resources), task)
         self._publish(fit, batches.place, session.budget.failures)

@@ -49,7 +49,7 @@ from gpukpca.eigen import Checkpointer
 
 # scikit-learn's default; it means the default of the solver.
 DEFAULT_OVERSAMPLES = 10
-# Bytes of the limit for an entry of a slice, which is read, converted and centered; as much is left for the rest.
+# Bytes of the limit for each entry of a slice: it is read, converted and centered, and the products need the rest.
 SLICE_BYTES = 64
 
 
@@ -57,9 +57,10 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
-    array-api-strict arrays; results live where the input lives, in its dtype. Iterables of such batches, and sets of
-    zarr or HDF5, are read batch by batch in every pass, and one batch is in memory. The rows of a Dask array stay on
-    the workers of its cluster; fitted attributes are then NumPy arrays, and results for new rows are Dask arrays.
+    array-api-strict arrays; results live where the input lives, in its dtype. `fit` reads iterables of such batches,
+    and sets of zarr or HDF5, batch by batch in every pass; "dual" alone needs all of them in memory. The rows of a Dask
+    array stay on the workers of its cluster; fitted attributes are then NumPy arrays, and results for new rows are Dask
+    arrays.
 
     Parameters
     ----------
@@ -220,7 +221,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
         Parameters
         ----------
-        X : array, CSR matrix, data frame or Dask array, shape (n, d); or an iterable of such batches
+        X : array, CSR matrix, data frame or Dask array, shape (n, d); or an iterable of batches in memory
             Chunks of a Dask array may cut the columns, be empty, or be of unknown length. An iterable gives the same
             batches in every pass: a list, or an object with ``__iter__``, but not a generator. Batches, and sets of
             zarr, HDF5 and the like, are read one after another, and made dense.
@@ -316,8 +317,9 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
     def _batched(self, container: Any) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        limit = blocking.READ_ENTRIES * SLICE_BYTES if self.memory_limit is None else parsed_bytes(self.memory_limit)
-        entries = min(blocking.READ_ENTRIES, limit // SLICE_BYTES)
+        entries = blocking.READ_ENTRIES
+        if self.memory_limit is not None:
+            entries = min(entries, parsed_bytes(self.memory_limit) // SLICE_BYTES)
         batches = repeated(batches_of(self, container, lambda _, d: max(1, entries // d), 0), "PCA")
         with device_context(batches.like):
             batches.counted()
@@ -339,7 +341,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d)
-            A memory map is read by panels of rows. The result for a Dask array is lazy.
+            A memory map is read by panels of rows, a set of zarr or HDF5 at once. The result for a Dask array is lazy.
 
         Returns
         -------

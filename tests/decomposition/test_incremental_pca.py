@@ -312,7 +312,7 @@ def test_bad_batches_are_named(X, make, message):
 def test_bad_rows_of_a_memory_map_are_named(X, tmp_path):
     X[37, 2] = np.nan
     np.save(tmp_path / "rows.npy", X)
-    with pytest.raises(ValueError, match=r"rows 20 to 39 \(batch 1\): Input X contains NaN.*row 17, column 2"):
+    with pytest.raises(ValueError, match=r"rows 20 to 39 \(batch 1\): Input X contains NaN.*row 37, column 2"):
         IncrementalPCA(2, batch_size=20).fit(np.load(tmp_path / "rows.npy", mmap_mode="r"))
 
 

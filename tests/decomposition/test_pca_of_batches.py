@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import tracemalloc
 
 import numpy as np
@@ -9,11 +10,17 @@ import pytest
 import scipy.sparse
 from sklearn.decomposition import PCA as Peer
 
-from gpukpca import PCA, load
+from gpukpca import PCA, IncrementalPCA, load
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.data.batches import BatchedRows
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
+from gpukpca.exceptions import (
+    DeviceMismatchError,
+    InvalidParameterError,
+    MemoryBudgetError,
+    PrecisionWarning,
+    RankWarning,
+)
 from tests import oracle, tolerances
 
 N, D = 60, 7
@@ -215,6 +222,25 @@ def test_sets_are_read_by_slices_within_the_prediction(rng, monkeypatch):
             assert_same(model, PCA(3).fit(X), factor=3000)
 
 
+def test_predictions_hold_for_many_batches(rng):
+    """The sum over the batches is a matrix beside that of a batch."""
+    for n, d, solver, scores in (
+        (900, 700, "covariance_eigh", False),
+        (600, 700, "full", False),
+        (20_000, 50, "auto", True),
+    ):
+        for dtype in (np.float64, np.float32):
+            batches = cut(rng.standard_normal((n, d)).astype(dtype), *range(50, n, 50))
+            model = PCA(5, svd_solver=solver, n_jobs=1)
+            fit = model.fit_transform if scores else model.fit
+            fit(batches)
+            tracemalloc.start()
+            fit(batches)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak <= model.plan_.predicted_bytes <= 3 * peak, (n, d, solver, dtype)
+
+
 def test_wide_sets_fit_without_their_gram_matrix_where_that_needs_too_much(rng):
     X = rng.standard_normal((150, 6000)) * 0.7 ** np.arange(150)[:, None]
     plain, limited = PCA(3), PCA(3, memory_limit="16 MB", random_state=0, tol=1e-10)
@@ -287,7 +313,7 @@ def test_bad_batches_are_named(X):
 def test_bad_rows_of_a_set_are_named(X, monkeypatch):
     monkeypatch.setattr("gpukpca.backend.blocking.READ_ENTRIES", 20 * D)
     X[37, 2] = np.nan
-    with pytest.raises(ValueError, match=r"rows 20 to 39 \(batch 1\): Input X contains NaN.*row 17, column 2"):
+    with pytest.raises(ValueError, match=r"rows 20 to 39 \(batch 1\): Input X contains NaN.*row 37, column 2"):
         PCA(2).fit(Stored(X))
 
 
@@ -306,6 +332,50 @@ def test_batches_that_change_between_passes_are_noticed(X):
 
     with pytest.raises(ValueError, match="changed between passes: the first pass gave 60 rows, a later one 30"):
         PCA().fit(Fickle(X[:30], X[30:]))
+
+
+def test_a_batch_that_changes_is_named(X):
+    class Growing(Again):
+        def __iter__(self):
+            self.passes += 1
+            yield from self.batches if self.passes < 3 else (*self.batches, X[:5])
+
+    with pytest.raises(
+        InvalidParameterError, match=r"changed between passes: (the first pass gave 60 rows|batch 2 has 5)"
+    ):
+        PCA(1, svd_solver="dual").fit_transform(Growing(X[:30], X[30:]))
+    with pytest.raises(InvalidParameterError, match="the iterable of batches is empty"):
+        PCA().fit(type("Spent", (Again,), {"__iter__": lambda self: iter(())})(X))
+
+
+def test_one_stored_iterator_loses_no_batch(X):
+    class Stored(Again):
+        def __init__(self):
+            self.iterator = iter(cut(X, 20, 40))
+
+        def __iter__(self):
+            return self.iterator
+
+    assert IncrementalPCA(2).fit(Stored()).n_samples_seen_ == N
+    with pytest.raises(InvalidParameterError, match="gave no batch in this pass"):
+        PCA(2).fit(Stored())
+
+
+def test_other_containers_are_no_batches(X):
+    expected = PCA(2).fit(X)
+    assert_same(PCA(2).fit(collections.deque(X.tolist())), expected)
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["dtype", "shape", *"cdefg"])
+    model = PCA(2).fit(frame)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    assert_same(model, expected)
+
+
+def test_a_warning_of_a_batch_comes_once(X):
+    batches = [np.full((3, 2), 2**53 + 1, dtype=np.int64), np.array([[1, 2], [2, 1], [3, 5]])]
+    with pytest.warns(PrecisionWarning, match="lose digits") as caught:
+        PCA(1).fit(batches)
+    assert len([warning for warning in caught if "lose digits" in str(warning.message)]) == 1
 
 
 def test_methods_of_a_fitted_model_take_rows(X):

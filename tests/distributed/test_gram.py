@@ -459,7 +459,7 @@ def test_workers_with_gpus_give_the_same_answer_as_host_arrays(client, cuda, nam
     X, V, kernel = rows(), rows(N, 2, seed=1), KERNELS[name]
     op, one = DaskGram(kernel, ClusterRows.of_array(X, Cluster(client), cuda=True)), TiledGram(kernel, X)
     assert op.source.on_gpu
-    assert op.source.over_panels(library_of) == ["cupy"] * len(op.source.panels)
+    assert op.source.each(library_of) == ["cupy"] * len(op.source.panels)
     bound = 1e-12 * float(np.max(np.abs(one.to_dense())))
     for found, expected, terms in (
         (op @ V, one @ V, 30),
@@ -492,7 +492,7 @@ def test_chunks_on_a_gpu_take_the_others_with_them(client, cuda):
     shapes = [(50, D), (47, D)]
     made = da.concatenate([da.from_delayed(c, s, dtype=float) for c, s in zip(chunks, shapes, strict=True)])
     found = ClusterRows.of_dask(made, Cluster(client))
-    assert found.over_panels(library_of) == ["cupy"] * len(found.panels)
+    assert found.each(library_of) == ["cupy"] * len(found.panels)
     np.testing.assert_array_equal(gathered(found), X)
     assert (found.nan, found.infinity) == ((0, 0, 0), (0, 0, 0))
 

@@ -1,4 +1,4 @@
-"""The fit of PCA to rows in memory or on a cluster: plan, center the rows, compute components, return the result."""
+"""The fit of PCA to rows in any container: plan, center the rows, compute components, return the result."""
 
 from __future__ import annotations
 

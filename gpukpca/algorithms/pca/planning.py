@@ -66,7 +66,7 @@ class PCATask(Task):
         return max(1, self.rank.first)
 
     @cached_property
-    def few(self) -> int:
+    def smaller_side(self) -> int:
         """Return the smaller side of the data."""
         return min(self.n, self.d)
 
@@ -122,7 +122,7 @@ def _candidates(task: PCATask) -> Iterator[Candidate]:
     if task.settings.svd_solver != "auto":
         yield METHODS[task.settings.svd_solver](task, "requested")
         return
-    if task.is_sparse and task.few > FEW_OF_SPARSE and not whole:
+    if task.is_sparse and task.smaller_side > FEW_OF_SPARSE and not whole:
         yield _randomized(task, "sparse rows, of which products are cheap", may_hand_over=True)
         return
     if not (task.is_sparse or task.is_in_panels) and d <= n <= SMALL:
@@ -133,7 +133,7 @@ def _candidates(task: PCATask) -> Iterator[Candidate]:
         yield _randomized(task, f"{count} is small compared with {d} features", may_hand_over=True)
         return
     yield (matrix := _by_smaller_side(task))
-    if not whole and BlockKrylov().iterates(task.few, p):
+    if not whole and BlockKrylov().iterates(task.smaller_side, p):
         needed = f"{matrix.plan.method} would need {format_bytes(matrix.plan.predicted_bytes)}"
         yield _randomized(task, "few components").with_notes(needed)
 
@@ -167,13 +167,13 @@ def _by_matrix(task: PCATask, method: str, reason: str, by_samples: bool) -> Can
 
 def _svd(task: PCATask, reason: str) -> Candidate:
     """Return the singular value decomposition of the rows."""
-    work = Work(eigenproblems=SVD_WORK * task.few**2 * max(task.n, task.d))
+    work = Work(eigenproblems=SVD_WORK * task.smaller_side**2 * max(task.n, task.d))
     return _candidate(task, "full", reason, None, False, partial(_svd_bytes, task), work)
 
 
 def _randomized(task: PCATask, reason: str, may_hand_over: bool = False) -> Candidate:
     """Return block Krylov on the smaller side; a stored matrix may take over many components of a share."""
-    few, p, krylov, by_samples = task.few, task.first, task.krylov, task.n < task.d
+    few, p, krylov, by_samples = task.smaller_side, task.first, task.krylov, task.n < task.d
     if krylov.iterates(few, p):
         one_pass = task.row_products(2 * krylov.width(few, p, task.on_gpu))
         work = krylov.work(few, p, one_pass, task.item, task.on_gpu)
@@ -227,6 +227,8 @@ def _candidate(
         work += Work(bytes=SWEEPS * task.stored * task.item, calls=STEPS) + task.row_products(task.first)
         seconds = work.seconds(task.place.work, task.item, task.workers)
     notes: tuple[str, ...] = (f"cluster: {task.X.cluster.describe()}",) if task.is_on_cluster else ()
+    if task.is_batched:
+        notes += (f"rows are read in every pass, in batches of up to {task.rows_at_once}",)
     if task.settings.has_checkpoint and not (solver and solver.grows_with_p):
         notes += (NO_CHECKPOINT,)
     plan = Plan(
@@ -323,7 +325,7 @@ def _result_bytes(task: PCATask, by_samples: bool, p: int, widest: int) -> int:
         return results + blocks + 2 * n * p * widest
     if not task.with_scores:
         return results + blocks
-    copies = 1 if task.reuses_memory else 2
+    copies = 1 if task.reuses_memory and not task.is_batched else 2  # parts, and their whole
     rows = max(blocking.FEWEST_PROJECTED, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(d, 1))
     scores = copies * (n * p + _lines_held(task, False, rows, p) * (d + p)) * item
     return results + max(blocks, scores)
@@ -368,6 +370,8 @@ def _square_bytes(task: PCATask, size: int, by_samples: bool) -> int:
         return square * 8 + (min(task.d, 2 * edge) * size + workers * edge**2) * entry
     longest = max(_block_length(task, by_samples), min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu))
     panels = _lines_held(task, by_samples, longest, size) * (size + 1) * entry  # and ones
+    if task.is_batched:  # the sum over the batches, and the result of one as its sums are released
+        panels += 2 * square * 8
     if task.reuses_memory:
         return panels + workers * square * (8 + item)
     return panels + square * (8 * (1 + workers) + item * max(2, workers))
@@ -375,7 +379,7 @@ def _square_bytes(task: PCATask, size: int, by_samples: bool) -> int:
 
 def _randomized_bytes(task: PCATask, by_samples: bool, p: int) -> int:
     """Return the peak of the iteration with p components, or of the dense solver in its place."""
-    few, item, krylov, on_gpu = task.few, task.item, task.krylov, task.on_gpu
+    few, item, krylov, on_gpu = task.smaller_side, task.item, task.krylov, task.on_gpu
     results, held = _result_bytes(task, by_samples, p, item), _bytes_throughout(task)
     if not krylov.iterates(few, p):
         return held + results + 16 * few * few + DENSE.workspace_bytes(few, p, 8, on_gpu)
@@ -394,7 +398,7 @@ def _randomized_bytes(task: PCATask, by_samples: bool, p: int) -> int:
 
 def _svd_bytes(task: PCATask, p: int) -> int:
     """Return the peak of an SVD with p components: of LAPACK's, or of what follows from its vectors."""
-    n, d, few, item = task.n, task.d, task.few, task.item
+    n, d, few, item = task.n, task.d, task.smaller_side, task.item
     held, svd = _bytes_throughout(task), SVD_SQUARES * few**2 + LAPACK_COLUMNS * few
     results = d * p * (4 * item + 8) + 2 * n * p * item
     if task.is_in_panels:  # this process holds the triangular factor alone, and a batch as it is factored
