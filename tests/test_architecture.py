@@ -206,7 +206,6 @@ MODULES = 20
 WIDER = {
     "algorithms/latent/fit.py": 25,
     "algorithms/pca/fit.py": 22,
-    "decomposition/incremental_pca.py": 21,
     "decomposition/kernel_pca.py": 32,
     "decomposition/latent_pca.py": 23,
     "decomposition/pca.py": 28,

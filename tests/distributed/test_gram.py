@@ -681,15 +681,15 @@ def test_late_workers_take_their_share_and_full_ones_none(impatient):
     with started(1, threads_per_worker=2) as local, client_of(local) as client:
         op = on_cluster(client, rows())
         before = op @ V
-        (first,) = set(op.pairs.homes)
+        (first,) = set(op.pairs.owners)
         local.scale(2)
         client.wait_for_workers(2, timeout=120)
         np.testing.assert_array_equal(op @ V, before)
-        share = op.pairs.homes.count(first) / len(op.pairs.homes)
+        share = op.pairs.owners.count(first) / len(op.pairs.owners)
         assert 0.3 < share < 0.7
-        (second,) = set(op.pairs.homes) - {first}
+        (second,) = set(op.pairs.owners) - {first}
         tiles = client.run(lambda dask_worker: sum("-tiles-" in str(key) for key in dict(dask_worker.data)))
-        assert tiles[second] >= op.pairs.homes.count(second)
+        assert tiles[second] >= op.pairs.owners.count(second)
         for full, takes_work in ((first, {second}), (second, set())):
             client.run(pause, workers=[full])
             until(lambda left=takes_work: {one.address for one in op.source.cluster.workers_now()} == left, "a pause")
@@ -759,7 +759,7 @@ def test_three_deaths_in_a_fit_change_nothing(processes, tmp_path):
         settle(processes)
     for op, expected in zip(ops, undisturbed, strict=True):
         np.testing.assert_array_equal(op @ V, expected)
-        assert set(op.pairs.homes) == {worker.address for worker in op.source.cluster.workers_now()}
+        assert set(op.pairs.owners) == {worker.address for worker in op.source.cluster.workers_now()}
 
 
 def test_a_fit_goes_on_though_a_worker_dies(processes):
