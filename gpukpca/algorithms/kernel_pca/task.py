@@ -105,7 +105,8 @@ class FitTask(Task):
         The fit needs so many bytes without them.
         """
         share = 1.0 if self.resources.is_limited else SHARE_FOR_TILES / SHARE_OF_FREE
-        limit = self.resources.allowed((needed + self.n**2 * self.item) / share)
+        all_tiles = self.n**2 * self.item
+        limit = self.resources.allowed(max(needed + all_tiles, all_tiles / share))
         return min(limit - needed, int(share * limit))
 
     @cached_property
