@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
-from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import is_sparse, item_size
+from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.place import Placement
@@ -97,6 +98,18 @@ class Task:
     def multiplications(self) -> float:
         """Return the multiplications of the largest step, which decide about threads."""
         return self.stored * (min(self.n, self.d) + blocking.ENTRY_PASS)
+
+    def plan(self, predicted_bytes: int, **parts: Any) -> Plan:
+        """Return the plan of a fit of these rows that takes so many bytes; `parts` are its other fields."""
+        return Plan(
+            n_samples=self.n,
+            n_features=self.d,
+            dtype=dtype_name(self.X.dtype),
+            device=describe_device(self.place.work),
+            predicted_bytes=predicted_bytes,
+            available_bytes=self.resources.allowed(predicted_bytes),
+            **parts,
+        )
 
     @cached_property
     def workers(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,7 @@ CONTAINERS: dict[str, Any] = {
     "Fortran order": np.asfortranarray,
     "strides": lambda X: np.repeat(X, 2, axis=0)[::2],
     "list": np.ndarray.tolist,
-    "memory map": lambda X: X,  # in the test, which has a folder
+    "memory map": lambda X: X,  # in `held_by_all`, which has a folder
     "frame": frame,
     "polars": polars_frame,
     "CSR": scipy.sparse.csr_array,
@@ -97,6 +99,17 @@ def X() -> np.ndarray:
     return rows
 
 
+def held_by_all(X: np.ndarray, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Every container that is installed, by name, with the rows in it."""
+    np.save(folder / "X.npy", X)
+    for name, convert in CONTAINERS.items():
+        try:
+            held = np.load(folder / "X.npy", mmap_mode="r") if name == "memory map" else convert(X)
+        except pytest.skip.Exception:
+            continue
+        yield name, held
+
+
 def results(model: Any, new: Any) -> dict[str, np.ndarray]:
     names = ("explained_variance_", "explained_variance_ratio_", "eigenvalues_", "mean_", "components_")
     found = {name: np.asarray(getattr(model, name)) for name in names if hasattr(model, name)}
@@ -107,12 +120,7 @@ def results(model: Any, new: Any) -> dict[str, np.ndarray]:
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
 def test_every_container_of_the_same_rows_gives_the_same(name: str, X: np.ndarray, tmp_path: Any) -> None:
     expected = results(clone(ESTIMATORS[name]).fit(X), X[:9])
-    np.save(tmp_path / "X.npy", X)
-    for container, convert in CONTAINERS.items():
-        try:
-            given = convert(X) if container != "memory map" else np.load(tmp_path / "X.npy", mmap_mode="r")
-        except pytest.skip.Exception:
-            continue
+    for container, given in held_by_all(X, tmp_path):
         model = clone(ESTIMATORS[name])
         if words := REFUSED.get((name, container)):
             with pytest.raises((TypeError, ValueError), match=words):
@@ -133,12 +141,7 @@ def test_every_container_of_the_same_rows_gives_the_same(name: str, X: np.ndarra
 def test_every_container_of_new_rows_gives_the_same_scores(name: str, X: np.ndarray, tmp_path: Any) -> None:
     model = clone(ESTIMATORS[name]).fit(X)
     expected = model.transform(X)
-    np.save(tmp_path / "X.npy", X)
-    for container, convert in CONTAINERS.items():
-        try:
-            given = convert(X) if container != "memory map" else np.load(tmp_path / "X.npy", mmap_mode="r")
-        except pytest.skip.Exception:
-            continue
+    for container, given in held_by_all(X, tmp_path):
         if container in ITERABLES:
             with pytest.raises(ValueError, match="takes rows, not an iterable of batches"):
                 model.transform(given)

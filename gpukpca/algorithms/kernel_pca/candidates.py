@@ -7,13 +7,11 @@ from dataclasses import replace
 from numbers import Integral
 
 from gpukpca.algorithms.kernel_pca.task import FitTask
-from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate, Plan
+from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device
 from gpukpca.backend.limits import SHARE_FOR_ROWS
-from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.work import Work
 from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
@@ -147,16 +145,11 @@ def _candidate(
         if task.preimage is not None:
             work += task.preimage.fit_work(task.n, task.d, task.p, task.preimage_landmarks)
         seconds = work.seconds(task.place.work, task.item, task.workers)
-    plan = Plan(
-        n_samples=task.n,
-        n_features=task.d,
+    plan = task.plan(
+        needed,
         n_components=p,
-        dtype=dtype_name(task.X.dtype),
-        device=describe_device(task.place.work),
         solver=solver,
         solver_reason=reason,
-        predicted_bytes=needed,
-        available_bytes=task.resources.allowed(needed),
         kernel=repr(task.kernel),
         storage=storage,
         workers=storage.workers,

@@ -12,8 +12,7 @@ from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate, Plan, choose_
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device
-from gpukpca.backend.namespace import dtype_name, is_numpy
+from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import even_length, worker_count
 from gpukpca.backend.work import Work
 from gpukpca.covariance.centered_matrix import sampling_step
@@ -231,16 +230,11 @@ def _candidate(
         notes += (f"rows are read in every pass, in batches of up to {task.rows_at_once}",)
     if task.settings.has_checkpoint and not (solver and solver.grows_with_p):
         notes += (NO_CHECKPOINT,)
-    plan = Plan(
-        n_samples=task.n,
-        n_features=task.d,
+    plan = task.plan(
+        needed(p),
         n_components=p,
-        dtype=dtype_name(task.X.dtype),
-        device=describe_device(task.place.work),
         solver=solver,
         solver_reason=reason,
-        predicted_bytes=(first := needed(p)),
-        available_bytes=task.resources.allowed(first),
         method=method,
         by_samples=by_samples,
         workers=task.workers,
