@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,7 +79,8 @@ class PanelCenteredMatrix(CenteredMatrix):
 
     def _sum(self, method: str, *blocks: Array, merge: Merge | None = None) -> Any:
         """Return the merged results of a method of all panels."""
-        merge = merge or (add_results if isinstance(self.source, BatchedRows) else sum_of_results)
+        # Results on workers belong to Dask, and are not added up in place.
+        merge = merge or (partial(sum_of_results, plus=add) if isinstance(self.source, BatchedRows) else sum_of_results)
         return self.source.fold(method_of_panel, self._spec, method, *blocks, merge=merge)
 
     # -- products ------------------------------------------------------------------------------------------------------
@@ -131,11 +134,6 @@ def adjoint_of_panel(panel: Array, U: Array, spec: CenteringSpec) -> Array:
     return spec.rows(panel).wide_adjoint(move(U, panel))
 
 
-def sum_of_results(a: Any, b: Any) -> Any:
-    """Return the sum of two arrays, or of two tuples of them; results on workers belong to Dask, and stay."""
-    return tuple(map(sum_of_results, a, b)) if isinstance(a, tuple) else a + b
-
-
-def add_results(a: Any, b: Any) -> Any:
-    """Return the sum of two arrays, or of two tuples of them, in the memory of the first where the library can."""
-    return tuple(map(add_results, a, b)) if isinstance(a, tuple) else add(a, b)
+def sum_of_results(a: Any, b: Any, plus: Merge = operator.add) -> Any:
+    """Return the sum of two arrays, or of two tuples of them."""
+    return tuple(map(plus, a, b)) if isinstance(a, tuple) else plus(a, b)
