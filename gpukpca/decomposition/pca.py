@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,8 +19,7 @@ from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
-from gpukpca.algorithms.resources import Resources, parsed_bytes
-from gpukpca.backend import blocking
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, from_host, is_memory_map, overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
@@ -27,9 +27,9 @@ from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
-from gpukpca.decomposition._batches import batches_of, repeated
+from gpukpca.decomposition._batches import batches_in_slices, repeated
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask, local_placement, supports_dask
+from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition._fingerprint import pca_fingerprint
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._interop import PCAPeer
@@ -42,6 +42,7 @@ from gpukpca.decomposition._parameters import (
     Verbose,
     check_parameters,
 )
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed.rows import is_dask_array
@@ -49,8 +50,6 @@ from gpukpca.eigen import Checkpointer
 
 # scikit-learn's default; it means the default of the solver.
 DEFAULT_OVERSAMPLES = 10
-# Bytes of the limit for each entry of a slice: it is read, converted and centered, and the products need the rest.
-SLICE_BYTES = 64
 
 
 class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
@@ -317,10 +316,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
     def _batched(self, container: Any) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        entries = blocking.READ_ENTRIES
-        if self.memory_limit is not None:
-            entries = min(entries, parsed_bytes(self.memory_limit) // SLICE_BYTES)
-        batches = repeated(batches_of(self, container, lambda _, d: max(1, entries // d), 0), "PCA")
+        batches = repeated(batches_in_slices(self, container), "PCA")
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place
@@ -334,18 +330,20 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    @supports_dask("scores")
-    def transform(self, X: ArrayLike) -> Array:
+    @row_wise("scores")
+    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d)
-            A memory map is read by panels of rows, a set of zarr or HDF5 at once. The result for a Dask array is lazy.
+            A memory map, or a set of zarr or HDF5, is read by slices. The result for a Dask array is lazy.
+        out : NumPy array, shape (m, p), optional
+            The scores are written here, slice by slice. Use a memory map for more scores than memory holds.
 
         Returns
         -------
-        array, shape (m, p), in the library of X and the dtype of fit
+        array, shape (m, p), in the library of X and the dtype of fit; `out` where it is given
 
         Raises
         ------
@@ -362,7 +360,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
             check_finite(scores, "Products with the components overflow.", "The array of scores")
             return self._output(self._result.projection.whitened(scores) if self.whiten else scores, X)
 
-    @supports_dask("points", of="scores")
+    @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Return the points of given scores: exact where all components were kept, else the projections onto them.
 

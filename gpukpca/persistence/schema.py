@@ -193,8 +193,11 @@ def _follows_rules(value: Any, rules: tuple[str, ...], sizes: dict[str, int]) ->
 
 
 def _is_index(value: Any, rule: str, sizes: dict[str, int]) -> bool:
-    """Return whether integers lie from 0 to less than the letter at the end of the rule."""
-    return not value.size or (value.min() >= 0 and value.max() < sizes.get(rule[-1], 0))
+    """Return whether integers lie from 0 to less than the letter at the end of the rule.
+
+    Rows that were read once leave no array that binds n; then nothing is read at these indices.
+    """
+    return not value.size or (value.min() >= 0 and value.max() < sizes.get(rule[-1], math.inf))
 
 
 RULES: dict[str, Callable[[Any], Any]] = {

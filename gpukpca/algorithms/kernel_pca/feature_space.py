@@ -193,6 +193,12 @@ class FeatureSpace:
     n_jobs: int | None = None
     landmarks: np.ndarray | None = field_of("m", "The training rows of the basis, on the host.", default=None)
     axes: LinearAxes | None = field_of("", "The axes V, where data space is the feature space.", default=None)
+    holds_all: bool = field_of("", "Whether the basis is all training rows.", default=True)
+
+    @classmethod
+    def of(cls, fit: Any, n_jobs: int | None) -> FeatureSpace:
+        """Return the space of a `KernelPCAFit`."""
+        return cls(fit.kernel, fit.map, n_jobs, fit.landmarks, fit.axes, not fit.has_sampled_basis)
 
     def scores(self, Y: Any) -> Array:
         """Return k(y, basis) A - b of every row, shape (rows, p); rows of a precomputed kernel are K(Y, X)."""
@@ -223,8 +229,10 @@ class FeatureSpace:
         return out
 
     def basis_rows(self, scores: Array) -> Array:
-        """Return the rows of the basis among the scores of the training rows (n, p)."""
-        return scores if self.landmarks is None else gather_rows(scores, self.landmarks)
+        """Return the scores of the basis, given those of the training rows (n, p)."""
+        if self.landmarks is not None:
+            return gather_rows(scores, self.landmarks)
+        return scores if self.holds_all else self.scores(self.map.basis)
 
     def errors(self, Y: Any, q: int, diagonal: np.ndarray | None = None) -> Array:
         """Return squared distances from the space of the first q axes in the widest type, shape (rows,).
@@ -251,7 +259,7 @@ class FeatureSpace:
         training rows, so they show nothing.
         """
         kernel, m = self.kernel, self.map
-        if not kernel.depends_on_distance or self.landmarks is not None or not int(scores.shape[1]):
+        if not kernel.depends_on_distance or not self.holds_all or not int(scores.shape[1]):
             return np.zeros(0, dtype=np.int64)
         rows = m.prepared(kernel)
         if rows.shifted:
