@@ -190,10 +190,13 @@ class OnlyWhere:
     ----------
     missing : callable
         From the estimator to what is missing, and what to set; empty where the method is there.
+    error : class
+        Raised with that text; scikit-learn takes an estimator with an AttributeError for one without the method.
     """
 
-    def __init__(self, missing: Callable[[Any], str]) -> None:
+    def __init__(self, missing: Callable[[Any], str], error: type[Exception] = NotFittedError) -> None:
         self.missing = missing
+        self.error = error
 
     def __call__(self, method: Any) -> Any:
         """Take the decorated method."""
@@ -205,5 +208,5 @@ class OnlyWhere:
         if estimator is None:
             return self.method
         if why := self.missing(estimator):
-            raise NotFittedError(why)
+            raise self.error(why)
         return self.method.__get__(estimator, owner)

@@ -32,7 +32,6 @@ from gpukpca.decomposition._dask import (
     cluster_rows,
     compute_dask,
     local_placement,
-    supports_dask,
 )
 from gpukpca.decomposition._interop import KernelPeer
 from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, warn_of_unused
@@ -46,7 +45,9 @@ from gpukpca.decomposition._parameters import (
     Verbose,
     check_parameters,
 )
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
+from gpukpca.decomposition._streams import WithStreams
 from gpukpca.decomposition._validation import checked_out, new_data, planned_data, training_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.methods import check_preimage_suits
@@ -58,7 +59,7 @@ from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.user_defined import check_symmetry
 
 
-class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
+class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict
@@ -130,7 +131,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     eigenvalues_ : array (p,)
         Eigenvalues of the centered kernel matrix, descending, in the units of k(x, x).
     eigenvectors_ : array (n, p)
-        Unit columns; the entry of largest absolute value is positive.
+        Unit columns; the entry of largest absolute value is positive. Not there where rows were read once.
     explained_variance_ : array (p,)
         Eigenvalues / (n - 1): the variances of the scores.
     explained_variance_ratio_ : array (p,)
@@ -162,7 +163,9 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     total_variance_interval_ : (float, float)
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int
-        Only with Nyström: row numbers of the landmarks in X.
+        Only with Nyström: row numbers of the landmarks in X; not where they were given as points.
+    n_samples_seen_ : int
+        Only where rows were read once: their number.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)
         Only with a pre-image; `dual_coef_` only for ridge (a row for each landmark), and not for the linear kernel.
     plan_ : Plan
@@ -271,6 +274,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (n, d); the kernel matrix (n, n) with kernel="precomputed"
+            With ``eigen_solver=Nystrom(...)`` also an iterable of such batches, each read once, or a set of zarr, HDF5
+            or the like, which is read by slices.
         y : ignored
 
         Returns
@@ -301,6 +306,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         """Make one attempt; return the scores in the library of the data, or None."""
         if (rows := cluster_rows(self, container)) is not None:
             return self._fit_on_cluster(rows, container, session, wants_scores)
+        if self._streams(container):
+            return self._fit_stream(container, session, wants_scores)
         remote, container = container, compute_dask(self, container)
         data = training_data(self, container)
         place = session.place(data)
@@ -391,7 +398,6 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         else:
             self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
         self.eigenvalues_: Array = to_origin(fit.eigenvalues)
-        self.eigenvectors_: Array = to_origin(fit.eigenvectors)
         self.explained_variance_: Array = to_origin(fit.explained_variance)
         self.explained_variance_ratio_: Array = to_origin(fit.explained_variance_ratio)
         self.total_variance_: float = fit.total_variance
@@ -410,8 +416,12 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         self.device_: str = describe_device(place.work)
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
-        self._result = replace(fit, eigenvectors=self.eigenvectors_, scores=None if preimage is None else fit.scores)
+        self._result = replace(
+            fit, eigenvectors=to_origin(fit.eigenvectors), scores=None if preimage is None else fit.scores
+        )
         optional = {
+            "eigenvectors_": self._result.eigenvectors,
+            "n_samples_seen_": None if fit.stream is None else fit.n_samples,
             "certificate_": fit.certificate,
             "landmarks_": landmarks,
             "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
@@ -425,14 +435,14 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    @supports_dask("scores")
+    @row_wise("scores", writes=True)
     def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d); K(X, X_fit) (m, n) with kernel="precomputed"
-            A memory map is read by panels of rows. The result for a Dask array is lazy.
+            A memory map, or a set of zarr or HDF5, is read by slices. The result for a Dask array is lazy.
         out : NumPy array, shape (m, p), optional
             The scores are written here, a panel at a time. Use a memory map for more scores than memory holds.
 
