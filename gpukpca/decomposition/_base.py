@@ -111,13 +111,15 @@ def publish(
     *,
     without: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
+    properties: tuple[str, ...] = (),
 ) -> None:
-    """Set the fitted attributes of the fields of a result, every array moved by `to_origin`.
+    """Set the fitted attributes of the fields and of some `properties` of a result, every array moved by `to_origin`.
 
-    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None. Properties
-    of a result are not copied: set theirs after this call.
+    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None.
     """
-    for name, value in attributes_of(fit, *without, move_to=to_origin).items():
+    derived = {f"{name}_": getattr(fit, name) for name in properties}
+    derived = {name: to_origin(value) if hasattr(value, "shape") else value for name, value in derived.items()}
+    for name, value in (attributes_of(fit, *without, move_to=to_origin) | derived).items():
         if value is not None or name.removesuffix("_") not in optional:
             setattr(estimator, name, value)
         elif name in vars(estimator):

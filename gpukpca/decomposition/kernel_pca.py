@@ -25,7 +25,7 @@ from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
 from gpukpca.data.slicing import gather_rows, place_of
-from gpukpca.decomposition._base import ArrayTransformer
+from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._dask import (
     accumulate,
     check_no_data_frames,
@@ -56,6 +56,13 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.user_defined import check_symmetry
+
+# Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
+NO_ATTRIBUTES = (
+    *("spectrum", "scores", "converged", "seconds", "fallbacks", "map", "n_jobs", "axes", "landmarks"),
+    *("total_interval", "preimage"),
+)
+PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
 
 class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
@@ -386,33 +393,21 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         `data` are the rows of the fit as given, where they are in memory.
         """
         to_origin, landmarks, preimage = place.to_origin, fit.landmarks, fit.preimage
+        publish(self, fit, to_origin, without=NO_ATTRIBUTES, optional=("certificate",), properties=PROPERTIES)
         if not place.moved or data is None:
             self.X_fit_: Array = to_origin(fit.map.basis)
         else:
             self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
-        self.eigenvalues_: Array = to_origin(fit.eigenvalues)
-        self.eigenvectors_: Array = to_origin(fit.eigenvectors)
-        self.explained_variance_: Array = to_origin(fit.explained_variance)
-        self.explained_variance_ratio_: Array = to_origin(fit.explained_variance_ratio)
-        self.total_variance_: float = fit.total_variance
-        self.residual_norms_: Array = to_origin(fit.residual_norms)
-        self.converged_: bool = bool(np.all(fit.converged))
-        self.gap_: float | None = fit.gap
-        self.n_passes_: int = fit.n_passes
-        self.n_products_: int = fit.n_products
-        self.solver_seconds_: float = fit.seconds
         self.projection_: Array = to_origin(fit.map.projection)
         self.offset_: Array = to_origin(fit.map.offset)
-        self.kernel_: Kernel = fit.kernel
+        self.converged_: bool = bool(np.all(fit.converged))
+        self.solver_seconds_: float = fit.seconds
         self.gamma_: float = kernel_gamma(fit.kernel, int(self.n_features_in_))
-        self.plan_: Plan = fit.plan
-        self.solver_: str = fit.solver
         self.device_: str = describe_device(place.work)
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
         self._result = replace(fit, eigenvectors=self.eigenvectors_, scores=None if preimage is None else fit.scores)
         optional = {
-            "certificate_": fit.certificate,
             "landmarks_": landmarks,
             "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
             "dual_coef_": to_origin(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,

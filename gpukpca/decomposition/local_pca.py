@@ -208,11 +208,15 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
 
     def _publish(self, fit: MixtureFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.to_origin, without=("labels", "model"), optional=("log_likelihoods", "errors"))
+        publish(
+            self,
+            fit,
+            place.to_origin,
+            without=("labels", "model"),
+            optional=("log_likelihoods", "errors"),
+            properties=("n_clusters", "n_components", "device"),
+        )
         self.labels_: Array = _labels_at(fit.labels, place.origin)
-        self.n_clusters_: int = fit.n_clusters
-        self.n_components_: int = fit.n_components
-        self.device_: str = fit.device
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit
 

@@ -327,8 +327,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_origin, without=("projection", "scores"))
-        self.n_components_: int = fit.n_components
+        publish(self, fit, place.to_origin, without=("projection", "scores"), properties=("n_components",))
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit if fit.scores is None else replace(fit, scores=None)
 
