@@ -232,7 +232,7 @@ class CenteredMatrix(Protocol):
 
     def scatter_without(self, deflated: CenteredMatrix) -> Array:
         """Return ZᵀZ of this matrix without some directions, by its products, shape (d, d), wide."""
-        return by_panels(deflated.scatter_times, self.shape[1], self)
+        return matrix_of_products(deflated.scatter_times, self.shape[1], self)
 
     def gram(self) -> Array:
         """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
@@ -245,7 +245,7 @@ class CenteredMatrix(Protocol):
         return subtract_outer_sum(G, means - half, means - half)
 
 
-def by_panels(product: Callable[[Array], Array], size: int, matrix: CenteredMatrix) -> Array:
+def matrix_of_products(product: Callable[[Array], Array], size: int, matrix: CenteredMatrix) -> Array:
     """Return the symmetric matrix (size, size) of a product with blocks of columns, in the widest type of `matrix`."""
     panels = []
     for start, stop in row_slices(size, PRODUCT_COLUMNS):

@@ -77,7 +77,7 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a pickle: the version, and arrays of a CUDA device as NumPy arrays for any machine."""
         state: dict[str, Any] = super().__getstate__()
-        return on_host(state) | {VERSION: __version__}
+        return with_host_arrays(state) | {VERSION: __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the state of a pickle, and warn where another version wrote it."""
@@ -131,7 +131,7 @@ def output_of_transform(estimator: Any) -> str:
     return getattr(estimator, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
 
 
-def on_host(state: Any) -> Any:
+def with_host_arrays(state: Any) -> Any:
     """Return a copy of an object with NumPy arrays for those of a CUDA device; the object itself where it has none.
 
     Arrays on the host are shared with the copy. One that holds the numbers of an array of the device takes its place.

@@ -27,11 +27,11 @@ from gpukpca.data.place import Placement, own_copy, placement_for
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._dask import (
-    accumulate,
     check_no_data_frames,
     cluster_rows,
     compute_dask,
     local_placement,
+    rows_in_memory,
     supports_dask,
 )
 from gpukpca.decomposition._interop import KernelPeer
@@ -330,7 +330,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         resources = session.resources(place)
         kernel, settings = self._resolved(rows, resources)
         needs_all = not settings.is_nystrom or settings.preimage is not None
-        basis = accumulate(rows, resources.allowed(), settings.copies_data) if needs_all else rows
+        basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel)
         fit = fit_rows(rows, kernel, settings, resources, basis=basis, **tools)
         fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))

@@ -23,7 +23,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition._session import FitSession, run_fit
+from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.exceptions import PrecisionWarning, warn_user
 
@@ -187,7 +187,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
         LocalPCA
             The estimator itself.
         """
-        run_fit(self, X, lambda session: self._fit(X, session))
+        fit_in_session(self, X, lambda session: self._fit(X, session))
         return self
 
     def _fit(self, X: Any, session: FitSession) -> None:

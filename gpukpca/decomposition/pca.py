@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array, ArrayLike, HasShape
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
-from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
+from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_on_components
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
@@ -42,7 +42,7 @@ from gpukpca.decomposition._parameters import (
     Verbose,
     check_parameters,
 )
-from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
+from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.eigen import Checkpointer
@@ -276,7 +276,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """Fit, and return the scores if they are requested."""
         if with_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return run_fit(self, X, lambda session: self._fit_within(X, session, with_scores))
+        return fit_in_session(self, X, lambda session: self._fit_within(X, session, with_scores))
 
     def _fit_within(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
         """Fit once; return the scores in the library of the data."""
@@ -384,7 +384,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
             if self.whiten:
                 deviations = deviations_of(self.singular_values_, self.n_samples_)
                 scores = scores * from_host(deviations, scores)[None, :]
-            points = points_of(scores, self.components_, self.mean_, self.scale_)
+            points = points_on_components(scores, self.components_, self.mean_, self.scale_)
             check_finite(points, "The scores are too large.", "The array of points")
             return self._output(points, X)
 

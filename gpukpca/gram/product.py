@@ -15,7 +15,7 @@ from gpukpca.backend.elementwise import add, place_for, put
 from gpukpca.backend.linalg import column_sums, mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, to_host, writable
 from gpukpca.backend.parallel import TileReport, assemble_rows, map_in_order, row_slices, worker_count
-from gpukpca.data.finite import FINITE, Origin, check_finite, not_finite, overflow
+from gpukpca.data.finite import FINITE, NumberSource, check_finite, not_finite, overflow
 from gpukpca.data.gate import as_rows, check_not_empty, check_numbers
 from gpukpca.data.slicing import check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
@@ -112,7 +112,7 @@ def kernel_matmat(
     W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
     if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
         check_finite(V, FINITE, "Input V")
-        raise overflow(_origin(kernel, W), "a product with it is infinite, or NaN")
+        raise overflow(_source(kernel, W), "a product with it is infinite, or NaN")
     return W
 
 
@@ -217,11 +217,11 @@ def _check_values(kernel: Kernel, K: Array) -> None:
     for j in np.flatnonzero(~np.isfinite(sums)):  # finite entries may have an infinite sum
         column = to_host(K[:, int(j)])
         if (bad := np.flatnonzero(~np.isfinite(column))).size:
-            raise not_finite(_origin(kernel, K), int(bad[0]), int(j), float(column[bad[0]]))
+            raise not_finite(_source(kernel, K), int(bad[0]), int(j), float(column[bad[0]]))
 
 
-def _origin(kernel: Kernel, K: Array) -> Origin:
-    return Origin(f"the kernel {type(kernel).__name__}", K.dtype)
+def _source(kernel: Kernel, K: Array) -> NumberSource:
+    return NumberSource(f"the kernel {type(kernel).__name__}", K.dtype)
 
 
 @on_its_device

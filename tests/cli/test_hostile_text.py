@@ -17,7 +17,7 @@ import pytest
 from gpukpca import PCA
 from gpukpca._container import read_container, write_container
 from gpukpca._formatting import printable
-from gpukpca.checkpoint import difference
+from gpukpca.checkpoint import differing_field
 from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
@@ -137,7 +137,7 @@ def test_errors_of_models_quote_no_control_character(name: str) -> None:
 
 
 def test_fields_of_another_fit_are_quoted_without_control_characters() -> None:
-    found = difference({"shape": f"3 x 3{EVIL}"}, {"shape": "3 x 4"})
+    found = differing_field({"shape": f"3 x 3{EVIL}"}, {"shape": "3 x 4"})
     assert found.startswith("shape was 3 x 3")
     assert printable(found) == found
 

@@ -206,7 +206,7 @@ class PCAFit:
             scores = new_scores(scores, self.n_components, self.components)
             if whiten:
                 scores = scores * from_host(deviations_of(self.singular_values, self.n_samples), scores)[None, :]
-            points = points_of(scores, self.components, self.mean, self.scale)
+            points = points_on_components(scores, self.components, self.mean, self.scale)
             check_finite(points, "The scores are too large.", "The array of points")
             return points
 
@@ -259,7 +259,7 @@ def deviations_of(singular_values: Array, n: int) -> np.ndarray:
     return to_host(singular_values).astype(np.float64) / math.sqrt(max(n - 1, 1))
 
 
-def points_of(scores: Array, components: Array, mean: Array, scale: Array | None) -> Array:
+def points_on_components(scores: Array, components: Array, mean: Array, scale: Array | None) -> Array:
     """Return the points (m, d) with given scores (m, p) on the components (p, d)."""
     points = scores @ components
     points = points if scale is None else points * scale[None, :]
