@@ -147,7 +147,7 @@ def differing_field(found: Mapping[str, Any], expected: Fingerprint) -> str:
 
 
 class FolderCheckpointer:
-    """The checkpointer of one fit, used in a ``with`` statement; implements `eigen.Checkpointer`.
+    """The checkpointer of one fit, used in a ``with`` statement; implements `Checkpointer`.
 
     Raises
     ------

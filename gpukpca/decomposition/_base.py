@@ -29,19 +29,7 @@ VERSION = "_gpukpca_version"
 
 
 class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarning):
-    """Warning of eigenpairs with residuals above the tolerance; filters of scikit-learn's class apply too.
-
-    See Also
-    --------
-    gpukpca.exceptions.ConvergenceWarning : The base class, without scikit-learn.
-
-    Examples
-    --------
-    >>> from gpukpca.decomposition import ConvergenceWarning
-    >>> from sklearn import exceptions
-    >>> issubclass(ConvergenceWarning, exceptions.ConvergenceWarning)
-    True
-    """
+    """Warning of eigenpairs with residuals above the tolerance; filters of scikit-learn's class apply too."""
 
 
 exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)

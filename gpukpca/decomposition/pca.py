@@ -45,7 +45,7 @@ from gpukpca.decomposition._parameters import (
 from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed.rows import is_dask_array
-from gpukpca.eigen import Checkpointer
+from gpukpca.eigen.krylov_state import Checkpointer
 
 # scikit-learn's default; it means the default of the solver.
 DEFAULT_OVERSAMPLES = 10

@@ -323,46 +323,10 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
 def kernel_columns(
     kernel: Kernel, rows: PreparedRows, chosen: Indices, like: Array, *, tile_edge: int, workers: int
 ) -> Array:
-    """Return K[:, chosen] from prepared rows, by panels of rows with threads.
+    """Return K[:, chosen], shape (n, m), from n prepared rows, by panels of rows with threads; k(x, x) is exact.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With numbers in place of rules (`Kernel.resolve`).
-    rows : PreparedRows
-        ``kernel.prepare(X)``, n of them.
-    chosen : host sequence of m integers
-    like : array
-        Gives library, dtype and device.
-    tile_edge : int
-        Rows of a panel; more of them where the panel is narrow and rows stay sparse.
-    workers : int
-        Threads (`gpukpca.backend.parallel.worker_count`).
-
-    Returns
-    -------
-    array, shape (n, m)
-        The entries k(x, x) are exact.
-
-    See Also
-    --------
-    gram_matrix : All columns.
-
-    Notes
-    -----
-    Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory: the result, m rows, and the
-    scratch of one panel a thread.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.gram import kernel_columns
-    >>> from gpukpca.kernels import RBF
-    >>> kernel, X = RBF(gamma=0.5), np.array([[0.0], [1.0], [2.0]])
-    >>> kernel_columns(kernel, kernel.prepare(X), [0, 2], X, tile_edge=64, workers=1).round(3)
-    array([[1.   , 0.135],
-           [0.607, 0.607],
-           [0.135, 1.   ]])
+    The kernel has numbers in place of rules; `like` gives library, dtype and device. A panel has `tile_edge` rows, more
+    where it is narrow and rows stay sparse. Memory: the result, m rows, and the scratch of one panel a thread.
     """
     panel, count = column_panel(kernel, rows, chosen, like), len(chosen)
     panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, count, tile_edge, workers))

@@ -33,7 +33,8 @@ from gpukpca.data.batches import BatchedRows
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.decomposition import _fingerprint
 from gpukpca.decomposition._fingerprint import digest_of, exact_text
-from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
+from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
+from gpukpca.eigen.krylov_state import KrylovState
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, Storage, TiledGram, gram_matrix
 from gpukpca.kernels import RBF, Matern

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpukpca import PCA
+from gpukpca import PCA, save
 from gpukpca._container import read_container, write_container
 from gpukpca._formatting import printable
 from gpukpca.checkpoint import differing_field
 from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
-from gpukpca.decomposition import save
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence.model_file import KIND
 from tests.cli.runs import fit, run, text
