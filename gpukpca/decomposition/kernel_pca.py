@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
@@ -21,10 +20,10 @@ from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
+from gpukpca.backend.namespace import dtype_name, is_sparse, overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
-from gpukpca.data.slicing import gather_rows, place_of
+from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._dask import (
     check_no_data_frames,
@@ -444,18 +443,11 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         Cost: m n kernel values, computed tile by tile: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
-        work, space = self._result.map.like, self._space
-        with device_context(X), overflow_allowed():
-            Y = new_data(self, X, self.X_fit_, "transform")
-        with device_context(work), overflow_allowed():
-            shape = (int(Y.shape[0]), self._n_features_out)
+        Y = new_data(self, X, self.X_fit_, "transform")
+        with device_context(self._result.map.like), overflow_allowed():
             if out is not None:
-                return space.write_scores(Y, checked_out(out, shape))
-            if not same_place(place_of(Y), work) and is_numpy(Y):
-                return self._output(space.write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
-            scores = space.checked_scores(Y)
-            warn_of_far_rows(space.far_rows(Y, scores), shape[0])
-            return self._output(scores, X)
+                return self._space.new_scores(Y, checked_out(out, (int(Y.shape[0]), self._n_features_out)))
+            return self._output(self._space.new_scores(Y), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

@@ -14,17 +14,16 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array, ArrayLike, HasShape
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
-from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_on_components
+from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources, parsed_bytes
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import cast, from_host, is_memory_map, overflow_allowed
+from gpukpca.backend.namespace import is_memory_map, overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
-from gpukpca.data.finite import check_finite
 from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import batches_of, repeated
@@ -356,10 +355,8 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """
         check_is_fitted(self)
         Y = new_data(self, X, self.components_, "transform")
-        with device_context(self._result.projection.axes), overflow_allowed():
-            scores = self._result.projection.transform(Y, self.n_jobs)
-            check_finite(scores, "Products with the components overflow.", "The array of scores")
-            return self._output(self._result.projection.whitened(scores) if self.whiten else scores, X)
+        with device_context(self._result.components), overflow_allowed():
+            return self._output(scores_of(self._result, Y, self.whiten, self.n_jobs), X)
 
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -379,25 +376,18 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         NotFittedError, ValueError
         """
         check_is_fitted(self)
-        with device_context(self.components_), overflow_allowed():
-            scores = checked_scores(X, self.components_, self.n_components_)
-            if self.whiten:
-                deviations = deviations_of(self.singular_values_, self.n_samples_)
-                scores = scores * from_host(deviations, scores)[None, :]
-            points = points_on_components(scores, self.components_, self.mean_, self.scale_)
-            check_finite(points, "The scores are too large.", "The array of points")
-            return self._output(points, X)
+        with device_context(self._result.components), overflow_allowed():
+            scores = checked_scores(X, self._result.components, self.n_components_)
+            return self._output(points_of(self._result, scores, self.whiten), X)
 
     @property
     def _model(self) -> GaussianModel:
-        deviations = deviations_of(self.singular_values_, self.n_samples_)
-        return GaussianModel(self.components_, deviations**2, float(self.noise_variance_), self.scale_)
+        return replace(self._result.gaussian, components=self.components_, scale=self.scale_)
 
     def _log_densities(self, X: Any) -> Array:
         Y = new_data(self, X, self.components_, "score_samples")
-        with device_context(self._result.projection.axes), overflow_allowed():
-            found = self._result.projection.log_density(Y, self._result.gaussian, self.n_jobs)
-            return to_caller(cast(found, self._result.components.dtype), X)
+        with device_context(self._result.components), overflow_allowed():
+            return to_caller(log_densities_of(self._result, Y, self.n_jobs), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 
