@@ -20,7 +20,7 @@ FINITE = "Every entry must be a finite number; look where this one comes from."
 
 
 @dataclass(frozen=True)
-class Origin:
+class NumberSource:
     """State the source of numbers, for errors: an operator has both attributes as well."""
 
     name: str
@@ -71,14 +71,14 @@ def has_missing(X: Any) -> bool:
     return any(bool(namespace_of(panel).any(namespace_of(panel).isnan(panel))) for panel in _panels(X))
 
 
-def not_finite(op: SymmetricOperator | Origin, i: int, j: int, value: float) -> InvalidParameterError:
+def not_finite(op: SymmetricOperator | NumberSource, i: int, j: int, value: float) -> InvalidParameterError:
     """Return the error for an entry of an operator that is NaN or infinite, or whose products are."""
     if np.isnan(value):
         return InvalidParameterError(f"{op.name} returned NaN at ({i}, {j}).")
     return overflow(op, f"infinity at ({i}, {j})")
 
 
-def overflow(op: SymmetricOperator | Origin, where: str) -> InvalidParameterError:
+def overflow(op: SymmetricOperator | NumberSource, where: str) -> InvalidParameterError:
     """Return the error for numbers of an operator beyond the range of its dtype."""
     kind = dtype_name(op.dtype)
     return InvalidParameterError(
@@ -90,7 +90,7 @@ def overflow(op: SymmetricOperator | Origin, where: str) -> InvalidParameterErro
 def _panels(X: Any) -> Iterator[Array]:
     """Yield the entries by panels of rows, those of batches as they come; the stored ones of a sparse X."""
     if isinstance(X, Rows):
-        yield from X
+        yield from X  # type: ignore[misc]  # batches can be iterated
         return
     values = X.data[:, None] if is_sparse(X) else X
     for start, stop in row_slices(int(values.shape[0]), blocking.CHECKED_ROWS):

@@ -41,6 +41,12 @@ def scale_for_squares(largest: float, dtype: Any) -> float:
     return 1.0 if abs(math.frexp(largest)[1]) <= safe else power_of_two_scale(largest, dtype)
 
 
+def needs_own_scale(sizes: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return which of the sizes (d,) of features on the host are not squared safely in `dtype`."""
+    unsafe: np.ndarray = np.abs(np.frexp(sizes)[1]) > SAFE_EXPONENT[dtype_name(dtype)]
+    return unsafe
+
+
 def row_bounds(batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and largest entry of every column on the host in float64, shapes (d,)."""
     bounds = [tuple(to_host(bound).astype(np.float64) for bound in feature_bounds(rows)) for rows in batches]

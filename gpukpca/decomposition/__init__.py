@@ -1,10 +1,7 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
-from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.result import PreimageInfo
-from gpukpca.algorithms.progress import Progress
-from gpukpca.decomposition._base import ConvergenceWarning
-from gpukpca.decomposition._model_files import load, load_with_notes, save
+from gpukpca.decomposition._model_files import load_with_notes
 from gpukpca.decomposition.diagnostics import (
     IntrinsicDimension,
     inertia,
@@ -23,24 +20,19 @@ from gpukpca.decomposition.preimage.methods import DistanceConstraintPreimage, F
 __all__ = [
     "PCA",
     "BayesianPCA",
-    "ConvergenceWarning",
     "DistanceConstraintPreimage",
     "FixedPointPreimage",
     "IncrementalPCA",
     "IntrinsicDimension",
     "KernelPCA",
     "LocalPCA",
-    "Plan",
     "PreimageInfo",
     "ProbabilisticPCA",
-    "Progress",
     "RidgePreimage",
     "inertia",
     "intrinsic_dimension",
-    "load",
     "load_with_notes",
     "reconstruction",
     "reconstruction_error",
-    "save",
     "squared_cosines",
 ]

@@ -90,7 +90,7 @@ def compute_dask(estimator: Any, X: Any) -> Any:
     return X.compute()
 
 
-def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
+def rows_in_memory(rows: ClusterRows, limit: int, copied: bool) -> Array:
     """Return all rows in the memory of this process, for a model whose basis is its training set.
 
     Rows that came from this process are not sent back; with `copied` they are copied. Raises `MemoryBudgetError` where

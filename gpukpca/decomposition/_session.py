@@ -86,7 +86,7 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
         yield FitSession(estimator.device, budget, parameters.get("n_jobs"))
 
 
-def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
+def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
     """Return the result of `attempt` in a `fit_session`; repeat it where a device runs out of memory."""
     with fit_session(estimator, X) as session:
         return session.retry(attempt)

@@ -39,7 +39,8 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
     if is_stream(X):
         raise InvalidParameterError(
             f"{_name(estimator)} takes one array here, and X is an iterable of batches; join them with "
-            "numpy.concatenate(list(X)). PCA, IncrementalPCA, ProbabilisticPCA, and KernelPCA with Nystrom, fit batches."
+            "numpy.concatenate(list(X)). PCA, IncrementalPCA and ProbabilisticPCA fit batches, and so does KernelPCA "
+            "with eigen_solver=gpukpca.Nystrom(...)."
         )
     with device_context(X), overflow_allowed():
         return _checked(estimator, X, reset=True, missing=missing)

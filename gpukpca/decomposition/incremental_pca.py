@@ -248,9 +248,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_origin, without=("state",))
-        self.n_components_: int = fit.n_components
-        self.device_: str = fit.device
+        publish(self, fit, place.to_origin, without=("state",), properties=("n_components", "device"))
         self.batch_size_: int = self._rows_of_a_batch(int(self.n_features_in_))
         self._result = fit
 

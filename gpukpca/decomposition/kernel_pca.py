@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
@@ -21,17 +20,17 @@ from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
+from gpukpca.backend.namespace import dtype_name, is_sparse, overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
-from gpukpca.data.slicing import gather_rows, place_of
-from gpukpca.decomposition._base import ArrayTransformer
+from gpukpca.data.slicing import gather_rows
+from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._dask import (
-    accumulate,
     check_no_data_frames,
     cluster_rows,
     compute_dask,
     local_placement,
+    rows_in_memory,
 )
 from gpukpca.decomposition._interop import KernelPeer
 from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, warn_of_unused
@@ -57,6 +56,13 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.user_defined import check_symmetry
+
+# Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
+NO_ATTRIBUTES = (
+    *("spectrum", "scores", "converged", "seconds", "fallbacks", "map", "n_jobs", "axes", "landmarks"),
+    *("total_interval", "stream", "preimage"),
+)
+PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
 
 class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer):
@@ -330,7 +336,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
         resources = session.resources(place)
         kernel, settings = self._resolved(rows, resources)
         needs_all = not settings.is_nystrom or settings.preimage is not None
-        basis = accumulate(rows, resources.allowed(), settings.copies_data) if needs_all else rows
+        basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel)
         fit = fit_rows(rows, kernel, settings, resources, basis=basis, **tools)
         fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
@@ -393,36 +399,25 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
         `data` are the rows of the fit as given, where they are in memory.
         """
         to_origin, landmarks, preimage = place.to_origin, fit.landmarks, fit.preimage
-        if not place.moved or data is None:
+        publish(
+            self, fit, to_origin, without=NO_ATTRIBUTES, optional=("certificate", "eigenvectors"), properties=PROPERTIES
+        )
+        if not place.moved or data is None or (landmarks is None and fit.has_sampled_basis):
             self.X_fit_: Array = to_origin(fit.map.basis)
         else:
             self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
-        self.eigenvalues_: Array = to_origin(fit.eigenvalues)
-        self.explained_variance_: Array = to_origin(fit.explained_variance)
-        self.explained_variance_ratio_: Array = to_origin(fit.explained_variance_ratio)
-        self.total_variance_: float = fit.total_variance
-        self.residual_norms_: Array = to_origin(fit.residual_norms)
-        self.converged_: bool = bool(np.all(fit.converged))
-        self.gap_: float | None = fit.gap
-        self.n_passes_: int = fit.n_passes
-        self.n_products_: int = fit.n_products
-        self.solver_seconds_: float = fit.seconds
         self.projection_: Array = to_origin(fit.map.projection)
         self.offset_: Array = to_origin(fit.map.offset)
-        self.kernel_: Kernel = fit.kernel
+        self.converged_: bool = bool(np.all(fit.converged))
+        self.solver_seconds_: float = fit.seconds
         self.gamma_: float = kernel_gamma(fit.kernel, int(self.n_features_in_))
-        self.plan_: Plan = fit.plan
-        self.solver_: str = fit.solver
         self.device_: str = describe_device(place.work)
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
-        self._result = replace(
-            fit, eigenvectors=to_origin(fit.eigenvectors), scores=None if preimage is None else fit.scores
-        )
+        vectors, scores = vars(self).get("eigenvectors_"), None if preimage is None else fit.scores
+        self._result = replace(fit, eigenvectors=vectors, scores=scores)
         optional = {
-            "eigenvectors_": self._result.eigenvectors,
             "n_samples_seen_": None if fit.stream is None else fit.n_samples,
-            "certificate_": fit.certificate,
             "landmarks_": landmarks,
             "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
             "dual_coef_": to_origin(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,
@@ -459,18 +454,11 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
         Cost: m n kernel values, computed tile by tile: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
-        work, space = self._result.map.like, self._space
-        with device_context(X), overflow_allowed():
-            Y = new_data(self, X, self.X_fit_, "transform")
-        with device_context(work), overflow_allowed():
-            shape = (int(Y.shape[0]), self._n_features_out)
+        Y = new_data(self, X, self.X_fit_, "transform")
+        with device_context(self._result.map.like), overflow_allowed():
             if out is not None:
-                return space.write_scores(Y, checked_out(out, shape))
-            if not same_place(place_of(Y), work) and is_numpy(Y):
-                return self._output(space.write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
-            scores = space.checked_scores(Y)
-            warn_of_far_rows(space.far_rows(Y, scores), shape[0])
-            return self._output(scores, X)
+                return self._space.new_scores(Y, checked_out(out, (int(Y.shape[0]), self._n_features_out)))
+            return self._output(self._space.new_scores(Y), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

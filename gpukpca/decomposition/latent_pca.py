@@ -131,9 +131,14 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.to_origin, without=("model",), optional=("log_likelihoods", "precisions"))
-        self.n_components_: int = fit.n_components
-        self.device_: str = fit.device
+        publish(
+            self,
+            fit,
+            place.to_origin,
+            without=("model",),
+            optional=("log_likelihoods", "precisions"),
+            properties=("n_components", "device"),
+        )
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit
 

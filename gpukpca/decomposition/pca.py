@@ -15,16 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array, ArrayLike, HasShape
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
-from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
+from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import cast, from_host, is_memory_map, overflow_allowed
+from gpukpca.backend.namespace import is_memory_map, overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
-from gpukpca.data.finite import check_finite
 from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import batches_in_slices, repeated
@@ -43,10 +42,10 @@ from gpukpca.decomposition._parameters import (
     check_parameters,
 )
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
+from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed.rows import is_dask_array
-from gpukpca.eigen import Checkpointer
+from gpukpca.eigen.krylov_state import Checkpointer
 
 # scikit-learn's default; it means the default of the solver.
 DEFAULT_OVERSAMPLES = 10
@@ -275,7 +274,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """Fit, and return the scores if they are requested."""
         if with_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return run_fit(self, X, lambda session: self._fit_within(X, session, with_scores))
+        return fit_in_session(self, X, lambda session: self._fit_within(X, session, with_scores))
 
     def _fit_within(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
         """Fit once; return the scores in the library of the data."""
@@ -323,8 +322,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_origin, without=("projection", "scores"))
-        self.n_components_: int = fit.n_components
+        publish(self, fit, place.to_origin, without=("projection", "scores"), properties=("n_components",))
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit if fit.scores is None else replace(fit, scores=None)
 
@@ -355,10 +353,8 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """
         check_is_fitted(self)
         Y = new_data(self, X, self.components_, "transform")
-        with device_context(self._result.projection.axes), overflow_allowed():
-            scores = self._result.projection.transform(Y, self.n_jobs)
-            check_finite(scores, "Products with the components overflow.", "The array of scores")
-            return self._output(self._result.projection.whitened(scores) if self.whiten else scores, X)
+        with device_context(self._result.components), overflow_allowed():
+            return self._output(scores_of(self._result, Y, self.whiten, self.n_jobs), X)
 
     @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -378,25 +374,18 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         NotFittedError, ValueError
         """
         check_is_fitted(self)
-        with device_context(self.components_), overflow_allowed():
-            scores = checked_scores(X, self.components_, self.n_components_)
-            if self.whiten:
-                deviations = deviations_of(self.singular_values_, self.n_samples_)
-                scores = scores * from_host(deviations, scores)[None, :]
-            points = points_of(scores, self.components_, self.mean_, self.scale_)
-            check_finite(points, "The scores are too large.", "The array of points")
-            return self._output(points, X)
+        with device_context(self._result.components), overflow_allowed():
+            scores = checked_scores(X, self._result.components, self.n_components_)
+            return self._output(points_of(self._result, scores, self.whiten), X)
 
     @property
     def _model(self) -> GaussianModel:
-        deviations = deviations_of(self.singular_values_, self.n_samples_)
-        return GaussianModel(self.components_, deviations**2, float(self.noise_variance_), self.scale_)
+        return replace(self._result.gaussian, components=self.components_, scale=self.scale_)
 
     def _log_densities(self, X: Any) -> Array:
         Y = new_data(self, X, self.components_, "score_samples")
-        with device_context(self._result.projection.axes), overflow_allowed():
-            found = self._result.projection.log_density(Y, self._result.gaussian, self.n_jobs)
-            return to_caller(cast(found, self._result.components.dtype), X)
+        with device_context(self._result.components), overflow_allowed():
+            return to_caller(log_densities_of(self._result, Y, self.n_jobs), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

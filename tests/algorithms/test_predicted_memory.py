@@ -19,7 +19,7 @@ from gpukpca import PCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
 from gpukpca.algorithms import fit_kernel_pca
 from gpukpca.algorithms.latent.memory import bytes_of_em
 from gpukpca.algorithms.mixture.memory import predicted_bytes
-from gpukpca.algorithms.mixture.selection import candidates
+from gpukpca.algorithms.mixture.selection import candidate_pairs
 from gpukpca.algorithms.mixture.settings import MixtureSettings
 from gpukpca.algorithms.pca.spectrum import log_evidence
 from gpukpca.algorithms.resources import Resources
@@ -299,7 +299,7 @@ def test_local_pca_keeps_to_its_limit_and_refuses_a_smaller_one_before_it_alloca
         X = rows(*shape, dtype)
         X[::2] += 5.0
         settings = MixtureSettings(method, n_init=2, max_iter=2)
-        pairs, resources = candidates(clusters, components, *shape), Resources.for_data(X, n_jobs=2)
+        pairs, resources = candidate_pairs(clusters, components, *shape), Resources.for_data(X, n_jobs=2)
         limit = predicted_bytes(X, pairs, settings, resources)
         model = LocalPCA(clusters, components, method=method, n_init=2, max_iter=2, random_state=0, n_jobs=2)
         with warnings.catch_warnings(), traced() as peak:

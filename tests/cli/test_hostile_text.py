@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpukpca import PCA
+from gpukpca import PCA, save
 from gpukpca._container import read_container, write_container
 from gpukpca._formatting import printable
-from gpukpca.checkpoint import difference
+from gpukpca.checkpoint import differing_field
 from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
-from gpukpca.decomposition import save
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence.model_file import KIND
 from tests.cli.runs import fit, run, text
@@ -137,7 +136,7 @@ def test_errors_of_models_quote_no_control_character(name: str) -> None:
 
 
 def test_fields_of_another_fit_are_quoted_without_control_characters() -> None:
-    found = difference({"shape": f"3 x 3{EVIL}"}, {"shape": "3 x 4"})
+    found = differing_field({"shape": f"3 x 3{EVIL}"}, {"shape": "3 x 4"})
     assert found.startswith("shape was 3 x 3")
     assert printable(found) == found
 

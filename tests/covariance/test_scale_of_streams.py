@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, load
-from gpukpca.data.scale import power_of_two_scale, scale_for_squares
+from gpukpca.data.scale import needs_own_scale, power_of_two_scale, scale_for_squares
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 
 # Powers of two, about 1e-170 … 1e153 and 1e-30 … 1e18.
@@ -155,6 +155,10 @@ def test_a_scale_is_a_power_of_two_that_normal_numbers_hold(dtype):
         assert 2.0**-60 < largest * scale < 2.0**5
         assert abs(np.log2(largest)) > 120 or 0.5 <= largest * scale < 1.0
         assert scale_for_squares(largest, dtype) in (1.0, scale)
+        assert needs_own_scale(np.asarray([largest, 0.0]), dtype).tolist() == [
+            scale_for_squares(largest, dtype) != 1.0,
+            False,
+        ]
     assert power_of_two_scale(0.0, dtype) == scale_for_squares(0.0, dtype) == 1.0
     assert [power_of_two_scale(largest, dtype) for largest in (0.75, 1.0, 1e-6)] == [1.0, 0.5, 2.0**19]
     assert scale_for_squares(1e-5, dtype) == 1.0 != scale_for_squares(float(info.max), dtype)

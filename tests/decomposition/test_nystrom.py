@@ -18,7 +18,8 @@ from sklearn.base import clone
 
 from gpukpca import KernelPCA, Nystrom, Progress
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
-from gpukpca.eigen import BlockKrylov, Dense, LowRank, choose_solver, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, LowRank, top_eigh
+from gpukpca.eigen.solve import choose_solver
 from gpukpca.exceptions import (
     ConvergenceWarning,
     IndefiniteKernelError,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gpukpca.backend.random import format_generator, random_directions, restore_generator
-from gpukpca.eigen import BlockKrylov, Dense, EigenResult, choose_solver, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
+from gpukpca.eigen.solve import choose_solver
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 from gpukpca.gram import TiledGram
 from tests import cupy_device, oracle, tolerances

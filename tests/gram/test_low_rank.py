@@ -9,8 +9,8 @@ import scipy.sparse
 from gpukpca.backend.linalg import column_sums, has_narrow_square, inner_products, narrow_square, times_small
 from gpukpca.eigen import LowRank, Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, kernel_columns
-from gpukpca.gram.product import compute_tile, panel_rows
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram
+from gpukpca.gram.product import compute_tile, kernel_columns, panel_rows
 from gpukpca.kernels import (
     RBF,
     Cosine,

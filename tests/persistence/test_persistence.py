@@ -30,9 +30,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import gpukpca
-from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, _files, kernels
+from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, _files, kernels, save
 from gpukpca._container import LARGEST_HEADER, read_container, write_container
-from gpukpca.decomposition import load_with_notes, save
+from gpukpca.decomposition import load_with_notes
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition._model_files import ESTIMATORS
 from gpukpca.eigen import BlockKrylov, Nystrom, Solver

@@ -24,7 +24,7 @@ from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, StreamedStorage, TiledStorage
-from gpukpca.gram.tiling import rows_at_once
+from gpukpca.gram.tiling import prepared_at_once
 from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
 
@@ -60,7 +60,7 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         needed = _evaluated_bytes(task, solver, edge, n) + storage.bytes_held(item)
     else:
         panel = _panel_for(task, edge)
-        rows = rows_at_once(n, edge, task.workers, panel)
+        rows = prepared_at_once(n, edge, task.workers, panel)
         needed = _evaluated_bytes(task, solver, edge, rows)
         storage = tiled = TiledStorage.within(task.tile_budget(needed), n, item, task.workers, edge, panel)
         bytes_read = tiled.rows_read * task.d * item
@@ -92,7 +92,7 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     p, panel, small = min(task.p, rank), _panel_for(task, edge), 8 * rank * rank
     held = 0
     if not isinstance(task.kernel, Precomputed):
-        held = _row_bytes(task, rows_at_once(n, edge, workers, panel))
+        held = _row_bytes(task, prepared_at_once(n, edge, workers, panel))
     held += workers * edge * _slice_bytes(task) if panel else 0
     held += n * (rank * item + 8 * LANDMARK_VECTORS)
     # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.

@@ -17,16 +17,19 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     concat,
+    dtype_name,
     epsilon,
     from_host,
     full,
+    is_numpy,
     is_sparse,
     namespace_of,
+    same_place,
     to_host,
 )
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of, rows_at
-from gpukpca.data.slicing import by_panels, gather_rows, row_panels, take_columns, take_rows
+from gpukpca.data.slicing import by_panels, gather_rows, place_of, row_panels, take_columns, take_rows
 from gpukpca.data.statistics import feature_means
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import PrecisionWarning, warn_user
@@ -217,8 +220,18 @@ class FeatureSpace:
         check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
         return scores
 
-    def write_scores(self, Y: Any, out: Any) -> Any:
-        """Write the scores of Y to a host array (rows, p), a panel at a time, and return it; warn of far rows."""
+    def new_scores(self, Y: Any, out: np.ndarray | None = None) -> Array:
+        """Return the scores of new rows, finite, and warn of far rows.
+
+        Rows of another place are moved by panels, and their scores are on the host: in `out` (rows, p) if it is given.
+        """
+        like = self.map.like
+        if out is None and (same_place(place_of(Y), like) or not is_numpy(Y)):
+            scores = self.checked_scores(Y)
+            warn_of_far_rows(self.far_rows(Y, scores), int(Y.shape[0]))
+            return scores
+        if out is None:
+            out = np.empty((int(Y.shape[0]), int(self.map.offset.shape[0])), dtype_name(like.dtype))
         far = []
         for start, stop in panels_of(Y, blocking.SCORES_PANEL):
             rows = take_rows(Y, start, stop)

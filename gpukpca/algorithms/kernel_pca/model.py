@@ -12,7 +12,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_keep, new_rows
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
-from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes, warn_of_far_rows
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
@@ -192,10 +192,7 @@ class KernelPCAFit:
         Cost: m n kernel values, computed tile by tile and never stored together; m r with r landmarks of Nyström.
         """
         with device_context(self.map.like), overflow_allowed():
-            Y = new_rows(X_new, self.plan.n_features)
-            scores = self.space.checked_scores(Y)
-            warn_of_far_rows(self.space.far_rows(Y, scores), int(Y.shape[0]))
-            return to_caller(scores, X_new)
+            return to_caller(self.space.new_scores(new_rows(X_new, self.plan.n_features)), X_new)
 
     def truncated(self, keep: int) -> KernelPCAFit:
         """Return the fit with the first `keep` components only, 1 <= keep <= p."""
