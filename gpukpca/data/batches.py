@@ -52,6 +52,11 @@ def is_sliced(X: Any) -> bool:
     return is_array and len(getattr(X, "shape", ())) == 2 and all(X.shape) and column_names(X) is None
 
 
+def is_set(X: Any) -> bool:
+    """Return whether X (n, d) is a set of zarr, HDF5 or the like, which is never read whole; a memory map is none."""
+    return is_sliced(X) and not is_memory_map(X)
+
+
 def slice_of(d: int, limit: int | None = None) -> int:
     """Return the rows of a slice of d features that a pass reads at once; `limit` are the bytes that a fit may take."""
     entries = blocking.READ_ENTRIES

@@ -6,6 +6,7 @@ Rows are multiplied by it where they are centered, before anything is squared. A
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.data.batches import BatchedRows
+from gpukpca.data.rows import map_rows
 from gpukpca.data.statistics import feature_bounds, half_range
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -80,6 +82,11 @@ def safe_scale(low: np.ndarray, high: np.ndarray, dtype: Any) -> float:
 def scaled_rows(X: Any, scale: float) -> Any:
     """Return X times a power of two in the widest type; X itself where that is 1."""
     return X if scale == 1.0 else cast(X, accumulation_dtype(X)) * scale
+
+
+def rescaled(X: Any, scale: float) -> Any:
+    """Return rows of any container times a power of two, in their type; X itself where that is 1."""
+    return X if scale == 1.0 else map_rows(X, operator.mul, scale, width=int(X.shape[1]))
 
 
 def scaled_batches(batches: Iterable[Any], like: Array, scale: float) -> BatchedRows:

@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca.algorithms.resources import parsed_bytes
-from gpukpca.backend.namespace import is_memory_map, to_host
+from gpukpca.backend.namespace import to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.batches import is_sliced, named, slice_of
+from gpukpca.data.batches import is_set, is_sliced, named, slice_of
 from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import output_of_transform
@@ -37,7 +37,7 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
 
         @wraps(method)
         def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
-            is_lazy, is_read = is_dask_array(X), is_sliced(X) and not is_memory_map(X)
+            is_lazy, is_read = is_dask_array(X), is_set(X)
             if not is_lazy and not is_read and (writes or (not arguments and settings.get("out") is None)):
                 return method(self, X, *arguments, **settings)
             check_is_fitted(self)

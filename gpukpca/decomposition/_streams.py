@@ -9,12 +9,12 @@ import numpy as np
 
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.inputs import check_place
-from gpukpca.algorithms.kernel_pca.fit import fit_batches, fit_next_batch
+from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import is_foreign, is_memory_map
-from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
+from gpukpca.backend.namespace import is_foreign
+from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.place import Placement
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._batches import batches_in_slices
@@ -118,7 +118,7 @@ class WithStreams:
         """Return whether `fit` reads a container batch by batch."""
         if is_stream(container):
             return True
-        return is_nystrom(self.eigen_solver) and is_sliced(container) and not is_memory_map(container)
+        return is_nystrom(self.eigen_solver) and is_set(container)
 
     def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""

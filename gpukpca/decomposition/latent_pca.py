@@ -21,7 +21,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_memory_map, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
-from gpukpca.data.batches import is_sliced, is_stream
+from gpukpca.data.batches import is_set, is_sliced, is_stream
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, repeated
@@ -98,7 +98,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
 
     def _rows(self, X: Any) -> Any:
         """Return the checked rows of one data set; those of a set of zarr or HDF5 are read by slices."""
-        if is_sliced(X) and not is_memory_map(X):
+        if is_set(X):
             return batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
         return training_data(self, X, missing=True)
 

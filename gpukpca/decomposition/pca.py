@@ -21,9 +21,9 @@ from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_memory_map, overflow_allowed
+from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
-from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
+from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import batches_in_slices, repeated
@@ -308,7 +308,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """Return the checked data of a fit, and where it is computed."""
         if (rows := cluster_rows(self, container)) is not None:
             return rows, local_placement(rows)
-        if is_stream(container) or (is_sliced(container) and not is_memory_map(container)):
+        if is_stream(container) or is_set(container):
             return self._batched(container)
         data = unread_data(self, compute_dask(self, container))
         return data, placement_for(self.device, data)

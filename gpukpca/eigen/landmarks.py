@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +29,8 @@ from gpukpca.exceptions import InvalidParameterError
 
 # Landmarks by default: ten a component, and a number that costs little.
 LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
+# Rows among which a fit in one pass chooses its landmarks: so many a landmark, and the fewest.
+SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
 # Landmarks of the caller that the representation shows.
 SHOWN = 8
 # Candidates for one accepted pivot, and in all, where most are rejected.
@@ -312,6 +314,16 @@ class Nystrom(PlannedSolver):
         if not isinstance(self.landmarks, str):
             return len(checked_landmarks(self.landmarks, n))
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
+
+    def with_rank(self, p: int) -> Nystrom:
+        """Return the approximation with a rank for `p` components of rows whose number is not known."""
+        return self if self.rank else replace(self, rank=max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
+
+    @property
+    def sample(self) -> int:
+        """Return the number of rows among which a fit in one pass chooses landmarks, where there are so many."""
+        rank = int(self.rank or 0)
+        return max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank) if isinstance(self.landmarks, str) else rank
 
     def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
         """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Integral
 
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
@@ -18,7 +17,6 @@ from gpukpca.data.batches import slice_of
 from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
-from gpukpca.eigen.landmarks import FEWEST_LANDMARKS, LANDMARKS_A_COMPONENT
 from gpukpca.eigen.partial_cholesky import pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -42,8 +40,6 @@ COPIES, STEPS = 6, 30
 # Arrays of k² of every worker while Fᵀ F is summed: its sum, a product and half of a copy. In float32 a product takes
 # half.
 WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
-# Rows among which a fit in one pass chooses its landmarks: so many a landmark, and the fewest.
-SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
 # Copies of the features of a panel in float64: as they are eliminated, widened and centered.
 FEATURE_COPIES = 3
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
@@ -117,7 +113,7 @@ def streamed(
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
     solver, rank = _with_rank(requested, task)
-    p, small, sample = min(task.p, rank), 8 * rank * rank, min(n, landmark_sample(solver))
+    p, small, sample = min(task.p, rank), 8 * rank * rank, min(n, solver.sample)
     # The sample with its factor, then panels of features with their products, then the small eigenproblem.
     row = d * item + task.row_bytes
     choosing = sample * (row + rank * item + 8 * LANDMARK_VECTORS)
@@ -131,20 +127,6 @@ def streamed(
     work = _pair_work(task, task.kernel) * (passes * n * rank) + _small_work(task, rank, p)
     work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
     return _candidate(task, solver, reason, storage, needed, work, p)
-
-
-def default_rank(settings: KernelPCASettings) -> Nystrom:
-    """Return the approximation that the settings request, with a rank where the number of rows is not known."""
-    requested: Nystrom = settings.solver_for(1, 1, False)[0]
-    p = 0 if settings.n_components is None or settings.is_share else int(settings.n_components)
-    return requested if requested.rank else replace(requested, rank=max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
-
-
-def landmark_sample(solver: Nystrom) -> int:
-    """Return the number of rows among which a fit in one pass chooses landmarks, where there are so many."""
-    if not isinstance(solver.landmarks, str):
-        return int(solver.rank or 0)
-    return max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * int(solver.rank or 0))
 
 
 def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Candidate:

@@ -9,31 +9,22 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca.algorithms.inputs import check_type, checked_listener
-from gpukpca.algorithms.kernel_pca.candidates import FEWEST_SAMPLED, default_rank, landmark_sample
+from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
-from gpukpca.algorithms.kernel_pca.planning import plan_of, plan_of_batches
+from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
-from gpukpca.algorithms.kernel_pca.streaming import (
-    Candidates,
-    given_landmarks,
-    sampled_candidates,
-    streamed_fit,
-    updated_fit,
-)
 from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness
-from gpukpca.data.batches import BatchedRows
 from gpukpca.data.gate import as_rows
 from gpukpca.data.place import own_copy
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
-from gpukpca.gram.storage import StorageInput, StreamedStorage
+from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.user_defined import check_symmetry
 
@@ -171,68 +162,12 @@ def fit_rows(
     plan = chosen.plan
     if listener is not None:
         listener(Progress("plan", str(plan)))
-    storage: Any = plan.storage
     source = StorageInput(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
-        if isinstance(storage, StreamedStorage):
-            rng, rows = random.generator, BatchedRows.of_array(X)
-            among = given_landmarks(task, plan.solver, X) or sampled_candidates(X, storage.sample, rng)
-            return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=not task.maps_file)
         if plan.is_approximate:
-            return nystrom_fit(task, plan, storage.build(source), random.generator, listener)
+            return fit_by_landmarks(task, plan, source, random.generator, listener)
         # K is released before the axes are computed.
         return exact_fit(task, chosen, source, random, listener, open_checkpoint).with_axes()
     except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
         check_underflow(task.basis, kernel)  # K then seems indefinite, or its products overflow
         raise
-
-
-def fit_batches(
-    batches: BatchedRows,
-    kernel: Kernel,
-    settings: KernelPCASettings,
-    resources: Resources,
-    *,
-    random: Randomness,
-    progress: Listener | None = None,
-    open_checkpoint: CheckpointOpener | None = None,
-    once: bool = False,
-    is_first: bool = False,
-) -> KernelPCAFit:
-    """Return the fit of batches of rows by Nyström, which reads each of them once; see `fit_kernel_pca`.
-
-    Landmarks are chosen among the first rows, from which the kernel learns its rules where batches come only `once`.
-    `is_first` says that more batches may follow.
-    """
-    if kernel.stored_only:
-        raise InvalidParameterError(
-            "a precomputed kernel, or a function of two rows, needs all rows at once. Batches are fitted with the name "
-            "of a kernel or an object of gpukpca.kernels.",
-            argument="kernel",
-        )
-    solver = default_rank(settings)
-    given = getattr(settings.eigen_solver, "rank", None)
-    if is_first and solver.points is None and (batches.n_rows or 0) < (given or 0):
-        raise InvalidParameterError(
-            f"landmarks are chosen among the rows of the first batch, which has {batches.n_rows}, and rank={given} was "
-            "given to Nystrom. Give a larger first batch, a smaller rank, or landmarks that are points."
-        )
-    sample, numbers, rows = batches.some(max(FEWEST_SAMPLED, landmark_sample(solver)))
-    kernel = resolved_within(kernel, sample if once else batches, resources)
-    check_symmetry(kernel, sample)
-    settings = replace(settings, eigen_solver=solver)
-    has_checkpoint, listener = open_checkpoint is not None, timed(progress)
-    task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint)
-    plan = plan_of_batches(task, batches)
-    if listener is not None:
-        listener(Progress("plan", str(plan)))
-    among = given_landmarks(task, solver, sample if once else batches) or Candidates(sample, numbers)
-    return streamed_fit(task, plan, rows, among, random.generator, listener)
-
-
-def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, resources: Resources) -> KernelPCAFit:
-    """Return the fit of a stream after one more batch of rows (b, d) where it is computed; see `fit_batches`."""
-    solver: Any = fit.plan.solver
-    settings, basis = replace(settings, eigen_solver=solver), fit.map.basis
-    task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, fit.plan.n_components)
-    return updated_fit(task, fit, batch)

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures, features_times, sums_of_panel
@@ -27,17 +26,14 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, rank_report
 from gpukpca.backend.linalg import leading_ritz_pairs
-from gpukpca.backend.namespace import dtype_name, epsilon, from_host, full, to_host
+from gpukpca.backend.namespace import epsilon, from_host, full, to_host
 from gpukpca.backend.parallel import worker_count
-from gpukpca.backend.random import random_subset
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.products import column_sums
-from gpukpca.data.slicing import gather_rows, place_of
+from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import EigenResult, Nystrom, PivotedCholesky, landmark_cholesky
-from gpukpca.eigen.landmarks import checked_landmarks
 from gpukpca.eigen.partial_cholesky import NOISE
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
-from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import BasePointGram, LowRankGram
 from gpukpca.gram.storage import StorageInput
 
@@ -47,29 +43,6 @@ class Candidates(NamedTuple):
 
     rows: Any
     numbers: np.ndarray | None
-
-
-def given_landmarks(task: FitTask, solver: Any, rows: Any) -> Candidates | None:
-    """Return the landmarks that the user gave, points or numbers of rows; None where a rule chooses them."""
-    if isinstance(solver.landmarks, str):
-        return None
-    if solver.points is None:
-        numbers = checked_landmarks(solver.landmarks, int(rows.shape[0]))
-        return Candidates(gather_rows(rows, numbers), numbers)
-    points = solver.points
-    if points.shape[1] != task.d:
-        raise InvalidParameterError(
-            f"landmarks of shape {points.shape} are not allowed for rows of {task.d} features; points have as many."
-        )
-    dtype = dtype_name(task.X.dtype)
-    like = place_of(task.X)
-    return Candidates(csr_array(points.astype(dtype)) if task.is_sparse else from_host(points, like), None)
-
-
-def sampled_candidates(X: Any, count: int, rng: np.random.Generator) -> Candidates:
-    """Return some rows of X in memory, drawn evenly."""
-    numbers = np.sort(random_subset(rng, int(X.shape[0]), count))
-    return Candidates(gather_rows(X, numbers), numbers)
 
 
 @dataclass(frozen=True)
