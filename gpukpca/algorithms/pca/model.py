@@ -196,6 +196,8 @@ class PCAFit:
         ------
         InvalidParameterError
             The scores are not two-dimensional, or have another number of columns.
+        TypeError
+            The scores are sparse.
         ValueError
             The scores hold NaN or infinity.
         """
