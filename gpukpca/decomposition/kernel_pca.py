@@ -13,14 +13,14 @@ from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
-from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage, KernelPCASettings
-from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
+from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.namespace import dtype_name, is_sparse, overflow_allowed
+from gpukpca.backend.namespace import dtype_name, overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
 from gpukpca.data.slicing import gather_rows
@@ -33,7 +33,7 @@ from gpukpca.decomposition._dask import (
     rows_in_memory,
 )
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, warn_of_unused
+from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, warn_of_unused
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -45,17 +45,14 @@ from gpukpca.decomposition._parameters import (
     check_parameters,
 )
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
+from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, kernel_and_settings
 from gpukpca.decomposition._streams import WithStreams
 from gpukpca.decomposition._validation import checked_out, new_data, planned_data, training_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
-from gpukpca.decomposition.preimage.methods import check_preimage_suits
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
-from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels import Precomputed
 from gpukpca.kernels.bandwidth import Gamma
-from gpukpca.kernels.user_defined import check_symmetry
 
 # Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
 NO_ATTRIBUTES = (
@@ -319,7 +316,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
         place = session.place(data)
         with session.on(place, data) as resources:
             X = place.to_work(data)
-            kernel, settings = self._resolved(X, resources)
+            kernel, settings = kernel_and_settings(self, X, resources)
             data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel))
@@ -334,7 +331,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
         """Make one attempt with rows on the workers of a cluster."""
         place = local_placement(rows)
         resources = session.resources(place)
-        kernel, settings = self._resolved(rows, resources)
+        kernel, settings = kernel_and_settings(self, rows, resources)
         needs_all = not settings.is_nystrom or settings.preimage is not None
         basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel)
@@ -377,19 +374,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
                 rows, sample = planned_data(twin, compute_dask(self, X))
                 place = placement_for(self.device, rows)
             resources = Resources.at(place, self.memory_limit, self.n_jobs)
-            saves, resolved = self.checkpoint is not None, self._resolved(sample, resources)
+            saves, resolved = self.checkpoint is not None, kernel_and_settings(self, sample, resources)
             return plan_of(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan
-
-    def _resolved(self, X: Any, resources: Resources) -> tuple[Kernel, KernelPCASettings]:
-        """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""
-        kernel = resolved_within(kernel_from(self), X, resources)
-        check_symmetry(kernel, X)
-        settings = settings_of(self, kernel)
-        if settings.preimage is not None:
-            if is_sparse(X):
-                raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
-            check_preimage_suits(settings.preimage, kernel, by_flag=self.preimage is None)
-        return kernel, settings
 
     def _publish(
         self, fit: KernelPCAFit, place: Placement, retries: tuple[str, ...] = (), data: Any | None = None
