@@ -596,7 +596,7 @@ def test_import_and_fit_are_silent_and_load_little_more_than_scikit_learn() -> N
         "new = {m.partition('.')[0] for m in set(sys.modules) - before} - sys.stdlib_module_names\n"
         "base = {'numpy', 'scipy', 'sklearn', 'joblib', 'threadpoolctl', 'array_api_compat', 'psutil', 'safetensors'}\n"
         "print(sorted(new - base))\n"
-        "gpukpca.load; optional = ('cupy', 'torch', 'dask', 'matplotlib', 'click', 'polars')\n"
+        "import gpukpca.plotting; gpukpca.load; optional = ('cupy', 'torch', 'dask', 'matplotlib', 'click', 'polars')\n"
         "print([name for name in optional if name in sys.modules])"
     )
     assert python(code) == "['gpukpca']\n[]"
