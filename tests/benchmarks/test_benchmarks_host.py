@@ -19,6 +19,7 @@ from benchmarks.datasets import REAL, load
 from benchmarks.peers import PEERS, taking_part
 from benchmarks.places import Host
 from benchmarks.verdicts import share_of_floor, slope
+from tests.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ceilings.Sizes(copy=2**16, edge=64, tile=64, runs=3)
@@ -54,7 +55,7 @@ def test_cases_are_apart_and_their_contestants_exist() -> None:
     assert [case for case in ALL if case.contestants[0] not in taking_part(case)] == []
 
 
-@pytest.mark.parametrize(("case", "name"), OURS, ids=[f"{case.name}-{name}" for case, name in OURS])
+@each("case, name", OURS)
 def test_each_case_of_ours_is_certified_and_has_a_floor(case: Case, name: str) -> None:
     small = tiny(case)
     found = contestant.measured(small, PEERS[name], True)
