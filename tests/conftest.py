@@ -175,9 +175,13 @@ ON_JAX = {
 }
 
 
+# Libraries whose tests of both precisions run in the narrower one: it takes the same calls, and those that widen.
+IN_ONE_PRECISION = {"strict", "torch"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the JAX parameter of tests that are not in `ON_JAX`; mark those that run on CuPy."""
-    items[:] = [item for item in items if library_under_test(item) != "jax" or is_on_jax(item)]
+    """Leave out parameters of JAX that are not in `ON_JAX`, and a second precision; mark tests that run on CuPy."""
+    items[:] = [item for item in items if is_needed(item)]
     for item in items:
         if library_under_test(item) == "cupy" or DEVICE_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("cupy")
@@ -187,6 +191,14 @@ def library_under_test(item: pytest.Item) -> str | None:
     """The parameter of the fixture `xp`, or of `large` in `tests/test_large.py`."""
     call = getattr(item, "callspec", None)
     return None if call is None else call.params.get("xp", call.params.get("large"))
+
+
+def is_needed(item: pytest.Item) -> bool:
+    """Whether a test runs on its library in its precision."""
+    library = library_under_test(item)
+    if library in IN_ONE_PRECISION and "dtype" in getattr(item, "fixturenames", ()):
+        return item.callspec.params.get("dtype") != "float64"
+    return library != "jax" or is_on_jax(item)
 
 
 def is_on_jax(item: pytest.Item) -> bool:

@@ -15,6 +15,7 @@ from gpukpca.gram.tiled import shifted_gram
 from gpukpca.gram.tiling import tile_order, upper_tiles
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
 from gpukpca.kernels.streamed import StreamedRows
+from tests.each import each
 
 KERNELS = [RBF(0.005), Laplacian(0.01), Linear(), Polynomial(2, 0.01), Cosine(), Matern(0.005), RBF(0.005) + Linear()]
 
@@ -41,8 +42,8 @@ def test_memory_maps_are_recognized_behind_views(mapped: np.ndarray) -> None:
     assert not is_memory_map(np.array(mapped))
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 8])
-@pytest.mark.parametrize("panel", [0, 1, 2, 3, 9])
+@each("count", [1, 2, 5, 8])
+@each("panel", [0, 1, 2, 3, 9])
 def test_every_order_of_tiles_has_each_upper_tile_once(count: int, panel: int) -> None:
     order = tile_order(count, panel)
     assert len(order) == len(set(order)) == upper_tiles(count, 1)

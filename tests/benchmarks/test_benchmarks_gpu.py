@@ -40,6 +40,7 @@ from benchmarks.verdicts import Target, faster_from, judged, medians
 from gpukpca.backend import blocking
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.solve import DENSE_UP_TO_GPU, choose_solver
+from tests.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ceilings.Sizes(copy=2**16, edge=64, tile=64, block=8, runs=3)
@@ -349,8 +350,8 @@ NEAR = {"values_in_eps": 49.0, "scores": 9e-11, "columns": 9}
 LOST = (None, "TorchDR on CUDA", {"outcome": "skipped: not there"})
 
 
-@pytest.mark.parametrize(
-    ("name", "entries", "reached"),
+@each(
+    "name, entries, reached",
     [
         ("gpu-cached-100000", [(0.59,)], True),
         ("gpu-cached-100000", [(0.61,)], False),

@@ -96,8 +96,8 @@ def test_rates_of_the_host_use_every_core(monkeypatch: pytest.MonkeyPatch) -> No
     assert "2 × " in found["copy"]["what"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "nanoseconds"),
+@each(
+    "changes, nanoseconds",
     [
         # n² d + 2 n² b operations; n²/2 exponentials of 8 bytes each; 3 n²/2 items of tiles.
         ({"facts": {"passes": 1, "columns": 2, "tiles": 1, "cached_tiles": 1}}, 500 + 400 + 50 * 8 + 150 * 4),

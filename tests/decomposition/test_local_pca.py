@@ -32,6 +32,7 @@ from gpukpca.exceptions import (
 )
 from tests import tolerances
 from tests.datasets import parallel_clusters, spiral
+from tests.each import each
 
 METHODS = ("mixture", "hard")
 FLOATS = ("weights_", "means_", "components_", "explained_variance_", "noise_variance_")
@@ -356,10 +357,8 @@ def test_an_empty_cluster_moves_to_the_worst_row_once_and_is_then_dropped(X, met
     assert sum(cluster.weight for cluster in run.clusters) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    "rows", [np.ones((1, 4)), np.full((9, 3), 0.1), np.zeros((5, 2))], ids=["one", "equal", "zero"]
-)
+@each("method", METHODS)
+@each("rows", [np.ones((1, 4)), np.full((9, 3), 0.1), np.zeros((5, 2))])
 def test_no_variance_at_all(xp, method, rows):
     with pytest.warns(RankWarning, match="every variance is 0"):
         model = LocalPCA(1, 1, method=method, n_init=1).fit(xp.array(rows))
