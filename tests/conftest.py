@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -30,6 +33,12 @@ from tests.kernel_listing import find_unlisted
 
 # Every worker of a Dask cluster samples its stack a hundred times a second: a third of the time of these tests.
 os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+
+# Where Python may not store what it compiled, every process that tests start would compile NumPy and its like again.
+if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="gpukpca-tests-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 # Optional libraries that the suite treats as not installed: GPUKPCA_TESTS_WITHOUT="torch jax".
 HIDDEN = os.environ.get("GPUKPCA_TESTS_WITHOUT", "").split()

@@ -244,13 +244,12 @@ def test_a_cluster_that_the_sample_does_not_know_is_found(hidden, block_size, to
     assert np.max(np.abs(start[:40] - start[0])) <= 1e-10
     without = oracle.eigenpairs(oracle.centered(K[40:, 40:]), p)[0]
     assert np.max(np.abs(without - exact)) > 0.1 * exact[0]
-    for seed in range(2):
-        solver = BlockKrylov(tol=tol, start=start, block_size=block_size)
-        found = top_eigh(CenteredGram(DenseGram(K)), p, solver=solver, rng=seed)
-        assert found.converged.all()
-        check(A, found, "float64", tol or 1e-8, exact)
-        share = share_of_the_cluster(found.eigenvectors)
-        assert share == pytest.approx(share_of_the_cluster(vectors), abs=1e-6 + 20 * tol)
+    solver = BlockKrylov(tol=tol, start=start, block_size=block_size)
+    found = top_eigh(CenteredGram(DenseGram(K)), p, solver=solver, rng=0)
+    assert found.converged.all()
+    check(A, found, "float64", tol or 1e-8, exact)
+    share = share_of_the_cluster(found.eigenvectors)
+    assert share == pytest.approx(share_of_the_cluster(vectors), abs=1e-6 + 20 * tol)
 
 
 # -- the host checks while a device works -----------------------------------------------------------------------------
