@@ -310,7 +310,7 @@ def test_the_late_imports_that_are_allowed_are_still_there():
 NAMED = "library {}".format
 
 
-@pytest.mark.parametrize("library", HOMES, ids=NAMED)
+@each("library", HOMES)
 def test_foreign_libraries_stay_in_their_rooms(library):
     for path in FILES:
         for name, _ in imports(path):

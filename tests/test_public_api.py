@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import gpukpca
+from tests.each import each
 from tests.hostile import forks, without_modules
 
 ROOMS = [
@@ -26,7 +27,7 @@ def order(name: str) -> tuple[int, str]:
     return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name)
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "gpukpca.exceptions"])
+@each("room", [*ROOMS, "gpukpca.exceptions"])
 def test_all_is_sorted_and_without_repetition(room):
     names = list(import_module(room).__all__)
     assert names == sorted(set(names), key=order)

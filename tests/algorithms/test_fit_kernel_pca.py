@@ -18,6 +18,7 @@ from gpukpca.eigen import Dense
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from tests import oracle
 from tests.datasets import same_bits
+from tests.each import each
 
 SOLVERS = {"dense": "dense", "block Krylov": "randomized", "Nyström": Nystrom(rank=25)}
 KERNELS = {"rbf": kernels.RBF(gamma=0.05), "linear": kernels.Linear(), "laplacian": kernels.Laplacian(gamma=0.05)}
@@ -106,8 +107,8 @@ def test_only_components_of_the_fit_are_kept(rng, keep):
         fit.truncated(keep)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
+@each(
+    "name, value, words",
     [
         ("remove_zeros", "no", "True or False"),
         ("copies_data", 3, "True or False"),
@@ -152,8 +153,8 @@ def test_more_components_than_rows_are_reported(rng):
         )
 
 
-@pytest.mark.parametrize(
-    ("X", "arguments", "words"),
+@each(
+    "X, arguments, words",
     [
         (np.ones(3), {}, "Expected 2D array"),
         (np.array([[1.0, np.nan]]), {}, "NaN"),

@@ -189,7 +189,7 @@ def test_a_fit_resumes_after_every_pass_to_the_same_bits(name: str, interval: fl
     passes: list[int] = []
     listen = lambda event: passes.append(event.done) if event.stage == "pass" else None  # noqa: E731
     reference = cls(**{**settings, "verbose": listen}).fit(data)
-    for number in range(1, len(passes) + 1, 1 if len(passes) < 20 else 5):
+    for number in range(1, len(passes) + 1, 1 if len(passes) < 10 else 4):
         checkpoint = Checkpoint(tmp_path / str(number), interval)
         interrupt(checkpoint, number, data, cls, **settings)
         for _ in range(2):

@@ -24,6 +24,7 @@ from gpukpca.cli.text import quoted, unquoted
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence.model_file import KIND
 from tests.cli.runs import fit, run, text
+from tests.each import each
 from tests.model_files import DIVERSE, changed, parts, paths, put
 
 # A title for the window, a bell, a color by C1, an override of direction, a new line, half a pair.
@@ -97,7 +98,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@each("place", PLACES)
 def test_control_characters_never_reach_the_terminal(place: str) -> None:
     result = PLACES[place]()
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -118,7 +119,7 @@ def test_the_command_line_prints_in_one_place_only() -> None:
         assert {"echo", "secho", "print", "print_exc"} & names <= homes.get(path.name, set()), path.name
 
 
-@pytest.mark.parametrize("name", DIVERSE)
+@each("name", DIVERSE)
 @pytest.mark.filterwarnings("ignore")
 def test_errors_of_models_quote_no_control_character(name: str) -> None:
     """Anywhere in the header: in the message, and in those of its causes."""
@@ -147,7 +148,7 @@ FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'
 HARMLESS = ["a", "", "-5", "+1.5e3", "3 = 4", "'", "'quoted'", "x-y", "é", "'tis"]
 
 
-@pytest.mark.parametrize("name", FORMULAS + HARMLESS)
+@each("name", FORMULAS + HARMLESS)
 def test_names_are_quoted_where_a_spreadsheet_would_run_them(name: str) -> None:
     assert quoted(name) == (f"'{name}" if name in FORMULAS else name)
     assert unquoted(quoted(name)) == name
@@ -207,8 +208,8 @@ def write_archive_of(content: bytes, name: str = "x.npy") -> None:
         archive.writestr(name, content)
 
 
-@pytest.mark.parametrize("suffix", ["npy", "npz"])
-@pytest.mark.parametrize("case", HEADERS)
+@each("suffix", ["npy", "npz"])
+@each("case", HEADERS)
 def test_a_damaged_header_is_one_line(case: str, suffix: str) -> None:
     Path("x.npy").write_bytes(npy(HEADERS[case]))
     write_archive_of(npy(HEADERS[case]))

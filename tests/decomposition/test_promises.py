@@ -19,6 +19,7 @@ from gpukpca.algorithms.fields import field_of
 from gpukpca.data.place import Placement
 from tests.conftest import Namespace
 from tests.datasets import data
+from tests.each import each
 
 KERNELS = ("linear", "poly", "laplacian", "matern", "rational_quadratic", "cosine")
 RBF = {"n_components": 3, "kernel": "rbf", "gamma": 0.1, "random_state": 0}
@@ -67,7 +68,7 @@ def bits(model: Any) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in vars(model).items() if isinstance(value, np.ndarray)}
 
 
-@pytest.mark.parametrize("name", ON_EVERY_LIBRARY)
+@each("name", ON_EVERY_LIBRARY)
 def test_results_live_where_the_input_does_and_have_its_dtype(xp: Namespace, dtype: str, name: str) -> None:
     X = xp.array(rows(dtype))
     model = clone(ESTIMATORS[name])
