@@ -127,6 +127,20 @@ def is_precomputed(kernel: Any) -> bool:
     return isinstance(kernel, Precomputed) or (isinstance(kernel, str) and kernel == "precomputed")
 
 
+def check_same_kernel(kernel: Kernel, fitted: Kernel) -> None:
+    """Raise `InvalidParameterError` where the kernel of an estimator is not that of a fit, but for rules of gamma."""
+    if type(kernel) is type(fitted):
+        known = fitted.get_params(deep=True)
+        given = {name: value for name, value in kernel.get_params(deep=True).items() if isinstance(value, Real)}
+        if all(name in known and known[name] == value for name, value in given.items()):
+            return
+    raise InvalidParameterError(
+        f"the kernel was {fitted!r} in the first batch, and is {kernel!r} now; begin a new stream with "
+        "sklearn.base.clone(model) to change it.",
+        argument="kernel",
+    )
+
+
 def kernel_gamma(kernel: Kernel, d: int) -> float:
     """Return gamma of a resolved kernel; 1/d for kernels without one, as scikit-learn reports it."""
     gamma = getattr(kernel, "gamma", None)

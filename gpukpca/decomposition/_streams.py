@@ -18,10 +18,10 @@ from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.place import Placement
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._batches import batches_in_slices
-from gpukpca.decomposition._kernels import kernel_from
+from gpukpca.decomposition._kernels import check_same_kernel, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
 from gpukpca.decomposition._validation import new_data, training_data
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
 
 def _needs_nystrom(estimator: Any, what: str = "partial_fit") -> str:
@@ -67,7 +67,14 @@ class WithStreams:
         Raises
         ------
         InvalidParameterError
-            The solver needs all rows at once; a fit of all rows came before; the first batch is too small.
+            The first batch is too small; the kernel has changed since the first batch.
+        AttributeError
+            The solver needs all rows at once.
+
+        Warns
+        -----
+        UserWarning
+            A fit of all rows at once came before. It is dropped: a stream begins.
 
         Notes
         -----
@@ -93,18 +100,20 @@ class WithStreams:
         """Fit the first batch, or add one to those before."""
         self._check_streams("partial_fit")
         before: KernelPCAFit | None = vars(self).get("_result")
+        if before is not None and before.stream is None:
+            before = None
+            warn_user(
+                "partial_fit begins a new stream: the fit before was of all rows at once, and is dropped.",
+                GpuKPCAWarning,
+            )
         if before is None:
             data = training_data(self, X)
             place = session.place(data)
             batches = BatchedRows(lambda: iter([place.to_work(data)]), data[:0, :], [int(data.shape[0])])
             with session.on(place, data) as resources:
                 fit = self._fit_of_batches(batches, resources, once=True, is_first=True)
-        elif before.stream is None:
-            raise InvalidParameterError(
-                "partial_fit adds to fits of batches, and this one is of all rows at once. Begin with partial_fit on a "
-                "new estimator, sklearn.base.clone(model)."
-            )
         else:
+            check_same_kernel(kernel_from(self), before.kernel)
             check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.eigenvalues_)
             data = new_data(self, X, self.X_fit_, "partial_fit")
             place = Placement(before.map.like, self.eigenvalues_[:0])

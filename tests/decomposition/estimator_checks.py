@@ -29,6 +29,7 @@ ESTIMATORS = [
     KernelPCA(kernel="precomputed", n_components=2),
     KernelPCA(kernel="rbf", gram="tiled", n_components=2),
     KernelPCA(eigen_solver="randomized", n_components=2),
+    KernelPCA(kernel="rbf", eigen_solver="nystrom", n_components=1),
     KernelPCA(fit_inverse_transform=True),
     KernelPCA(kernel="rbf", preimage="ridge", n_components=2),
     KernelPCA(kernel="rbf", preimage="fixed_point", n_components=2),

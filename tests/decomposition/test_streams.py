@@ -267,7 +267,16 @@ def test_what_cannot_be_streamed_says_so(X):
         ("needs eigen_solver=gpukpca.Nystrom", KernelPCA(2, kernel="rbf"), lambda m: m.fit(batches)),
         ("call fit, and then transform", KernelPCA(2, eigen_solver=solver), lambda m: m.fit_transform(batches)),
         ("no pre-image", KernelPCA(2, eigen_solver=solver, preimage="ridge"), lambda m: m.partial_fit(X)),
-        ("all rows at once", KernelPCA(2, kernel="rbf", eigen_solver=solver), lambda m: m.fit(X).partial_fit(X)),
+        (
+            "kernel was RBF",
+            KernelPCA(2, kernel="rbf", eigen_solver=solver),
+            lambda m: m.partial_fit(X).set_params(gamma=3.0).partial_fit(X),
+        ),
+        (
+            "other points than rows",
+            KernelPCA(2, kernel=lambda x, y: x @ y, eigen_solver=Nystrom(landmarks=X[:5])),
+            lambda m: m.fit(X),
+        ),
         ("first batch, which has 8", KernelPCA(2, kernel="rbf", eigen_solver=solver), lambda m: m.partial_fit(X[:8])),
         ("at least as many landmarks", KernelPCA(20, kernel="rbf", eigen_solver=solver), lambda m: m.partial_fit(X)),
         (
@@ -293,6 +302,10 @@ def test_what_cannot_be_streamed_says_so(X):
             act(model)
         if not hasattr(model, "eigenvalues_"):
             assert not [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]
+    with pytest.warns(UserWarning, match="begins a new stream"):
+        begun = KernelPCA(2, kernel="rbf", eigen_solver=solver).fit(X).partial_fit(X[:50])
+    assert begun.n_samples_seen_ == 50
+    assert not hasattr(begun, "eigenvectors_")
     with pytest.raises(AttributeError, match=r"partial_fit needs eigen_solver=gpukpca\.Nystrom"):
         KernelPCA(2).partial_fit(X)
     assert not hasattr(KernelPCA(2), "partial_fit")

@@ -84,6 +84,12 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         if task.is_on_cluster:
             yield landmarks_on_cluster(task, requested, reason)
             return
+        if requested.points is not None and task.kernel.stored_only:
+            raise InvalidParameterError(
+                "landmarks that are points need a kernel that can be evaluated for other points than rows of the data: "
+                "its name, or an object of gpukpca.kernels.",
+                argument="eigen_solver",
+            )
         if requested.points is None:
             yield from (by_landmarks(task, requested, reason, edge) for edge in _edges(task))
         if requested.points is not None or _may_stream(task):
