@@ -37,8 +37,14 @@ def is_stream(X: Any) -> bool:
     if isinstance(X, (str, bytes, dict, Rows)) or any(hasattr(X, mark) for mark in ARRAY_MARKS) or dask_kind(X):
         return False
     if isinstance(X, Sequence):
-        return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
+        return len(X) > 0 and len(getattr(_rows_of(X[0]), "shape", ())) == 2
     return hasattr(X, "__iter__")
+
+
+def _rows_of(batch: Any) -> Any:
+    """Return the rows of a batch: the first entry of a tuple or list of arrays, as loaders of PyTorch give them."""
+    is_several = isinstance(batch, (tuple, list)) and len(batch) > 0 and len(getattr(batch[0], "shape", ())) == 2
+    return batch[0] if is_several else batch
 
 
 def is_sliced(X: Any) -> bool:
@@ -205,14 +211,14 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
             "iterator that was used before gives nothing more."
         )
     with named("batch 0"):
-        first = check(head, "batch 0")
+        first = check(_rows_of(head), "batch 0")
 
     begun = [chain([head], iterator)]  # for the first pass, also of an object that always gives one iterator
 
     def pieces() -> Iterator[Any]:
         for number, batch in enumerate(begun.pop() if begun else X):
             with named(name := f"batch {number}"):
-                rows = check(batch, name)
+                rows = check(_rows_of(batch), name)
             yield rows
 
     return first, pieces, once

@@ -396,3 +396,15 @@ def test_constants(X):
         others = np.random.default_rng(0).standard_normal((27, 2))
         mixed = PCA(2).fit(cut(np.c_[others, rows], 10, 20))
         np.testing.assert_allclose(mixed.explained_variance_, np.linalg.eigvalsh(np.cov(others.T))[::-1], rtol=1e-10)
+
+
+def test_a_loader_of_tuples_gives_its_first_entries(X):
+    # A loader of PyTorch gives lists of tensors: rows, then labels.
+    labels = np.zeros(len(X))
+    expected = PCA(2).fit(X).explained_variance_
+    for batches in ([(X[:20], labels[:20]), (X[20:], labels[20:])], Again([X[:20]], [X[20:]])):
+        np.testing.assert_allclose(PCA(2).fit(batches).explained_variance_, expected, rtol=1e-12)
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(labels))
+    loader = torch.utils.data.DataLoader(data, batch_size=16)
+    np.testing.assert_allclose(PCA(2).fit(loader).explained_variance_.numpy(), expected, rtol=1e-12)
