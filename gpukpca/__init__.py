@@ -24,6 +24,7 @@ __all__ = [
     "kernel_matmat",
     "kernels",
     "load",
+    "residuals",
     "save",
     "top_eigh",
 ]
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         ProbabilisticPCA,
         Progress,
         load,
+        residuals,
         save,
     )
     from gpukpca.eigen import Nystrom, top_eigh

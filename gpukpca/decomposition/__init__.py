@@ -1,10 +1,12 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
+from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.algorithms.progress import Progress
 from gpukpca.decomposition._base import ConvergenceWarning
 from gpukpca.decomposition._model_files import load, load_with_notes, save
+from gpukpca.decomposition.audit import residuals
 from gpukpca.decomposition.diagnostics import (
     IntrinsicDimension,
     inertia,
@@ -25,6 +27,7 @@ __all__ = [
     "BayesianPCA",
     "ConvergenceWarning",
     "DistanceConstraintPreimage",
+    "EigenpairAudit",
     "FixedPointPreimage",
     "IncrementalPCA",
     "IntrinsicDimension",
@@ -41,6 +44,7 @@ __all__ = [
     "load_with_notes",
     "reconstruction",
     "reconstruction_error",
+    "residuals",
     "save",
     "squared_cosines",
 ]
