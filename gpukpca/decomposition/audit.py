@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from sklearn.pipeline import Pipeline
 
@@ -41,7 +41,7 @@ def residuals(
     model: Any,
     X: ArrayLike,
     *,
-    passes: int = 1,
+    passes: Literal[1, 2] = 1,
     random_state: Seed = None,
     device: str | None = None,
     memory_limit: MemoryLimit = None,

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA, residuals
+from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, Nystrom, ProbabilisticPCA, residuals
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial
 from tests import oracle, tolerances
@@ -235,6 +235,8 @@ def test_a_pipeline_that_ends_in_a_model_is_that_model_of_its_rows():
         pipeline = make_pipeline(StandardScaler(), "passthrough", model).fit(X)
         audit, alone = residuals(pipeline, X), residuals(model, StandardScaler().fit_transform(X))
         assert np.allclose(audit.rayleigh_quotients, alone.rayleigh_quotients)
+    search = KernelPCACV("rbf", gammas=[0.1, 0.2], n_components=[2]).fit(X)
+    assert residuals(search, X).n_products == 2
     search = GridSearchCV(make_pipeline(PCA(2)), {"pca__n_components": [1, 2]}, cv=2).fit(X)
     assert residuals(search, X).n_products == search.best_params_["pca__n_components"]
 
@@ -342,7 +344,7 @@ def test_progress_counts_the_passes_and_their_tiles():
     assert [event.stage for event in events] == ["pass"]
 
 
-def test_the_seed_decides_and_other_parameters_change_rounding_alone():
+def test_the_seed_decides_and_other_parameters_change_rounding_alone(threads_for_little):
     X = points()
     model = KernelPCA(P, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(rank=15), random_state=0).fit(X)
     first, again, other = (residuals(model, X, random_state=seed) for seed in (3, 3, 4))
