@@ -52,7 +52,7 @@ class EigenpairAudit:
     )
     rayleigh_quotients: np.ndarray = field_of("p", "θ = uᵀA u, for each vector by itself")
     residual_norms: np.ndarray = field_of(
-        "p", "r = ‖A u - θ u‖: an eigenvalue of A lies within r of θ; infinite for a vector of zeros"
+        "p", "r = ‖A u - θ u‖: an eigenvalue of A lies within r of θ, see `intervals`; infinite for a vector of zeros"
     )
     ritz_values: np.ndarray = field_of(
         "p",
@@ -61,7 +61,7 @@ class EigenpairAudit:
     )
     skew: float = field_of("", "the largest |uᵢᵀuⱼ| of two vectors: 0 where they are orthogonal")
     trace: float = field_of("", "the sum of all eigenvalues of A")
-    rounding: float = field_of("", "the allowance for rounding in `bounds`")
+    rounding: float = field_of("", "the allowance for the rounding of products and entries in `intervals` and `bounds`")
     n_passes: int = field_of("", "products of A with a block")
     n_products: int = field_of("", "columns multiplied in all passes")
     seconds: float = field_of("", "wall time, including everything that is computed from X")
@@ -83,13 +83,12 @@ class EigenpairAudit:
 
     @property
     def intervals(self) -> np.ndarray:
-        """Return θ - r and θ + r of every vector, shape (p, 2): an eigenvalue of A lies between them.
+        """Return θ - r and θ + r of every vector, each with `rounding`, shape (p, 2): an eigenvalue of A lies between.
 
         Which one it is they do not say.
         """
-        return np.stack(
-            [self.rayleigh_quotients - self.residual_norms, self.rayleigh_quotients + self.residual_norms], 1
-        )
+        theta, r = self.rayleigh_quotients, self.residual_norms + self.rounding
+        return np.stack([theta - r, theta + r], axis=1)
 
     @property
     def bound(self) -> float | None:

@@ -96,9 +96,9 @@ def residuals(
 
     Notes
     -----
-    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations a pass, in memory O(n p); O(n d p) for the
-    linear kernel. Landmarks add two sweeps with n kernel values a landmark. Of PCA: one sweep for the mean and one
-    product, 4 n d p operations.
+    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations a pass; O(n d p) for the linear kernel. Landmarks
+    add two sweeps with n kernel values a landmark. Memory: a few blocks of n (p + 31) items, and one for each thread.
+    Of PCA: one sweep for the mean and one product, 4 n d p operations.
 
     ‖E‖₂, E = K - F Fᵀ centered, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a probability of α^-r;
     here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.

@@ -196,6 +196,6 @@ def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray
         return None
     n, base = op.shape[0], to_host(op.base.diagonal()).astype(np.float64)
     share = max(ROUNDING[dtype_name(op.dtype)], op.rounding * epsilon(op.like))
-    expected = share * (float(np.sum(np.abs(base))) + op.noise_scale)
+    expected = share * max(float(np.sum(np.abs(base))), op.noise_scale)
     noise = NOISE * max(0.0, n * features.noise - expected)
     return max(op.trace - float(np.sum(theta)), 0.0) + expected + noise
