@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment of development, which ci/lint.sh uses too, and runs the tests. Arguments go to pytest.
-# GPUKPCA_MUTATIONS=100000 tries so many damaged files in place of 2000; before a release and after changes of a format.
+# GPUKPCA_MUTATIONS=100000 tries so many damaged files in place of 1000; before a release and after changes of a format.
 # Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -105,8 +105,8 @@ trim_doctest_flags = True
 # (PR07, RT03), and methods need no examples or references (EX01, SA01); tests/test_docstrings.py requires both of
 # public classes and functions.
 numpydoc_validation_checks = {"all", "ES01", "EX01", "PR07", "RT03", "SA01"}
-# A protocol, without a constructor, and warnings, whose constructor `GpuKPCAWarning` documents.
-numpydoc_validation_exclude = {r"\.Checkpointer$", r"\.(?!GpuKPCA)\w+Warning$"}
+# Warnings, whose constructor `GpuKPCAWarning` documents.
+numpydoc_validation_exclude = {r"\.(?!GpuKPCA)\w+Warning$"}
 # A docstring of one line names the arguments and the result. A first line that ends in "see `name`" refers to those of
 # another method. The fields of a dataclass are its arguments, documented once, as attributes.
 ONE_LINE, SEE = r"\A[^\n]*\Z", r"\A[^\n]*; see `[^\n]*\.\n"

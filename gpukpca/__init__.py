@@ -34,20 +34,11 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpukpca import backend, eigen, exceptions, gram, kernels
+    from gpukpca.algorithms.plan import Plan
+    from gpukpca.algorithms.progress import Progress
     from gpukpca.checkpoint import Checkpoint
-    from gpukpca.decomposition import (
-        PCA,
-        BayesianPCA,
-        IncrementalPCA,
-        KernelPCA,
-        LocalPCA,
-        Plan,
-        ProbabilisticPCA,
-        Progress,
-        load,
-        residuals,
-        save,
-    )
+    from gpukpca.decomposition import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, residuals
+    from gpukpca.decomposition._model_files import load, save
     from gpukpca.eigen import Nystrom, top_eigh
     from gpukpca.gram import double_center, gram_matrix, kernel_matmat
     from gpukpca.model_selection import KernelPCACV
@@ -59,7 +50,10 @@ else:
     _HOMES = {
         "Checkpoint": "checkpoint",
         "KernelPCACV": "model_selection",
+        "Plan": "algorithms.plan",
+        "Progress": "algorithms.progress",
     }
+    _HOMES |= dict.fromkeys(["load", "save"], "decomposition._model_files")
     _HOMES |= dict.fromkeys(["Nystrom", "top_eigh"], "eigen")
     _HOMES |= dict.fromkeys(["double_center", "gram_matrix", "kernel_matmat"], "gram")
 

@@ -135,7 +135,7 @@ def _request(*_: object) -> None:
 # -- the two files of a fit --------------------------------------------------------------------------------------------
 
 
-def difference(found: Mapping[str, Any], expected: Fingerprint) -> str:
+def differing_field(found: Mapping[str, Any], expected: Fingerprint) -> str:
     """Return the first field in which two fingerprints differ, as text; empty where they agree."""
     for name in {**expected, **found}:
         was, now = found.get(name), expected.get(name)
@@ -147,7 +147,7 @@ def difference(found: Mapping[str, Any], expected: Fingerprint) -> str:
 
 
 class FolderCheckpointer:
-    """The checkpointer of one fit, used in a ``with`` statement; implements `eigen.Checkpointer`.
+    """The checkpointer of one fit, used in a ``with`` statement; implements `Checkpointer`.
 
     Raises
     ------
@@ -282,7 +282,7 @@ class FolderCheckpointer:
             number, path = self._left.pop()
             with _noted(path, self._damage):
                 header, arrays = read_container(path, KIND)
-                if apart := difference(header["fingerprint"], self._fingerprint):
+                if apart := differing_field(header["fingerprint"], self._fingerprint):
                     another = f"{self._folder} is the checkpoint of another fit: {apart}"
                     raise CheckpointError(f"{another}. {AGAIN}. {ONE_FIT}.")
                 state = _unpacked(header["state"], arrays)

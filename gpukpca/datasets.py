@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+__all__ = ["Foods", "uk_foods"]
+
 # Grams a person eats or drinks in a week.
 COUNTRIES = ("England", "Wales", "Scotland", "Northern Ireland")
 FOODS = {

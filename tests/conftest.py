@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -30,6 +33,12 @@ from tests.kernel_listing import find_unlisted
 
 # Every worker of a Dask cluster samples its stack a hundred times a second: a third of the time of these tests.
 os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+
+# Where Python may not store what it compiled, every process that tests start would compile NumPy and its like again.
+if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="gpukpca-tests-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 # Optional libraries that the suite treats as not installed: GPUKPCA_TESTS_WITHOUT="torch jax".
 HIDDEN = os.environ.get("GPUKPCA_TESTS_WITHOUT", "").split()
@@ -175,9 +184,13 @@ ON_JAX = {
 }
 
 
+# Libraries whose tests of both precisions run in the narrower one: it takes the same calls, and those that widen.
+IN_ONE_PRECISION = {"strict", "torch"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the JAX parameter of tests that are not in `ON_JAX`; mark those that run on CuPy."""
-    items[:] = [item for item in items if library_under_test(item) != "jax" or is_on_jax(item)]
+    """Leave out parameters of JAX that are not in `ON_JAX`, and a second precision; mark tests that run on CuPy."""
+    items[:] = [item for item in items if is_needed(item)]
     for item in items:
         if library_under_test(item) == "cupy" or DEVICE_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("cupy")
@@ -187,6 +200,14 @@ def library_under_test(item: pytest.Item) -> str | None:
     """The parameter of the fixture `xp`, or of `large` in `tests/test_large.py`."""
     call = getattr(item, "callspec", None)
     return None if call is None else call.params.get("xp", call.params.get("large"))
+
+
+def is_needed(item: pytest.Item) -> bool:
+    """Whether a test runs on its library in its precision."""
+    library = library_under_test(item)
+    if library in IN_ONE_PRECISION and "dtype" in getattr(item, "fixturenames", ()):
+        return item.callspec.params.get("dtype") != "float64"
+    return library != "jax" or is_on_jax(item)
 
 
 def is_on_jax(item: pytest.Item) -> bool:

@@ -23,6 +23,7 @@ from gpukpca.backend import blocking
 from gpukpca.cuda.device import probe
 from gpukpca.eigen import block_krylov, landmarks, partial_cholesky, request, residuals, solve
 from gpukpca.kernels import euclidean
+from tests.each import each
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -103,7 +104,7 @@ def test_each_snippet_of_the_readme_runs_alone(snippet: str, fewer_digits: None)
     exec(compile(snippet, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how_to").glob("[!i]*.md")), ids=lambda page: page.stem)
+@each("page", sorted((ROOT / "docs" / "how_to").glob("[!i]*.md")), ids=lambda page: page.stem)
 def test_a_guide_names_its_goal_messages_and_neighbors(page: Path) -> None:
     title, goal, *_ = page.read_text(encoding="utf-8").split("\n\n")
     assert title.startswith("# ")
@@ -187,7 +188,7 @@ def test_command_lines_run(fewer_digits: None) -> None:
         assert {masked(line) for line in output.splitlines()} - {"…"} <= found
 
 
-@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.stem)
+@each("page", [*PAGES, *OTHERS], ids=lambda page: page.stem)
 def test_links_and_scripts_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):

@@ -37,18 +37,9 @@ def is_object(value: Any) -> bool:
     return inspect.isclass(value) or inspect.isroutine(value)
 
 
-def defined_in(module: Any) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if is_object(value) and value.__module__ == module.__name__ and name[0] != "_"
-    }
-
-
 PUBLIC = {
     f"{room}.{name}": getattr(import_module(room), name) for room in ROOMS for name in import_module(room).__all__
 }
-PUBLIC |= {f"gpukpca.datasets.{name}": value for name, value in defined_in(import_module("gpukpca.datasets")).items()}
 # Every class and function under one of its names.
 OBJECTS = {value: name for name, value in PUBLIC.items() if is_object(value)}
 CLASSES = {name: value for value, name in OBJECTS.items() if inspect.isclass(value)}

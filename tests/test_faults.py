@@ -31,6 +31,7 @@ from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, Precis
 from tests.cases import CASES, Case, spectrum
 from tests.conftest import MAKERS, Namespace
 from tests.datasets import circle, data, gaussian
+from tests.each import each
 
 TIME_LIMIT = 2.0
 
@@ -118,7 +119,7 @@ def raised_by(call: Any, case: Case) -> BaseException:
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", FIT_ERRORS, ids=str)
+@each("case", FIT_ERRORS, ids=str)
 def test_bad_fit_raises_and_changes_nothing(case: Case) -> None:
     """Neither an estimator that is not fitted, nor the model of an earlier fit, nor the input."""
     X = case.fit()
@@ -150,12 +151,12 @@ def check_call(case: Case, xp: Namespace) -> None:
     assert contents(given) == held
 
 
-@pytest.mark.parametrize("case", CALL_ERRORS, ids=str)
+@each("case", CALL_ERRORS, ids=str)
 def test_bad_call_raises_and_changes_nothing(case: Case) -> None:
     check_call(case, MAKERS["numpy"]())
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.everywhere], ids=str)
+@each("case", [case for case in CASES if case.everywhere], ids=str)
 def test_bad_array_of_any_library_raises(case: Case, xp: Namespace) -> None:
     if case.method is not None:
         check_call(case, xp)
@@ -166,7 +167,7 @@ def test_bad_array_of_any_library_raises(case: Case, xp: Namespace) -> None:
     assert_unchanged(estimator, before)
 
 
-@pytest.mark.parametrize("case", RESULTS, ids=str)
+@each("case", RESULTS, ids=str)
 def test_extreme_input_gives_the_right_result(case: Case) -> None:
     X = case.fit()
     held = contents(X)
@@ -213,9 +214,9 @@ STOPS = [KeyboardInterrupt, MemoryError, SystemExit, OutOfTheBlue, FloatingPoint
 
 
 @pytest.mark.usefixtures("threads_for_little")
-@pytest.mark.parametrize("error", STOPS)
-@pytest.mark.parametrize("k", [1, 2, 5])
-@pytest.mark.parametrize("parameters", [{"gram": "tiled"}, {"gram": "dense"}, {"fit_inverse_transform": True}])
+@each("error", STOPS)
+@each("k", [1, 2, 5])
+@each("parameters", [{"gram": "tiled"}, {"gram": "dense"}, {"fit_inverse_transform": True}])
 def test_stop_inside_a_tile_leaves_the_estimator_as_it_was(error: Any, k: int, parameters: dict[str, Any]) -> None:
     X = data(700, 3)
     estimator = KernelPCA(2, kernel="rbf", n_jobs=2).fit(X[:50])
@@ -229,8 +230,8 @@ def test_stop_inside_a_tile_leaves_the_estimator_as_it_was(error: Any, k: int, p
     np.testing.assert_array_equal(estimator.transform(X), scores)
 
 
-@pytest.mark.parametrize("error", STOPS)
-@pytest.mark.parametrize("k", [1, 2, 5, 465])
+@each("error", STOPS)
+@each("k", [1, 2, 5, 465])
 def test_stop_inside_a_callable_leaves_the_estimator_as_it_was(error: type[BaseException], k: int) -> None:
     calls = []
 
@@ -596,7 +597,7 @@ def test_import_and_fit_are_silent_and_load_little_more_than_scikit_learn() -> N
         "new = {m.partition('.')[0] for m in set(sys.modules) - before} - sys.stdlib_module_names\n"
         "base = {'numpy', 'scipy', 'sklearn', 'joblib', 'threadpoolctl', 'array_api_compat', 'psutil', 'safetensors'}\n"
         "print(sorted(new - base))\n"
-        "gpukpca.load; optional = ('cupy', 'torch', 'dask', 'matplotlib', 'click', 'polars')\n"
+        "import gpukpca.plotting; gpukpca.load; optional = ('cupy', 'torch', 'dask', 'matplotlib', 'click', 'polars')\n"
         "print([name for name in optional if name in sys.modules])"
     )
     assert python(code) == "['gpukpca']\n[]"

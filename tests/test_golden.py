@@ -14,6 +14,7 @@ from gpukpca.exceptions import PrecisionWarning, RankWarning
 from gpukpca.kernels import RBF, Polynomial
 from tests import oracle, tolerances
 from tests.datasets import circle
+from tests.each import each
 
 SOLVERS = ("dense", "randomized")
 # lambda_k of exp(-g |x - y|^2) on n points of the circle, mpmath at 50 digits
@@ -68,8 +69,8 @@ def test_the_formula_of_the_circle_gives_the_golden_digits():
             assert values[2 * k - 1] == pytest.approx(exact, rel=1e-12)
 
 
-@pytest.mark.parametrize(("n", "gamma"), [(5, 1.0), (63, 1.0), (64, 1.0), (256, 0.5), (800, 1.0)])
-@pytest.mark.parametrize("solver", SOLVERS)
+@each("n, gamma", [(5, 1.0), (63, 1.0), (64, 1.0), (256, 0.5), (800, 1.0)])
+@each("solver", SOLVERS)
 def test_circle_of_any_size(dtype, solver, n, gamma):
     p = min(10, n - 1)
     estimator = fitted(circle(n).astype(dtype), p, dtype, solver, kernel="rbf", gamma=gamma)
@@ -117,10 +118,8 @@ def test_new_points_of_the_circle_have_the_scores_of_the_formula(xp, solver):
 # -- T2: finite rank ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("degree", "shares"), [(2, [1, 1, 1 / 4, 1 / 4]), (3, [15 / 8] * 2 + [3 / 4] * 2 + [1 / 8] * 2)]
-)
-@pytest.mark.parametrize("solver", SOLVERS)
+@each("degree, shares", [(2, [1, 1, 1 / 4, 1 / 4]), (3, [15 / 8] * 2 + [3 / 4] * 2 + [1 / 8] * 2)])
+@each("solver", SOLVERS)
 def test_polynomials_on_the_circle_have_finite_rank(xp, dtype, solver, degree, shares):
     n = 60
     X = xp.array(circle(n).astype(dtype))
@@ -225,9 +224,9 @@ def linear_data(n: int, d: int, singular: np.ndarray) -> tuple[np.ndarray, np.nd
     return (U * singular) @ V.T, U * singular
 
 
-@pytest.mark.parametrize("name", SINGULAR)
-@pytest.mark.parametrize("shape", [(120, 20), (30, 200)], ids=["primal", "dual"])
-@pytest.mark.parametrize("solver", SOLVERS)
+@each("name", SINGULAR)
+@each("shape", [(120, 20), (30, 200)])
+@each("solver", SOLVERS)
 def test_the_linear_kernel_finds_the_singular_values(dtype, solver, shape, name):
     X, _ = linear_data(*shape, SINGULAR[name])
     p = 8 if name == "clustered" or shape[0] == 30 else 6
@@ -250,8 +249,8 @@ def test_offset_data_in_single_precision(xp, solver):
 # -- T10: the flat limit -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "rational_quadratic"])
-@pytest.mark.parametrize("solver", SOLVERS)
+@each("kernel", ["rbf", "rational_quadratic"])
+@each("solver", SOLVERS)
 def test_the_flat_limit_is_pca(xp, dtype, solver, kernel):
     """lambda_k / (2 gamma) -> s_k^2 with an error O(gamma), 2e-7 at 1e-8, beside that of rounding."""
     X = np.random.default_rng(4).standard_normal((100, 3)).astype(dtype)
@@ -316,8 +315,8 @@ def test_mercer_on_random_points(dtype, solver):
 # -- T13: identities ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("exponent", [-40, -7, 9, 40])
+@each("solver", SOLVERS)
+@each("exponent", [-40, -7, 9, 40])
 def test_a_power_of_two_between_data_and_gamma_is_bitwise_nothing(dtype, solver, exponent):
     """X -> 2^k X, gamma -> 4^-k gamma."""
     X = np.random.default_rng(6).standard_normal((70, 4)).astype(dtype)

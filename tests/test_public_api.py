@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import gpukpca
+from tests.each import each
 from tests.hostile import forks, without_modules
 
 ROOMS = [
-    *("gpukpca", "gpukpca.algorithms", "gpukpca.backend", "gpukpca.decomposition", "gpukpca.eigen", "gpukpca.gram"),
-    *("gpukpca.kernels", "gpukpca.model_selection", "gpukpca.plotting"),
+    *("gpukpca", "gpukpca.algorithms", "gpukpca.backend", "gpukpca.datasets", "gpukpca.decomposition"),
+    *("gpukpca.eigen", "gpukpca.gram", "gpukpca.kernels", "gpukpca.model_selection", "gpukpca.plotting"),
 ]
 
 
@@ -26,7 +27,7 @@ def order(name: str) -> tuple[int, str]:
     return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name)
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "gpukpca.exceptions"])
+@each("room", [*ROOMS, "gpukpca.exceptions"])
 def test_all_is_sorted_and_without_repetition(room):
     names = list(import_module(room).__all__)
     assert names == sorted(set(names), key=order)
@@ -49,6 +50,19 @@ def test_only_public_rooms_export():
     files = Path(gpukpca.__file__).parent.rglob("*.py")
     exporting = {file for file in files if "\n__all__ =" in file.read_text(encoding="utf-8")}
     assert exporting == {Path(import_module(room).__file__) for room in (*ROOMS, "gpukpca.exceptions")}
+
+
+def test_a_folder_exports_names_or_says_that_it_is_internal():
+    folder = Path(gpukpca.__file__).parent
+    for file in folder.rglob("__init__.py"):
+        room = ".".join(("gpukpca", *file.parent.relative_to(folder).parts))
+        doc = import_module(room).__doc__
+        assert doc.endswith("\n\nInternal: it may change in any version.\n") == (room not in ROOMS), room
+
+
+def test_a_room_below_the_top_exports_what_no_other_does():
+    names = [name for room in ROOMS[1:] for name in import_module(room).__all__]
+    assert len(names) == len({*names, "Plan", "Progress", "load", "save"}) - 4
 
 
 def test_what_is_imported_late_is_what_type_checkers_see():

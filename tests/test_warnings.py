@@ -182,13 +182,13 @@ def test_warnings_that_are_errors_carry_their_numbers():
 
 def test_every_category_keeps_its_values():
     assert set(CATEGORIES) >= {GpuKPCAWarning, PrecisionWarning, RankWarning}
-    for kind in (*CATEGORIES, gpukpca.decomposition.ConvergenceWarning):
+    for kind in (*CATEGORIES, gpukpca.decomposition._base.ConvergenceWarning):
         assert issubclass(kind, GpuKPCAWarning)
         one = kind("the cause.", components=list(range(1, 20)), tol=1e-05, solver="dense")
         again = pickle.loads(pickle.dumps(one))
         assert (str(again), again.values) == ("the cause.", one.values)
         assert again.details == "components=[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...], tol=1e-05, solver=dense"
-    assert issubclass(gpukpca.decomposition.ConvergenceWarning, theirs.ConvergenceWarning)
+    assert issubclass(gpukpca.decomposition._base.ConvergenceWarning, theirs.ConvergenceWarning)
 
 
 def test_warnings_are_held_by_category_and_given_later():

@@ -13,7 +13,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend.linalg import column_norms, inner_products
 from gpukpca.backend.namespace import epsilon, from_host
-from gpukpca.eigen.residuals import NULL_FACTOR, entry_rounding, operator_size, residuals
+from gpukpca.eigen.residuals import NULL_FACTOR, entry_rounding, operator_size, residual_lengths
 from gpukpca.exceptions import InvalidParameterError
 
 # Cosines of two vectors that a table mentions.
@@ -170,7 +170,7 @@ def measured_pairs(op: SymmetricOperator, U: Array, W: Array) -> MeasuredPairs:
     squares = np.diagonal(G)
     exists = squares > 0
     quotients = np.divide(np.diagonal(T), squares, out=np.zeros(len(G)), where=exists)
-    norms = residuals(U, W, quotients)
+    norms = residual_lengths(U, W, quotients)
     if not np.all(np.isfinite(norms)):
         raise InvalidParameterError(
             "overflow: products of the matrix with the vectors are infinite. Divide the data by a constant, or pass "
@@ -182,7 +182,7 @@ def measured_pairs(op: SymmetricOperator, U: Array, W: Array) -> MeasuredPairs:
     return MeasuredPairs(quotients, norms, _ritz_values(T, G, U), skew)
 
 
-def rounding_of(op: SymmetricOperator, values: np.ndarray) -> float:
+def product_rounding(op: SymmetricOperator, values: np.ndarray) -> float:
     """Return what eigenvalues of an operator, from products, may err by, given the size of the largest."""
     size = operator_size(op, values)
     return entry_rounding(op, float(np.max(np.abs(values), initial=0.0))) + NULL_FACTOR * epsilon(op.like) * size

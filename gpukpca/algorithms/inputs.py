@@ -53,18 +53,22 @@ def new_rows(X_new: Any, d: int) -> Array:
     return rows
 
 
-def new_scores(Z: Any, p: int, like: Array) -> Array:
-    """Return scores (m, p) in the library, dtype and device of `like`; raise where they are not dense, finite and p."""
+def new_scores(Z: Any, p: int, like: Array, least: int = 0) -> Array:
+    """Return scores (m, p) in the library, dtype and device of `like`.
+
+    Raise where they are not dense, finite and p, or fewer than `least` rows.
+    """
     if is_sparse(Z):
-        raise InvalidParameterError("sparse scores are not supported; pass Z.toarray().")
-    scores = as_rows(Z)
-    if int(scores.shape[1]) != p:
+        raise TypeError("sparse scores are not supported; pass Z.toarray().")
+    scores = as_rows(Z, shape=f"(m, {p})")
+    if int(scores.shape[1]) != p or int(scores.shape[0]) < least:
         raise InvalidParameterError(
-            f"scores have {int(scores.shape[1])} column(s), and the fit has {p} components. Pass all columns, as "
-            "transform returns them."
+            f"expected scores of shape (m, n_components) with m >= {least} and n_components = {p}; got shape "
+            f"{tuple(scores.shape)}. Pass all {p} columns, as transform returns them."
         )
+    scores = cast(move(scores, like), like.dtype)
     check_finite(scores, "Every score must be finite.", "The array of scores")
-    return cast(move(scores, like), like.dtype)
+    return scores
 
 
 def check_type(name: str, value: Any, cls: type) -> None:

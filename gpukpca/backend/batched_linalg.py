@@ -23,12 +23,12 @@ def triangle(p: int) -> tuple[np.ndarray, np.ndarray]:
     return np.triu_indices(p)
 
 
-def packed(A: np.ndarray) -> np.ndarray:
+def packed_symmetric(A: np.ndarray) -> np.ndarray:
     """Return the packed entries of one symmetric host matrix, shape (q,)."""
     return A[triangle(len(A))]
 
 
-def unpacked(entries: Array, p: int) -> Array:
+def unpacked_symmetric(entries: Array, p: int) -> Array:
     """Return symmetric matrices (p, p, b) from packed entries (q, b)."""
     rows, columns = triangle(p)
     where = np.zeros((p, p), dtype=np.int64)

@@ -143,7 +143,7 @@ SMALLEST_E_STEP_PANEL = 64
 E_STEP_WAVE = 4
 # Entries of a batch that is made dense, read from a file or copied to a device together: 32 MiB in float64.
 EM_BATCH_ENTRIES = 2**22
-# Entries of a slice of rows that a pass of PCA reads from a set on a disk: 32 MiB in float64.
+# Entries of a slice of rows that a pass reads from a set on a disk, or of an array: 32 MiB in float64.
 READ_ENTRIES = 2**22
 # Entries of a panel of a mixture: 1 MiB in float64 stays in a core's own cache during several passes.
 MIXTURE_ENTRIES = PerDevice(2**17, 2**23)

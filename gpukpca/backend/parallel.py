@@ -233,7 +233,7 @@ def map_in_order(
     return [by_worker[i % workers][i // workers] for i in range(len(tiles))]
 
 
-def fold(
+def fold_over(
     part: Callable[..., Any],
     merged: Callable[[Any, Any], Any],
     first: Callable[[Any], Any],
@@ -260,9 +260,9 @@ def fold(
 
 
 def sum_over(part: Callable[..., Any], panels: list[tuple[int, int]], workers: int, like: Any) -> Any:
-    """Return the sum of ``part(start, stop, scratch)`` over all panels in the widest type; see `fold`."""
+    """Return the sum of ``part(start, stop, scratch)`` over all panels in the widest type; see `fold_over`."""
     xp, wide = namespace_of(like), accumulation_dtype(like)
-    return fold(part, add, lambda piece: xp.astype(piece, wide), panels, workers, like)
+    return fold_over(part, add, lambda piece: xp.astype(piece, wide), panels, workers, like)
 
 
 def assemble_rows(

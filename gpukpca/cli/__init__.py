@@ -1,4 +1,7 @@
-"""The command line."""
+"""The command line.
+
+Internal: it may change in any version.
+"""
 
 import io
 import signal

@@ -21,10 +21,10 @@ from gpukpca.backend.linalg import (
     symmetric_from_upper,
     with_entries,
 )
-from gpukpca.backend.namespace import cast, concat, dtype_name, epsilon, from_host, full, namespace_of, to_host
+from gpukpca.backend.namespace import cast, concat, epsilon, from_host, full, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.scale import LARGEST_EXPONENT, SAFE_EXPONENT, power_of_two_scale, scale_for_squares
+from gpukpca.data.scale import needs_own_scale, power_of_two_scale, scale_for_squares
 from gpukpca.data.statistics import half_range
 
 # Most and fewest rows whose mean is the shift, and most entries of them. The mean of 128 rows differs from that of all
@@ -171,17 +171,14 @@ class CenteredMatrix(Protocol):
     def _measure_features(self) -> None:
         """Compute mean and squares as `measure`; with a power of two for every feature where one for all is too few."""
         self.measure()
-        kind = dtype_name(self.wide)
-        sizes = np.frexp(np.sqrt(self.squares / self.shape[0]))[1]
-        if not ((self.squares == 0) | (np.abs(sizes) > SAFE_EXPONENT[kind])).any():
+        deviations = np.sqrt(self.squares / self.shape[0])
+        if not ((self.squares == 0) | needs_own_scale(deviations, self.wide)).any():
             return
         halves = 0.5 * np.stack([to_host(bound).astype(np.float64) for bound in self.bounds()])
         halves = halves[1] - halves[0]
-        own = np.frexp(halves * self._host_weights())[1]  # of what was squared
-        if not ((halves > 0) & (np.abs(own) > SAFE_EXPONENT[kind])).any():
+        if not needs_own_scale(halves * self._host_weights(), self.wide).any():  # of what was squared
             return
-        limit = LARGEST_EXPONENT[kind]
-        self._weigh(np.ldexp(1.0, np.where(halves > 0, np.clip(-np.frexp(halves)[1], -limit, limit), 0)))
+        self._weigh(np.asarray([power_of_two_scale(half, self.wide) for half in halves.tolist()]))
         self._sweep(self._swept_moments, may_scale=False)
 
     def rescale(self, scale: np.ndarray) -> None:
@@ -232,7 +229,7 @@ class CenteredMatrix(Protocol):
 
     def scatter_without(self, deflated: CenteredMatrix) -> Array:
         """Return ZᵀZ of this matrix without some directions, by its products, shape (d, d), wide."""
-        return by_panels(deflated.scatter_times, self.shape[1], self)
+        return matrix_of_products(deflated.scatter_times, self.shape[1], self)
 
     def gram(self) -> Array:
         """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
@@ -245,7 +242,7 @@ class CenteredMatrix(Protocol):
         return subtract_outer_sum(G, means - half, means - half)
 
 
-def by_panels(product: Callable[[Array], Array], size: int, matrix: CenteredMatrix) -> Array:
+def matrix_of_products(product: Callable[[Array], Array], size: int, matrix: CenteredMatrix) -> Array:
     """Return the symmetric matrix (size, size) of a product with blocks of columns, in the widest type of `matrix`."""
     panels = []
     for start, stop in row_slices(size, PRODUCT_COLUMNS):

@@ -9,7 +9,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.backend.namespace import cast, namespace_of, to_host
-from gpukpca.covariance.centered_matrix import CenteredMatrix, by_panels
+from gpukpca.covariance.centered_matrix import CenteredMatrix, matrix_of_products
 
 
 class DeflatedMatrix(CenteredMatrix):
@@ -63,4 +63,4 @@ class DeflatedMatrix(CenteredMatrix):
         return self.matrix.scatter_without(self)
 
     def gram(self) -> Array:
-        return by_panels(self.gram_times, self.shape[0], self)
+        return matrix_of_products(self.gram_times, self.shape[0], self)

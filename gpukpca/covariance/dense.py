@@ -14,7 +14,15 @@ from gpukpca.backend.elementwise import Scratch, add, difference, multiply
 from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import joined_triangle, orthonormal_factors
-from gpukpca.backend.parallel import assemble_rows, even_slices, fold, map_in_order, map_tiles, sum_over, worker_count
+from gpukpca.backend.parallel import (
+    assemble_rows,
+    even_slices,
+    fold_over,
+    map_in_order,
+    map_tiles,
+    sum_over,
+    worker_count,
+)
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample, sampling_step
 from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.statistics import feature_bounds
@@ -141,7 +149,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         workers = self._workers(3 * W.shape[1])
         blocks = self._blocks(workers, by_rows=True)
 
-        R: np.ndarray = fold(part, joined_triangle, lambda R: R, blocks, workers, self.like)
+        R: np.ndarray = fold_over(part, joined_triangle, lambda R: R, blocks, workers, self.like)
         return R
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
@@ -153,7 +161,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             columns, ones = xp.matrix_transpose(block), full((1, stop - start), 1.0, self.like)
             return row_products(columns, columns, scratch.place("product", (d, d))), (ones @ block)[0, :]
 
-        S, sums = fold(
+        S, sums = fold_over(
             part,
             lambda total, piece: (add(total[0], piece[0]), add(total[1], piece[1])),
             lambda piece: (xp.astype(piece[0], self.wide), cast(piece[1], self.wide)),

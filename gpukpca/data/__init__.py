@@ -1,1 +1,4 @@
-"""Rows of data: the gate that checks what users pass."""
+"""Rows of data: the gate that checks what users pass.
+
+Internal: it may change in any version.
+"""

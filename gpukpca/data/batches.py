@@ -12,16 +12,22 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.namespace import concat, from_host, is_foreign, is_memory_map, is_sparse
+from gpukpca.backend.parallel import row_slices
 from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.gate import column_names, dask_kind
 from gpukpca.data.rows import Merge, Rows
-from gpukpca.data.slicing import gather_rows
+from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 # What says that a thing is one set of rows, whatever else it can do.
 ARRAY_MARKS = ("shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
 
+# Bytes of the limit for each entry of a slice: it is read, converted and centered, and the products need the rest.
+SLICE_BYTES = 64
+# Runs of rows that show a set which is read by slices.
+RUNS = 32
 # From a batch as given, and its name for errors, to checked rows.
 Check = Callable[[Any, str], Any]
 
@@ -44,6 +50,19 @@ def is_sliced(X: Any) -> bool:
     is_array = hasattr(X, "dtype") and hasattr(X, "__getitem__") and hasattr(X, "__array__")
     # A data frame has what is called like its columns.
     return is_array and len(getattr(X, "shape", ())) == 2 and all(X.shape) and column_names(X) is None
+
+
+def is_set(X: Any) -> bool:
+    """Return whether X (n, d) is a set of zarr, HDF5 or the like, which is never read whole; a memory map is none."""
+    return is_sliced(X) and not is_memory_map(X)
+
+
+def slice_of(d: int, limit: int | None = None) -> int:
+    """Return the rows of a slice of d features that a pass reads at once; `limit` are the bytes that a fit may take."""
+    entries = blocking.READ_ENTRIES
+    if limit is not None:
+        entries = min(entries, limit // SLICE_BYTES)
+    return max(1, entries // max(1, d))
 
 
 class BatchedRows(Rows):
@@ -71,6 +90,27 @@ class BatchedRows(Rows):
         self.like: Array = like
         self.sizes = sizes
         self.largest = max(sizes or [0])
+
+    @classmethod
+    def of_array(cls, X: Any) -> BatchedRows:
+        """Return the rows of an array or a CSR matrix, in slices."""
+        bounds = row_slices(int(X.shape[0]), slice_of(int(X.shape[1])))
+        sizes = [stop - start for start, stop in bounds]
+        return cls(lambda: (take_rows(X, *pair) for pair in bounds), X[:0, :], sizes)
+
+    def some(self, count: int) -> tuple[Any, np.ndarray, BatchedRows]:
+        """Return about `count` rows, or all there are, their numbers, and the same batches for one pass.
+
+        They are the first rows, which the pass does not read again.
+        """
+        batches, read, total = iter(self), [], 0
+        for batch in batches:
+            read.append(batch)
+            total += int(batch.shape[0])
+            if total >= count:
+                break
+        rest = BatchedRows(lambda: chain(read, batches), self.like, self.sizes)
+        return take_rows(concat(read, axis=0), 0, min(count, total)), np.arange(min(count, total)), rest
 
     @property
     def n_rows(self) -> int | None:
@@ -178,20 +218,22 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
     return first, pieces, once
 
 
-def read_slices(X: Any, bounds: list[tuple[int, int]], check: Check) -> tuple[Any, Callable[[], Iterator[Any]]]:
-    """Return the first rows of a set that is read by slices, checked, and a function that reads all slices."""
+def read_slice(X: Any, start: int, stop: int, check: Check, number: int | None = None) -> Any:
+    """Return some rows of a set that is read by slices, checked; `number` is that of the batch they are."""
+    with named(name := f"rows {start} to {stop - 1}" + ("" if number is None else f" (batch {number})")):
+        try:
+            return check(np.asarray(X[start:stop]), name)
+        except NotFiniteError as error:
+            raise error.moved(start) from None
 
-    def piece(number: int, start: int, stop: int) -> Any:
-        with named(name := f"rows {start} to {stop - 1} (batch {number})"):
-            try:
-                return check(np.asarray(X[start:stop]), name)
-            except NotFiniteError as error:
-                raise error.moved(start) from None
 
-    def pieces() -> Iterator[Any]:
-        return (piece(number, *pair) for number, pair in enumerate(bounds))
-
-    return piece(0, *bounds[0]), pieces
+def spread_runs(n: int, count: int) -> list[tuple[int, int]]:
+    """Return (start, stop) of runs of consecutive rows, of n, that are spread evenly and hold about `count` rows."""
+    if count >= n:
+        return [(0, n)]
+    length = -(-count // RUNS)
+    starts = np.unique(np.linspace(0, n - length, RUNS).astype(np.int64)).tolist()
+    return [(a, min(a + length, b)) for a, b in pairwise([*starts, n])]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import dtype_name, is_sparse, namespace_of, to_host
 from gpukpca.backend.parallel import row_slices
+from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError
 
 # Advice for infinity, which is not a missing value.
@@ -19,7 +20,7 @@ FINITE = "Every entry must be a finite number; look where this one comes from."
 
 
 @dataclass(frozen=True)
-class Origin:
+class NumberSource:
     """State the source of numbers, for errors: an operator has both attributes as well."""
 
     name: str
@@ -45,11 +46,16 @@ def check_finite(
 
     With `missing` only infinity raises. `of_missing` is the advice for NaN where it differs.
     """
+    before = 0
     for panel in _panels(X):
         xp = namespace_of(panel)
         if bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel)))):
+            before += int(panel.shape[0])
             continue
-        host = X.data[:, None] if is_sparse(X) else to_host(X)
+        if isinstance(X, Rows):
+            host = to_host(panel)
+        else:
+            host, before = X.data[:, None] if is_sparse(X) else to_host(X), 0
         kind, bad = f"infinity or a value too large for {host.dtype}", np.argwhere(np.isinf(host))
         if not missing and np.isnan(host).any():
             kind, bad, advice = "NaN", np.argwhere(np.isnan(host)), of_missing or advice
@@ -57,7 +63,7 @@ def check_finite(
         if is_sparse(X):
             row, column = np.searchsorted(X.indptr, row, side="right") - 1, X.indices[row]
         text = f"{what} contains {kind}: {len(bad)} value(s), the first in row "
-        raise NotFiniteError(text, int(row), f", column {column}. {advice}")
+        raise NotFiniteError(text, before + int(row), f", column {column}. {advice}")
 
 
 def has_missing(X: Any) -> bool:
@@ -65,14 +71,14 @@ def has_missing(X: Any) -> bool:
     return any(bool(namespace_of(panel).any(namespace_of(panel).isnan(panel))) for panel in _panels(X))
 
 
-def not_finite(op: SymmetricOperator | Origin, i: int, j: int, value: float) -> InvalidParameterError:
+def not_finite(op: SymmetricOperator | NumberSource, i: int, j: int, value: float) -> InvalidParameterError:
     """Return the error for an entry of an operator that is NaN or infinite, or whose products are."""
     if np.isnan(value):
         return InvalidParameterError(f"{op.name} returned NaN at ({i}, {j}).")
     return overflow(op, f"infinity at ({i}, {j})")
 
 
-def overflow(op: SymmetricOperator | Origin, where: str) -> InvalidParameterError:
+def overflow(op: SymmetricOperator | NumberSource, where: str) -> InvalidParameterError:
     """Return the error for numbers of an operator beyond the range of its dtype."""
     kind = dtype_name(op.dtype)
     return InvalidParameterError(
@@ -82,7 +88,10 @@ def overflow(op: SymmetricOperator | Origin, where: str) -> InvalidParameterErro
 
 
 def _panels(X: Any) -> Iterator[Array]:
-    """Yield the entries by panels of rows; the stored ones of a sparse X."""
+    """Yield the entries by panels of rows, those of batches as they come; the stored ones of a sparse X."""
+    if isinstance(X, Rows):
+        yield from X  # type: ignore[misc]  # batches can be iterated
+        return
     values = X.data[:, None] if is_sparse(X) else X
     for start, stop in row_slices(int(values.shape[0]), blocking.CHECKED_ROWS):
         yield values[start:stop, :]

@@ -6,6 +6,7 @@ Rows are multiplied by it where they are centered, before anything is squared. A
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.data.batches import BatchedRows
+from gpukpca.data.rows import map_rows
 from gpukpca.data.statistics import feature_bounds, half_range
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -39,6 +41,12 @@ def scale_for_squares(largest: float, dtype: Any) -> float:
     """Return 1 where deviations up to `largest` can be squared safely in `dtype`, else `power_of_two_scale`."""
     safe = SAFE_EXPONENT[dtype_name(dtype)]
     return 1.0 if abs(math.frexp(largest)[1]) <= safe else power_of_two_scale(largest, dtype)
+
+
+def needs_own_scale(sizes: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return which of the sizes (d,) of features on the host are not squared safely in `dtype`."""
+    unsafe: np.ndarray = np.abs(np.frexp(sizes)[1]) > SAFE_EXPONENT[dtype_name(dtype)]
+    return unsafe
 
 
 def row_bounds(batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -74,6 +82,11 @@ def safe_scale(low: np.ndarray, high: np.ndarray, dtype: Any) -> float:
 def scaled_rows(X: Any, scale: float) -> Any:
     """Return X times a power of two in the widest type; X itself where that is 1."""
     return X if scale == 1.0 else cast(X, accumulation_dtype(X)) * scale
+
+
+def rescaled(X: Any, scale: float) -> Any:
+    """Return rows of any container times a power of two, in their type; X itself where that is 1."""
+    return X if scale == 1.0 else map_rows(X, operator.mul, scale, width=int(X.shape[1]))
 
 
 def scaled_batches(batches: Iterable[Any], like: Array, scale: float) -> BatchedRows:

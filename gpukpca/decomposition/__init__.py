@@ -1,11 +1,8 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
 from gpukpca.algorithms.audit import EigenpairAudit
-from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.result import PreimageInfo
-from gpukpca.algorithms.progress import Progress
-from gpukpca.decomposition._base import ConvergenceWarning
-from gpukpca.decomposition._model_files import load, load_with_notes, save
+from gpukpca.decomposition._model_files import load_with_notes
 from gpukpca.decomposition.audit import residuals
 from gpukpca.decomposition.diagnostics import (
     IntrinsicDimension,
@@ -25,7 +22,6 @@ from gpukpca.decomposition.preimage.methods import DistanceConstraintPreimage, F
 __all__ = [
     "PCA",
     "BayesianPCA",
-    "ConvergenceWarning",
     "DistanceConstraintPreimage",
     "EigenpairAudit",
     "FixedPointPreimage",
@@ -33,18 +29,14 @@ __all__ = [
     "IntrinsicDimension",
     "KernelPCA",
     "LocalPCA",
-    "Plan",
     "PreimageInfo",
     "ProbabilisticPCA",
-    "Progress",
     "RidgePreimage",
     "inertia",
     "intrinsic_dimension",
-    "load",
     "load_with_notes",
     "reconstruction",
     "reconstruction_error",
     "residuals",
-    "save",
     "squared_cosines",
 ]

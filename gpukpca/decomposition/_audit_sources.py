@@ -14,8 +14,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.landmark_features import LandmarkFeatures
-from gpukpca.backend.namespace import from_host, to_host
+from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
+from gpukpca.backend.namespace import from_host, is_sparse, to_host
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
@@ -46,7 +46,7 @@ class KernelSource(NamedTuple):
     vectors: Callable[[Kernel, Any, int | None], Array]
     eigenvalues: np.ndarray | None
     shape: tuple[int, int]
-    landmarks: Callable[[Kernel, Any], np.ndarray | LandmarkFeatures] | None = None
+    landmarks: Callable[[Kernel, Any], np.ndarray | WeightedFeatures] | None = None
     # Row numbers, and the rows that the model keeps of them.
     kept: tuple[np.ndarray, Any] | None = None
 
@@ -94,17 +94,40 @@ def source_of(model: Any) -> KernelSource:
 
 
 def _source_of_own(model: KernelPCA) -> KernelSource:
-    landmarks, values = model._result.landmarks, _host(model.eigenvalues_)
-    shape = int(model.eigenvectors_.shape[0]), int(model.n_features_in_)
+    fit: Any = model._result
+    shape = fit.n_samples, int(model.n_features_in_)
+    if fit.stream is not None:
+        return _source_of_stream(model, shape)
+    landmarks = fit.landmarks
     rows = np.arange(shape[0]) if landmarks is None else landmarks
     return KernelSource(
         model.kernel_,
         lambda *_: model.eigenvectors_,
-        values,
+        _host(model.eigenvalues_),
         shape,
         None if landmarks is None else lambda *_: landmarks,
         (rows, model.X_fit_),
     )
+
+
+def _source_of_stream(model: KernelPCA, shape: tuple[int, int]) -> KernelSource:
+    """Return the map of a model whose rows were read once: it has no eigenvectors, and landmarks that may be points."""
+
+    def basis(kernel: Kernel, X: Any) -> tuple[Any, Any]:
+        points = model.X_fit_ if is_sparse(model.X_fit_) else from_host(_host(model.X_fit_), place_of(X))
+        return points, kernel.template(X, centered=True)
+
+    def features(kernel: Kernel, X: Any) -> WeightedFeatures:
+        return WeightedFeatures.of_basis(kernel, *basis(kernel, X))
+
+    def scores(kernel: Kernel, X: Any, n_jobs: int | None) -> Array:
+        A = _host(model.projection_)
+        own = WeightedFeatures.of_weights(kernel, *basis(kernel, X), A)
+        return own.times(X, np.eye(A.shape[1]), 1 if isinstance(X, Rows) else n_jobs)
+
+    numbers = model._result.landmarks
+    kept = None if numbers is None else (numbers, model.X_fit_)
+    return KernelSource(model.kernel_, scores, _host(model.eigenvalues_), shape, features, kept)
 
 
 def _source_of_peer(peer: Any) -> KernelSource:
@@ -125,10 +148,10 @@ def _source_of_nystroem(peer: Nystroem, pca: Any) -> KernelSource:
     check_is_fitted(pca)
     n, d = samples_of(pca), int(peer.components_.shape[1])
 
-    def features(kernel: Kernel, X: Any) -> LandmarkFeatures:
+    def features(kernel: Kernel, X: Any) -> WeightedFeatures:
         place = place_of(X)
         basis = from_host(to_host(dense_rows(peer.components_)), place)
-        return LandmarkFeatures.of_weights(kernel, basis, np.asarray(peer.normalization_).T.astype(np.float64))
+        return WeightedFeatures.of_weights(kernel, basis, None, np.asarray(peer.normalization_).T.astype(np.float64))
 
     def scores(kernel: Kernel, X: Any, n_jobs: int | None) -> Array:
         return features(kernel, X).times(X, _host(pca.components_).T, 1 if isinstance(X, Rows) else n_jobs)
@@ -173,7 +196,7 @@ def check_shape(X: Any, shape: tuple[int, int]) -> None:
         raise InvalidParameterError(f"X has {d} features, and the model was fitted to {shape[1]}.")
 
 
-def check_rows(X: Any, numbers: np.ndarray, rows: Any) -> None:
+def check_rows_of_fit(X: Any, numbers: np.ndarray, rows: Any) -> None:
     """Raise where rows of X differ from those that a model keeps of its fit; some of them are compared."""
     some = np.unique(np.linspace(0, len(numbers) - 1, min(COMPARED, len(numbers))).astype(np.int64))
     given, kept = (_host(gather_rows(*pair)) for pair in ((X, numbers[some]), (rows, some)))

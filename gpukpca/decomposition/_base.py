@@ -29,19 +29,7 @@ VERSION = "_gpukpca_version"
 
 
 class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarning):
-    """Warning of eigenpairs with residuals above the tolerance; filters of scikit-learn's class apply too.
-
-    See Also
-    --------
-    gpukpca.exceptions.ConvergenceWarning : The base class, without scikit-learn.
-
-    Examples
-    --------
-    >>> from gpukpca.decomposition import ConvergenceWarning
-    >>> from sklearn import exceptions
-    >>> issubclass(ConvergenceWarning, exceptions.ConvergenceWarning)
-    True
-    """
+    """Warning of eigenpairs with residuals above the tolerance; filters of scikit-learn's class apply too."""
 
 
 exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)
@@ -77,7 +65,7 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a pickle: the version, and arrays of a CUDA device as NumPy arrays for any machine."""
         state: dict[str, Any] = super().__getstate__()
-        return on_host(state) | {VERSION: __version__}
+        return with_host_arrays(state) | {VERSION: __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the state of a pickle, and warn where another version wrote it."""
@@ -111,13 +99,15 @@ def publish(
     *,
     without: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
+    properties: tuple[str, ...] = (),
 ) -> None:
-    """Set the fitted attributes of the fields of a result, every array moved by `to_origin`.
+    """Set the fitted attributes of the fields and of some `properties` of a result, every array moved by `to_origin`.
 
-    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None. Properties
-    of a result are not copied: set theirs after this call.
+    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None.
     """
-    for name, value in attributes_of(fit, *without, move_to=to_origin).items():
+    derived = {f"{name}_": getattr(fit, name) for name in properties}
+    derived = {name: to_origin(value) if hasattr(value, "shape") else value for name, value in derived.items()}
+    for name, value in (attributes_of(fit, *without, move_to=to_origin) | derived).items():
         if value is not None or name.removesuffix("_") not in optional:
             setattr(estimator, name, value)
         elif name in vars(estimator):
@@ -129,7 +119,7 @@ def output_of_transform(estimator: Any) -> str:
     return getattr(estimator, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
 
 
-def on_host(state: Any) -> Any:
+def with_host_arrays(state: Any) -> Any:
     """Return a copy of an object with NumPy arrays for those of a CUDA device; the object itself where it has none.
 
     Arrays on the host are shared with the copy. One that holds the numbers of an array of the device takes its place.
@@ -190,10 +180,13 @@ class OnlyWhere:
     ----------
     missing : callable
         From the estimator to what is missing, and what to set; empty where the method is there.
+    error : class
+        Raised with that text; scikit-learn takes an estimator with an AttributeError for one without the method.
     """
 
-    def __init__(self, missing: Callable[[Any], str]) -> None:
+    def __init__(self, missing: Callable[[Any], str], error: type[Exception] = NotFittedError) -> None:
         self.missing = missing
+        self.error = error
 
     def __call__(self, method: Any) -> Any:
         """Take the decorated method."""
@@ -205,5 +198,5 @@ class OnlyWhere:
         if estimator is None:
             return self.method
         if why := self.missing(estimator):
-            raise NotFittedError(why)
+            raise self.error(why)
         return self.method.__get__(estimator, owner)

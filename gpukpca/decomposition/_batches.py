@@ -11,8 +11,9 @@ from sklearn.utils import gen_batches
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_place
-from gpukpca.backend.namespace import cast, empty_like, from_host, is_foreign, item_size
-from gpukpca.data.batches import BatchedRows, is_sliced, is_stream, read_slices, read_stream
+from gpukpca.algorithms.resources import parsed_bytes
+from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, item_size
+from gpukpca.data.batches import BatchedRows, is_sliced, is_stream, read_slice, read_stream, slice_of, spread_runs
 from gpukpca.data.place import placement_for
 from gpukpca.data.slicing import dense_rows, take_rows
 from gpukpca.decomposition._validation import new_data, training_data
@@ -31,13 +32,31 @@ class PlacedBatches(BatchedRows):
     """
 
     def __init__(
-        self, estimator: Any, first: Array, pieces: Callable[[], Iterator[Array]], cuts: list[slice], once: bool
+        self,
+        estimator: Any,
+        first: Array,
+        pieces: Callable[[], Iterator[Array]],
+        cuts: list[slice],
+        once: bool,
+        read: Callable[[int, int], Array] | None = None,
     ) -> None:
         self.place = place = placement_for(estimator.device, first)
         sizes = [cut.stop - cut.start for cut in cuts] or None
         like = from_host(np.empty((0, int(estimator.n_features_in_))), place.work, place.work.dtype)
         super().__init__(lambda: (self._placed(piece) for piece in pieces()), like, sizes)
         self.once = once
+        self._read_rows = read
+
+    def some(self, count: int) -> tuple[Any, np.ndarray, BatchedRows]:
+        """Return about `count` rows, their numbers, and the batches; those of a set that is read by slices are spread.
+
+        See `BatchedRows.some`.
+        """
+        if self._read_rows is None:
+            return super().some(count)
+        runs = spread_runs(sum(self.sizes or []), count)
+        rows = concat([self._placed(self._read_rows(*run)) for run in runs], axis=0)
+        return rows, np.concatenate([np.arange(*run) for run in runs]), self
 
     def _placed(self, piece: Any) -> Array:
         """Return a batch in the widest dtype so far: that of all batches after a first pass."""
@@ -75,9 +94,12 @@ def batches_of(
         return PlacedBatches(estimator, first, pieces, [], once)
     if is_sliced(X):
         cuts = list(gen_batches(int(X.shape[0]), rows(*X.shape), min_batch_size=smallest))
-        head, pieces = read_slices(X, [(cut.start, cut.stop) for cut in cuts], check)
-        first = empty_like(head)
-        return PlacedBatches(estimator, first, pieces, cuts, once=False)
+        first = empty_like(read_slice(X, cuts[0].start, cuts[0].stop, check, 0))
+
+        def slices() -> Iterator[Array]:
+            return (read_slice(X, cut.start, cut.stop, check, number) for number, cut in enumerate(cuts))
+
+        return PlacedBatches(estimator, first, slices, cuts, False, lambda a, b: read_slice(X, a, b, check))
     data = training_data(estimator, X, missing=missing)
     n, d = map(int, data.shape)
     cuts = list(gen_batches(n, rows(n, d), min_batch_size=smallest))
@@ -86,6 +108,12 @@ def batches_of(
         return (take_rows(data, cut.start, cut.stop) for cut in cuts)
 
     return PlacedBatches(estimator, empty_like(data), parts, cuts, once=False)
+
+
+def batches_in_slices(estimator: Any, X: Any) -> PlacedBatches:
+    """Return the batches of an iterable, or those of a set that is read by slices, as large as the limit allows."""
+    limit = None if estimator.memory_limit is None else parsed_bytes(estimator.memory_limit)
+    return batches_of(estimator, X, lambda _, d: slice_of(d, limit), 0)
 
 
 def repeated(batches: PlacedBatches, what: str) -> PlacedBatches:

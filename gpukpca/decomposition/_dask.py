@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from gpukpca._formatting import format_allowance, format_need
 from gpukpca._typing import Array
@@ -28,8 +27,6 @@ from gpukpca.distributed.client import Cluster, active_cluster
 from gpukpca.distributed.lazy import known_width, mapped_rows
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
-
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 # Columns of the result, by its kind.
 WIDTHS: dict[str, Callable[[Any], int | None]] = {
@@ -93,7 +90,7 @@ def compute_dask(estimator: Any, X: Any) -> Any:
     return X.compute()
 
 
-def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
+def rows_in_memory(rows: ClusterRows, limit: int, copied: bool) -> Array:
     """Return all rows in the memory of this process, for a model whose basis is its training set.
 
     Rows that came from this process are not sent back; with `copied` they are copied. Raises `MemoryBudgetError` where
@@ -131,28 +128,15 @@ def _check_finite(estimator: Any, rows: ClusterRows) -> None:
 # -- new rows ----------------------------------------------------------------------------------------------------------
 
 
-def supports_dask(answer: str, *, of: str = "points") -> Callable[[Method], Method]:
-    """Return a decorator that makes a method of rows, of points or scores, take Dask arrays too.
+def lazy_answer(estimator: Any, X: Any, method: str, given: dict[str, Any], answer: str, of: str) -> Any:
+    """Return the lazy result of a method for a Dask array of points or scores, with further arguments as `given`.
 
-    `answer` is its result for every row: "scores", "points" or "numbers".
+    `answer` is the result for every row: "scores", "points" or "numbers".
     """
-
-    def decorated(method: Method) -> Method:
-        @wraps(method)
-        def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
-            if not is_dask_array(X):
-                return method(self, X, *arguments, **settings)
-            check_is_fitted(self)
-            given = inspect.signature(method).bind(self, X, *arguments, **settings).arguments
-            settings = {name: value for name, value in list(given.items())[2:] if value is not None}
-            _check_arguments(self, method.__name__, settings)
-            _check_rows(self, X, method.__name__, of)
-            model, width = _copy_for_workers(self), WIDTHS[answer](self)
-            return mapped_rows(X, partial(_asked, method.__name__, settings), model, width, self._dtype_out)
-
-        return cast(Method, wrapper)
-
-    return decorated
+    _check_arguments(estimator, method, given)
+    _check_rows(estimator, X, method, of)
+    model, width = _copy_for_workers(estimator), WIDTHS[answer](estimator)
+    return mapped_rows(X, partial(_asked, method, given), model, width, estimator._dtype_out)
 
 
 def mean_of(numbers: Array) -> float:

@@ -56,25 +56,25 @@ def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: Plann
         "shape": " x ".join(str(int(size)) for size in X.shape),
         "data": digest_of(X, estimator.n_jobs),
         "solver": solver.name,
-        "iterated_power": described(estimator.iterated_power),
-        "passes": described(getattr(solver, "passes", None)),
+        "iterated_power": exact_text(estimator.iterated_power),
+        "passes": exact_text(getattr(solver, "passes", None)),
         "random_state": str(int(seed)) if is_integer(seed) else f"no integer, {kind_of_generator(rng)}",
-        **{name: described(value) for name, value in more.items()},
+        **{name: exact_text(value) for name, value in more.items()},
     }
 
 
-def described(value: Any) -> str:
+def exact_text(value: Any) -> str:
     """Return a parameter as text with all digits of its numbers, the same in every process."""
     if is_foreign(value) or isinstance(value, np.ndarray):
         return f"array {tuple(value.shape)} {digest_of(np.atleast_2d(to_host(value)))}"
     if isinstance(value, (np.bool_, np.number)):
         return repr(value.item())
     if isinstance(value, (list, tuple)):
-        return f"({', '.join(map(described, value))})"
+        return f"({', '.join(map(exact_text, value))})"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {described(part)}' for key, part in sorted(value.items()))}}}"
+        return f"{{{', '.join(f'{key}: {exact_text(part)}' for key, part in sorted(value.items()))}}}"
     if (fields := _fields_of(value)) is not None:
-        return f"{type(value).__name__}({', '.join(f'{key}={described(part)}' for key, part in fields.items())})"
+        return f"{type(value).__name__}({', '.join(f'{key}={exact_text(part)}' for key, part in fields.items())})"
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
     return repr(value)

@@ -11,7 +11,8 @@ from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
-from gpukpca.decomposition._dask import mean_of, supports_dask
+from gpukpca.decomposition._dask import mean_of
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -77,7 +78,7 @@ class WithLikelihood(WithGaussianModel):
         """Return `score_samples` of a fitted model for rows that are not checked."""
         raise NotImplementedError
 
-    @supports_dask("numbers")
+    @row_wise("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
         """Return the log-likelihood of every row, of its observed part where entries are missing, under the model.
 

@@ -90,7 +90,7 @@ class KernelPeer:
         """
         check_is_fitted(self)
         model: Any = self
-        if model._space.landmarks is not None:
+        if not model._space.holds_all:
             raise InvalidParameterError(
                 "a Nyström model has scores from landmarks, and scikit-learn's KernelPCA needs the eigenvectors of a "
                 "kernel matrix; use save for a file that keeps the model, or fit without Nyström."

@@ -151,13 +151,11 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
 
     Examples
     --------
-    >>> import os, tempfile
     >>> import numpy as np
     >>> import gpukpca
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
     >>> X = np.arange(12.0).reshape(6, 2) ** 2
-    >>> gpukpca.save(gpukpca.PCA(1).fit(X), path)
-    >>> gpukpca.load(path).transform(X[:1]).shape
+    >>> gpukpca.save(gpukpca.PCA(1).fit(X), "model.safetensors")
+    >>> gpukpca.load("model.safetensors").transform(X[:1]).shape
     (1, 1)
     """
     with replaced_whole(plain_target(path)) as (file,):
@@ -284,14 +282,12 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
 
     Examples
     --------
-    >>> import os, tempfile
     >>> import numpy as np
     >>> import gpukpca
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
     >>> X = np.random.default_rng(0).standard_normal((50, 4))
     >>> model = gpukpca.KernelPCA(2, kernel="rbf").fit(X)
-    >>> model.save(path)
-    >>> again = gpukpca.load(path)
+    >>> model.save("model.safetensors")
+    >>> again = gpukpca.load("model.safetensors")
     >>> bool((again.transform(X) == model.transform(X)).all())
     True
     """
@@ -320,13 +316,11 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
 
     Examples
     --------
-    >>> import os, tempfile
     >>> import numpy as np
     >>> import gpukpca
     >>> from gpukpca.decomposition import load_with_notes
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
-    >>> gpukpca.save(gpukpca.PCA(1).fit(np.eye(4)), path, notes={"data": "unit vectors", "rows": 4})
-    >>> load_with_notes(path)[1]
+    >>> gpukpca.save(gpukpca.PCA(1).fit(np.eye(4)), "model.safetensors", notes={"data": "unit vectors", "rows": 4})
+    >>> load_with_notes("model.safetensors")[1]
     {'data': 'unit vectors', 'rows': 4}
     """
     parsed_device(device)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.task import resolved_within
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import (
     ENDS_WITHOUT_LOCALS,
@@ -19,16 +20,19 @@ from gpukpca.algorithms.resources import (
     retry_on_oom,
 )
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import overflow_allowed
+from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import Randomness
 from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer, requests_by_signal
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
+from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import CheckpointFolder, check_parameters
-from gpukpca.decomposition.preimage.methods import preimage_method
+from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
 from gpukpca.eigen.solver import PlannedSolver
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
+from gpukpca.kernels.user_defined import check_symmetry
 
 Result = TypeVar("Result")
 
@@ -86,7 +90,7 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
         yield FitSession(estimator.device, budget, parameters.get("n_jobs"))
 
 
-def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
+def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
     """Return the result of `attempt` in a `fit_session`; repeat it where a device runs out of memory."""
     with fit_session(estimator, X) as session:
         return session.retry(attempt)
@@ -137,6 +141,18 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
         copies_data=bool(e.copy_X),
         preimage=preimage_method(e, kernel),
     )
+
+
+def kernel_and_settings(estimator: Any, X: Any, resources: Resources) -> tuple[Kernel, KernelPCASettings]:
+    """Return the kernel of a KernelPCA with numbers in place of rules, and the parameters that the algorithm needs."""
+    kernel = resolved_within(kernel_from(estimator), X, resources)
+    check_symmetry(kernel, X)
+    settings = settings_of(estimator, kernel)
+    if settings.preimage is not None:
+        if is_sparse(X):
+            raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
+        check_preimage_suits(settings.preimage, kernel, by_flag=estimator.preimage is None)
+    return kernel, settings
 
 
 def fit_tools(estimator: Any, X: Any, kernel: Kernel) -> dict[str, Any]:

@@ -9,22 +9,20 @@ from sklearn import get_config
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.inputs import new_scores
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
-    cast,
     is_foreign,
     is_memory_map,
     is_sparse,
     library_of,
-    move,
     overflow_allowed,
     same_place,
     to_host,
 )
 from gpukpca.backend.random import seeded_subset
 from gpukpca.data.batches import is_stream
-from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows, column_names
 from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
@@ -39,7 +37,8 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
     if is_stream(X):
         raise InvalidParameterError(
             f"{_name(estimator)} takes one array here, and X is an iterable of batches; join them with "
-            "numpy.concatenate(list(X)). PCA, IncrementalPCA and ProbabilisticPCA fit batches."
+            "numpy.concatenate(list(X)). PCA, IncrementalPCA and ProbabilisticPCA fit batches, and so does KernelPCA "
+            "with eigen_solver=gpukpca.Nystrom(...)."
         )
     with device_context(X), overflow_allowed():
         return _checked(estimator, X, reset=True, missing=missing)
@@ -170,15 +169,5 @@ def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:
 
 
 def checked_scores(Z: Any, like: Array, p: int) -> Array:
-    """Return scores (m, p) for `inverse_transform` in the library, dtype and device of `like`."""
-    if is_sparse(Z):
-        raise TypeError("sparse scores are not supported; pass Z.toarray().")
-    Z = as_rows(Z, shape=f"(m, {p})")
-    if Z.shape[1] != p or not Z.shape[0]:
-        raise InvalidParameterError(
-            f"inverse_transform expects scores of shape (m, n_components) with m >= 1 and n_components = {p}; got "
-            f"shape {tuple(Z.shape)}. Pass all {p} columns, as transform returns them."
-        )
-    Z = cast(move(Z, like), like.dtype)
-    check_finite(Z, "Every score must be finite.", "The array of scores")
-    return Z
+    """Return scores (m, p), m >= 1, for `inverse_transform` in the library, dtype and device of `like`."""
+    return new_scores(Z, p, like, least=1)

@@ -17,7 +17,7 @@ from gpukpca.backend.random import Randomness, Seed
 from gpukpca.decomposition._audit_sources import (
     LINEAR,
     KernelSource,
-    check_rows,
+    check_rows_of_fit,
     check_shape,
     fitted_model,
     last_step,
@@ -27,7 +27,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition._session import FitSession, run_fit
+from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
 from gpukpca.decomposition.kernel_pca import KernelPCA
@@ -96,9 +96,9 @@ def residuals(
 
     Notes
     -----
-    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations a pass; O(n d p) for the linear kernel. Landmarks
-    add two sweeps with n kernel values a landmark. Memory: a few blocks of n (p + 31) items, and one for each thread.
-    Of PCA: one sweep for the mean and one product, 4 n d p operations.
+    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations a pass; O(n d p) for the linear kernel.
+    Landmarks add two sweeps with n kernel values a landmark. Memory: a few blocks of n (p + 31) items, and one for each
+    thread. Of PCA: one sweep for the mean and one product, 4 n d p operations.
 
     ‖E‖₂, E = K - F Fᵀ centered, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a probability of α^-r;
     here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.
@@ -130,10 +130,10 @@ def residuals(
         model, X = last_step(model, X)
     if isinstance(model, LINEAR):
         reader: Any = PCA(**settings)
-        return run_fit(reader, X, lambda session: _audit_of_axes(model, X, reader, session))
+        return fit_in_session(reader, X, lambda session: _audit_of_axes(model, X, reader, session))
     source = source_of(model)
     reader = KernelPCA(kernel=source.kernel, **settings)
-    return run_fit(reader, X, lambda session: _audit_of_pairs(source, X, reader, session, passes))
+    return fit_in_session(reader, X, lambda session: _audit_of_pairs(source, X, reader, session, passes))
 
 
 def _audit_of_axes(model: Any, container: Any, reader: Any, session: FitSession) -> EigenpairAudit:
@@ -156,7 +156,7 @@ def _audit_of_pairs(
     data = training_data(reader, compute_dask(reader, container)) if rows is None else rows
     check_shape(data, source.shape)
     if source.kept is not None:
-        check_rows(data, *source.kept)
+        check_rows_of_fit(data, *source.kept)
     place = session.place(data) if rows is None else local_placement(rows)
     with session.on(place, data) as resources:
         X = place.to_work(data)

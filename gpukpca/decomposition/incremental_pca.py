@@ -31,10 +31,10 @@ from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 
@@ -248,9 +248,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_origin, without=("state",))
-        self.n_components_: int = fit.n_components
-        self.device_: str = fit.device
+        publish(self, fit, place.to_origin, without=("state",), properties=("n_components", "device"))
         self.batch_size_: int = self._rows_of_a_batch(int(self.n_features_in_))
         self._result = fit
 
@@ -260,18 +258,20 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    @supports_dask("scores")
-    def transform(self, X: ArrayLike) -> Array:
+    @row_wise("scores")
+    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, sparse matrix or data frame, shape (m, d)
-            A memory map is read by panels of rows.
+            A memory map, or a set of zarr or HDF5, is read by slices.
+        out : NumPy array, shape (m, p), optional
+            The scores are written here, slice by slice. Use a memory map for more scores than memory holds.
 
         Returns
         -------
-        array, shape (m, p), in the library of X and the dtype of fit
+        array, shape (m, p), in the library of X and the dtype of fit; `out` where it is given
 
         Raises
         ------
@@ -288,7 +288,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
             check_finite(scores, "The new points are too large.", "The array of scores")
             return self._output(scores, X)
 
-    @supports_dask("points", of="scores")
+    @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Return the points of given scores.
 

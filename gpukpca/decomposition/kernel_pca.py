@@ -10,32 +10,30 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
-from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage, KernelPCASettings
-from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
+from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
+from gpukpca.backend.namespace import dtype_name, overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
-from gpukpca.data.slicing import gather_rows, place_of
-from gpukpca.decomposition._base import ArrayTransformer
+from gpukpca.data.slicing import gather_rows
+from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._dask import (
-    accumulate,
     check_no_data_frames,
     cluster_rows,
     compute_dask,
     local_placement,
-    supports_dask,
+    rows_in_memory,
 )
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, warn_of_unused
+from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, warn_of_unused
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -46,19 +44,25 @@ from gpukpca.decomposition._parameters import (
     Verbose,
     check_parameters,
 )
-from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
+from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, kernel_and_settings
+from gpukpca.decomposition._streams import WithStreams
 from gpukpca.decomposition._validation import checked_out, new_data, planned_data, training_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
-from gpukpca.decomposition.preimage.methods import check_preimage_suits
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
-from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels import Precomputed
 from gpukpca.kernels.bandwidth import Gamma
-from gpukpca.kernels.user_defined import check_symmetry
+
+# Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
+NO_ATTRIBUTES = (
+    *("spectrum", "scores", "converged", "seconds", "fallbacks", "map", "n_jobs", "axes", "landmarks"),
+    *("total_interval", "stream", "preimage"),
+)
+PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
 
-class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
+class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict
@@ -130,7 +134,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     eigenvalues_ : array (p,)
         Eigenvalues of the centered kernel matrix, descending, in the units of k(x, x).
     eigenvectors_ : array (n, p)
-        Unit columns; the entry of largest absolute value is positive.
+        Unit columns; the entry of largest absolute value is positive. Not there where rows were read once.
     explained_variance_ : array (p,)
         Eigenvalues / (n - 1): the variances of the scores.
     explained_variance_ratio_ : array (p,)
@@ -162,7 +166,9 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
     total_variance_interval_ : (float, float)
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int
-        Only with Nyström: row numbers of the landmarks in X.
+        Only with Nyström: row numbers of the landmarks in X; not where they were given as points.
+    n_samples_seen_ : int
+        Only where rows were read once: their number.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)
         Only with a pre-image; `dual_coef_` only for ridge (a row for each landmark), and not for the linear kernel.
     plan_ : Plan
@@ -271,6 +277,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (n, d); the kernel matrix (n, n) with kernel="precomputed"
+            With ``eigen_solver=Nystrom(...)`` also an iterable of such batches, each read once, or a set of zarr, HDF5
+            or the like, which is read by slices.
         y : ignored
 
         Returns
@@ -301,12 +309,14 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         """Make one attempt; return the scores in the library of the data, or None."""
         if (rows := cluster_rows(self, container)) is not None:
             return self._fit_on_cluster(rows, container, session, wants_scores)
+        if self._streams(container):
+            return self._fit_stream(container, session, wants_scores)
         remote, container = container, compute_dask(self, container)
         data = training_data(self, container)
         place = session.place(data)
         with session.on(place, data) as resources:
             X = place.to_work(data)
-            kernel, settings = self._resolved(X, resources)
+            kernel, settings = kernel_and_settings(self, X, resources)
             data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel))
@@ -321,9 +331,9 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         """Make one attempt with rows on the workers of a cluster."""
         place = local_placement(rows)
         resources = session.resources(place)
-        kernel, settings = self._resolved(rows, resources)
+        kernel, settings = kernel_and_settings(self, rows, resources)
         needs_all = not settings.is_nystrom or settings.preimage is not None
-        basis = accumulate(rows, resources.allowed(), settings.copies_data) if needs_all else rows
+        basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel)
         fit = fit_rows(rows, kernel, settings, resources, basis=basis, **tools)
         fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
@@ -364,19 +374,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
                 rows, sample = planned_data(twin, compute_dask(self, X))
                 place = placement_for(self.device, rows)
             resources = Resources.at(place, self.memory_limit, self.n_jobs)
-            saves, resolved = self.checkpoint is not None, self._resolved(sample, resources)
+            saves, resolved = self.checkpoint is not None, kernel_and_settings(self, sample, resources)
             return plan_of(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan
-
-    def _resolved(self, X: Any, resources: Resources) -> tuple[Kernel, KernelPCASettings]:
-        """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""
-        kernel = resolved_within(kernel_from(self), X, resources)
-        check_symmetry(kernel, X)
-        settings = settings_of(self, kernel)
-        if settings.preimage is not None:
-            if is_sparse(X):
-                raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
-            check_preimage_suits(settings.preimage, kernel, by_flag=self.preimage is None)
-        return kernel, settings
 
     def _publish(
         self, fit: KernelPCAFit, place: Placement, retries: tuple[str, ...] = (), data: Any | None = None
@@ -386,33 +385,25 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         `data` are the rows of the fit as given, where they are in memory.
         """
         to_origin, landmarks, preimage = place.to_origin, fit.landmarks, fit.preimage
-        if not place.moved or data is None:
+        publish(
+            self, fit, to_origin, without=NO_ATTRIBUTES, optional=("certificate", "eigenvectors"), properties=PROPERTIES
+        )
+        if not place.moved or data is None or (landmarks is None and fit.has_sampled_basis):
             self.X_fit_: Array = to_origin(fit.map.basis)
         else:
             self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
-        self.eigenvalues_: Array = to_origin(fit.eigenvalues)
-        self.eigenvectors_: Array = to_origin(fit.eigenvectors)
-        self.explained_variance_: Array = to_origin(fit.explained_variance)
-        self.explained_variance_ratio_: Array = to_origin(fit.explained_variance_ratio)
-        self.total_variance_: float = fit.total_variance
-        self.residual_norms_: Array = to_origin(fit.residual_norms)
-        self.converged_: bool = bool(np.all(fit.converged))
-        self.gap_: float | None = fit.gap
-        self.n_passes_: int = fit.n_passes
-        self.n_products_: int = fit.n_products
-        self.solver_seconds_: float = fit.seconds
         self.projection_: Array = to_origin(fit.map.projection)
         self.offset_: Array = to_origin(fit.map.offset)
-        self.kernel_: Kernel = fit.kernel
+        self.converged_: bool = bool(np.all(fit.converged))
+        self.solver_seconds_: float = fit.seconds
         self.gamma_: float = kernel_gamma(fit.kernel, int(self.n_features_in_))
-        self.plan_: Plan = fit.plan
-        self.solver_: str = fit.solver
         self.device_: str = describe_device(place.work)
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
-        self._result = replace(fit, eigenvectors=self.eigenvectors_, scores=None if preimage is None else fit.scores)
+        vectors, scores = vars(self).get("eigenvectors_"), None if preimage is None else fit.scores
+        self._result = replace(fit, eigenvectors=vectors, scores=scores)
         optional = {
-            "certificate_": fit.certificate,
+            "n_samples_seen_": None if fit.stream is None else fit.n_samples,
             "landmarks_": landmarks,
             "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
             "dual_coef_": to_origin(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,
@@ -425,14 +416,14 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    @supports_dask("scores")
+    @row_wise("scores", writes=True)
     def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d); K(X, X_fit) (m, n) with kernel="precomputed"
-            A memory map is read by panels of rows. The result for a Dask array is lazy.
+            A memory map, or a set of zarr or HDF5, is read by slices. The result for a Dask array is lazy.
         out : NumPy array, shape (m, p), optional
             The scores are written here, a panel at a time. Use a memory map for more scores than memory holds.
 
@@ -449,18 +440,11 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, ArrayTransformer):
         Cost: m n kernel values, computed tile by tile: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
-        work, space = self._result.map.like, self._space
-        with device_context(X), overflow_allowed():
-            Y = new_data(self, X, self.X_fit_, "transform")
-        with device_context(work), overflow_allowed():
-            shape = (int(Y.shape[0]), self._n_features_out)
+        Y = new_data(self, X, self.X_fit_, "transform")
+        with device_context(self._result.map.like), overflow_allowed():
             if out is not None:
-                return space.write_scores(Y, checked_out(out, shape))
-            if not same_place(place_of(Y), work) and is_numpy(Y):
-                return self._output(space.write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
-            scores = space.checked_scores(Y)
-            warn_of_far_rows(space.far_rows(Y, scores), shape[0])
-            return self._output(scores, X)
+                return self._space.new_scores(Y, checked_out(out, (int(Y.shape[0]), self._n_features_out)))
+            return self._output(self._space.new_scores(Y), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

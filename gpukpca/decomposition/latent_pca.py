@@ -21,15 +21,15 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_memory_map, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
-from gpukpca.data.batches import is_stream
+from gpukpca.data.batches import is_set, is_sliced, is_stream
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, repeated
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 
@@ -80,9 +80,9 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
-            NaN, masked entries and pandas' missing values are entries that were not observed. A memory map is read a
-            batch at a time. An iterable must give the same batches in every pass: a list, or an object with
-            ``__iter__``, but not a generator.
+            NaN, masked entries and pandas' missing values are entries that were not observed. A memory map, or a set of
+            zarr or HDF5, is read a batch at a time. An iterable must give the same batches in every pass: a list, or an
+            object with ``__iter__``, but not a generator.
         y : ignored
 
         Returns
@@ -90,18 +90,24 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         self
         """
         with fit_session(self, X) as session:
-            data = None if is_stream(X) else training_data(self, X, missing=True)
+            data = None if is_stream(X) else self._rows(X)
             direct = is_direct(data, self.solver, self.direct)
             attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
             session.retry(attempt)
         return self
+
+    def _rows(self, X: Any) -> Any:
+        """Return the checked rows of one data set; those of a set of zarr or HDF5 are read by slices."""
+        if is_set(X):
+            return batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
+        return training_data(self, X, missing=True)
 
     def _prior(self) -> LatentPrior:
         """Return the prior of the loadings."""
         raise NotImplementedError
 
     def _fit_direct(self, data: Any, session: FitSession) -> None:
-        place = session.place(data)
+        place = data.place if isinstance(data, PlacedBatches) else session.place(data)
         with session.on(place, data) as resources:
             fit = fit_spectrum(data, self._task(resources))
         self._publish(fit, place, session.budget.failures)
@@ -125,9 +131,14 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.to_origin, without=("model",), optional=("log_likelihoods", "precisions"))
-        self.n_components_: int = fit.n_components
-        self.device_: str = fit.device
+        publish(
+            self,
+            fit,
+            place.to_origin,
+            without=("model",),
+            optional=("log_likelihoods", "precisions"),
+            properties=("n_components", "device"),
+        )
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit
 
@@ -135,23 +146,26 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         """Return the rows of a batch: all of those in memory that need no conversion."""
         if self.batch_size is not None:
             return int(self.batch_size)
-        in_place = self.device is None and not is_sparse(X) and not is_memory_map(X)
+        in_place = self.device is None and not is_sparse(X) and not is_sliced(X)
         return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, blocking.EM_BATCH_ENTRIES // d)
 
     # -- the latent variables --------------------------------------------------------------------------------------
 
-    @supports_dask("scores")
-    def transform(self, X: ArrayLike) -> Array:
+    @row_wise("scores")
+    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
         """Return the posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, of the observed part where entries are missing.
 
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (m, d)
-            A memory map is read by panels of rows. A row without any observed entry gets the mean of z, 0.
+            A memory map, or a set of zarr or HDF5, is read by slices. A row without any observed entry gets the mean of
+            z, 0.
+        out : NumPy array, shape (m, p), optional
+            The scores are written here, slice by slice. Use a memory map for more scores than memory holds.
 
         Returns
         -------
-        array, shape (m, p), in the library of X and the dtype of fit
+        array, shape (m, p), in the library of X and the dtype of fit; `out` where it is given
 
         Raises
         ------
@@ -188,7 +202,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         )
         return to_caller(covariances, X)
 
-    @supports_dask("points", of="scores")
+    @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Return the mean of x for given z: ``W z + μ``.
 
@@ -210,7 +224,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
             Z = checked_scores(X, self.components_, self._result.n_components)
             return self._output(points_of(self._result, Z), X)
 
-    @supports_dask("points")
+    @row_wise("points")
     def denoise(self, X: ArrayLike) -> Array:
         """Return the mean of x without its noise, given its observed entries: ``W ⟨z⟩ + μ``, missing entries included.
 

@@ -20,10 +20,11 @@ from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import mean_of, supports_dask
+from gpukpca.decomposition._dask import mean_of
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition._session import FitSession, run_fit
+from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.exceptions import PrecisionWarning, warn_user
 
@@ -187,7 +188,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
         LocalPCA
             The estimator itself.
         """
-        run_fit(self, X, lambda session: self._fit(X, session))
+        fit_in_session(self, X, lambda session: self._fit(X, session))
         return self
 
     def _fit(self, X: Any, session: FitSession) -> None:
@@ -208,11 +209,15 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
 
     def _publish(self, fit: MixtureFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.to_origin, without=("labels", "model"), optional=("log_likelihoods", "errors"))
+        publish(
+            self,
+            fit,
+            place.to_origin,
+            without=("labels", "model"),
+            optional=("log_likelihoods", "errors"),
+            properties=("n_clusters", "n_components", "device"),
+        )
         self.labels_: Array = _labels_at(fit.labels, place.origin)
-        self.n_clusters_: int = fit.n_clusters
-        self.n_components_: int = fit.n_components
-        self.device_: str = fit.device
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit
 
@@ -267,7 +272,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
         """
         return to_caller(self._numbers(X, "predict_proba", LocalModel.memberships), X)
 
-    @supports_dask("scores")
+    @row_wise("scores")
     def transform(self, X: ArrayLike) -> Array:
         """Return the coordinates of every row in the plane of its cluster, which `predict` gives.
 
@@ -329,7 +334,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
             points = fit.in_dtype(fit.model.points(scores, which), "The coordinates are too large.")
             return self._output(points, X)
 
-    @supports_dask("points")
+    @row_wise("points")
     def denoise(self, X: ArrayLike) -> Array:
         """Return the nearest point to every row in the plane of its cluster: `inverse_transform` with labels.
 
@@ -347,7 +352,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
         """
         return to_caller(self._numbers(X, "denoise", LocalModel.project), X)
 
-    @supports_dask("numbers")
+    @row_wise("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
         """Return the log-likelihood of every row; with "hard" minus its squared distance from the nearest plane.
 

@@ -8,28 +8,27 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, HasShape
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
-from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
+from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
-from gpukpca.algorithms.resources import Resources, parsed_bytes
-from gpukpca.backend import blocking
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import cast, from_host, is_memory_map, overflow_allowed
+from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
-from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
-from gpukpca.data.finite import check_finite
+from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, publish
-from gpukpca.decomposition._batches import batches_of, repeated
+from gpukpca.decomposition._batches import batches_in_slices, repeated
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask, local_placement, supports_dask
+from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition._fingerprint import pca_fingerprint
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._interop import PCAPeer
@@ -42,15 +41,14 @@ from gpukpca.decomposition._parameters import (
     Verbose,
     check_parameters,
 )
-from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
+from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed.rows import is_dask_array
-from gpukpca.eigen import Checkpointer
+from gpukpca.eigen.krylov_state import Checkpointer
 
 # scikit-learn's default; it means the default of the solver.
 DEFAULT_OVERSAMPLES = 10
-# Bytes of the limit for each entry of a slice: it is read, converted and centered, and the products need the rest.
-SLICE_BYTES = 64
 
 
 class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
@@ -276,7 +274,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """Fit, and return the scores if they are requested."""
         if with_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return run_fit(self, X, lambda session: self._fit_within(X, session, with_scores))
+        return fit_in_session(self, X, lambda session: self._fit_within(X, session, with_scores))
 
     def _fit_within(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
         """Fit once; return the scores in the library of the data."""
@@ -310,42 +308,40 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """Return the checked data of a fit, and where it is computed."""
         if (rows := cluster_rows(self, container)) is not None:
             return rows, local_placement(rows)
-        if is_stream(container) or (is_sliced(container) and not is_memory_map(container)):
+        if is_stream(container) or is_set(container):
             return self._batched(container)
         data = unread_data(self, compute_dask(self, container))
         return data, placement_for(self.device, data)
 
     def _batched(self, container: Any) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        entries = blocking.READ_ENTRIES
-        if self.memory_limit is not None:
-            entries = min(entries, parsed_bytes(self.memory_limit) // SLICE_BYTES)
-        batches = repeated(batches_of(self, container, lambda _, d: max(1, entries // d), 0), "PCA")
+        batches = repeated(batches_in_slices(self, container), "PCA")
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_origin, without=("projection", "scores"))
-        self.n_components_: int = fit.n_components
+        publish(self, fit, place.to_origin, without=("projection", "scores"), properties=("n_components",))
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit if fit.scores is None else replace(fit, scores=None)
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    @supports_dask("scores")
-    def transform(self, X: ArrayLike) -> Array:
+    @row_wise("scores")
+    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d)
-            A memory map is read by panels of rows, a set of zarr or HDF5 at once. The result for a Dask array is lazy.
+            A memory map, or a set of zarr or HDF5, is read by slices. The result for a Dask array is lazy.
+        out : NumPy array, shape (m, p), optional
+            The scores are written here, slice by slice. Use a memory map for more scores than memory holds.
 
         Returns
         -------
-        array, shape (m, p), in the library of X and the dtype of fit
+        array, shape (m, p), in the library of X and the dtype of fit; `out` where it is given
 
         Raises
         ------
@@ -357,12 +353,10 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """
         check_is_fitted(self)
         Y = new_data(self, X, self.components_, "transform")
-        with device_context(self._result.projection.axes), overflow_allowed():
-            scores = self._result.projection.transform(Y, self.n_jobs)
-            check_finite(scores, "Products with the components overflow.", "The array of scores")
-            return self._output(self._result.projection.whitened(scores) if self.whiten else scores, X)
+        with device_context(self._result.components), overflow_allowed():
+            return self._output(scores_of(self._result, Y, self.whiten, self.n_jobs), X)
 
-    @supports_dask("points", of="scores")
+    @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Return the points of given scores: exact where all components were kept, else the projections onto them.
 
@@ -380,25 +374,18 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         NotFittedError, ValueError
         """
         check_is_fitted(self)
-        with device_context(self.components_), overflow_allowed():
-            scores = checked_scores(X, self.components_, self.n_components_)
-            if self.whiten:
-                deviations = deviations_of(self.singular_values_, self.n_samples_)
-                scores = scores * from_host(deviations, scores)[None, :]
-            points = points_of(scores, self.components_, self.mean_, self.scale_)
-            check_finite(points, "The scores are too large.", "The array of points")
-            return self._output(points, X)
+        with device_context(self._result.components), overflow_allowed():
+            scores = checked_scores(X, self._result.components, self.n_components_)
+            return self._output(points_of(self._result, scores, self.whiten), X)
 
     @property
     def _model(self) -> GaussianModel:
-        deviations = deviations_of(self.singular_values_, self.n_samples_)
-        return GaussianModel(self.components_, deviations**2, float(self.noise_variance_), self.scale_)
+        return replace(self._result.gaussian, components=self.components_, scale=self.scale_)
 
     def _log_densities(self, X: Any) -> Array:
         Y = new_data(self, X, self.components_, "score_samples")
-        with device_context(self._result.projection.axes), overflow_allowed():
-            found = self._result.projection.log_density(Y, self._result.gaussian, self.n_jobs)
-            return to_caller(cast(found, self._result.components.dtype), X)
+        with device_context(self._result.components), overflow_allowed():
+            return to_caller(log_densities_of(self._result, Y, self.n_jobs), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

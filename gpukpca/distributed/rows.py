@@ -160,7 +160,7 @@ class ClusterRows(Rows):
             first, last = np.searchsorted(stops, [start, stop - 1], side="right")
             skipped = start - int(stops[first] - self.sizes[first])
             return self.cluster.submit(
-                joined, *self.panels[first : last + 1], arguments=(skipped, stop - start), name="panel"
+                joined_panels, *self.panels[first : last + 1], arguments=(skipped, stop - start), name="panel"
             )
 
         rows = ClusterRows(self.cluster, [b - a for a, b in bounds], self.shape[1], self.dtype, join, [self])
@@ -307,7 +307,7 @@ def on_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
     (panel, *others), (function, stays) = arguments[:-2], arguments[-2:]
     with device_context(panel), overflow_allowed():
         result = function(panel, *(moved_to(argument, panel) for argument in (*others, *shared)))
-        return result if stays else on_host(result)
+        return result if stays else result_on_host(result)
 
 
 def fold_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
@@ -333,10 +333,10 @@ def moved_to(argument: Any, panel: Any) -> Any:
     return move(argument, panel) if is_numpy(argument) and argument.dtype.kind == "f" else argument
 
 
-def on_host(result: Any) -> Any:
+def result_on_host(result: Any) -> Any:
     """Return a result with host arrays."""
     if isinstance(result, tuple | list):
-        return type(result)(on_host(part) for part in result)
+        return type(result)(result_on_host(part) for part in result)
     return to_host(result) if is_foreign(result) else result
 
 
@@ -362,7 +362,7 @@ def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:
         return placed_rows(rows, place)
 
 
-def joined(*arguments: Any) -> Array:
+def joined_panels(*arguments: Any) -> Array:
     """Return `count` rows of consecutive panels without the first `skipped`, for (*panels, skipped, count)."""
     *panels, skipped, count = arguments
     with device_context(panels[0]):
@@ -397,7 +397,7 @@ def chunk_facts(chunk: Any, k: int) -> ChunkFacts:
     with device_context(chunk):
         if kind in "iu" and chunk.size:
             largest = max(abs(int(chunk.max())), abs(int(chunk.min())))
-        nan, infinity = not_finite(chunk) if kind == "f" else ((0, 0, 0),) * 2
+        nan, infinity = entries_not_finite(chunk) if kind == "f" else ((0, 0, 0),) * 2
     largest = largest if largest > LARGEST_EXACT else 0
     return ChunkFacts(tuple(map(int, chunk.shape)), dtype, is_foreign(chunk), largest, nan, infinity)
 
@@ -413,7 +413,7 @@ def _fault(chunk: Any) -> str:
     return "" if chunk.dtype.kind in "biuf" else f"holds {chunk.dtype}; real numbers are needed: X.astype(float)"
 
 
-def not_finite(panel: Array) -> tuple[Entries, Entries]:
+def entries_not_finite(panel: Array) -> tuple[Entries, Entries]:
     """Return count and first place of NaN and of infinity."""
     xp = namespace_of(panel)
     if bool(xp.all(xp.isfinite(panel))):

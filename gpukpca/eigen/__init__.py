@@ -2,27 +2,23 @@
 
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
-from gpukpca.eigen.krylov_state import Checkpointer, KrylovState
 from gpukpca.eigen.landmarks import Nystrom, landmark_cholesky, pivoted_cholesky
 from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.partial_cholesky import PivotedCholesky
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solve import choose_solver, top_eigh
+from gpukpca.eigen.solve import top_eigh
 from gpukpca.eigen.solver import Solver
 
 __all__ = [
     "BlockKrylov",
-    "Checkpointer",
     "Dense",
     "EigenResult",
-    "KrylovState",
     "LowRank",
     "Nystrom",
     "PairRequest",
     "PivotedCholesky",
     "Solver",
-    "choose_solver",
     "landmark_cholesky",
     "pivoted_cholesky",
     "top_eigh",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_o
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.work import Work
 from gpukpca.eigen.request import PairRequest
+from gpukpca.eigen.residuals import ldexp
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import ConvergenceError
@@ -204,9 +206,7 @@ def scaled_to_unit(A: Array) -> tuple[Array, int]:
     In place where the library can: a copy would be one more matrix beside those of the operator and of LAPACK. LAPACK
     rescales, cuSOLVER fails on huge entries. A power of two costs no digit.
     """
-    largest = largest_modulus(A)
-    exponent = int(np.frexp(largest)[1]) if np.isfinite(largest) and largest > 0 else 0
+    exponent = math.frexp(largest_modulus(A))[1]
     if -8 <= exponent <= 16:  # ordinary numbers: spare the pass
         return A, 0
-    first = -exponent // 2  # in two steps, where one would leave the range
-    return multiply(multiply(A, 2.0**first), 2.0 ** (-exponent - first)), exponent
+    return ldexp(A, -exponent, multiply), exponent

@@ -246,8 +246,7 @@ def _multiply(task: KrylovTask, state: KrylovState, V: Array) -> tuple[KrylovSta
         raise ConvergenceError("a product with the operator gave NaN or infinity: its entries overflow")
     exponent = state.exponent
     if exponent is None:
-        largest = float(xp.max(xp.abs(W)))
-        exponent = int(np.frexp(largest)[1]) if largest > 0 else 0
+        exponent = math.frexp(float(xp.max(xp.abs(W))))[1]
     state = state.updated(
         n_passes=state.n_passes + 1,
         n_products=state.n_products + int(V.shape[1]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +29,10 @@ from gpukpca.exceptions import InvalidParameterError
 
 # Landmarks by default: ten a component, and a number that costs little.
 LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
+# Rows among which a fit in one pass chooses its landmarks: so many a landmark, and the fewest.
+SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
+# Landmarks of the caller that the representation shows.
+SHOWN = 8
 # Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 
@@ -231,9 +235,10 @@ class Nystrom(PlannedSolver):
     rank : int, optional
         Landmarks, at most n. Default: ten for each component, at least 500. A nearly flat kernel needs one row more as
         its base point, which the model keeps.
-    landmarks : "rpcholesky", "uniform", or sequence of int
-        Drawn by the residual of the diagonal (`pivoted_cholesky`), or evenly without repetition. Or the numbers of the
-        rows, chosen by anybody, such as the indices of `sklearn.cluster.kmeans_plusplus`; `rank` is then their number.
+    landmarks : "rpcholesky", "uniform", sequence of int, or array (rank, d)
+        Drawn by the residual of the diagonal (`pivoted_cholesky`), or evenly without repetition. Or chosen by anybody:
+        the numbers of rows, such as the indices of `sklearn.cluster.kmeans_plusplus`, or points, such as the centers of
+        k-means, which need not be rows of the data. `rank` is then their number.
     tol : float
         Take no more landmarks once every eigenvalue is known to within `tol` times the largest. 0: use up the rank;
         `converged_` is then judged by the default tolerance, and `solver_` gives the certificate that misses it.
@@ -267,7 +272,7 @@ class Nystrom(PlannedSolver):
     """
 
     rank: int | None = None
-    landmarks: LandmarkRule | tuple[int, ...] | list[int] | np.ndarray = "rpcholesky"
+    landmarks: LandmarkRule | tuple[Any, ...] | list[Any] | np.ndarray = "rpcholesky"
     tol: float = 0.0
 
     def __post_init__(self) -> None:
@@ -276,14 +281,21 @@ class Nystrom(PlannedSolver):
         if isinstance(self.landmarks, str):
             any_word(*LANDMARKS).check_argument("landmarks", self.landmarks)
             return
-        rows = checked_landmarks(self.landmarks)
-        if self.rank not in (None, len(rows)):
+        chosen = host_values(self.landmarks)
+        chosen = _checked_points(chosen) if chosen.ndim == 2 else checked_landmarks(self.landmarks)
+        if self.rank not in (None, len(chosen)):
             raise InvalidParameterError(
-                f"rank={self.rank} is not allowed with {len(rows)} landmarks; leave it out, it is their number."
+                f"rank={self.rank} is not allowed with {len(chosen)} landmarks; leave it out, it is their number."
             )
-        # A tuple has equality and a hash, and is data of a model file.
-        object.__setattr__(self, "landmarks", tuple(rows.tolist()))
-        object.__setattr__(self, "rank", len(rows))
+        # A tuple, of numbers or of rows, has equality and a hash, and is data of a model file.
+        object.__setattr__(self, "landmarks", tuple(tuple(x) if chosen.ndim == 2 else x for x in chosen.tolist()))
+        object.__setattr__(self, "rank", len(chosen))
+
+    @property
+    def points(self) -> np.ndarray | None:
+        """Return the landmarks that are points, shape (rank, d), on the host; None where they are rows of the data."""
+        is_points = not isinstance(self.landmarks, str) and isinstance(self.landmarks[0], tuple)
+        return np.asarray(self.landmarks) if is_points else None
 
     @property
     def name(self) -> str:
@@ -291,11 +303,27 @@ class Nystrom(PlannedSolver):
         drawn = self.landmarks if isinstance(self.landmarks, str) else "chosen"
         return f"Nyström ({drawn} landmarks, rank {self.rank})"
 
+    def __repr__(self) -> str:
+        few = self.landmarks if isinstance(self.landmarks, str) or len(self.landmarks) <= SHOWN else "(...)"
+        return f"Nystrom(rank={self.rank}, landmarks={few!r}, tol={self.tol})"
+
     def rank_for(self, n: int, p: int) -> int:
         """Return the number of landmarks for `p` components of `n` rows."""
+        if self.points is not None:
+            return int(self.rank or 0)
         if not isinstance(self.landmarks, str):
             return len(checked_landmarks(self.landmarks, n))
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
+
+    def with_rank(self, p: int) -> Nystrom:
+        """Return the approximation with a rank for `p` components of rows whose number is not known."""
+        return self if self.rank else replace(self, rank=max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
+
+    @property
+    def sample(self) -> int:
+        """Return the number of rows among which a fit in one pass chooses landmarks, where there are so many."""
+        rank = int(self.rank or 0)
+        return max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank) if isinstance(self.landmarks, str) else rank
 
     def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
         """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""
@@ -314,6 +342,16 @@ class Nystrom(PlannedSolver):
         if not isinstance(self.landmarks, str):
             return landmark_cholesky(op, self.landmarks, tol=self.tol, report=report)
         return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, tol=self.tol, report=report)
+
+
+def _checked_points(points: np.ndarray) -> np.ndarray:
+    """Return landmarks that are points, in float64; raise where they are no finite numbers or are none."""
+    if points.dtype.kind not in "fiub" or not points.size or not np.all(np.isfinite(points)):
+        raise InvalidParameterError(
+            f"landmarks of shape {points.shape} are not allowed; points are finite numbers of shape (rank, d), one at "
+            "least."
+        )
+    return points.astype(np.float64)
 
 
 def checked_landmarks(landmarks: Any, n: int | None = None) -> np.ndarray:

@@ -85,6 +85,8 @@ class PivotedCholesky:
         Columns of K that were evaluated.
     stopped : "rank", "tolerance" or "exhausted"
         The reason: all columns allowed, the tolerance, or no residual above rounding.
+    noise : float
+        By how much residuals that can only be rounding exceed its usual size.
 
     See Also
     --------
@@ -111,6 +113,7 @@ class PivotedCholesky:
     rounding: float
     n_columns: int
     stopped: str
+    noise: float = 0.0
 
     @property
     def rank(self) -> int:
@@ -371,6 +374,7 @@ class PartialCholeskyBuilder:
             rounding=self.rounding(),
             n_columns=self.n_columns,
             stopped=self.stopped,
+            noise=self.noise,
         )
 
 

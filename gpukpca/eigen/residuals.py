@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -94,7 +96,7 @@ def rayleigh_ritz(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
     return theta[::-1], U @ S, W @ S
 
 
-def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
+def residual_lengths(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
     """Return the norms of ``W - U diag(eigenvalues)``, W = op @ U, on the host."""
     wide = accumulation_dtype(U)
     values = from_host(eigenvalues, U, wide)
@@ -149,9 +151,9 @@ def estimated_residuals(S: np.ndarray, outside: np.ndarray, p: int) -> np.ndarra
     return np.asarray(np.sqrt(np.maximum(np.einsum("ij,ik,kj->j", last, outside, last), 0.0)))
 
 
-def ldexp(W: Array, exponent: int) -> Array:
-    """Return W times 2**exponent, in two exact steps where one would leave the range."""
+def ldexp(W: Array, exponent: int, times: Callable[[Array, float], Array] = operator.mul) -> Array:
+    """Return W times 2**exponent by `times`, in two exact steps where one would leave the range."""
     if exponent == 0:
         return W
     first = exponent // 2
-    return (W * 2.0**first) * 2.0 ** (exponent - first)
+    return times(times(W, 2.0**first), 2.0 ** (exponent - first))

@@ -35,34 +35,9 @@ SOLVER_NAMES = get_args(SolverName)
 
 
 def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> Dense | BlockKrylov:
-    """Return the solver that "auto" means: dense for small n or many components, else block Krylov.
+    """Return the solver that "auto" means for p pairs of an operator (n, n); never an approximation.
 
-    Parameters
-    ----------
-    n : int
-        Size of the operator.
-    p : int
-        Number of eigenpairs.
-    on_gpu : bool
-    tol : float
-        Passed to the solver.
-
-    Returns
-    -------
-    Dense or BlockKrylov
-        Dense for n up to 400 (1000 on a GPU) or p > n/12 (n/5 on a GPU). It never picks an approximation.
-
-    See Also
-    --------
-    top_eigh : Uses it for "auto".
-
-    Examples
-    --------
-    >>> from gpukpca.eigen import choose_solver
-    >>> choose_solver(300, 5)
-    Dense(tol=0.0, full_spectrum=False)
-    >>> type(choose_solver(10_000, 5)).__name__
-    'BlockKrylov'
+    It is dense for n up to 400 (1000 on a GPU) or p > n/12 (n/5 on a GPU), else block Krylov.
     """
     dense = n <= (DENSE_UP_TO_GPU if on_gpu else DENSE_UP_TO_CPU) or are_many(n, p, on_gpu)
     return Dense(tol=tol) if dense else BlockKrylov(tol=tol)
@@ -103,7 +78,7 @@ def top_eigh(
         Source of the random start; an int is a seed.
     report : callable, optional
         Called after every pass with (passes, most passes, largest relative residual or None, tolerance).
-    checkpointer : Checkpointer, optional
+    checkpointer : gpukpca.eigen.krylov_state.Checkpointer, optional
         Takes the state of `BlockKrylov` after every pass, and returns one to resume from; other solvers have none.
 
     Returns
@@ -122,7 +97,6 @@ def top_eigh(
 
     See Also
     --------
-    choose_solver : The solver of "auto".
     gpukpca.gram.CenteredGram : The operator of kernel PCA.
 
     Notes

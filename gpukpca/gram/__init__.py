@@ -5,7 +5,7 @@ from gpukpca.gram.base_point import BasePointGram
 from gpukpca.gram.centered import CenteredGram, double_center
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import LowRankGram
-from gpukpca.gram.product import gram_matrix, kernel_columns, kernel_matmat
+from gpukpca.gram.product import gram_matrix, kernel_matmat
 from gpukpca.gram.storage import Storage, StorageInput
 from gpukpca.gram.tiled import TiledGram
 
@@ -20,6 +20,5 @@ __all__ = [
     "TiledGram",
     "double_center",
     "gram_matrix",
-    "kernel_columns",
     "kernel_matmat",
 ]

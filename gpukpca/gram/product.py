@@ -15,7 +15,7 @@ from gpukpca.backend.elementwise import add, place_for, put
 from gpukpca.backend.linalg import column_sums, mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, to_host, writable
 from gpukpca.backend.parallel import TileReport, assemble_rows, map_in_order, row_slices, worker_count
-from gpukpca.data.finite import FINITE, Origin, check_finite, not_finite, overflow
+from gpukpca.data.finite import FINITE, NumberSource, check_finite, not_finite, overflow
 from gpukpca.data.gate import as_rows, check_not_empty, check_numbers
 from gpukpca.data.slicing import check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
@@ -112,7 +112,7 @@ def kernel_matmat(
     W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
     if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
         check_finite(V, FINITE, "Input V")
-        raise overflow(_origin(kernel, W), "a product with it is infinite, or NaN")
+        raise overflow(_source(kernel, W), "a product with it is infinite, or NaN")
     return W
 
 
@@ -217,11 +217,11 @@ def _check_values(kernel: Kernel, K: Array) -> None:
     for j in np.flatnonzero(~np.isfinite(sums)):  # finite entries may have an infinite sum
         column = to_host(K[:, int(j)])
         if (bad := np.flatnonzero(~np.isfinite(column))).size:
-            raise not_finite(_origin(kernel, K), int(bad[0]), int(j), float(column[bad[0]]))
+            raise not_finite(_source(kernel, K), int(bad[0]), int(j), float(column[bad[0]]))
 
 
-def _origin(kernel: Kernel, K: Array) -> Origin:
-    return Origin(f"the kernel {type(kernel).__name__}", K.dtype)
+def _source(kernel: Kernel, K: Array) -> NumberSource:
+    return NumberSource(f"the kernel {type(kernel).__name__}", K.dtype)
 
 
 @on_its_device
@@ -323,46 +323,10 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
 def kernel_columns(
     kernel: Kernel, rows: PreparedRows, chosen: Indices, like: Array, *, tile_edge: int, workers: int
 ) -> Array:
-    """Return K[:, chosen] from prepared rows, by panels of rows with threads.
+    """Return K[:, chosen], shape (n, m), from n prepared rows, by panels of rows with threads; k(x, x) is exact.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With numbers in place of rules (`Kernel.resolve`).
-    rows : PreparedRows
-        ``kernel.prepare(X)``, n of them.
-    chosen : host sequence of m integers
-    like : array
-        Gives library, dtype and device.
-    tile_edge : int
-        Rows of a panel; more of them where the panel is narrow and rows stay sparse.
-    workers : int
-        Threads (`gpukpca.backend.parallel.worker_count`).
-
-    Returns
-    -------
-    array, shape (n, m)
-        The entries k(x, x) are exact.
-
-    See Also
-    --------
-    gram_matrix : All columns.
-
-    Notes
-    -----
-    Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory: the result, m rows, and the
-    scratch of one panel a thread.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.gram import kernel_columns
-    >>> from gpukpca.kernels import RBF
-    >>> kernel, X = RBF(gamma=0.5), np.array([[0.0], [1.0], [2.0]])
-    >>> kernel_columns(kernel, kernel.prepare(X), [0, 2], X, tile_edge=64, workers=1).round(3)
-    array([[1.   , 0.135],
-           [0.607, 0.607],
-           [0.135, 1.   ]])
+    The kernel has numbers in place of rules; `like` gives library, dtype and device. A panel has `tile_edge` rows, more
+    where it is narrow and rows stay sparse. Memory: the result, m rows, and the scratch of one panel a thread.
     """
     panel, count = column_panel(kernel, rows, chosen, like), len(chosen)
     panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, count, tile_edge, workers))

@@ -236,5 +236,29 @@ class LowRankStorage(Storage):
         return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"
 
 
+@dataclass(frozen=True)
+class StreamedStorage(Storage):
+    """A Nyström factor F (n, rank) whose rows are computed, added up, and forgotten.
+
+    Landmarks are chosen among `sample` rows. The operator that it builds is that of a few rows.
+    """
+
+    rank: int
+    sample: int
+
+    @property
+    def rank_bound(self) -> int:
+        return self.rank
+
+    def bytes_held(self, item_size: int) -> int:
+        return 8 * self.rank**2
+
+    def build(self, source: StorageInput) -> TiledGram:
+        return shifted_gram(source.kernel, source.X, source.template, cached_tiles=0, n_jobs=source.n_jobs)
+
+    def __str__(self) -> str:
+        return f"streamed: K ≈ F Fᵀ, rows of F are added up; {self.rank} landmarks of {pluralize(self.sample, 'row')}"
+
+
 # The storages that model files hold.
-STORED = (DenseStorage, TiledStorage, LowRankStorage)
+STORED = (DenseStorage, TiledStorage, LowRankStorage, StreamedStorage)

@@ -30,7 +30,7 @@ from gpukpca.gram.product import (
     kernel_columns,
     square_from_tiles,
 )
-from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
+from gpukpca.gram.tiling import prepared_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.streamed import StreamedRows
@@ -146,7 +146,7 @@ class TiledGram(SymmetricOperator):
         self.cached_tiles: int = min(int(cached_tiles), self.tiles)
         self.rows: PreparedRows
         if panel:
-            self.rows = StreamedRows(self.kernel, X, template, rows_at_once(n, edge, self.workers, panel))
+            self.rows = StreamedRows(self.kernel, X, template, prepared_at_once(n, edge, self.workers, panel))
         else:
             self.rows = self.kernel.prepare(X, like=template)
         self._bounds, self._panel, self._report = row_slices(n, edge), panel, report

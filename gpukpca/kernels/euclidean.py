@@ -190,7 +190,7 @@ def _exponent(X: Array, gamma: float) -> int:
     low, high = feature_bounds(X)
     xp = namespace_of(low)
     largest = max(abs(float(xp.max(high))), abs(float(xp.min(low))))
-    exponent = math.frexp(largest)[1] if math.isfinite(largest) else 0
+    exponent = math.frexp(largest)[1]
     if exponent <= LARGE:
         return 0
     return max(-(math.frexp(gamma)[1] // 2) if gamma else exponent, exponent - 1022)

@@ -174,11 +174,11 @@ class BlockCallable(Kernel):
 
     def _block(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
         block = self.function(A, B)
-        check_block(self.function, block, (len(A), len(B)))
+        check_computed_block(self.function, block, (len(A), len(B)))
         return np.array(to_host(block))  # a tile is written to, and the function may keep its block
 
 
-def check_block(owner: Any, block: Any, shape: tuple[int, int]) -> None:
+def check_computed_block(owner: Any, block: Any, shape: tuple[int, int]) -> None:
     """Raise where a block that the user's code computed is not a finite array of `shape`."""
     name = _name(owner)
     _check_shape(name, block, shape)

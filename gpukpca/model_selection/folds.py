@@ -32,7 +32,7 @@ from gpukpca.decomposition.preimage.methods import check_preimage_suits
 from gpukpca.eigen.residuals import NULL_FACTOR
 from gpukpca.exceptions import DeviceLostError, InvalidParameterError, PrecisionWarning, held_warnings
 from gpukpca.kernels.user_defined import check_symmetry
-from gpukpca.model_selection.grid import Candidate
+from gpukpca.model_selection.grid import GridPoint
 
 Result = TypeVar("Result")
 Report = Callable[[int], None]
@@ -82,7 +82,7 @@ class _SharedFit:
     scores: Array
 
 
-def score_fold(fold: CVFold, groups: list[list[Candidate]], report: Report) -> dict[int, CandidateScore]:
+def score_fold(fold: CVFold, groups: list[list[GridPoint]], report: Report) -> dict[int, CandidateScore]:
     """Return the scores of the members of all groups by their numbers; a group begins with the most components."""
     scores: dict[int, CandidateScore] = {}
     n = int(fold.X.shape[0])
@@ -96,7 +96,7 @@ def score_fold(fold: CVFold, groups: list[list[Candidate]], report: Report) -> d
     return scores
 
 
-def _score_group(fold: CVFold, group: list[Candidate]) -> dict[int, CandidateScore]:
+def _score_group(fold: CVFold, group: list[GridPoint]) -> dict[int, CandidateScore]:
     """Return the scores of members with the same kernel and solver by one fit, of the first of them that has one."""
     scores: dict[int, CandidateScore] = {}
     while group:
@@ -123,7 +123,7 @@ def _attempt(work: Callable[[], Result]) -> tuple[Result | Exception, float]:
     return result, time.perf_counter() - started
 
 
-def _shared_fit(fold: CVFold, candidate: Candidate) -> _SharedFit:
+def _shared_fit(fold: CVFold, candidate: GridPoint) -> _SharedFit:
     """Return the fit of a candidate to the training rows."""
     estimator, budget = candidate.estimator, MemoryBudget(fold.limit, fold.X)
 
@@ -140,7 +140,7 @@ def _shared_fit(fold: CVFold, candidate: Candidate) -> _SharedFit:
     return retry_on_oom(attempt, budget)
 
 
-def _score(fold: CVFold, member: Candidate, shared: _SharedFit, seconds: float) -> CandidateScore:
+def _score(fold: CVFold, member: GridPoint, shared: _SharedFit, seconds: float) -> CandidateScore:
     """Return the score of a member by its leading components of a fit, which took so many seconds of its time."""
     computed = len(shared.fit.spectrum.eigenvalues)
     p = min(member.p or computed, computed)
@@ -161,10 +161,10 @@ def _score(fold: CVFold, member: Candidate, shared: _SharedFit, seconds: float) 
     if isinstance(result, Exception):
         return CandidateScore(fit_seconds=seconds + score_seconds, error=result)
     error, unconverged = result
-    return CandidateScore(error, seconds, score_seconds, None, unconverged, _truncates_cluster(part))
+    return CandidateScore(error, seconds, score_seconds, None, unconverged, _ends_in_cluster(part))
 
 
-def _learned_preimage(fold: CVFold, member: Candidate, fit: KernelPCAFit, resources: Resources) -> Any:
+def _learned_preimage(fold: CVFold, member: GridPoint, fit: KernelPCAFit, resources: Resources) -> Any:
     """Return the pre-image of a member, learned from its components as a separate fit would learn it."""
     settings = settings_of(member.estimator, fit.kernel)
     check_preimage_suits(settings.preimage, fit.kernel, by_flag=member.estimator.preimage is None)
@@ -172,7 +172,7 @@ def _learned_preimage(fold: CVFold, member: Candidate, fit: KernelPCAFit, resour
     return fit_preimage(fold.X, replace(fit, plan=replace(fit.plan, preimage_landmarks=landmarks)), settings.preimage)
 
 
-def _truncates_cluster(fit: KernelPCAFit) -> bool:
+def _ends_in_cluster(fit: KernelPCAFit) -> bool:
     """Return whether rounding alone separates the last component of an exact fit from the next one."""
     values = fit.spectrum.eigenvalues
     if fit.gap is None or fit.certificate is not None or not len(values):

@@ -31,7 +31,7 @@ AFTER_THE_DECOMPOSITION = ("n_components", "preimage", "alpha")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class GridPoint:
     """One combination of parameters: its place in `cv_results_`, and a `KernelPCA` with them that is not fitted."""
 
     number: int
@@ -119,7 +119,7 @@ def automatic_gammas(X: Array, of_distances: bool = True) -> list[float]:
     return [float(gamma) for gamma in np.geomspace(low, high, count)]
 
 
-def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
+def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[GridPoint]:
     """Return an estimator for every combination.
 
     Raises `InvalidParameterError`, before any work, for a parameter that `KernelPCA` does not have, a value out of
@@ -137,13 +137,13 @@ def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
                 f"KernelPCACV: {params!r} has no pre-image, and candidates are scored by it; leave None out of the "
                 "grid, or name a method such as 'ridge'."
             )
-        candidates.append(Candidate(number, estimator))
+        candidates.append(GridPoint(number, estimator))
     return candidates
 
 
-def grouped(candidates: list[Candidate]) -> list[list[Candidate]]:
+def grouped(candidates: list[GridPoint]) -> list[list[GridPoint]]:
     """Return candidates by shared decomposition, the most components first; a share of the variance has its own."""
-    groups: list[tuple[dict[str, Any], list[Candidate]]] = []
+    groups: list[tuple[dict[str, Any], list[GridPoint]]] = []
     for candidate in sorted(candidates, key=lambda one: -one.p):
         settings = candidate.estimator.get_params(deep=False)
         if candidate.p:

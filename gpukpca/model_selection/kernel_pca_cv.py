@@ -30,7 +30,7 @@ from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.model_selection.folds import CVFold, score_fold
-from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
+from gpukpca.model_selection.grid import GridPoint, candidates_of, grid_of, grouped
 from gpukpca.model_selection.results import SearchResult, results_table, warn_of_scores
 
 
@@ -239,7 +239,7 @@ class KernelPCACV(ArrayTransformer):
             n_jobs=self.n_jobs,
         )
 
-    def _score_folds(self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int | None) -> SearchResult:
+    def _score_folds(self, X: Array, splits: list[Any], candidates: list[GridPoint], limit: int | None) -> SearchResult:
         """Return the scores of every fold, and report the fits to the listener."""
         groups, listener = grouped(candidates), listener_of(self)
         total = len(splits) * len(candidates)
@@ -313,7 +313,7 @@ class KernelPCACV(ArrayTransformer):
 KernelPCACV.transform = available_if(_is_refitted)(KernelPCACV.transform)  # type: ignore[method-assign]
 
 
-def _left_for_candidates(X: Array, splits: list[Any], candidates: list[Candidate], resources: Resources) -> int | None:
+def _left_for_candidates(X: Array, splits: list[Any], candidates: list[GridPoint], resources: Resources) -> int | None:
     """Return what the copies of a fold leave of a limit that was set; raise `MemoryBudgetError` where nothing is left.
 
     Candidates need those of a rule for gamma, and a vector of the training rows for each component.

@@ -73,7 +73,7 @@ class RankSelection:
 
 
 @dataclass(frozen=True)
-class _Spectrum:
+class _Variances:
     """Variances over n - 1, descending, with their exact total, of rows or of a model.
 
     `rank` variances can differ from zero. `of_kernel`: they are variances in the feature space of a kernel.
@@ -129,7 +129,7 @@ class RankRule:
     """
 
     source: str
-    select: Callable[[_Spectrum, _Settings], _Choice]
+    select: Callable[[_Variances, _Settings], _Choice]
     takes: Rule
     of_any_spectrum: bool = False
 
@@ -243,7 +243,7 @@ def _check(rule: Any, settings: _Settings) -> None:
     COUNT.check_argument("n_draws", settings.n_draws)
 
 
-def _select(rule: str, known: _Spectrum, settings: _Settings) -> RankSelection:
+def _select(rule: str, known: _Variances, settings: _Settings) -> RankSelection:
     if known.of_kernel and not RULES[rule].of_any_spectrum:
         allowed = ", ".join(repr(name) for name, one in RULES.items() if one.of_any_spectrum)
         raise InvalidParameterError(
@@ -257,7 +257,7 @@ def _select(rule: str, known: _Spectrum, settings: _Settings) -> RankSelection:
 # -- the spectrum ------------------------------------------------------------------------------------------------------
 
 
-def _spectrum_of(model_or_X: Any) -> _Spectrum:
+def _spectrum_of(model_or_X: Any) -> _Variances:
     if hasattr(model_or_X, "fit"):
         return _of_model(model_or_X)
     rows = dense_rows(as_rows(model_or_X, "a rule", finite=True))
@@ -266,10 +266,10 @@ def _spectrum_of(model_or_X: Any) -> _Spectrum:
         raise InvalidParameterError(f"data of shape ({n}, {d}) have no variance: at least 2 samples are needed.")
     with device_context(rows), overflow_allowed():
         variances = _variances(rows)
-    return _Spectrum(variances, float(np.sum(variances)), n, d, min(n - 1, d), rows)
+    return _Variances(variances, float(np.sum(variances)), n, d, min(n - 1, d), rows)
 
 
-def _of_model(model: Any) -> _Spectrum:
+def _of_model(model: Any) -> _Variances:
     """Return the spectrum of a fitted PCA or kernel PCA, of any library."""
     variances, of_kernel = spectrum_of(model), fitted_value(model, "components_") is None
     vectors = fitted_value(model, "eigenvectors_")
@@ -278,7 +278,7 @@ def _of_model(model: Any) -> _Spectrum:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
     d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
     total = total_variance_of(model)
-    return _Spectrum(np.maximum(variances, 0.0), total, n, d, rank, model=model, of_kernel=of_kernel)
+    return _Variances(np.maximum(variances, 0.0), total, n, d, rank, model=model, of_kernel=of_kernel)
 
 
 def _variances(rows: Array) -> np.ndarray:
@@ -298,7 +298,7 @@ def _variances(rows: Array) -> np.ndarray:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-def _variance(known: _Spectrum, settings: _Settings) -> _Choice:
+def _variance(known: _Variances, settings: _Settings) -> _Choice:
     cumulative = np.cumsum(known.shares)
     reached = np.flatnonzero(cumulative >= settings.value - ROUNDING)
     if not len(reached) and known.total > 0:
@@ -310,7 +310,7 @@ def _variance(known: _Spectrum, settings: _Settings) -> _Choice:
     return K, "cumulative share", cumulative, np.full(len(cumulative), float(settings.value))
 
 
-def _error(known: _Spectrum, settings: _Settings) -> _Choice:
+def _error(known: _Variances, settings: _Settings) -> _Choice:
     """Compare the errors with 0, 1, ... components; the values are those with 1 and more."""
     left = np.append(known.total, known.total - np.cumsum(known.variances))
     if known.is_whole:  # sums of the tail: exact where the difference is rounding
@@ -326,7 +326,7 @@ def _error(known: _Spectrum, settings: _Settings) -> _Choice:
     return int(reached[0]), compared, errors[1:], np.full(len(errors) - 1, float(settings.value))
 
 
-def _mle(known: _Spectrum, settings: _Settings) -> _Choice:
+def _mle(known: _Variances, settings: _Settings) -> _Choice:
     if known.n < known.d or known.d < 2:
         raise InvalidParameterError(f'rule "mle" needs 2 <= d <= n; got n = {known.n}, d = {known.d}.')
     _check_whole("mle", known)
@@ -334,7 +334,7 @@ def _mle(known: _Spectrum, settings: _Settings) -> _Choice:
     return most_evident(evidence), "log evidence", evidence, None
 
 
-def _bayesian(known: _Spectrum, settings: _Settings) -> _Choice:
+def _bayesian(known: _Variances, settings: _Settings) -> _Choice:
     _check_whole("bayesian", known)
     if not known.total > 0:
         return 0, "squared length of a column of W", known.variances, None
@@ -350,7 +350,7 @@ def _bayesian(known: _Spectrum, settings: _Settings) -> _Choice:
     return int(np.sum(solution.kept)), "squared length of a column of W", solution.lengths, None
 
 
-def _check_whole(rule: str, known: _Spectrum) -> None:
+def _check_whole(rule: str, known: _Variances) -> None:
     if not known.is_whole:
         raise InvalidParameterError(
             f'rule "{rule}" needs all {known.rank} eigenvalues, and the model keeps {len(known.variances)}; fit with '
@@ -358,7 +358,7 @@ def _check_whole(rule: str, known: _Spectrum) -> None:
         )
 
 
-def _parallel(known: _Spectrum, settings: _Settings) -> _Choice:
+def _parallel(known: _Variances, settings: _Settings) -> _Choice:
     like = known.rows
     if like is None:
         raise InvalidParameterError('rule "parallel" compares with permuted data; pass the data instead of a model.')
@@ -377,7 +377,7 @@ def _parallel(known: _Spectrum, settings: _Settings) -> _Choice:
     return _leading(known.variances > thresholds), "variance", known.variances, thresholds
 
 
-def _broken_stick(known: _Spectrum, settings: _Settings) -> _Choice:
+def _broken_stick(known: _Variances, settings: _Settings) -> _Choice:
     thresholds = (np.cumsum(1.0 / np.arange(known.rank, 0, -1))[::-1] / known.rank)[: len(known.variances)]
     shares = known.shares[: len(thresholds)]
     K = _leading(shares > thresholds)

@@ -14,7 +14,7 @@ from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._version import __version__
 from gpukpca.exceptions import MemoryBudgetError, ModelFormatError
-from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_fields, check_sizes, holds_type, remaining
+from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_sizes, check_stored, holds_type, remaining
 
 KIND = "model"
 # Of the files written and read. Raised where the meaning of a part changes, not for a new field with a default.
@@ -105,7 +105,7 @@ def _step(node: Node, arrays: Arrays, known: Collection[str]) -> Step:
     stated = remaining(kind, node["parameters"])
     parameters = {key: reader.value(part, f"parameters.{key}") for key, part in stated.items()}
     facts = {key: reader.value(part, key) for key, part in node["facts"].items()}
-    check_fields(kind, facts, FACTS, reader.sizes)
+    check_stored(kind, facts, FACTS, reader.sizes)
     d = reader.sizes["d"] = facts["n_features_in_"]
     fit = reader.value(node["fit"], "fit")
     check_sizes(reader.sizes)

@@ -101,7 +101,7 @@ def fields_of(cls: Any) -> dict[str, Field]:
     return fields
 
 
-def check_fields(owner: str, values: dict[str, Any], fields: dict[str, Field], sizes: dict[str, int]) -> None:
+def check_stored(owner: str, values: dict[str, Any], fields: dict[str, Field], sizes: dict[str, int]) -> None:
     """Raise `ModelFormatError` unless the values are those of the fields; bind the letters of their shapes."""
     if unknown := sorted(set(values) - set(fields)):
         raise ModelFormatError(f"{owner} has no {', '.join(unknown)[:200]}; a newer gpukpca may have written the file")
@@ -193,8 +193,11 @@ def _follows_rules(value: Any, rules: tuple[str, ...], sizes: dict[str, int]) ->
 
 
 def _is_index(value: Any, rule: str, sizes: dict[str, int]) -> bool:
-    """Return whether integers lie from 0 to less than the letter at the end of the rule."""
-    return not value.size or (value.min() >= 0 and value.max() < sizes.get(rule[-1], 0))
+    """Return whether integers lie from 0 to less than the letter at the end of the rule.
+
+    Rows that were read once leave no array that binds n; then nothing is read at these indices.
+    """
+    return not value.size or (value.min() >= 0 and value.max() < sizes.get(rule[-1], math.inf))
 
 
 RULES: dict[str, Callable[[Any], Any]] = {
@@ -335,7 +338,7 @@ class Reader:
             if name == owner and parts.get(field) == earlier:
                 values[field] = present
         fields = fields_of(cls)
-        check_fields(f"{path} ({name})", values, fields, self.sizes)
+        check_stored(f"{path} ({name})", values, fields, self.sizes)
         if self.like is not None:
             values = {field: self._placed(part, fields[field]) for field, part in values.items()}
         return _made(cls, values)

@@ -7,7 +7,7 @@ import pytest
 
 from gpukpca.algorithms.audit import UnitVectors, measured_pairs
 from gpukpca.algorithms.kernel_pca.audit import ALPHA, VECTORS, norm_bound
-from gpukpca.algorithms.kernel_pca.landmark_features import LandmarkFeatures
+from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
 from gpukpca.backend import blocking
 from gpukpca.eigen import landmark_cholesky
 from gpukpca.exceptions import InvalidParameterError
@@ -49,7 +49,7 @@ def test_features_by_panels_are_those_of_the_cholesky_factor(xp, dtype, sizes, k
     F = xp.host(factor.F).astype(np.float64)
     F = F - F.mean(axis=0)
     V = operators.points(90, 4, seed=1).astype(dtype)
-    features = LandmarkFeatures.of_rows(kernel, there, chosen, template)
+    features = WeightedFeatures.of_rows(kernel, there, chosen, template)
     assert features.rank == factor.rank
     # What base point and rounding of small pivots leave, relative to the largest eigenvalue.
     allowed = 1e4 * tolerances.eps(dtype) * np.linalg.norm(F, 2) ** 2
@@ -66,9 +66,9 @@ def test_features_by_panels_are_those_of_the_cholesky_factor(xp, dtype, sizes, k
 def test_features_of_a_stored_matrix_are_those_of_its_kernel():
     X, chosen = operators.points(60, 3), np.array([3, 50, 41, 12])
     K = oracle.gram(oracle.rbf(0.1), X)
-    stored = LandmarkFeatures.of_rows(Precomputed(), K, chosen, None)
+    stored = WeightedFeatures.of_rows(Precomputed(), K, chosen, None)
     kernel = RBF(0.1)
-    evaluated = LandmarkFeatures.of_rows(kernel, X, chosen, kernel.template(X, centered=True))
+    evaluated = WeightedFeatures.of_rows(kernel, X, chosen, kernel.template(X, centered=True))
     V = operators.points(60, 2, seed=1)
     for one, other in zip(stored.gram_and_products(K, V, 1), evaluated.gram_and_products(X, V, 1), strict=True):
         assert np.allclose(one, other, rtol=1e-9, atol=1e-11)
@@ -78,7 +78,7 @@ def test_features_of_a_stored_matrix_are_those_of_its_kernel():
 def test_equal_landmarks_count_once():
     X = np.repeat(operators.points(30, 3), 2, axis=0)
     kernel = RBF(0.1)
-    features = LandmarkFeatures.of_rows(kernel, X, np.array([0, 1, 8, 9]), kernel.template(X, centered=True))
+    features = WeightedFeatures.of_rows(kernel, X, np.array([0, 1, 8, 9]), kernel.template(X, centered=True))
     assert features.rank == 2
     assert features.noise < 1e-12
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from gpukpca.eigen import Dense
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from tests import oracle
 from tests.datasets import same_bits
+from tests.each import each
 
 SOLVERS = {"dense": "dense", "block Krylov": "randomized", "Nyström": Nystrom(rank=25)}
 KERNELS = {"rbf": kernels.RBF(gamma=0.05), "linear": kernels.Linear(), "laplacian": kernels.Laplacian(gamma=0.05)}
@@ -105,8 +107,8 @@ def test_only_components_of_the_fit_are_kept(rng, keep):
         fit.truncated(keep)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
+@each(
+    "name, value, words",
     [
         ("remove_zeros", "no", "True or False"),
         ("copies_data", 3, "True or False"),
@@ -151,8 +153,8 @@ def test_more_components_than_rows_are_reported(rng):
         )
 
 
-@pytest.mark.parametrize(
-    ("X", "arguments", "words"),
+@each(
+    "X, arguments, words",
     [
         (np.ones(3), {}, "Expected 2D array"),
         (np.array([[1.0, np.nan]]), {}, "NaN"),
@@ -215,3 +217,21 @@ def test_two_numbers_of_components_are_refused():
     with pytest.raises(InvalidParameterError, match="n_components=3 is not that of the settings, 2"):
         fit_kernel_pca(X, kernels.RBF(gamma=0.1), 3, settings=settings)
     assert fit_kernel_pca(X, kernels.RBF(gamma=0.1), 2, settings=settings).eigenvalues.shape == (2,)
+
+
+def test_new_rows_get_the_warnings_and_errors_of_the_estimator(rng):
+    X, texts = rng.standard_normal((30, 4)), []
+    for kernel, rows in ((kernels.RBF(1.0), X[:3] + 1e6), (kernels.Polynomial(degree=3), X[:3] * 1e200)):
+        fit, model = fit_kernel_pca(X, kernel, 2), KernelPCA(2, kernel=kernel).fit(X)
+        for transform in (fit.transform, model.transform, lambda Y, model=model: model.transform(Y, np.zeros((3, 2)))):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                try:
+                    transform(rows)
+                except ValueError as error:
+                    texts.append(str(error))
+            texts += [f"{warning.message} {warning.message.values}" for warning in caught]
+    assert len(texts) == 6
+    assert len(set(texts[:3])) == len(set(texts[3:])) == 1
+    assert "'rows': [0, 1, 2]" in texts[0]
+    assert "The kernel overflows on the new points." in texts[3]

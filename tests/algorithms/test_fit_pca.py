@@ -88,3 +88,21 @@ def test_resources_of_other_data(rng):
     torch = pytest.importorskip("torch")
     with pytest.raises(DeviceMismatchError, match="resources are for data of torch"):
         fit_pca(X, 1, resources=Resources.for_data(torch.asarray(X)))
+
+
+def test_new_rows_and_scores_get_the_errors_of_the_estimator(rng):
+    X = rng.standard_normal((40, 6))
+    fit, model = fit_pca(X), PCA().fit(X)
+    rows, scores = (1.7e308 * np.sign(along)[None, :] for along in (fit.components[0], fit.components[:, 0]))
+    for method, values, words in (
+        ("transform", rows, "The array of scores contains infinity"),
+        ("inverse_transform", scores, "The array of points contains infinity"),
+        ("inverse_transform", scores[:, :2], "n_components = 6; got shape"),
+        ("inverse_transform", 0.0 * scores + np.nan, "The array of scores contains NaN"),
+    ):
+        texts = []
+        for owner in (fit, model):
+            with pytest.raises(ValueError, match=words) as caught:
+                getattr(owner, method)(values)
+            texts.append(str(caught.value).replace("m >= 0", "m >= 1"))
+        assert texts[0] == texts[1]

@@ -16,6 +16,7 @@ from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import RBF
+from tests.each import each
 
 X = np.arange(12.0).reshape(4, 3)
 MASKED = np.ma.masked_greater(X, 7.0)
@@ -34,7 +35,7 @@ NO_ROWS = {
 }
 
 
-@pytest.mark.parametrize("case", NO_ROWS)
+@each("case", NO_ROWS)
 def test_what_is_no_row_is_refused(case: str) -> None:
     rows, error, text = NO_ROWS[case]
     with pytest.raises(error, match=text):

@@ -16,6 +16,7 @@ from gpukpca.exceptions import ConvergenceWarning, IndefiniteKernelError, Indefi
 from gpukpca.kernels import RBF, Precomputed
 from tests import oracle
 from tests.conftest import Namespace
+from tests.each import each
 
 N = 150
 ROWS = np.random.default_rng(0).standard_normal((N, 6))
@@ -58,8 +59,8 @@ def check_share(xp: Any, X: np.ndarray, share: float, settings: dict[str, Any]) 
     assert fit.plan.n_components == p
 
 
-@pytest.mark.parametrize("of", DATA)
-@pytest.mark.parametrize("settings", SETTINGS)
+@each("of", DATA)
+@each("settings", SETTINGS)
 def test_as_many_components_as_the_spectrum_says(settings: str, of: str) -> None:
     for share in (0.05, 0.6, 0.93):
         check_share(Host, DATA[of], share, SETTINGS[settings])

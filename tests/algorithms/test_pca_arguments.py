@@ -18,6 +18,7 @@ from gpukpca.exceptions import (
     MemoryBudgetError,
     RankWarning,
 )
+from tests.each import each
 
 ROWS = np.random.default_rng(0).standard_normal((60, 5)) * np.arange(1.0, 6.0)
 HOLED, INFINITE, COMPLEX = ROWS.copy(), ROWS.copy(), ROWS + 1j
@@ -57,14 +58,14 @@ def test_fits_refuse_rows(fit, name):
         FITS[fit](X)
 
 
-@pytest.mark.parametrize(("fit", "count"), [(fit, count) for fit, counts in WRONG_COUNTS.items() for count in counts])
+@each("fit, count", [(fit, count) for fit, counts in WRONG_COUNTS.items() for count in counts])
 def test_fits_refuse_numbers_of_components(fit, count):
     with pytest.raises(InvalidParameterError, match=r"n_components=.* (is not allowed|must be between)"):
         FITS[fit](ROWS, n_components=count)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
+@each(
+    "arguments, words",
     [
         ({"settings": None}, "settings=None is not allowed"),
         ({"settings": {}}, "settings={} is not allowed"),
@@ -77,14 +78,13 @@ def test_fits_refuse_numbers_of_components(fit, count):
         ({"rng": "a"}, "rng='a' is not allowed"),
         ({"with_scores": "no"}, "with_scores='no' is not allowed"),
     ],
-    ids=repr,
 )
 def test_fit_pca_refuses_arguments(arguments, words):
     with pytest.raises(InvalidParameterError, match=words):
         fit_pca(ROWS, 2, **arguments)
 
 
-@pytest.mark.parametrize(
+@each(
     "settings",
     [
         {"svd_solver": "foo"},
@@ -101,7 +101,6 @@ def test_fit_pca_refuses_arguments(arguments, words):
         {"has_checkpoint": 3},
         {"warns_of_rounding": "no"},
     ],
-    ids=repr,
 )
 def test_settings_refuse_values(settings):
     (name,) = settings
@@ -136,8 +135,8 @@ def test_resources_take_a_place_and_bytes():
             Resources(place=place, limit=limit)
 
 
-@pytest.mark.parametrize("name", {**WRONG_ROWS, **WRONG_WIDTHS})
-@pytest.mark.parametrize("result", RESULTS)
+@each("name", {**WRONG_ROWS, **WRONG_WIDTHS})
+@each("result", RESULTS)
 def test_results_refuse_rows(result, name):
     fit = RESULTS[result](ROWS)
     X, error, words = {**WRONG_ROWS, **WRONG_WIDTHS}[name]
@@ -147,8 +146,8 @@ def test_results_refuse_rows(result, name):
                 getattr(fit, method)(X)
 
 
-@pytest.mark.parametrize(
-    ("scores", "error", "words"),
+@each(
+    "scores, error, words",
     [
         (ROWS[:, :1], ValueError, "column"),
         (ROWS[:, :3], ValueError, "column"),
@@ -157,11 +156,10 @@ def test_results_refuse_rows(result, name):
         (INFINITE[:, 1:3], ValueError, "infinity"),
         (COMPLEX[:, :2], ValueError, "complex"),
         (MASKED[:, :2], ValueError, "masked"),
-        (scipy.sparse.csr_array(ROWS[:, :2]), ValueError, "sparse"),
+        (scipy.sparse.csr_array(ROWS[:, :2]), TypeError, "sparse"),
     ],
-    ids=["1 column", "3 columns", "one row", "NaN", "infinity", "complex", "masked", "sparse"],
 )
-@pytest.mark.parametrize("result", RESULTS)
+@each("result", RESULTS)
 def test_results_refuse_scores(result, scores, error, words):
     fit = RESULTS[result](ROWS)
     with pytest.raises(error, match=words):
@@ -186,7 +184,7 @@ def test_results_take_containers_of_every_library(xp, result):
 @pytest.mark.parametrize("result", RESULTS)
 def test_results_refuse_what_overflows(result):
     fit = RESULTS[result](ROWS.astype(np.float32))
-    with pytest.raises(ValueError, match="scores are too large"):
+    with pytest.raises(ValueError, match="The array of scores contains infinity or a value too large for float32"):
         fit.inverse_transform(np.full((1, 2), 1e39))
     with pytest.raises(ValueError, match="The array of scores"):
         fit.transform(np.full((1, 5), 1e39))

@@ -15,6 +15,7 @@ from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import DenseStorage, Storage, TiledStorage
 from gpukpca.gram.tiling import full_cache_bytes, tile_edge_for
+from tests.each import each
 
 
 @pytest.fixture
@@ -57,8 +58,8 @@ def test_the_printed_allowance_is_there_and_below_any_larger_need(size: int, tex
     assert parsed_bytes(text) <= size < parsed_bytes(format_need(size + 1))
 
 
-@pytest.mark.parametrize("n", [1, 2, 255, 256, 257, 1024, 4096, 4097, 20_000])
-@pytest.mark.parametrize("workers", [1, 2, 64])
+@each("n", [1, 2, 255, 256, 257, 1024, 4096, 4097, 20_000])
+@each("workers", [1, 2, 64])
 def test_tiles_cover_the_upper_triangle(n: int, workers: int) -> None:
     edge = tile_edge_for(n, workers, on_gpu=False)
     assert 1 <= edge <= max(n, 1)

@@ -23,6 +23,7 @@ from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning
 from tests import datasets, oracle, tolerances
 from tests.conftest import Namespace
+from tests.each import each
 
 NUMPY = Namespace("numpy", np, None)
 METHODS = ["ridge", "fixed_point", "distance_constraint"]
@@ -105,13 +106,13 @@ def test_the_linear_kernel_is_exact_on_landmarks_too(rank):
     np.testing.assert_allclose(model.denoise(X), wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kernel", [*RADIAL, "poly"])
+@each("method", METHODS)
+@each("kernel", [*RADIAL, "poly"])
 def test_a_training_point_comes_back_whatever_the_kernel(method, kernel):
     assert_comes_back(NUMPY, "float64", method, kernel)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each("method", METHODS)
 def test_a_training_point_projected_onto_all_components_comes_back(xp, dtype, method):
     assert_comes_back(xp, dtype, method, "rbf")
 
@@ -388,8 +389,8 @@ def test_the_distance_constraint_is_that_of_the_paper_written_out(xp, dtype):
         np.testing.assert_allclose(found[i], wanted, rtol=0, atol=1e-9 if dtype == "float64" else 2e-3)
 
 
-@pytest.mark.parametrize("gamma", [0.3, 5.0, 40.0])
-@pytest.mark.parametrize("kernel", ["rbf", "matern", "rational_quadratic"])
+@each("gamma", [0.3, 5.0, 40.0])
+@each("kernel", ["rbf", "matern", "rational_quadratic"])
 def test_all_components_give_training_points_back(xp, dtype, kernel, gamma):
     X = xp.array(data(d=5), dtype)
     with warnings.catch_warnings():
@@ -712,8 +713,8 @@ def test_options_of_what_is_given_by_name_ask_for_an_object(model: KernelPCA, na
     assert changed.get_params()[name] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("parameters", "text"),
+@each(
+    "parameters, text",
     [
         ({"preimage": "fixedpoint"}, "Did you mean 'fixed_point'"),
         ({"preimage": 3}, "must be None, one of"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from gpukpca.backend.random import Randomness
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError
 from tests.conftest import Namespace
+from tests.each import each
 
 ROWS = np.random.default_rng(0).standard_normal((90, 30))
 DATA = {
@@ -31,12 +33,17 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.95, 0.999999])
-@pytest.mark.parametrize("of", DATA)
-@pytest.mark.parametrize("solver", ["auto", "covariance_eigh", "dual", "full"])
+@cache
+def peer(of: str, share: float) -> SklearnPCA:
+    return SklearnPCA(share, svd_solver="full").fit(DATA[of])
+
+
+@each("share", [0.01, 0.5, 0.95, 0.999999])
+@each("of", DATA)
+@each("solver", ["auto", "covariance_eigh", "dual", "full"])
 def test_as_many_components_as_scikit_learn(xp: Namespace, of: str, share: float, solver: str) -> None:
     X = DATA[of]
-    theirs = SklearnPCA(share, svd_solver="full").fit(X)
+    theirs = peer(of, share)
     ours = PCA(share, svd_solver=solver, random_state=0).fit(xp.array(X))
     assert ours.n_components_ == theirs.n_components_
     ratios = xp.host(ours.explained_variance_ratio_)

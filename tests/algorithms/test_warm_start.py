@@ -125,7 +125,7 @@ def test_a_fit_finds_rare_clusters_that_its_sample_may_miss(small_samples):
     settings = {"n_components": 4, "kernel": "rbf", "gamma": 4.0, "n_jobs": 2}
     cached = KernelPCA(**settings, random_state=0).fit(X)
     assert cached.eigenvalues_[:2] == pytest.approx([38.7, 6.0], rel=0.01)
-    unlucky = [seed for seed in range(40) if np.min(random_subset(np.random.default_rng(seed), 1200, 250)) >= 6][:3]
+    unlucky = [seed for seed in range(40) if np.min(random_subset(np.random.default_rng(seed), 1200, 250)) >= 6][:2]
     limit = tight_limits(X, **settings)[0]
     for seed in unlucky:
         recomputed = KernelPCA(**settings, random_state=seed, memory_limit=limit).fit(X)

@@ -15,6 +15,7 @@ from gpukpca.algorithms.plan import seconds_text
 from gpukpca.backend.work import CARD, CORE, SHARED_BY, Work
 from gpukpca.eigen import BlockKrylov, Dense, Solver
 from tests.conftest import Namespace
+from tests.each import each
 
 HOST = np.empty(0)
 KINDS = [kind.name for kind in fields(Work)]
@@ -90,7 +91,7 @@ def seconds(X: Any, **parameters: Any) -> float:
 OF_BOTH = [way for way in WAYS if way not in ("linear", "few tiles cached", "pre-image")]
 
 
-@pytest.mark.parametrize(("way", "make"), [(way, rows) for way in WAYS] + [(way, sparse) for way in OF_BOTH])
+@each("way, make", [(way, rows) for way in WAYS] + [(way, sparse) for way in OF_BOTH])
 def test_more_rows_or_features_never_take_less(way: str, make: Any) -> None:
     options = dict(WAYS[way])
     by_rows = [seconds(make(n, 9), **options) for n in (800, 1600, 3200)]

@@ -7,6 +7,7 @@ import pytest
 
 from gpukpca.backend.elementwise import Scratch, clip_above, difference
 from tests.conftest import Namespace
+from tests.each import each
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -32,8 +33,8 @@ def test_a_difference_is_the_same_in_new_and_in_given_memory() -> None:
     assert np.array_equal(place, difference(a, b))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("row", [[], [-1.0, -2.0], [-1.0, 0.0], [1.0, -1.0], [np.inf, -np.inf], [np.nan, -1.0]])
+@each("dtype", ["float32", "float64"])
+@each("row", [[], [-1.0, -2.0], [-1.0, 0.0], [1.0, -1.0], [np.inf, -np.inf], [np.nan, -1.0]])
 def test_entries_are_clipped_where_one_exceeds_the_bound_and_where_none_does(row: list[float], dtype: str) -> None:
     T = np.array([row], dtype=dtype)
     np.testing.assert_array_equal(clip_above(T.copy(), 0.0), np.clip(T, None, 0.0), strict=True)

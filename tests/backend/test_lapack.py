@@ -14,6 +14,7 @@ from gpukpca.backend.lapack import cholesky_solution, leading_eigenpairs
 from gpukpca.backend.linalg import column_norms, largest_eigenpairs, thin_svd
 from gpukpca.backend.parallel import single_threaded_blas
 from tests import tolerances
+from tests.each import each
 
 
 def definite(n: int, dtype: str, seed: int = 0) -> np.ndarray:
@@ -21,8 +22,8 @@ def definite(n: int, dtype: str, seed: int = 0) -> np.ndarray:
     return (A @ A.T + np.eye(n)).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("n", "p"), [(1, 1), (2, 1), (7, 7), (60, 10), (130, 1), (130, 32), (130, 33), (130, 0)])
+@each("dtype", ["float32", "float64"])
+@each("n, p", [(1, 1), (2, 1), (7, 7), (60, 10), (130, 1), (130, 32), (130, 33), (130, 0)])
 def test_eigenpairs_are_those_of_scipy_and_of_the_definition(n: int, p: int, dtype: str):
     A, counted = definite(n, dtype), []
     values, vectors = leading_eigenpairs(A.copy(), lambda values: counted.append(values) or p)
@@ -109,8 +110,8 @@ def test_an_indefinite_matrix_is_refused():
         cholesky_solution(np.diag([1.0, -1.0, 1.0]), np.ones((3, 1)))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (3, 7), (40, 40), (90, 5)])
+@each("dtype", ["float32", "float64"])
+@each("shape", [(1, 1), (7, 3), (3, 7), (40, 40), (90, 5)])
 def test_singular_vectors_are_those_of_scipy_and_the_matrix_stays(shape: tuple[int, int], dtype: str):
     A = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     for given in (A.copy(order="C"), A.copy(order="F")):

@@ -19,6 +19,7 @@ from benchmarks.datasets import REAL, load
 from benchmarks.peers import PEERS, taking_part
 from benchmarks.places import Host
 from benchmarks.verdicts import share_of_floor, slope
+from tests.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ceilings.Sizes(copy=2**16, edge=64, tile=64, runs=3)
@@ -54,7 +55,7 @@ def test_cases_are_apart_and_their_contestants_exist() -> None:
     assert [case for case in ALL if case.contestants[0] not in taking_part(case)] == []
 
 
-@pytest.mark.parametrize(("case", "name"), OURS, ids=[f"{case.name}-{name}" for case, name in OURS])
+@each("case, name", OURS)
 def test_each_case_of_ours_is_certified_and_has_a_floor(case: Case, name: str) -> None:
     small = tiny(case)
     found = contestant.measured(small, PEERS[name], True)
@@ -95,8 +96,8 @@ def test_rates_of_the_host_use_every_core(monkeypatch: pytest.MonkeyPatch) -> No
     assert "2 × " in found["copy"]["what"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "nanoseconds"),
+@each(
+    "changes, nanoseconds",
     [
         # n² d + 2 n² b operations; n²/2 exponentials of 8 bytes each; 3 n²/2 items of tiles.
         ({"facts": {"passes": 1, "columns": 2, "tiles": 1, "cached_tiles": 1}}, 500 + 400 + 50 * 8 + 150 * 4),

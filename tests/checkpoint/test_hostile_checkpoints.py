@@ -25,7 +25,7 @@ from tests.hostile import forks, in_a_process
 from tests.long_fits import SETTINGS, rows
 
 # Forged states; `GPUKPCA_FUZZ=10000` tries more.
-COUNT = int(os.environ.get("GPUKPCA_FUZZ", "120"))
+COUNT = int(os.environ.get("GPUKPCA_FUZZ", "60"))
 FITS: dict[str, tuple[type, np.ndarray, dict[str, Any]]] = {
     "tight": (KernelPCA, rows(60), SETTINGS),
     "restarts": (KernelPCA, rows(60), {**SETTINGS, "eigen_solver": BlockKrylov(tol=1e-9, max_blocks=3), "tol": 0}),

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpukpca import PCA
+from gpukpca import PCA, save
 from gpukpca._container import read_container, write_container
 from gpukpca._formatting import printable
-from gpukpca.checkpoint import difference
+from gpukpca.checkpoint import differing_field
 from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
-from gpukpca.decomposition import save
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence.model_file import KIND
 from tests.cli.runs import fit, run, text
+from tests.each import each
 from tests.model_files import DIVERSE, changed, parts, paths, put
 
 # A title for the window, a bell, a color by C1, an override of direction, a new line, half a pair.
@@ -98,7 +98,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@each("place", PLACES)
 def test_control_characters_never_reach_the_terminal(place: str) -> None:
     result = PLACES[place]()
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -119,7 +119,7 @@ def test_the_command_line_prints_in_one_place_only() -> None:
         assert {"echo", "secho", "print", "print_exc"} & names <= homes.get(path.name, set()), path.name
 
 
-@pytest.mark.parametrize("name", DIVERSE)
+@each("name", DIVERSE)
 @pytest.mark.filterwarnings("ignore")
 def test_errors_of_models_quote_no_control_character(name: str) -> None:
     """Anywhere in the header: in the message, and in those of its causes."""
@@ -137,7 +137,7 @@ def test_errors_of_models_quote_no_control_character(name: str) -> None:
 
 
 def test_fields_of_another_fit_are_quoted_without_control_characters() -> None:
-    found = difference({"shape": f"3 x 3{EVIL}"}, {"shape": "3 x 4"})
+    found = differing_field({"shape": f"3 x 3{EVIL}"}, {"shape": "3 x 4"})
     assert found.startswith("shape was 3 x 3")
     assert printable(found) == found
 
@@ -148,7 +148,7 @@ FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'
 HARMLESS = ["a", "", "-5", "+1.5e3", "3 = 4", "'", "'quoted'", "x-y", "é", "'tis"]
 
 
-@pytest.mark.parametrize("name", FORMULAS + HARMLESS)
+@each("name", FORMULAS + HARMLESS)
 def test_names_are_quoted_where_a_spreadsheet_would_run_them(name: str) -> None:
     assert quoted(name) == (f"'{name}" if name in FORMULAS else name)
     assert unquoted(quoted(name)) == name
@@ -208,8 +208,8 @@ def write_archive_of(content: bytes, name: str = "x.npy") -> None:
         archive.writestr(name, content)
 
 
-@pytest.mark.parametrize("suffix", ["npy", "npz"])
-@pytest.mark.parametrize("case", HEADERS)
+@each("suffix", ["npy", "npz"])
+@each("case", HEADERS)
 def test_a_damaged_header_is_one_line(case: str, suffix: str) -> None:
     Path("x.npy").write_bytes(npy(HEADERS[case]))
     write_archive_of(npy(HEADERS[case]))

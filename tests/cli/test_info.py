@@ -20,6 +20,7 @@ from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence.contents import contents_of
 from gpukpca.persistence.model_file import KIND
 from tests.cli.runs import done, fit, refused, run
+from tests.each import each
 from tests.model_files import MODELS, fitted, parts, paths, put
 
 MODEL = ("--save", "m.safetensors")
@@ -46,7 +47,7 @@ def test_info_prints_what_a_model_file_holds() -> None:
     assert header["version"] == gpukpca.__version__
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each("name", MODELS)
 def test_the_contents_of_every_model_are_those_of_its_file(name: str) -> None:
     fitted(name)[0].save("m")
     header, arrays = parts(name)
@@ -109,7 +110,7 @@ def test_hostile_headers_are_printed_as_text_or_refused_in_one_line() -> None:
     values: list[Any] = [None, "\x1b]0;x\x07\x9b\u202e", "9" * 10**5, [], {}, {"class": "x"}, {"array": 3}, 2**62]
     values += [{"class": "dict", "items": [1]}, {"class": "list"}, json.loads("[" * 40 + "]" * 40), ["x"] * 10**4]
     for path in [*paths(header), "steps", "steps.0", "steps.0.fit", "steps.0.facts", "notes", "version"]:
-        for value in values[:: 1 + len(path) % 4]:
+        for value in values[len(path) % 3 :: 3]:
             forged = copy.deepcopy(header)
             put(forged, path, value)
             write_container("f", KIND, forged, arrays)

@@ -15,6 +15,7 @@ from gpukpca.cli.inputs import BUNDLED, read_input
 from gpukpca.exceptions import MemoryBudgetError
 from tests.cli.runs import FOODS, OUT, fit, loaded, refused
 from tests.cli.runs import text as write
+from tests.each import each
 
 # -- text --------------------------------------------------------------------------------------------------------------
 
@@ -245,8 +246,8 @@ def test_columns_are_left_out_of_every_kind_of_input():
     np.testing.assert_array_equal(years.X, [[2, 1]])
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
+@each(
+    "options, expected",
     [
         (("--drop", "none"), "--drop 'none': no such column of the 4 in iris"),
         (("--columns", "4"), "--columns '4': no such column"),
@@ -258,7 +259,7 @@ def test_columns_are_left_out_of_every_kind_of_input():
         (("--columns", "0,,1"), "give names or numbers of columns"),
     ],
 )
-@pytest.mark.parametrize("command", [("fit", "iris", *OUT), ("plan", "iris")])
+@each("command", [("fit", "iris", *OUT), ("plan", "iris")])
 def test_a_wrong_selection_of_columns_is_refused(command: tuple, options: tuple, expected: str):
     assert expected in refused(*command, *options)
 

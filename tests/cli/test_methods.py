@@ -16,6 +16,7 @@ from gpukpca.cli import commands
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.methods import METHODS
 from tests.cli.runs import FOODS, OUT, done, facts, fit, loaded, refused, text
+from tests.each import each
 
 COUNTRIES = ("foods.csv", "--index-column", 0, "--transpose")
 HOLES = """name,a,b,c
@@ -276,7 +277,7 @@ def test_missing_cells_of_a_table_are_accepted_by_latent_methods_alone():
     assert "or fit with --method ppca or bayesian, which take missing values" in message
 
 
-@pytest.mark.parametrize("mark", ["", "NA", "NaN", "nAn", "#N/A", "<NA>", "n/a", "null", "-", "?"])
+@each("mark", ["", "NA", "NaN", "nAn", "#N/A", "<NA>", "n/a", "null", "-", "?"])
 def test_every_usual_mark_of_a_missing_cell_is_known(mark: str):
     X = read_input(text("t.csv", HOLES.replace("6.5", mark)), index_column="0", missing=True).X
     assert np.argwhere(np.isnan(X)).tolist() == [[0, 2], [1, 1], [2, 1], [3, 2], [5, 0]]

@@ -11,10 +11,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import gpukpca
-from gpukpca import PCA, KernelPCA
+from gpukpca import PCA, KernelPCA, save
 from gpukpca.cli.apply import CHUNK
 from gpukpca.cli.inputs import read_input
-from gpukpca.decomposition import save
 from tests.cli.runs import OUT, done, facts, fit, loaded, refused, text
 
 M = "m.safetensors"

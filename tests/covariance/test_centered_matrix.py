@@ -12,6 +12,7 @@ from sklearn.base import clone
 from gpukpca import PCA
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 from tests import tolerances
+from tests.each import each
 
 TALL, WIDE = (60, 12), (12, 60)
 SOLVERS = ("covariance_eigh", "full", "dual", "randomized")
@@ -45,10 +46,10 @@ def fitted(estimator, X):
         return estimator.fit(X), [str(warning.message) for warning in caught]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize("scale", [False, True], ids=["centered", "standardized"])
-@pytest.mark.parametrize("shape", [TALL, WIDE], ids=["tall", "wide"])
+@each("dtype", ["float64", "float32"])
+@each("sparse", [False, True])
+@each("scale", [False, True])
+@each("shape", [TALL, WIDE])
 def test_the_unit_of_the_data_does_not_matter(dtype, sparse, scale, shape):
     X = rows(shape, dtype)
     container = scipy.sparse.csr_array if sparse else np.asarray
@@ -100,8 +101,8 @@ OFFSETS += [("float32", 0.0), ("float32", 10.0), ("float32", 5e3), ("float32", 1
 
 
 @pytest.mark.filterwarnings("ignore:float32 cannot resolve")
-@pytest.mark.parametrize(("dtype", "offset"), OFFSETS)
-@pytest.mark.parametrize("shape", [(200, 20), (20, 200)], ids=["tall", "wide"])
+@each("dtype, offset", OFFSETS)
+@each("shape", [(200, 20), (20, 200)])
 def test_sparse_rows_are_as_exact_as_dense_ones(dtype, offset, shape):
     X = sparse_rows(shape, dtype, offset)
     wide = X.astype(np.longdouble)
@@ -142,9 +143,9 @@ def test_components_of_the_dual_route_are_orthonormal(xp, dtype, sparse):
     np.testing.assert_allclose(components @ components.T, np.eye(20), atol=tolerances.orthogonality(dtype, xp.name))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize("value", [0.1, 1e4 / 3, -7e-9])
+@each("dtype", ["float64", "float32"])
+@each("sparse", [False, True])
+@each("value", [0.1, 1e4 / 3, -7e-9])
 def test_standardizing_leaves_columns_that_are_constant_but_for_rounding(dtype, sparse, value):
     X = rows(TALL, dtype)
     X[:, 3] = value
@@ -155,9 +156,9 @@ def test_standardizing_leaves_columns_that_are_constant_but_for_rounding(dtype, 
     np.testing.assert_allclose(model.components_[:, 3], 0.0, atol=1e-3)
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize("solver", SPARSE_SOLVERS)
-@pytest.mark.parametrize(("scale", "is_exact"), [(False, True), (True, True), (True, False)])
+@each("sparse", [False, True])
+@each("solver", SPARSE_SOLVERS)
+@each("scale, is_exact", [(False, True), (True, True), (True, False)])
 def test_the_rounding_of_a_huge_constant_column_is_no_variance(sparse, solver, scale, is_exact):
     """Beside standardized columns a constant is one also where its entries are rounded."""
     X = np.random.default_rng(0).standard_normal((23, 4))
@@ -176,9 +177,9 @@ def test_the_rounding_of_a_huge_constant_column_is_no_variance(sparse, solver, s
 ENTRIES = {"NaN": np.nan, "infinity": np.inf, "minus infinity": -np.inf}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("shape", [TALL, WIDE], ids=["tall", "wide"])
+@each("dtype", ["float64", "float32"])
+@each("entry", ENTRIES)
+@each("shape", [TALL, WIDE])
 def test_the_first_pass_finds_the_entry_that_is_not_finite(dtype, entry, shape):
     for row, column in ((0, 0), (7, 5), (shape[0] - 1, shape[1] - 1)):
         X = rows(shape, dtype)

@@ -10,8 +10,9 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, load
-from gpukpca.data.scale import power_of_two_scale, scale_for_squares
+from gpukpca.data.scale import needs_own_scale, power_of_two_scale, scale_for_squares
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
+from tests.each import each
 
 # Powers of two, about 1e-170 … 1e153 and 1e-30 … 1e18.
 EXPONENTS = {"float64": (-565, -535, -500, -100, 100, 465, 508), "float32": (-100, -76, -66, 50, 60)}
@@ -110,8 +111,8 @@ def results(case: Case, model: object, X: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", EXPONENTS)
+@each("name", CASES)
+@each("dtype", EXPONENTS)
 def test_multiplying_the_data_multiplies_the_answer(name, dtype):
     case, X = CASES[name], rows(name, dtype)
     plain = fitted(case, X, None)
@@ -134,8 +135,8 @@ def test_multiplying_the_data_multiplies_the_answer(name, dtype):
             np.testing.assert_allclose(back, expected, rtol=0, atol=bound * unit, err_msg=f"{key} at 2**{exponent}")
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("dtype", "exponent"), [("float64", 530), ("float32", 70)])
+@each("name", CASES)
+@each("dtype, exponent", [("float64", 530), ("float32", 70)])
 def test_variances_that_overflow_are_named(name, dtype, exponent):
     case, X = CASES[name], np.ldexp(rows(name, dtype), exponent)
     with pytest.raises(
@@ -155,6 +156,10 @@ def test_a_scale_is_a_power_of_two_that_normal_numbers_hold(dtype):
         assert 2.0**-60 < largest * scale < 2.0**5
         assert abs(np.log2(largest)) > 120 or 0.5 <= largest * scale < 1.0
         assert scale_for_squares(largest, dtype) in (1.0, scale)
+        assert needs_own_scale(np.asarray([largest, 0.0]), dtype).tolist() == [
+            scale_for_squares(largest, dtype) != 1.0,
+            False,
+        ]
     assert power_of_two_scale(0.0, dtype) == scale_for_squares(0.0, dtype) == 1.0
     assert [power_of_two_scale(largest, dtype) for largest in (0.75, 1.0, 1e-6)] == [1.0, 0.5, 2.0**19]
     assert scale_for_squares(1e-5, dtype) == 1.0 != scale_for_squares(float(info.max), dtype)
@@ -177,7 +182,7 @@ def test_densities_and_samples_are_those_of_the_units(name):
     np.testing.assert_allclose(np.ldexp(drawn, 600), wanted, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["incremental", "exact", "probabilistic", "probabilistic, holes", "Bayesian", "local"])
+@each("name", ["incremental", "exact", "probabilistic", "probabilistic, holes", "Bayesian", "local"])
 def test_every_library(name, xp):
     case, X = CASES[name], rows(name, "float64")
     plain, Y = fitted(case, X, None), np.ldexp(X, -600)
@@ -220,8 +225,8 @@ def test_later_batches_of_another_size_change_the_units():
     np.testing.assert_allclose(np.ldexp(model.mean_, 100), plain.mean_, rtol=1e-11)
 
 
-@pytest.mark.parametrize("make", [partial(IncrementalPCA, 2), partial(LocalPCA, 1)])
-@pytest.mark.parametrize("size", [1e-170, 1e-300, 0.1, 1e200, 1e300])
+@each("make", [partial(IncrementalPCA, 2), partial(LocalPCA, 1)])
+@each("size", [1e-170, 1e-300, 0.1, 1e200, 1e300])
 def test_equal_rows_have_no_variance_at_any_size(make, size):
     with pytest.warns(RankWarning, match="all rows are equal"):
         model = make().fit(np.full((12, 4), size / 3.0))
@@ -254,9 +259,9 @@ def test_noise_alone_that_vanishes_is_named():
     assert model.n_components_ == 0
 
 
-@pytest.mark.parametrize("solver", ["dense", "randomized", "nystrom", "arpack"])
-@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "csr"])
-@pytest.mark.parametrize("parameters", [{"kernel": "linear"}, {"kernel": "poly", "coef0": 0.0, "degree": 3}], ids=str)
+@each("solver", ["dense", "randomized", "nystrom", "arpack"])
+@each("convert", [np.asarray, scipy.sparse.csr_matrix])
+@each("parameters", [{"kernel": "linear"}, {"kernel": "poly", "coef0": 0.0, "degree": 3}], ids=str)
 def test_a_kernel_matrix_that_underflows_is_refused(solver, convert, parameters):
     for dtype, exponent in (("float64", -565), ("float32", -76)):
         X = convert(np.ldexp(rows("exact", dtype), exponent))
@@ -264,8 +269,8 @@ def test_a_kernel_matrix_that_underflows_is_refused(solver, convert, parameters)
             KernelPCA(2, eigen_solver=solver, random_state=0, **parameters).fit(X)
 
 
-@pytest.mark.parametrize("gamma", ["scale", "median"])
-@pytest.mark.parametrize("exponent", [-900, -565, -535, 520, 900])
+@each("gamma", ["scale", "median"])
+@each("exponent", [-900, -565, -535, 520, 900])
 def test_gamma_of_data_whose_squares_are_no_numbers_is_refused(gamma, exponent):
     X = np.ldexp(rows("exact", "float64"), exponent)
     with pytest.raises(InvalidParameterError, match=r"range over \de[+-]\d+ together; scale the features"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import itertools
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
 from gpukpca.data.batches import BatchedRows
 from tests.covariance.twins import OFFSETS, SHAPES, check_twin, rows
+from tests.each import each
 
 pytestmark = pytest.mark.usefixtures("threads_for_little")
 
@@ -21,7 +22,7 @@ def streamed(X):
     """Three batches of unequal size, or one."""
     n = int(X.shape[0])
     cuts = sorted({0, n // 3, n // 2, n})
-    batches = [X[a:b, :] for a, b in pairwise(cuts)]
+    batches = [X[a:b, :] for a, b in itertools.pairwise(cuts)]
     return PanelCenteredMatrix(BatchedRows(lambda: iter(batches), X[:0, :]), True, X[0, :])
 
 
@@ -30,19 +31,8 @@ MAKERS = {
     "columns": lambda X: DenseCenteredMatrix(X, by_rows=False, n_jobs=2),
     "streamed": streamed,
 }
-CASES = [
-    pytest.mark.parametrize("scaled", [False, True], ids=["centered", "scaled"]),
-    pytest.mark.parametrize("dtype", ["float32", "float64"]),
-    pytest.mark.parametrize("offset", OFFSETS),
-    pytest.mark.parametrize("shape", SHAPES, ids=str),
-]
-
-
-def over_cases(test):
-    """Run a test for all shapes, offsets, dtypes, with and without divisors of the features."""
-    for mark in CASES:
-        test = mark(test)
-    return test
+# All shapes and offsets, with and without divisors of the features.
+over_cases = each("shape, offset, scaled", itertools.product(SHAPES, OFFSETS, [False, True]))
 
 
 @over_cases

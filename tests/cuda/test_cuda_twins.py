@@ -14,6 +14,7 @@ from gpukpca.backend.orthogonalization import orthonormal_factors, shifted_chole
 from gpukpca.cuda import distances, eigh
 from gpukpca.cuda import elementwise as fused
 from tests import cupy_device
+from tests.each import each
 from tests.kernel_listing import PREFIX
 from tests.tolerances import eps, orthogonality
 
@@ -254,8 +255,8 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize(("n", "b"), [(8, 8), (50, 8), (300, 24)])
-@pytest.mark.parametrize("name", BLOCKS)
+@each("n, b", [(8, 8), (50, 8), (300, 24)])
+@each("name", BLOCKS)
 def test_shifted_cholesky_qr_whatever_the_condition(xp, dtype: str, name: str, n: int, b: int) -> None:
     V = BLOCKS[name](np.random.default_rng(n), n, b).astype(dtype)
     Q, R = shifted_cholesky_qr(xp.array(V))

@@ -29,7 +29,7 @@ from gpukpca.backend.device import cuda_place, describe_device, device_context, 
 from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
 from gpukpca.data import place as places
-from gpukpca.decomposition._base import on_host
+from gpukpca.decomposition._base import with_host_arrays
 from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
     DeviceFallbackWarning,
@@ -819,10 +819,10 @@ def test_a_pickle_holds_the_numbers_once_and_takes_no_copy_of_what_is_on_the_hos
 def test_a_device_array_that_equals_one_on_the_host_is_found(cuda: Any) -> None:
     host, state = np.arange(5.0), {}
     for first, second in ((host, cuda.asarray(host)), (cuda.asarray(host), host)):
-        state = on_host({"a": first, "b": second, "c": [second]})
+        state = with_host_arrays({"a": first, "b": second, "c": [second]})
         assert type(state["a"]) is np.ndarray
         assert state["a"] is state["b"] is state["c"][0]
-    other = on_host({"a": host, "b": host.copy(), "c": cuda.ones(3)})
+    other = with_host_arrays({"a": host, "b": host.copy(), "c": cuda.ones(3)})
     assert other["a"] is host
     assert other["b"] is not host
 

@@ -13,6 +13,7 @@ from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
 from gpukpca.gram.product import upper_triangle
 from gpukpca.kernels import RBF, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
 from tests import cupy_device, oracle
+from tests.each import each
 from tests.tolerances import eps
 
 # name -> (kernel, the same of two rows)
@@ -126,8 +127,8 @@ def with_constants(n: int, dtype: str) -> np.ndarray:
     return X
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["rbf", "matern5/2", "matern1/2", "narrow rbf"])
+@each("dtype", DTYPES)
+@each("name", ["rbf", "matern5/2", "matern1/2", "narrow rbf"])
 def test_constant_features_are_left_out_and_change_nothing(xp, dtype: str, name: str) -> None:
     X, (kernel, function) = with_constants(40, dtype), ORACLES[name]
     rows = kernel.prepare(xp.array(X))
@@ -137,8 +138,8 @@ def test_constant_features_are_left_out_and_change_nothing(xp, dtype: str, name:
     np.testing.assert_allclose(xp.host(kernel(xp.array(X))), oracle.gram(function, X), atol=2000 * eps(dtype))
 
 
-@pytest.mark.parametrize("factor", [1.0, 100.0, 1e6])
-@pytest.mark.parametrize("dtype", DTYPES)
+@each("factor", [1.0, 100.0, 1e6])
+@each("dtype", DTYPES)
 def test_new_rows_may_differ_in_features_that_were_constant(xp, dtype: str, factor: float) -> None:
     X, new = with_constants(40, dtype), with_constants(40, dtype)[:6]
     new[:, 0] += np.asarray(factor * 1e-2, dtype=dtype)

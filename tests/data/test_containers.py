@@ -80,10 +80,10 @@ REFUSED: dict[tuple[str, str], str] = {
     **{("PCA, full", container): "sparse" for container in SPARSE},
     **{("local", container): "sparse" for container in SPARSE},
     **{(name, "Dask"): r"X\.compute\(\)" for name in ("incremental", "probabilistic", "Bayesian", "local")},
+    **{("local", container): "takes one array here, and X is an iterable of batches" for container in ITERABLES},
     **{
-        (name, container): "takes one array here, and X is an iterable of batches"
-        for name in ESTIMATORS
-        if name.startswith(("KernelPCA", "local"))
+        (name, container): "an iterable of batches needs eigen_solver=gpukpca.Nystrom"
+        for name in ("KernelPCA", "KernelPCA, linear", "KernelPCA, randomized")
         for container in ITERABLES
     },
 }

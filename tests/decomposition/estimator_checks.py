@@ -45,7 +45,7 @@ ESTIMATORS = [
     BayesianPCA(solver="em", tol=1e-7),
     LocalPCA(n_init=1, random_state=0),
     LocalPCA(method="hard", n_init=1),
-    KernelPCACV(cv=2, gammas=[0.1, 1.0]),
+    KernelPCACV(cv=2, gammas=0.1),
     KernelPCACV(cv=2, gammas=0.1, n_components=1, preimage="fixed_point"),
 ]
 

@@ -208,6 +208,28 @@ def test_a_model_from_a_file_or_from_scikit_learn_is_audited_as_before(tmp_path)
         check_pairs(audit, truth(oracle.rbf(0.1), X), peer.eigenvectors_)
 
 
+def test_models_of_streams_are_audited_by_their_map():
+    X = points(200)
+    true = truth(oracle.rbf(0.1), X)
+    for gamma, landmarks in ((0.1, "uniform"), (0.1, X[:20] + 0.01), (1e-8, "uniform")):
+        rank = 20 if isinstance(landmarks, str) else None
+        settings = {"kernel": "rbf", "gamma": gamma, "random_state": 0}
+        settings["eigen_solver"] = Nystrom(rank=rank, landmarks=landmarks)
+        by_parts = KernelPCA(P, **settings)
+        for batch in (X[:90], X[90:]):
+            by_parts.partial_fit(batch)
+        for model in (by_parts, KernelPCA(P, **settings).fit([X[:90], X[90:]])):
+            audit = residuals(model, X, passes=2, random_state=0)
+            assert np.allclose(audit.landmark_eigenvalues, model.eigenvalues_, rtol=1e-9)
+            assert 0.8 * model.certificate_ < audit.trace_bound <= model.certificate_ * (1 + 1e-9)
+            assert audit.skew < 1e-6
+            if gamma == 0.1:
+                check_pairs(audit, true, model.transform(X) - model.transform(X).mean(axis=0))
+                check_bounds(audit, true)
+        with pytest.raises(InvalidParameterError, match="X has 90 rows, and the model or the scores come from 200"):
+            residuals(model, X[:90])
+
+
 def test_a_device_computes_for_rows_and_models_of_the_host(cuda):
     X = points()
     settings = {"n_components": P, "kernel": "rbf", "gamma": 0.1, "random_state": 0}

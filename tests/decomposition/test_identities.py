@@ -11,6 +11,7 @@ from sklearn.decomposition import PCA
 
 from gpukpca import KernelPCA
 from tests import oracle, tolerances
+from tests.each import each
 
 SOLVERS = ("dense", "randomized")
 
@@ -89,8 +90,8 @@ def test_a_circle_has_a_null_direction_in_the_quadratic_features():
 # -- scaling -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("kernel", ["rbf", "poly", "laplacian", "cosine"])
+@each("solver", SOLVERS)
+@each("kernel", ["rbf", "poly", "laplacian", "cosine"])
 def test_axes_have_unit_length_in_feature_space(xp, dtype, kernel, solver):
     """A' Kc A = I, and the columns of A have length 1 / sqrt(lambda)."""
     X = rows(70, 4).astype(dtype)
@@ -117,8 +118,8 @@ def test_scores_are_uncorrelated_with_variance_lambda_over_n_minus_one(xp, dtype
     assert np.max(np.abs(np.cov(Z.T) - np.diag(variances))) <= bound
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "laplacian", "matern", "rational_quadratic", "cosine"])
+@each("solver", SOLVERS)
+@each("kernel", ["linear", "rbf", "poly", "laplacian", "matern", "rational_quadratic", "cosine"])
 def test_transform_of_the_training_data_is_fit_transform(xp, dtype, kernel, solver):
     X = xp.array((rows(80, 6) + 1.0).astype(dtype))
     estimator = model(4, dtype, solver, kernel=kernel, gamma=0.1 if kernel not in ("linear", "cosine") else None)
@@ -200,8 +201,8 @@ def test_half_the_negative_square_distances_are_classical_scaling(xp, solver):
 # -- PCA as the special case -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("shape", [(90, 8), (40, 120)], ids=["tall", "wide"])
+@each("solver", SOLVERS)
+@each("shape", [(90, 8), (40, 120)])
 def test_the_linear_kernel_is_pca(xp, dtype, solver, shape):
     X = (rows(*shape) + 5.0).astype(dtype)
     new = (rows(11, shape[1], 1) + 5.0).astype(dtype)
@@ -236,8 +237,8 @@ def test_the_ratio_is_exact_without_the_spectrum(xp, dtype):
         assert np.max(np.abs(ratios - full[:5] / full.sum())) <= 20 * tolerances.eps(dtype)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("fraction", [0.05, 0.3, 0.5, 0.77, 0.9, 0.99])
+@each("solver", SOLVERS)
+@each("fraction", [0.05, 0.3, 0.5, 0.77, 0.9, 0.99])
 def test_a_fraction_keeps_the_fewest_components_that_reach_it(solver, fraction):
     X = rows(160, 5)
     full = np.maximum(oracle.eigenpairs(oracle.centered(oracle.gram(oracle.rbf(0.1), X)))[0], 0.0)

@@ -18,6 +18,7 @@ import gpukpca
 from gpukpca import PCA, KernelPCA, Nystrom, kernels
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+from tests.each import each
 
 EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
 Theirs = sklearn.decomposition.KernelPCA
@@ -54,7 +55,7 @@ KERNELS = {
 
 
 @pytest.mark.filterwarnings("ignore:the kernel matrix has negative")
-@pytest.mark.parametrize("name", KERNELS)
+@each("name", KERNELS)
 def test_the_peer_of_a_kernel_pca_has_its_scores(dtype, name):
     X, X_new = data(dtype=dtype), data(9, seed=1, dtype=dtype)
     model = KernelPCA(3, **KERNELS[name]).fit(X)
@@ -222,8 +223,8 @@ def test_a_peer_with_other_scores_is_reported_or_refused_with_the_difference(nam
         assert np.abs(peer.transform(X) - scores).max() < 0.08 * np.abs(scores).max()
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e2, 1e4, 1e6])
-@pytest.mark.parametrize("model", [KernelPCA(3), KernelPCA(3, kernel="rbf"), PCA(3)], ids=str)
+@each("offset", [0.0, 1e2, 1e4, 1e6])
+@each("model", [KernelPCA(3), KernelPCA(3, kernel="rbf"), PCA(3)], ids=str)
 def test_a_peer_without_a_report_has_the_scores(dtype, model, offset):
     X = (data(60) + offset).astype(dtype)
     model, peer, messages = exported(model, X)
@@ -334,7 +335,7 @@ def test_only_fitted_peers_are_taken():
 # -- exported ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "model",
     [KernelPCA(3, kernel="rbf"), KernelPCA(3), KernelPCA(3, kernel="cosine"), PCA(3, whiten=True), PCA(3, scale=True)],
     ids=str,

@@ -12,6 +12,7 @@ import scipy.sparse
 from gpukpca import KernelPCA, Nystrom, kernels
 from gpukpca.backend import blocking
 from gpukpca.exceptions import PrecisionWarning
+from tests.each import each
 
 
 def data(n: int = 80, d: int = 4, seed: int = 0) -> np.ndarray:
@@ -38,9 +39,9 @@ SHARP = {
 }
 
 
-@pytest.mark.parametrize("n_components", [2, None, 0.5])
-@pytest.mark.parametrize("solver", ["dense", "randomized"])
-@pytest.mark.parametrize("name", SHARP)
+@each("n_components", [2, None, 0.5])
+@each("solver", ["dense", "randomized"])
+@each("name", SHARP)
 def test_a_kernel_matrix_near_the_identity_is_reported_with_advice(xp, dtype, name, solver, n_components):
     model = KernelPCA(n_components, eigen_solver=solver, random_state=0, **SHARP[name])
     X = xp.array(data(), dtype)
@@ -102,8 +103,8 @@ FAR = {
 }
 
 
-@pytest.mark.parametrize("p", [1, 3])
-@pytest.mark.parametrize("name", FAR)
+@each("p", [1, 3])
+@each("name", FAR)
 def test_new_points_far_from_all_data_are_reported_once(xp, dtype, name, p):
     model = KernelPCA(p, **FAR[name]).fit(xp.array(data(), dtype))
     new = data(30, seed=1)

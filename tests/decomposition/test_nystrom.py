@@ -18,7 +18,8 @@ from sklearn.base import clone
 
 from gpukpca import KernelPCA, Nystrom, Progress
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
-from gpukpca.eigen import BlockKrylov, Dense, LowRank, choose_solver, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, LowRank, top_eigh
+from gpukpca.eigen.solve import choose_solver
 from gpukpca.exceptions import (
     ConvergenceWarning,
     IndefiniteKernelError,
@@ -33,6 +34,7 @@ from gpukpca.gram.storage import DenseStorage, LowRankStorage, TiledStorage
 from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 from tests import oracle, tolerances
 from tests.conftest import Namespace
+from tests.each import each
 
 N, P, RANK = 96, 3, 20
 NUMPY = Namespace("numpy", np, None)
@@ -153,7 +155,7 @@ def score_rounding(model, dtype, entry, xp):
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@each("name", KERNELS)
 def test_every_exact_eigenvalue_lies_between_ours_and_ours_plus_the_certificate(xp, dtype, name):
     X = points().astype(dtype)
     model, scores = fitted(name, xp.array(X))
@@ -178,7 +180,7 @@ ON_DATA = [
 ]
 
 
-@pytest.mark.parametrize(("name", "data", "dtype"), ON_DATA)
+@each("name, data, dtype", ON_DATA)
 def test_bounds_hold_for_every_way_and_every_rank(name, data, dtype):
     X = DATA[data]().astype(dtype)
     truth = exact(name, X, dtype)
@@ -233,7 +235,7 @@ CUTS = "not separately determined: their eigenvalues are equal to "
 SOLVERS = ["dense", "randomized", Nystrom(rank=60), Nystrom(rank=9), Nystrom(rank=16, landmarks="uniform")]
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+@each("solver", SOLVERS)
 def test_every_solver_reports_a_cluster_that_p_cuts(dtype, solver):
     """On a circle the eigenvalues come in pairs: 1 and 3 components cut one, and 2 do not."""
     for p, expected in ((1, 1), (2, 0), (3, 1)):
@@ -306,7 +308,7 @@ def nystrom_formula(K, K_new, S, p):
     return (F_new - F.mean(axis=0)) @ axes, values, float(np.linalg.cond(L))
 
 
-@pytest.mark.parametrize("name", ["rough", "laplacian", "matern", "poly", "cosine"])
+@each("name", ["rough", "laplacian", "matern", "poly", "cosine"])
 def test_new_points_get_the_formula_of_landmarks(xp, dtype, name):
     X, new = points().astype(dtype), points(17, seed=7).astype(dtype)
     rank = 4 if name == "cosine" else RANK  # more landmarks than features depend on each other
@@ -320,7 +322,7 @@ def test_new_points_get_the_formula_of_landmarks(xp, dtype, name):
     assert np.max(np.abs(oracle.up_to_sign(found, expected) - expected)) <= bound
 
 
-@pytest.mark.parametrize("name", ["rough", "laplacian", "matern", "sum"])
+@each("name", ["rough", "laplacian", "matern", "sum"])
 def test_with_every_row_a_landmark_it_is_kernel_pca(xp, dtype, name):
     X, new = points(60).astype(dtype), points(9, seed=7).astype(dtype)
     model, scores = fitted(name, xp.array(X), 60)
@@ -546,8 +548,8 @@ INDEFINITE = {
 }
 
 
-@pytest.mark.parametrize("name", INDEFINITE)
-@pytest.mark.parametrize("how", WAYS)
+@each("name", INDEFINITE)
+@each("how", WAYS)
 def test_an_indefinite_matrix_is_refused(name, how, dtype):
     K = INDEFINITE[name]().astype(dtype)
     K = (K + K.T) / 2
@@ -679,7 +681,7 @@ LOW_RANK = {
 }
 
 
-@pytest.mark.parametrize("name", LOW_RANK)
+@each("name", LOW_RANK)
 def test_few_features_are_written_down_by_themselves_and_it_is_exact(xp, dtype, name):
     parameters, function, columns = LOW_RANK[name]
     X, new = points().astype(dtype), points(11, seed=5).astype(dtype)
@@ -706,9 +708,7 @@ def test_few_features_are_written_down_by_themselves_and_it_is_exact(xp, dtype, 
     assert np.all(np.abs(oracle.up_to_sign(found, expected) - expected) <= 10 * bound)
 
 
-@pytest.mark.parametrize(
-    ("name", "offset"), [*((name, offset) for name in LOW_RANK for offset in (0.0, 3.0)), ("linear", 1e4)]
-)
+@each("name, offset", [*((name, offset) for name in LOW_RANK for offset in (0.0, 3.0)), ("linear", 1e4)])
 def test_the_route_by_features_is_the_route_by_tiles(name, offset, dtype):
     parameters, function, _ = LOW_RANK[name]
     X, new = (points(n, seed=s).astype(dtype) + np.dtype(dtype).type(offset) for n, s in ((N, 0), (7, 5)))
@@ -798,8 +798,8 @@ def test_no_size_makes_auto_approximate():
                     assert isinstance(choose_solver(n, p, on_gpu=on_gpu), (Dense, BlockKrylov))
 
 
-@pytest.mark.parametrize("n", [10, 1000, 30_000, 300_000])
-@pytest.mark.parametrize("limit", [None, "30MB", "200kB", "1kB"])
+@each("n", [10, 1000, 30_000, 300_000])
+@each("limit", [None, "30MB", "200kB", "1kB"])
 def test_no_want_of_memory_makes_auto_approximate(n, limit):
     X = np.linspace(0, 1, n, dtype=np.float32)[:, None]
     for kernel in ("rbf", "linear", "poly"):
@@ -842,10 +842,8 @@ def factor(kind, n=80):
     }[kind]
 
 
-@pytest.mark.parametrize(
-    "kind", ["full", "deficient", "zero", "no columns", "one column", "constant", "square", "wide"]
-)
-@pytest.mark.parametrize("centered", [False, True], ids=["plain", "centered"])
+@each("kind", ["full", "deficient", "zero", "no columns", "one column", "constant", "square", "wide"])
+@each("centered", [False, True])
 def test_pairs_of_a_factor(xp, dtype, kind, centered):
     F = factor(kind).astype(dtype)
     op = LowRankGram(xp.array(F))

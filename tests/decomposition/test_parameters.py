@@ -13,6 +13,7 @@ from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, KernelPCACV, Lo
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.decomposition._parameters import RULES, RULES_OF, check_parameters, rules_of
 from gpukpca.exceptions import InvalidParameterError
+from tests.each import each
 
 ESTIMATORS = [KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA, LocalPCA, KernelPCACV]
 METHODS = [RidgePreimage, FixedPointPreimage, DistanceConstraintPreimage]
@@ -79,14 +80,14 @@ def fitted_with(kind: type, name: str, value: Any, **others: Any) -> None:
     kind(**({"kernel": "rbf"} if kind is KernelPCA else {}) | {name: value} | others).fit(X)
 
 
-@pytest.mark.parametrize(("kind", "name"), PAIRS, ids=lambda part: getattr(part, "__name__", part))
+@each("kind, name", PAIRS, ids=lambda part: getattr(part, "__name__", part))
 def test_every_parameter_has_a_rule_that_allows_its_default(kind: type, name: str) -> None:
     rule = rules_of(kind)[name]
     assert rule is not None
     rule.check(kind.__name__, name, inspect.signature(kind).parameters[name].default)
 
 
-@pytest.mark.parametrize(("kind", "name", "value"), CASES, ids=lambda part: getattr(part, "__name__", repr(part)))
+@each("kind, name, value", CASES, ids=lambda part: getattr(part, "__name__", repr(part)))
 def test_fit_refuses_a_value_out_of_range_and_names_the_parameter(kind: type, name: str, value: Any) -> None:
     with pytest.raises(InvalidParameterError, match=name):
         fitted_with(kind, name, value)

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from gpukpca import PCA, KernelPCA
 from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError, PrecisionWarning, RankWarning
 from tests import oracle, tolerances
+from tests.each import each
 
 SOLVERS = ["covariance_eigh", "dual", "full", "randomized"]
 DTYPES = ["float64", "float32"]
@@ -51,9 +52,9 @@ CLUSTERED = np.array([5.0, 5.0, 5.0, 2.0, 1.0, 1.0, 0.5, 0.2, 0.2, 0.1, 0.05, 0.
 # -- exact problems ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", [*SOLVERS, "auto"])
-@pytest.mark.parametrize("shape", [(60, 20), (20, 60)], ids=["tall", "wide"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@each("solver", [*SOLVERS, "auto"])
+@each("shape", [(60, 20), (20, 60)])
+@each("dtype", DTYPES)
 def test_every_route_finds_the_oracles_axes(xp, solver, shape, dtype):
     X = chosen(*shape, GEOMETRIC, offset=3.0).astype(dtype)
     variances, Vt, Z = expected(X)
@@ -83,8 +84,8 @@ def test_every_route_finds_the_oracles_axes(xp, solver, shape, dtype):
     assert np.all(V[np.arange(4), modulus] > 0)
 
 
-@pytest.mark.parametrize("solver", [*SOLVERS, "auto"])
-@pytest.mark.parametrize("shape", [(60, 20), (20, 60)], ids=["tall", "wide"])
+@each("solver", [*SOLVERS, "auto"])
+@each("shape", [(60, 20), (20, 60)])
 def test_transform_inverse_and_fit_transform_belong_together(xp, solver, shape):
     X = chosen(*shape, GEOMETRIC[:8], offset=-2.0)
     model = PCA(8, svd_solver=solver, random_state=1, tol=1e-12)
@@ -99,9 +100,9 @@ def test_transform_inverse_and_fit_transform_belong_together(xp, solver, shape):
     np.testing.assert_allclose(xp.host(white.inverse_transform(xp.array(W))), X, atol=1e-8)
 
 
-@pytest.mark.parametrize("singular", [GEOMETRIC, CLUSTERED], ids=["geometric", "clustered"])
-@pytest.mark.parametrize("shape", [(50, 14), (14, 50)], ids=["tall", "wide"])
-@pytest.mark.parametrize("offset", [0.0, 1e4, 1e8])
+@each("singular", [GEOMETRIC, CLUSTERED])
+@each("shape", [(50, 14), (14, 50)])
+@each("offset", [0.0, 1e4, 1e8])
 def test_linear_kernel_pca_and_all_routes_agree(singular, shape, offset):
     X = chosen(*shape, singular, offset=offset)
     s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[: len(singular)]
@@ -117,8 +118,8 @@ def test_linear_kernel_pca_and_all_routes_agree(singular, shape, offset):
             )
 
 
-@pytest.mark.parametrize("solver", [*SOLVERS, "auto"])
-@pytest.mark.parametrize("shape", [(80, 10), (10, 80)], ids=["tall", "wide"])
+@each("solver", [*SOLVERS, "auto"])
+@each("shape", [(80, 10), (10, 80)])
 def test_tiny_singular_values_keep_their_digits(solver, shape):
     """PROBLEMS: the plain covariance route has a relative error of 1 at 1e-9."""
     singular = np.array([1.0, 1e-2, 1e-4, 1e-5, 1e-7, 1e-9])
@@ -164,9 +165,9 @@ REAL = {name: getattr(datasets, f"load_{name}")().data for name in ("iris", "win
 REAL["digits"] = REAL["digits"][::5]
 
 
-@pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("n_components", [None, 0, 1, 3, 0.5, 0.95, "mle"])
-@pytest.mark.parametrize("solver", ["auto", "full", "covariance_eigh", "dual"])
+@each("name", REAL)
+@each("n_components", [None, 0, 1, 3, 0.5, 0.95, "mle"])
+@each("solver", ["auto", "full", "covariance_eigh", "dual"])
 def test_same_as_scikit_learn(name, n_components, solver):
     X = REAL[name]
     theirs = SklearnPCA(n_components, svd_solver="full").fit(X)
@@ -228,9 +229,9 @@ def test_defaults_parameters_and_names_are_scikit_learns():
 # -- sparse rows, files, memory ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", ["auto", "covariance_eigh", "dual", "randomized", "arpack"])
-@pytest.mark.parametrize("shape", [(120, 40), (40, 120)], ids=["tall", "wide"])
-@pytest.mark.parametrize("scale", [False, True])
+@each("solver", ["auto", "covariance_eigh", "dual", "randomized", "arpack"])
+@each("shape", [(120, 40), (40, 120)])
+@each("scale", [False, True])
 def test_sparse_rows(solver, shape, scale):
     S = scipy.sparse.random_array(shape, density=0.2, format="csr", rng=np.random.default_rng(3))
     X = S.toarray()
@@ -305,8 +306,8 @@ def test_where_memory_is_short_auto_iterates_and_says_so():
 # -- scale -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("shape", [(70, 9), (12, 40)], ids=["tall", "wide"])
+@each("solver", SOLVERS)
+@each("shape", [(70, 9), (12, 40)])
 def test_scaled_features_give_the_correlation_matrix(xp, solver, shape):
     rng = np.random.default_rng(1)
     X = rng.standard_normal(shape) * 10.0 ** rng.uniform(-2, 2, shape[1]) + 5.0
@@ -362,7 +363,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@each("case", BAD)
 def test_bad_input_is_a_value_error_and_changes_nothing(case):
     parameters, X, words = BAD[case]
     model = PCA(2).fit(GOOD)
@@ -389,8 +390,8 @@ def test_new_data_are_checked():
         model.inverse_transform(GOOD)
 
 
-@pytest.mark.parametrize("solver", [*SOLVERS, "auto"])
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
+@each("solver", [*SOLVERS, "auto"])
+@each("value", [0.0, 0.1, 1e8])
 def test_constant_data(solver, value):
     with pytest.warns(RankWarning):
         model = PCA(2, svd_solver=solver, random_state=0).fit(np.full((7, 5), value))
@@ -404,9 +405,9 @@ def test_constant_data(solver, value):
     np.testing.assert_array_equal(white, 0.0)
 
 
-@pytest.mark.parametrize(("dtype", "value"), [(np.float32, 1.6e9), (np.float64, 1e16)])
-@pytest.mark.parametrize("columns", [1, 40])
-@pytest.mark.parametrize("solver", ["auto", "covariance_eigh", "dual"])
+@each("dtype, value", [(np.float32, 1.6e9), (np.float64, 1e16)])
+@each("columns", [1, 40])
+@each("solver", ["auto", "covariance_eigh", "dual"])
 def test_large_constant_columns_hide_no_variance(solver, columns, dtype, value):
     X = np.random.default_rng(0).standard_normal((60, 3))
     expected = np.linalg.eigvalsh(np.cov(X.T))[::-1]
@@ -458,9 +459,9 @@ def test_the_plan_says_what_is_done_and_why():
 
 
 @pytest.mark.usefixtures("threads_for_little")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("jobs", [1, 3])
+@each("dtype", DTYPES)
+@each("solver", SOLVERS)
+@each("jobs", [1, 3])
 def test_threads_change_nothing_but_rounding(dtype, solver, jobs):
     X = chosen(300, 30, 10 * GEOMETRIC, offset=2.0).astype(dtype)
     model = PCA(3, svd_solver=solver, random_state=0, n_jobs=jobs).fit(X)

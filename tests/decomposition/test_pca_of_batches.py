@@ -225,8 +225,8 @@ def test_sets_are_read_by_slices_within_the_prediction(rng, monkeypatch):
 def test_predictions_hold_for_many_batches(rng):
     """The sum over the batches is a matrix beside that of a batch."""
     for n, d, solver, scores in (
-        (900, 700, "covariance_eigh", False),
-        (600, 700, "full", False),
+        (500, 400, "covariance_eigh", False),
+        (300, 400, "full", False),
         (20_000, 50, "auto", True),
     ):
         for dtype in (np.float64, np.float32):

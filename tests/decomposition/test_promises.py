@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import warnings
 from pathlib import Path
@@ -14,8 +15,11 @@ import scipy.sparse
 from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
+from gpukpca.algorithms.fields import field_of
+from gpukpca.data.place import Placement
 from tests.conftest import Namespace
 from tests.datasets import data
+from tests.each import each
 
 KERNELS = ("linear", "poly", "laplacian", "matern", "rational_quadratic", "cosine")
 RBF = {"n_components": 3, "kernel": "rbf", "gamma": 0.1, "random_state": 0}
@@ -64,7 +68,7 @@ def bits(model: Any) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in vars(model).items() if isinstance(value, np.ndarray)}
 
 
-@pytest.mark.parametrize("name", ON_EVERY_LIBRARY)
+@each("name", ON_EVERY_LIBRARY)
 def test_results_live_where_the_input_does_and_have_its_dtype(xp: Namespace, dtype: str, name: str) -> None:
     X = xp.array(rows(dtype))
     model = clone(ESTIMATORS[name])
@@ -130,6 +134,24 @@ def test_copies_clones_and_second_fits_give_the_same_bits(name: str) -> None:
         assert bits(twin) == bits(model)
     assert bits(clone(model).fit(X).fit(X)) == bits(model)
     assert set(vars(clone(model))) == set(model.get_params(deep=False))
+
+
+def test_a_new_field_of_a_fit_is_an_attribute() -> None:
+    for name in ("landmarks", "PCA", "incremental", "probabilistic", "local"):
+        model = clone(ESTIMATORS[name]).fit(rows())
+        before, fit = set(vars(model)), model._result
+        wider: Any = dataclasses.make_dataclass(
+            "Wider",
+            [("new", np.ndarray, field_of("n", "", default=None))],
+            bases=(type(fit),),
+            frozen=True,
+            kw_only=True,
+        )
+        kept = {field.name: getattr(fit, field.name) for field in dataclasses.fields(fit)}
+        host = np.empty(0)
+        model._publish(wider(**kept, new=np.arange(3.0)), Placement(host, host))
+        assert set(vars(model)) == before | {"new_"}, name
+        np.testing.assert_array_equal(model.new_, [0.0, 1.0, 2.0])
 
 
 @EACH

@@ -12,6 +12,7 @@ import pytest
 from gpukpca import PCA, KernelPCA
 from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError, PrecisionWarning, RankWarning
+from tests.each import each
 
 
 def data(n: int = 60, d: int = 5, seed: int = 0) -> np.ndarray:
@@ -33,9 +34,9 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize("solver", ["dense", "randomized"])
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("name", LOST)
+@each("solver", ["dense", "randomized"])
+@each("choice", CHOICES)
+@each("name", LOST)
 def test_lost_digits_are_reported_however_components_are_chosen(xp, name, choice, solver):
     settings, offset = LOST[name]
     X = xp.array(data() + offset, "float32")
@@ -46,8 +47,8 @@ def test_lost_digits_are_reported_however_components_are_chosen(xp, name, choice
     assert any(kind is RankWarning and "none is kept" in text for kind, text in found) == (kept == 0)
 
 
-@pytest.mark.parametrize("solver", ["dense", "randomized", "nystrom"])
-@pytest.mark.parametrize("choice", ["all", "without zeros"])
+@each("solver", ["dense", "randomized", "nystrom"])
+@each("choice", ["all", "without zeros"])
 @pytest.mark.filterwarnings("ignore:fewer components carry:gpukpca.exceptions.RankWarning")
 def test_where_nothing_is_kept_a_fit_says_so(xp, dtype, choice, solver):
     model = KernelPCA(**CHOICES[choice], kernel="rbf", eigen_solver=solver, random_state=0)
@@ -66,8 +67,8 @@ def test_digits_that_are_there_are_not_reported_as_lost():
 SOLVERS = ["covariance_eigh", "dual", "full", "randomized"]
 
 
-@pytest.mark.parametrize(("n_components", "lost"), [(5, "offset"), (None, "offset"), (5, "smallest")])
-@pytest.mark.parametrize("solver", SOLVERS)
+@each("n_components, lost", [(5, "offset"), (None, "offset"), (5, "smallest")])
+@each("solver", SOLVERS)
 def test_pca_reports_variances_that_rounding_made(xp, dtype, solver, n_components, lost):
     eps = float(np.finfo(dtype).eps)
     scales, offset = (np.ones(5), 4.0 / eps) if lost == "offset" else (np.append(np.ones(4), 50.0 * eps), 0.0)
@@ -81,8 +82,8 @@ def test_pca_reports_variances_that_rounding_made(xp, dtype, solver, n_component
     assert warning.values["components"] == ([1, 2, 3, 4, 5] if lost == "offset" else [5])
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize(
+@each("solver", SOLVERS)
+@each(
     "make",
     [
         data,
@@ -90,7 +91,6 @@ def test_pca_reports_variances_that_rounding_made(xp, dtype, solver, n_component
         lambda: data() + [1e9, 0.0, 0.0, 0.0, 0.0],  # of an exact feature nothing is lost beside a large one
         lambda: data() @ np.diag([1.0, 1.0, 0.0, 0.0, 0.0]),
     ],
-    ids=["plain", "scales", "one offset", "rank"],
 )
 def test_pca_of_variances_with_digits_reports_nothing(dtype, solver, make):
     X = make().astype("float64" if make().max() > 1e8 else dtype)
@@ -141,8 +141,8 @@ def test_pca_reports_a_tolerance_below_rounding_too(dtype):
 TINY = {"float32": np.arange(-24.0, -9.0, 1.5), "float64": np.arange(-164.0, -100.0, 7.5)}
 
 
-@pytest.mark.parametrize(("gram", "solver"), [("auto", "dense"), ("tiled", "randomized"), ("auto", "nystrom")])
-@pytest.mark.parametrize("degree", [1, 2, 3])
+@each("gram, solver", [("auto", "dense"), ("tiled", "randomized"), ("auto", "nystrom")])
+@each("degree", [1, 2, 3])
 @pytest.mark.filterwarnings("ignore")
 def test_values_too_small_are_no_overflow_and_no_indefinite_kernel(dtype, degree, gram, solver):
     for exponent in TINY[dtype]:

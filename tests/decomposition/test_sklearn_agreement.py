@@ -24,6 +24,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from gpukpca import KernelPCA
 from gpukpca.exceptions import PrecisionWarning, RankWarning
+from tests.each import each
 
 Theirs = sklearn.decomposition.KernelPCA
 EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
@@ -138,9 +139,9 @@ PARAMETERS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
+@each("dtype", ["float64", "float32"])
+@each("solver", SOLVERS)
+@each("parameters", PARAMETERS, ids=str)
 def test_every_kernel_and_solver_agrees(parameters: dict[str, Any], solver: str, dtype: str) -> None:
     X, X_new = points(dtype=dtype), points(9, seed=1, dtype=dtype)
     settings = {"n_components": 3, "eigen_solver": solver, "random_state": 0, **parameters}
@@ -277,9 +278,9 @@ def test_fixed_number_of_iterations_is_accepted(iterated_power: int) -> None:
 # -- inverse ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("alpha", [1e-3, 1.0, 10.0])
-@pytest.mark.parametrize("kernel", ["rbf", "poly", "cosine", "sigmoid"])
+@each("dtype", ["float64", "float32"])
+@each("alpha", [1e-3, 1.0, 10.0])
+@each("kernel", ["rbf", "poly", "cosine", "sigmoid"])
 def test_ridge_preimages_agree(kernel: str, alpha: float, dtype: str) -> None:
     X, X_new = points(dtype=dtype), points(9, seed=1, dtype=dtype)
     gamma = {"sigmoid": 0.01, "cosine": None}.get(kernel, 0.3)
@@ -304,9 +305,9 @@ def test_inverse_of_a_precomputed_kernel_is_refused_with_the_same_words() -> Non
 # -- sparse ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("container", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
-@pytest.mark.parametrize("solver", ["auto", "arpack", "randomized"])
-@pytest.mark.parametrize("kernel", KERNELS)
+@each("container", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
+@each("solver", ["auto", "arpack", "randomized"])
+@each("kernel", KERNELS)
 def test_sparse_input_agrees(kernel: str, solver: str, container: Any) -> None:
     rng = np.random.default_rng(3)
     dense, dense_new = (np.where(rng.random((n, 6)) < 0.5, rng.random((n, 6)) + 0.1, 0.0) for n in (30, 7))

@@ -234,7 +234,7 @@ def test_ordinary_data_warn_of_nothing():
         warnings.simplefilter("error", PrecisionWarning)
         warnings.simplefilter("error", ConvergenceWarning)
         for dtype in ("float64", "float32"):
-            for shape in ((300, 20), (40, 200), (700, 30)):
+            for shape in ((300, 20), (40, 200), (450, 30)):
                 X = (rng.standard_normal(shape) * 0.9 ** np.arange(shape[1]) + rng.normal(0, 3, shape[1])).astype(dtype)
                 for solver in ("auto", "full", "randomized"):
                     PCA(5, svd_solver=solver, random_state=0).fit(X)

@@ -45,6 +45,7 @@ from gpukpca.kernels import (
 )
 from gpukpca.kernels.prepared import DataRows
 from tests import cupy_device, oracle, tolerances
+from tests.each import each
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -385,7 +386,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@each("name", WRONG)
 def test_arrays_that_are_no_table_of_numbers_are_rejected(client, name):
     made, kind, text = WRONG[name]
     with pytest.raises(kind, match=text):

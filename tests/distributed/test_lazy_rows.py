@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
 from gpukpca.data.finite import NotFiniteError
+from tests.each import each
 from tests.tolerances import eps
 
 dask = pytest.importorskip("dask")
@@ -38,8 +39,8 @@ MODELS = {
 METHODS = ("transform", "score_samples", "denoise", "reconstruction_error", "inverse_transform")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", MODELS)
+@each("dtype", ["float64", "float32"])
+@each("name", MODELS)
 def test_new_rows_in_a_dask_array_are_answered_lazily(name, dtype):
     X = data(dtype=dtype)
     model = MODELS[name]().fit(X)
@@ -163,9 +164,9 @@ def with_entry(row: int, value: float) -> np.ndarray:
     return X
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("row", [0, 7, 8, 29])
-@pytest.mark.parametrize("name", ANSWERS)
+@each("value", [np.nan, np.inf])
+@each("row", [0, 7, 8, 29])
+@each("name", ANSWERS)
 def test_an_entry_in_a_block_is_named_by_its_row_in_the_array(name: str, row: int, value: float):
     X = da.from_array(with_entry(row, value), chunks=(8, 3))
     answer = ANSWERS[name](three())(X)

@@ -11,6 +11,7 @@ from gpukpca.eigen.request import NeedsDense
 from gpukpca.exceptions import InvalidParameterError
 from tests import oracle, tolerances
 from tests.conftest import Namespace
+from tests.each import each
 from tests.operators import Operator
 
 N = 240
@@ -36,8 +37,8 @@ def counted(values: np.ndarray, share: float) -> int:
     return int(np.searchsorted(np.cumsum(values) / np.sum(values), share, side="right")) + 1
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("of", SPECTRA)
+@each("name", SOLVERS)
+@each("of", SPECTRA)
 def test_a_share_of_the_trace_is_that_of_the_spectrum(xp: Namespace, of: str, name: str) -> None:
     values = SPECTRA[of]
     A = oracle.with_spectrum(values, 3)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from gpukpca.backend.random import format_generator, random_directions, restore_generator
-from gpukpca.eigen import BlockKrylov, Dense, EigenResult, choose_solver, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
+from gpukpca.eigen.solve import choose_solver
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 from gpukpca.gram import TiledGram
 from tests import cupy_device, oracle, tolerances
 from tests.conftest import MAKERS, Namespace
+from tests.each import each
 from tests.operators import MATRICES, SPECTRA, N, Operator, P, matrix
 
 NUMPY = MAKERS["numpy"]()
@@ -50,8 +52,8 @@ def check(A: np.ndarray, result: EigenResult, dtype: str, name: str, xp: Namespa
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("of", MATRICES)
+@each("name", SOLVERS)
+@each("of", MATRICES)
 def test_top_eigenpairs_of_a_known_spectrum(of, dtype, name):
     A = matrix(of, dtype)
     result = top_eigh(Operator(A), P, solver=solver(name, dtype), rng=0)
@@ -77,13 +79,13 @@ def check_on(xp: Namespace, of: str, dtype: str, name: str) -> None:
         assert np.max(np.abs(U.T @ U - np.eye(6))) <= 50 * tolerances.eps(dtype)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("of", SOME)
+@each("name", SOLVERS)
+@each("of", SOME)
 def test_top_eigenpairs_on_every_library(xp, dtype, of, name):
     check_on(xp, of, dtype, name)
 
 
-@pytest.mark.parametrize("of", [name for name in MATRICES if name not in SOME])
+@each("of", [name for name in MATRICES if name not in SOME])
 def test_the_iteration_on_every_library(xp, of):
     check_on(xp, of, "float64", "krylov")
 
@@ -91,7 +93,7 @@ def test_the_iteration_on_every_library(xp, of):
 CLUSTERED = ["cluster-of-40", "cluster-of-6-and-15", "gap-0", "identity", "laplacian", "averaging"]
 
 
-@pytest.mark.parametrize(("of", "block_size"), [*((of, 4) for of in CLUSTERED), ("cluster-of-6-and-15", 1)])
+@each("of, block_size", [*((of, 4) for of in CLUSTERED), ("cluster-of-6-and-15", 1)])
 def test_narrow_blocks_miss_no_member_of_a_cluster(of, dtype, block_size):
     A = matrix(of, dtype)
     for seed in (0, 1):
@@ -129,8 +131,8 @@ def test_vectors_with_a_gap_are_exact_to_the_gap(dtype, name):
     assert np.all(np.linalg.norm(outside, axis=0) <= tolerances.angle(dtype, name, gaps))
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize(("of", "rank"), [("zero", 0), ("rank-5", 5), ("ones", 1)])
+@each("name", SOLVERS)
+@each("of, rank", [("zero", 0), ("rank-5", 5), ("ones", 1)])
 def test_eigenvalues_within_rounding_of_zero_are_zero(dtype, of, rank, name):
     values = top_eigh(Operator(matrix(of, dtype)), P, solver=solver(name, dtype), rng=0).eigenvalues
     assert np.all(values[rank:] == 0.0)
@@ -173,11 +175,9 @@ def test_a_product_that_is_not_finite_is_an_error(name):
 # -- scaling by powers of two ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("dtype", "exponent"), [("float64", 500), ("float64", -500), ("float32", 60), ("float32", -60)]
-)
-@pytest.mark.parametrize("of", ["geometric", "i^-1/2"])
-@pytest.mark.parametrize("name", SOLVERS)
+@each("dtype, exponent", [("float64", 500), ("float64", -500), ("float32", 60), ("float32", -60)])
+@each("of", ["geometric", "i^-1/2"])
+@each("name", SOLVERS)
 def test_a_power_of_two_changes_eigenvalues_exactly_and_vectors_not_at_all(name, of, dtype, exponent):
     A = matrix(of, dtype)
     plain = top_eigh(Operator(A), P, solver=solver(name, dtype), rng=0)
@@ -322,8 +322,8 @@ def test_solvers_have_names(name):
     assert ("dense" in result.solver) == (name in ("auto", "dense"))
 
 
-@pytest.mark.parametrize(
-    ("op", "p", "name", "text"),
+@each(
+    "op, p, name, text",
     [(op, 1, "auto", "expected a symmetric operator") for op in (np.eye(4), [[1.0]], None, TiledGram)]
     + [(Operator(np.eye(30)), p, "auto", "1 <= p <= n = 30") for p in (0, -1, 31, 2.0, True, "3", None)]
     + [(Operator(np.eye(30)), 2, name, "solver") for name in ("lanczos", None, 3)],

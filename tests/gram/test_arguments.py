@@ -21,6 +21,7 @@ from gpukpca.gram import (
     kernel_matmat,
 )
 from gpukpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, is_psd
+from tests.each import each
 
 N = 12
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -37,7 +38,7 @@ def operators(array):
     }
 
 
-@pytest.mark.parametrize("name", ["dense", "factor", "tiled", "centered", "base point"])
+@each("name", ["dense", "factor", "tiled", "centered", "base point"])
 def test_operators_refuse_blocks_and_indices_of_other_shapes(xp, name):
     op = operators(xp.array)[name]
     V = xp.array(X)
@@ -58,8 +59,8 @@ def test_matrices_of_other_types_are_computed_in_float64(dtype):
         assert np.all(np.isfinite(top_eigh(op, 2, "dense").eigenvalues))
 
 
-@pytest.mark.parametrize(
-    ("make", "error"),
+@each(
+    "make, error",
     [
         (lambda: DenseGram(None), r"^K is None, and not an array of shape \(n, n\)"),
         (lambda: DenseGram("a"), r"^K is 'a', and not an array of shape \(n, n\)"),

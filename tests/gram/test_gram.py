@@ -25,6 +25,7 @@ from gpukpca.kernels import (
     modulate,
 )
 from tests import oracle, tolerances
+from tests.each import each
 
 pytestmark = pytest.mark.usefixtures("threads_for_little")
 
@@ -49,9 +50,9 @@ def worst(A: np.ndarray, B: np.ndarray) -> float:
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("b", [1, 5])
-@pytest.mark.parametrize("n", ODD_SIZES)
+@each("n_jobs", [1, 2])
+@each("b", [1, 5])
+@each("n", ODD_SIZES)
 def test_threads_and_cache_change_nothing_but_the_last_digits(n, b, n_jobs):
     kernel, k = KERNELS["rbf"]
     X, V = rows(n), rows(n, b, seed=1)
@@ -83,8 +84,8 @@ def test_a_rectangular_product_does_not_depend_on_the_thread_count():
     assert np.array_equal(one, two)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (7, 9), (26, 8), (1, 26), (17, 1)])
+@each("name", KERNELS)
+@each("m, n", [(1, 1), (7, 9), (26, 8), (1, 26), (17, 1)])
 def test_rectangular_products_and_matrices_equal_the_oracle(xp, dtype, name, m, n):
     kernel, k = KERNELS[name]
     X, Y, V = rows(m, dtype=dtype), rows(n, dtype=dtype, seed=1), rows(n, 2, dtype, 2)
@@ -186,7 +187,7 @@ def test_products_of_the_centered_operator_sum_to_zero(xp, dtype):
     assert np.max(np.abs(W.sum(axis=0))) <= 40 * tolerances.eps(dtype) * np.max(np.abs(W)) * 4
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@each("name", KERNELS)
 def test_of_kernel_matches_the_oracle_on_offset_data(xp, dtype, name):
     kernel, k = KERNELS[name]
     X = rows(27, dtype=dtype) + np.float32(3.0)
@@ -207,7 +208,7 @@ def test_the_linear_operator_keeps_the_digits_of_offset_data(xp, offset):
 # -- double centering --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 17, 300])
+@each("n", [1, 2, 17, 300])
 def test_double_centering_equals_h_k_h(xp, dtype, n):
     K = rows(n, n, dtype)  # not symmetric: both means are needed
     H = oracle.centering(n)

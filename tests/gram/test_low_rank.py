@@ -9,8 +9,8 @@ import scipy.sparse
 from gpukpca.backend.linalg import column_sums, has_narrow_square, inner_products, narrow_square, times_small
 from gpukpca.eigen import LowRank, Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, kernel_columns
-from gpukpca.gram.product import compute_tile, panel_rows
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram
+from gpukpca.gram.product import compute_tile, kernel_columns, panel_rows
 from gpukpca.kernels import (
     RBF,
     Cosine,
@@ -26,6 +26,7 @@ from gpukpca.kernels import (
 )
 from gpukpca.kernels.prepared import PreparedRows
 from tests import oracle, tolerances
+from tests.each import each
 
 
 def rows(n, d=3, dtype="float64", seed=0):
@@ -179,7 +180,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize(("n", "workers"), [(1, 2), (7, 1), (8, 2), (9, 1), (50, 2)])
+@each("n, workers", [(1, 2), (7, 1), (8, 2), (9, 1), (50, 2)])
 def test_columns_are_those_of_the_matrix(xp, dtype, n, workers):
     X, chosen = xp.array(rows(n, dtype=dtype)), np.array([n - 1, 0, n // 2])
     threads = workers if xp.name == "numpy" else 1
@@ -210,7 +211,7 @@ def test_panels_are_tall_where_columns_are_few_and_leave_every_worker_some():
 # -- rows by number ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@each("name", KERNELS)
 def test_picked_rows_make_the_same_tiles(xp, dtype, name):
     X, chosen = xp.array(rows(12, dtype=dtype)), [7, 0, 11, 7]
     kernel = KERNELS[name].resolve(X)
@@ -225,8 +226,8 @@ def test_picked_rows_make_the_same_tiles(xp, dtype, name):
         assert np.array_equal(xp.host(kernel.tile_diagonal(picked)), xp.host(kernel.tile_diagonal(prepared))[chosen])
 
 
-@pytest.mark.parametrize("name", ["rbf", "flat", "laplacian", "linear", "poly", "sum", "cosine"])
-@pytest.mark.parametrize("container", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
+@each("name", ["rbf", "flat", "laplacian", "linear", "poly", "sum", "cosine"])
+@each("container", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
 def test_sparse_rows_are_picked_as_well(name, container):
     X = container(scipy.sparse.random_array((12, 6), density=0.5, rng=np.random.default_rng(0), format="csr"))
     kernel = KERNELS[name].resolve(X)
@@ -255,7 +256,7 @@ def test_rows_of_a_kernel_of_ones_own_must_say_how_they_are_picked():
 # -- all together ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", [RBF(0.05), Laplacian(0.1), Polynomial(2, 0.3, 1.0), Linear() + RBF(0.1)])
+@each("kernel", [RBF(0.05), Laplacian(0.1), Polynomial(2, 0.3, 1.0), Linear() + RBF(0.1)])
 def test_a_factor_of_a_kernel_matrix_has_the_eigenvalues_it_certifies(xp, dtype, kernel):
     X = rows(150, dtype=dtype)
     op = TiledGram(kernel, xp.array(X))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, gram_matrix
 from gpukpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial
 from tests import oracle, tolerances
 from tests.datasets import data
+from tests.each import each
 
 EDGE = 8
 ODD_SIZES = (1, EDGE - 1, EDGE, EDGE + 1, 3 * EDGE + 2)
@@ -73,8 +73,8 @@ def check_protocol(xp, op, K, bound):
     assert np.array_equal(dense, dense.T)
 
 
-@pytest.mark.parametrize(("kernel", "storage", "view"), CASES)
-@pytest.mark.parametrize(("n", "dtype"), [*((n, "float64") for n in ODD_SIZES), (ODD_SIZES[-1], "float32")])
+@each("kernel, storage, view", CASES)
+@each("n, dtype", [*((n, "float64") for n in ODD_SIZES), (ODD_SIZES[-1], "float32")])
 def test_every_storage_and_every_view_of_it(xp, dtype, n, kernel, storage, view):
     k, function = KERNELS[kernel]
     X = rows(n, dtype=dtype)
@@ -94,8 +94,8 @@ def test_every_storage_and_every_view_of_it(xp, dtype, n, kernel, storage, view)
         assert abs(op.noise_scale - abs(K.sum()) / n) <= bound * n
 
 
-@pytest.mark.parametrize("k", [0, 1, 3, 40])
-@pytest.mark.parametrize("view", [None, *VIEWS])
+@each("k", [0, 1, 3, 40])
+@each("view", [None, *VIEWS])
 def test_every_view_of_a_factor(xp, dtype, k, view):
     F = rows(30, k, dtype)
     K = F.astype(np.float64) @ F.astype(np.float64).T

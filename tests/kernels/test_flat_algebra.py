@@ -16,6 +16,7 @@ from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, RankWarning
 from gpukpca.kernels import RBF, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, exp
 from gpukpca.kernels.algebra import Modulated
 from tests import oracle
+from tests.each import each
 
 GAMMAS = [1e-3, 1e-6, 1e-9, 1e-12]
 
@@ -85,9 +86,9 @@ def points(rng: np.random.Generator, dtype: str) -> np.ndarray:
     return (rng.standard_normal((50, 4)) * (rng.random((50, 4)) < 0.8)).astype(dtype)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("route", ["dense", "sparse", "randomized", "nystrom"])
+@each("seed", range(6))
+@each("dtype", ["float64", "float32"])
+@each("route", ["dense", "sparse", "randomized", "nystrom"])
 def test_random_expressions_of_flat_kernels_keep_their_digits(route: str, dtype: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = points(rng, dtype)
@@ -173,10 +174,10 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("small", [1e-5, 1e-3, 0.1])
-@pytest.mark.parametrize("size", [1e2, 1e6, 1e9])
-@pytest.mark.parametrize("name", LARGE)
+@each("dtype", ["float64", "float32"])
+@each("small", [1e-5, 1e-3, 0.1])
+@each("size", [1e2, 1e6, 1e9])
+@each("name", LARGE)
 def test_the_certificate_of_a_sum_knows_the_size_that_cancels(name: str, size: float, small: float, dtype: str) -> None:
     """Never refused as indefinite, never further off than certified, and lost components are reported."""
     make, exact = LARGE[name]

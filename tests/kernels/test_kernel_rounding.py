@@ -20,6 +20,7 @@ from gpukpca.exceptions import IndefiniteKernelWarning, PrecisionWarning, RankWa
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, Sigmoid, exp
 from tests import oracle, tolerances
+from tests.each import each
 
 DEFAULT_TOL = {"float64": 1e-8, "float32": 1e-5}
 # Of fits without a tolerance: the default, or 1e4 eps.
@@ -119,10 +120,10 @@ def assert_certified(model: KernelPCA, texts: list[str], K: np.ndarray) -> None:
     assert texts or np.all(stated <= 1e-3 * values)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("solver", ["dense", "randomized"])
-@pytest.mark.parametrize("name", PROBLEMS)
+@each("seed", SEEDS)
+@each("dtype", ["float64", "float32"])
+@each("solver", ["dense", "randomized"])
+@each("name", PROBLEMS)
 def test_residuals_bound_what_the_kernels_rounding_does(name: str, solver: str, dtype: str, seed: int) -> None:
     kernel, make, exact = PROBLEMS[name]
     X = make(np.random.default_rng(seed)).astype(dtype)
@@ -133,9 +134,9 @@ def test_residuals_bound_what_the_kernels_rounding_does(name: str, solver: str, 
     assert_certified(model, texts, exact(X.astype(np.float64)))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("constant", [0.0, 1e3, 1e7, 1e11])
-@pytest.mark.parametrize("solver", ["dense", "randomized"])
+@each("seed", SEEDS)
+@each("constant", [0.0, 1e3, 1e7, 1e11])
+@each("solver", ["dense", "randomized"])
 def test_a_constant_of_a_precomputed_matrix_shows_in_the_residuals(solver: str, constant: float, seed: int) -> None:
     B = np.random.default_rng(seed).standard_normal((80, 12))
     K = B @ B.T
@@ -147,8 +148,8 @@ def test_a_constant_of_a_precomputed_matrix_shows_in_the_residuals(solver: str, 
         assert any("subtract the feature means, or the constant" in text for text in texts)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["far clusters", "clusters", "normal", "cosine", "sigmoid", "poly"])
+@each("seed", SEEDS)
+@each("name", ["far clusters", "clusters", "normal", "cosine", "sigmoid", "poly"])
 def test_the_rounding_is_stated_within_two_orders_of_magnitude(name: str, seed: int) -> None:
     kernel, make, exact = PROBLEMS[name]
     X = make(np.random.default_rng(seed))
@@ -158,12 +159,10 @@ def test_the_rounding_is_stated_within_two_orders_of_magnitude(name: str, seed: 
     assert np.max(model.residual_norms_) <= 100.0 * np.max(true)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize(
-    "kernel", ["linear", "poly", "rbf", "cosine", "laplacian", "matern", "rational_quadratic", "sigmoid"]
-)
+@each("dtype", ["float64", "float32"])
+@each("kernel", ["linear", "poly", "rbf", "cosine", "laplacian", "matern", "rational_quadratic", "sigmoid"])
 def test_ordinary_data_meet_the_default_tolerance_without_a_word(kernel: str, dtype: str) -> None:
-    X = load_digits().data.astype(dtype)
+    X = load_digits().data[:900].astype(dtype)
     gamma = None if kernel in ("linear", "cosine") else "scale"
     model = KernelPCA(5, kernel=kernel, gamma=gamma, random_state=0)
     with warnings.catch_warnings():
@@ -175,7 +174,7 @@ def test_ordinary_data_meet_the_default_tolerance_without_a_word(kernel: str, dt
 
 def test_a_fit_without_a_tolerance_is_not_measured_by_one() -> None:
     """In float32 the default, 1e-5, is 84 eps: residuals above it lose no digit that the eigenvalues have."""
-    for data in (load_wine().data, np.random.default_rng(0).standard_normal((400, 10)) + 10.0):
+    for data in (load_wine().data, np.random.default_rng(0).standard_normal((200, 10)) + 10.0):
         X = data.astype(np.float32)
         exact = oracle.eigenpairs(oracle.centered(oracle.gram(oracle.cosine, X.astype(np.float64))), 3)[0]
         for solver in ("dense", "randomized"):
@@ -283,7 +282,7 @@ def test_zero_rows_below_an_exponential_warn_once() -> None:
 
 @pytest.mark.parametrize("make", [Sigmoid, lambda gamma, coef0: Polynomial(1, gamma, coef0)], ids=["sigmoid", "poly"])
 def test_equal_rows_whose_values_cancel_have_no_component(make: Any) -> None:
-    for seed, dtype, sparse in itertools.product(range(20), ("float64", "float32"), (False, True)):
+    for seed, dtype, sparse in itertools.product(range(6), ("float64", "float32"), (False, True)):
         rng = np.random.default_rng(seed)
         row = rng.standard_normal(int(rng.integers(2, 30))).astype(dtype)
         gamma = 1.0 / float(row.astype(np.float64) @ row)

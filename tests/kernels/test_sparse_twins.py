@@ -19,6 +19,7 @@ from gpukpca.gram import gram_matrix
 from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from gpukpca.kernels.prepared import DataRows, DensifiedRows
 from tests import oracle
+from tests.each import each
 
 OFFSETS = [0.0, 10.0, 1e3, 1e6, 1e8]
 DISTANCE = {
@@ -54,9 +55,9 @@ def fitted(X: Any, X_new: Any, kernel: Any, solver: Any) -> tuple[np.ndarray, np
         return model.eigenvalues_, np.abs(model.transform(X_new)), {seen.category for seen in caught}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize(
-    ("name", "solver", "offset"),
+@each("dtype", ["float64", "float32"])
+@each(
+    "name, solver, offset",
     [
         *itertools.product(DISTANCE, ["dense"], OFFSETS),
         *itertools.product(["rbf", "linear"], ["randomized", Nystrom(rank=40)], [0.0, 1e8]),
@@ -80,9 +81,9 @@ def test_distances_of_sparse_rows_are_those_of_dense_ones(name: str, solver: Any
     assert dense[2] == sparse[2] == set()
 
 
-@pytest.mark.parametrize("offset", OFFSETS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", PRODUCT)
+@each("offset", OFFSETS)
+@each("dtype", ["float64", "float32"])
+@each("name", PRODUCT)
 def test_products_of_sparse_rows_agree_with_dense_ones_or_warn(name: str, dtype: str, offset: float) -> None:
     X, X_new = (mixed_rows(offset, seed, dtype) for seed in (1, 2))
     dense = fitted(X, X_new, PRODUCT[name], "dense")
@@ -94,9 +95,9 @@ def test_products_of_sparse_rows_agree_with_dense_ones_or_warn(name: str, dtype:
         assert np.max(np.abs(dense[1] - sparse[1])) <= 30.0 * accuracy * np.sqrt(dense[0][0])
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("size", [1e3, 1e5, 1e9])
-@pytest.mark.parametrize("name", ["rbf", "matern12", "matern32", "rational"])
+@each("dtype", ["float64", "float32"])
+@each("size", [1e3, 1e5, 1e9])
+@each("name", ["rbf", "matern12", "matern32", "rational"])
 def test_sparse_rows_far_apart_are_computed_by_differences(name: str, size: float, dtype: str) -> None:
     """Clusters in columns that are mostly zero cannot be shifted."""
     kernel, function = DISTANCE[name]

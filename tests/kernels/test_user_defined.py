@@ -17,6 +17,7 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import RBF, BlockCallable, Kernel, PairwiseCallable
 from gpukpca.model_selection import KernelPCACV
 from tests.datasets import data
+from tests.each import each
 
 
 def lopsided(x: Any, y: Any) -> float:
@@ -48,8 +49,8 @@ LOPSIDED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "solver"),
+@each(
+    "name, solver",
     [(name, solver) for name in LOPSIDED for solver in ("dense", "randomized")]
     + [(name, "nystrom") for name in ("function", "blocks", "class")],
 )
@@ -73,8 +74,8 @@ def test_a_search_refuses_an_asymmetric_kernel_too():
         KernelPCACV(BlockCallable(lopsided_block), n_components=2).fit(data(40, 3))
 
 
-@pytest.mark.parametrize("kernel", [lambda x, y: float(np.tanh(x @ y)), BlockCallable(lambda A, B: np.tanh(A @ B.T))])
-@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+@each("kernel", [lambda x, y: float(np.tanh(x @ y)), BlockCallable(lambda A, B: np.tanh(A @ B.T))])
+@each("size", [1e-12, 1.0, 1e12])
 def test_rounding_is_no_asymmetry(xp, dtype, kernel, size):
     X = xp.array((data(40, 3) * np.sqrt(size)).astype(dtype))
 
@@ -102,7 +103,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@each("name", ANSWERS)
 def test_an_answer_that_is_no_number_is_one_clear_error(name):
     value, match = ANSWERS[name]
     with pytest.raises(InvalidParameterError, match=match):

@@ -20,6 +20,7 @@ from gpukpca.model_selection import KernelPCACV
 from gpukpca.model_selection.grid import automatic_gammas
 from tests import tolerances
 from tests.conftest import Namespace
+from tests.each import each
 
 GAMMAS, COMPONENTS = [0.05, 0.4], [1, 3, 6]
 
@@ -80,7 +81,7 @@ SEARCHES |= {
 
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")  # a share of 0.9 of a flat spectrum
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.IndefiniteKernelWarning")  # the sigmoid kernel
-@pytest.mark.parametrize("name", SEARCHES)
+@each("name", SEARCHES)
 def test_the_table_is_that_of_grid_search(name: str):
     settings, own, grid, cv = SEARCHES[name]
     X, grids = blobs(36, 3), [own | one for one in (grid if isinstance(grid, list) else [grid])]
@@ -386,7 +387,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("parameters", "text"), WRONG, ids=lambda value: str(value)[:40])
+@each("parameters, text", WRONG, ids=lambda value: str(value)[:40])
 def test_wrong_parameters_are_errors_before_any_fit(parameters: dict[str, Any], text: str):
     events: list[Progress] = []
     search = KernelPCACV(**{"verbose": events.append} | parameters)

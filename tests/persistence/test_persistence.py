@@ -30,9 +30,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import gpukpca
-from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, _files, kernels
+from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, _files, kernels, save
 from gpukpca._container import LARGEST_HEADER, read_container, write_container
-from gpukpca.decomposition import load_with_notes, save
+from gpukpca.decomposition import load_with_notes
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition._model_files import ESTIMATORS
 from gpukpca.eigen import BlockKrylov, Nystrom, Solver
@@ -41,6 +41,7 @@ from gpukpca.gram.storage import DenseStorage, Storage
 from gpukpca.persistence.classes import CLASSES
 from gpukpca.persistence.model_file import FORMAT, KIND
 from gpukpca.persistence.schema import RULES, fields_of
+from tests.each import each
 from tests.model_files import DIVERSE, MODELS, Arrays, Header, changed, data, fitted, get, holes, parts, paths, put
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -489,7 +490,7 @@ def test_every_named_kernel_is_in_the_table() -> None:
     assert set(NAMED_KERNELS.values()) <= set(CLASSES.values())
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@each("name", sorted(CLASSES))
 def test_fields_follow_rules_that_there_are(name: str) -> None:
     for field in fields_of(CLASSES[name]).values():
         assert all(rule in RULES or rule.startswith("index of ") for rule in field.rules)
@@ -724,7 +725,7 @@ def violations(field: Any, path: str, node: Any, arrays: Arrays) -> Iterator[Any
         yield value(path, WRONG[field.hint])
 
 
-@pytest.mark.parametrize("name", [*DIVERSE, "rbf, inverse", "Nyström", "sparse", "probabilistic", "local"])
+@each("name", [*DIVERSE, "rbf, inverse", "Nyström", "sparse", "probabilistic", "local"])
 def test_every_field_is_checked(name: str) -> None:
     """Its type, the axes and the dtype of its array, its range and its rules."""
     header, arrays = parts(name)
@@ -817,7 +818,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
 }
 
 
-@pytest.mark.parametrize("case", CONTRADICTIONS)
+@each("case", CONTRADICTIONS)
 def test_parts_that_contradict_each_other_are_refused(case: str) -> None:
     name, change, message = CONTRADICTIONS[case]
     with pytest.raises(ModelFormatError, match=message):
@@ -867,7 +868,7 @@ def test_a_newer_format_names_the_version_that_wrote_it(tmp_path: Path) -> None:
 VALUES = [None, True, -1, 0, 1, 10**18, -0.5, 1e308, "", "rbf", "RBF", "class", [], [1, 2], ["a"], [None], {}, {"a": 1}]
 
 
-@pytest.mark.parametrize("name", DIVERSE)
+@each("name", DIVERSE)
 @pytest.mark.filterwarnings("ignore")
 def test_any_value_in_any_place_of_the_header_is_judged(name: str) -> None:
     """Whatever a header of whole arrays says is a model, whole, or a clear error."""

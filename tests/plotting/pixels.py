@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 
-def png(figure: Any) -> np.ndarray:
-    """Draw a figure and return its pixels."""
+def png(figure: Any, dpi: int = 40) -> np.ndarray:
+    """Draw a figure, small as that is quick, and return its pixels."""
     from matplotlib.image import imread
 
     file = io.BytesIO()
-    figure.savefig(file, format="png")
+    figure.savefig(file, format="png", dpi=dpi)
     file.seek(0)
     return imread(file)

@@ -28,7 +28,7 @@ def test_bands_of_contours_have_no_seams(rng: np.random.Generator) -> None:
     """From the zero line to an edge colors only become darker: a seam would be a light line."""
     X = np.column_stack([np.linspace(-1.0, 1.0, 40), 0.1 * rng.standard_normal(40)])
     display = ContoursDisplay.from_estimator(PCA(1).fit(X), X)
-    image, ax = png(display.figure_), display.ax_[0]
+    image, ax = png(display.figure_, dpi=200), display.ax_[0]
     (left, bottom), (right, _) = ax.transAxes.transform([(0.01, 0.03), (0.99, 0.03)]).round().astype(int)
     light = image[len(image) - 1 - bottom, left:right, :3].sum(axis=1)
     zero = int(np.argmin(light))  # dark line

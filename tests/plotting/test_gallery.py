@@ -1,4 +1,4 @@
-"""Every script of the gallery runs and shows what its text says."""
+"""Every script of the gallery runs and shows what its text says; the build of the documentation draws its figures."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ def script(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     plt.switch_backend("agg")
     names = runpy.run_path(str(GALLERY / f"plot_{request.param}.py"))
     names["figures"] = [plt.figure(number) for number in plt.get_fignums()]
-    shown = names["figures"] or [names["figure"] if "figure" in names else names["display"].figure_]
-    for figure in shown:
-        figure.draw_without_rendering()
     yield names
     plt.close("all")
 

@@ -1,1 +1,4 @@
-"""Kernel PCA: settings, plan, fit, spectrum and the map of new points."""
+"""Kernel PCA: settings, plan, fit, spectrum and the map of new points.
+
+Internal: it may change in any version.
+"""

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.algorithms.audit import EigenpairAudit, UnitVectors, measured_pairs, rounding_of
-from gpukpca.algorithms.kernel_pca.landmark_features import LandmarkFeatures
+from gpukpca.algorithms.audit import EigenpairAudit, UnitVectors, measured_pairs, product_rounding
 from gpukpca.algorithms.kernel_pca.planning import plan_of_pass
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
@@ -32,7 +32,7 @@ from gpukpca.kernels.definiteness import may_be_semidefinite
 # Random vectors and the base of the failure probability of the bound on the norm, ALPHA^-VECTORS.
 VECTORS, ALPHA = 30, 2.0
 # Rows of X, or features of another library; None without an approximation.
-Landmarks = np.ndarray | LandmarkFeatures | None
+Landmarks = np.ndarray | WeightedFeatures | None
 # Blocks of n rows that are held at once: the vectors, centered, with a column of ones, and two products.
 BLOCKS = 6
 # Panels of features, alone, with columns beside them, and widened; and squares of their number on the host.
@@ -93,7 +93,7 @@ def audit_rows(
     else:
         n_jobs = 1 if task.is_on_cluster else resources.n_jobs  # Dask has a thread for every panel
         if isinstance(landmarks, np.ndarray):
-            landmarks = LandmarkFeatures.of_rows(kernel, X, landmarks, task.template)
+            landmarks = WeightedFeatures.of_rows(kernel, X, landmarks, task.template)
         W, error = _with_error(products, X, U, landmarks, random or Randomness(None), n_jobs)
     pairs = measured_pairs(op, U, W)
     return EigenpairAudit(
@@ -108,7 +108,7 @@ def audit_rows(
         n_passes=products.done,
         n_products=products.columns,
         seconds=time.perf_counter() - started,
-        **({"rounding": rounding_of(op, pairs.quotients)} | error),
+        **({"rounding": product_rounding(op, pairs.quotients)} | error),
     )
 
 
@@ -149,7 +149,7 @@ class _Products:
 
 
 def _with_error(
-    products: _Products, X: Any, U: Array, features: LandmarkFeatures, random: Randomness, n_jobs: int | None
+    products: _Products, X: Any, U: Array, features: WeightedFeatures, random: Randomness, n_jobs: int | None
 ) -> tuple[Array, dict[str, Any]]:
     """Return A U, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered."""
     op, p = products.op, int(U.shape[1])
@@ -164,7 +164,7 @@ def _with_error(
         T = features.products(X, V, n_jobs)
         V = products.times(V) - cast(features.times(X, T, n_jobs), op.dtype)
         norms.append(float(np.max(column_norms(V))))
-    rounding = rounding_of(op, theta)
+    rounding = product_rounding(op, theta)
     return W[:, :p], {
         "rounding": rounding,
         "landmark_eigenvalues": np.concatenate([theta, np.zeros(p)])[:p],
@@ -187,7 +187,7 @@ def norm_bound(norms: list[float], rounding: float) -> float:
     return math.sqrt(factor * (norms[1] + rounding * norms[0])) + (factor + 1.0) * rounding
 
 
-def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray) -> float | None:
+def _trace_bound(op: CenteredGram, features: WeightedFeatures, theta: np.ndarray) -> float | None:
     """Return tr A - tr F Fᵀ, F centered, with the rounding of both; None for a kernel that is not semidefinite.
 
     The differences of the eigenvalues sum to it, and none is negative.

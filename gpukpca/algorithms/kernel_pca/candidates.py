@@ -13,14 +13,16 @@ from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.work import Work
+from gpukpca.data.batches import slice_of
 from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
+from gpukpca.eigen.partial_cholesky import pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
-from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, TiledStorage
-from gpukpca.gram.tiling import rows_at_once
+from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, StreamedStorage, TiledStorage
+from gpukpca.gram.tiling import prepared_at_once
 from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
 
@@ -38,6 +40,8 @@ COPIES, STEPS = 6, 30
 # Arrays of k² of every worker while Fᵀ F is summed: its sum, a product and half of a copy. In float32 a product takes
 # half.
 WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
+# Copies of the features of a panel in float64: as they are eliminated, widened and centered.
+FEATURE_COPIES = 3
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
 
@@ -52,7 +56,7 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         needed = _evaluated_bytes(task, solver, edge, n) + storage.bytes_held(item)
     else:
         panel = _panel_for(task, edge)
-        rows = rows_at_once(n, edge, task.workers, panel)
+        rows = prepared_at_once(n, edge, task.workers, panel)
         needed = _evaluated_bytes(task, solver, edge, rows)
         storage = tiled = TiledStorage.within(task.tile_budget(needed), n, item, task.workers, edge, panel)
         bytes_read = tiled.rows_read * task.d * item
@@ -84,7 +88,7 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     p, panel, small = min(task.p, rank), _panel_for(task, edge), 8 * rank * rank
     held = 0
     if not isinstance(task.kernel, Precomputed):
-        held = _row_bytes(task, rows_at_once(n, edge, workers, panel))
+        held = _row_bytes(task, prepared_at_once(n, edge, workers, panel))
     held += workers * edge * _slice_bytes(task) if panel else 0
     held += n * (rank * item + 8 * LANDMARK_VECTORS)
     # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
@@ -97,6 +101,32 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
     return _candidate(task, solver, reason, storage, needed, work, p, bytes_read=bytes_read)
+
+
+def streamed(
+    task: FitTask, requested: Nystrom, reason: str, *, batch: int = 0, with_vectors: bool = False
+) -> Candidate:
+    """Return K ≈ F Fᵀ by landmarks with rows of F that are forgotten.
+
+    `batch` rows are read at once; 0: the rows are mapped or in memory. `task` is that of some rows where their number
+    is not known. A second pass computes eigenvectors and scores with `with_vectors`.
+    """
+    n, d, item, workers = task.n, task.d, task.item, task.workers
+    solver, rank = _with_rank(requested, task)
+    p, small, sample = min(task.p, rank), 8 * rank * rank, min(n, solver.sample)
+    # The sample with its factor, then panels of features with their products, then the small eigenproblem.
+    row = d * item + task.row_bytes
+    choosing = sample * (row + rank * item + 8 * LANDMARK_VECTORS)
+    choosing += solver.growth_bytes(sample, rank, item, workers, task.on_gpu) + 2 * small
+    panel = pivot_panel(n, rank, task.on_gpu) * (row + rank * (2 * item + FEATURE_COPIES * 8))
+    adding = workers * (panel + 3 * small) + 3 * 8 * (batch or min(n, slice_of(d)))
+    needed = 2 * batch * d * item + rank * row + max(choosing, adding, SMALL_PROBLEM_SQUARES * small)
+    needed += task.copy_bytes + (4 * n * p * item if with_vectors else 0)
+    storage = StreamedStorage(n, workers, rank, sample)
+    passes = 2 if with_vectors else 1
+    work = _pair_work(task, task.kernel) * (passes * n * rank) + _small_work(task, rank, p)
+    work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
+    return _candidate(task, solver, reason, storage, needed, work, p)
 
 
 def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Candidate:

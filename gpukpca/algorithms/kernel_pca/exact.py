@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import TIE
@@ -31,6 +32,7 @@ from gpukpca.algorithms.plan import Candidate, Plan
 from gpukpca.algorithms.progress import Listener, pass_report
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite
 from gpukpca.eigen import EigenResult, PairRequest, top_eigh
@@ -81,7 +83,8 @@ def exact_fit(
             warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n)
-    if not warn_of_identity(task.kernel, op.base, spectrum, task.basis) and not settings.drops_zeros:
+    trace = partial(_trace, op.base)
+    if not warn_of_identity(task.kernel, task.n, trace, spectrum, task.basis) and not settings.drops_zeros:
         warn_of_gap(eigen, keep)
     eigen, spectrum = eigen.truncated(keep), spectrum.truncated(keep)
     affine, scores = AffineProjection.of_eigenpairs(
@@ -132,3 +135,8 @@ def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: i
     if computed == keep < max_count and 0.0 < reached < share * (1.0 - TIE):
         warn_of_share(keep, reached, share)
     return eigen.truncated(keep), spectrum.truncated(keep)
+
+
+def _trace(op: SymmetricOperator) -> float:
+    """Return the sum of the diagonal."""
+    return float(np.sum(to_host(op.diagonal()).astype(np.float64)))

@@ -17,16 +17,19 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     concat,
+    dtype_name,
     epsilon,
     from_host,
     full,
+    is_numpy,
     is_sparse,
     namespace_of,
+    same_place,
     to_host,
 )
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of, rows_at
-from gpukpca.data.slicing import by_panels, gather_rows, row_panels, take_columns, take_rows
+from gpukpca.data.slicing import by_panels, gather_rows, place_of, row_panels, take_columns, take_rows
 from gpukpca.data.statistics import feature_means
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import PrecisionWarning, warn_user
@@ -193,6 +196,12 @@ class FeatureSpace:
     n_jobs: int | None = None
     landmarks: np.ndarray | None = field_of("m", "The training rows of the basis, on the host.", default=None)
     axes: LinearAxes | None = field_of("", "The axes V, where data space is the feature space.", default=None)
+    holds_all: bool = field_of("", "Whether the basis is all training rows.", default=True)
+
+    @classmethod
+    def of(cls, fit: Any, n_jobs: int | None) -> FeatureSpace:
+        """Return the space of a `KernelPCAFit`."""
+        return cls(fit.kernel, fit.map, n_jobs, fit.landmarks, fit.axes, not fit.has_sampled_basis)
 
     def scores(self, Y: Any) -> Array:
         """Return k(y, basis) A - b of every row, shape (rows, p); rows of a precomputed kernel are K(Y, X)."""
@@ -211,8 +220,18 @@ class FeatureSpace:
         check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
         return scores
 
-    def write_scores(self, Y: Any, out: Any) -> Any:
-        """Write the scores of Y to a host array (rows, p), a panel at a time, and return it; warn of far rows."""
+    def new_scores(self, Y: Any, out: np.ndarray | None = None) -> Array:
+        """Return the scores of new rows, finite, and warn of far rows.
+
+        Rows of another place are moved by panels, and their scores are on the host: in `out` (rows, p) if it is given.
+        """
+        like = self.map.like
+        if out is None and (same_place(place_of(Y), like) or not is_numpy(Y)):
+            scores = self.checked_scores(Y)
+            warn_of_far_rows(self.far_rows(Y, scores), int(Y.shape[0]))
+            return scores
+        if out is None:
+            out = np.empty((int(Y.shape[0]), int(self.map.offset.shape[0])), dtype_name(like.dtype))
         far = []
         for start, stop in panels_of(Y, blocking.SCORES_PANEL):
             rows = take_rows(Y, start, stop)
@@ -223,8 +242,10 @@ class FeatureSpace:
         return out
 
     def basis_rows(self, scores: Array) -> Array:
-        """Return the rows of the basis among the scores of the training rows (n, p)."""
-        return scores if self.landmarks is None else gather_rows(scores, self.landmarks)
+        """Return the scores of the basis, given those of the training rows (n, p)."""
+        if self.landmarks is not None:
+            return gather_rows(scores, self.landmarks)
+        return scores if self.holds_all else self.scores(self.map.basis)
 
     def errors(self, Y: Any, q: int, diagonal: np.ndarray | None = None) -> Array:
         """Return squared distances from the space of the first q axes in the widest type, shape (rows,).
@@ -251,7 +272,7 @@ class FeatureSpace:
         training rows, so they show nothing.
         """
         kernel, m = self.kernel, self.map
-        if not kernel.depends_on_distance or self.landmarks is not None or not int(scores.shape[1]):
+        if not kernel.depends_on_distance or not self.holds_all or not int(scores.shape[1]):
             return np.zeros(0, dtype=np.int64)
         rows = m.prepared(kernel)
         if rows.shifted:

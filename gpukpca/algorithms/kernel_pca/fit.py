@@ -9,9 +9,9 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca.algorithms.inputs import check_type, checked_listener
+from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
@@ -162,11 +162,10 @@ def fit_rows(
     plan = chosen.plan
     if listener is not None:
         listener(Progress("plan", str(plan)))
-    storage: Any = plan.storage
     source = StorageInput(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
         if plan.is_approximate:
-            return nystrom_fit(task, plan, storage.build(source), random.generator, listener)
+            return fit_by_landmarks(task, plan, source, random.generator, listener)
         # K is released before the axes are computed.
         return exact_fit(task, chosen, source, random, listener, open_checkpoint).with_axes()
     except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):

@@ -11,7 +11,8 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_keep, new_rows
-from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes, warn_of_far_rows
+from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
@@ -50,7 +51,11 @@ class KernelPCAFit:
     kernel: Kernel = field_of("", 'With numbers in place of rules such as gamma="scale".')
     plan: Plan = field_of("", "What was decided and why, and predicted memory; None of another library.", "or None")
     spectrum: Spectrum = field_of("", "Eigenvalues in float64 on the host, and the total variance.")
-    eigenvectors: Array = field_of("n p", "Orthonormal columns; the entry of largest modulus is positive.")
+    eigenvectors: Array = field_of(
+        "n p",
+        "Orthonormal columns; the entry of largest modulus is positive. None where rows were streamed.",
+        "or None",
+    )
     scores: Array = field_of("n p", "Of the training rows; None in estimators without a pre-image.", "or None")
     residual_norms: Array = field_of(
         "p",
@@ -85,7 +90,9 @@ class KernelPCAFit:
     total_interval: tuple[float, float] | None = field_of(
         "", "Bounds on the trace of the centered kernel matrix; of Nyström alone.", default=None
     )
-
+    stream: FactorSums | None = field_of(
+        "", "Where rows were read once: the sums over them, which more rows are added to.", default=None
+    )
     preimage: Any = field_of("", "The learned map from scores to data space, where there is one.", default=None)
 
     @classmethod
@@ -106,14 +113,19 @@ class KernelPCAFit:
     def with_axes(self) -> KernelPCAFit:
         """Return the fit with the axes, where the kernel is linear and the basis is all training rows, dense."""
         m = self.map
-        if not isinstance(self.kernel, Linear) or self.landmarks is not None or is_sparse(m.basis):
+        if not isinstance(self.kernel, Linear) or self.has_sampled_basis or is_sparse(m.basis):
             return self
         return replace(self, axes=LinearAxes.of_rows(m.basis, m.projection))
 
     @property
     def n_samples(self) -> int:
         """Return the number of training rows."""
-        return int(self.eigenvectors.shape[0])
+        return int(self.eigenvectors.shape[0]) if self.stream is None else self.stream.count
+
+    @property
+    def has_sampled_basis(self) -> bool:
+        """Return whether the basis is made of landmarks, not of all training rows."""
+        return self.landmarks is not None or self.stream is not None
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -149,7 +161,7 @@ class KernelPCAFit:
     @cached_property
     def space(self) -> FeatureSpace:
         """Return the affine space of the components in feature space."""
-        return FeatureSpace(self.kernel, self.map, self.n_jobs, self.landmarks, self.axes)
+        return FeatureSpace.of(self, self.n_jobs)
 
     def transform(self, X_new: Any) -> Array:
         """Return the scores of new points.
@@ -180,10 +192,7 @@ class KernelPCAFit:
         Cost: m n kernel values, computed tile by tile and never stored together; m r with r landmarks of Nyström.
         """
         with device_context(self.map.like), overflow_allowed():
-            Y = new_rows(X_new, self.plan.n_features)
-            scores = self.space.checked_scores(Y)
-            warn_of_far_rows(self.space.far_rows(Y, scores), int(Y.shape[0]))
-            return to_caller(scores, X_new)
+            return to_caller(self.space.new_scores(new_rows(X_new, self.plan.n_features)), X_new)
 
     def truncated(self, keep: int) -> KernelPCAFit:
         """Return the fit with the first `keep` components only, 1 <= keep <= p."""
@@ -198,8 +207,8 @@ class KernelPCAFit:
         return replace(
             self,
             spectrum=self.spectrum.truncated(keep),
-            eigenvectors=self.eigenvectors[:, :keep],
-            scores=self.scores[:, :keep],
+            eigenvectors=None if self.eigenvectors is None else self.eigenvectors[:, :keep],
+            scores=None if self.scores is None else self.scores[:, :keep],
             residual_norms=self.residual_norms[:keep],
             converged=self.converged[:keep],
             gap=self._gap_after(keep),
@@ -218,4 +227,4 @@ class KernelPCAFit:
 
 
 # The classes of this folder that model files hold.
-STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes)
+STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes, FactorSums)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -48,37 +49,90 @@ SEEN_LANDMARKS = 200
 def nystrom_fit(
     task: FitTask, plan: Plan, op: SymmetricOperator, rng: np.random.Generator, listener: Listener | None
 ) -> KernelPCAFit:
-    """Return the fit of a plan with a `Nystrom` solver; `op` is K, shape (n, n).
-
-    With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
-    with axes V gives A = L⁻ᵀ V and b = mean(f) V. Projected onto the span of the landmarks, the mean is Σ c_j φ(s_j)
-    with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖².
-    """
-    settings, rows, n = task.settings, op.rows, task.n
+    """Return the fit of a plan with a `Nystrom` solver; `op` is K, shape (n, n)."""
+    n, started = task.n, time.perf_counter()
     solver: Any = plan.solver
-    p = None if settings.n_components is None or settings.is_share else plan.n_components
-    started = time.perf_counter()
-    shifted = BasePointGram(op, _central_row(op, rng)) if rows is not None and rows.shifted else None
-    factor = solver.factor(shifted or op, p or 1, rng, rank_report(listener))
+    shifted = relative_to_base(op, rng)
+    factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, rank_report(listener))
     F = factor.F
     workers = worker_count(F, task.resources.n_jobs, n * factor.rank * blocking.ENTRY_PASS)
     means = column_sums(F, workers) / n
     mean = to_host(means).astype(np.float64)
     F = subtract_row(F, cast(means, F.dtype))  # in place where the library can: F is as large as memory allows
-    cancelled = factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
-    gram = LowRankGram(F, cancelled, n_jobs=task.resources.n_jobs)
-    approximate, axes = LowRank().pairs(gram, p or max(1, factor.rank), rng)
-    values = np.maximum(to_host(approximate.eigenvalues).astype(np.float64), 0.0)
-    spectrum, interval = _total(factor, mean, values)
+    gram = LowRankGram(F, cancelled_trace(factor, mean, n), n_jobs=task.resources.n_jobs)
+    eigen, axes = LowRank().pairs(gram, pairs_of(task, plan) or max(1, factor.rank), rng)
+    eigen = replace(eigen, seconds=time.perf_counter() - started)
+    few = Approximation(n, mean, gram, eigen, axes, lambda r: fold(F, _leading_products, r))
+    return finished_fit(task, plan, Landmarks(op, shifted, factor), few)
+
+
+class Landmarks(NamedTuple):
+    """The landmarks: rows of an operator, which is relative to a base point where `shifted` is one, and its factor."""
+
+    op: SymmetricOperator
+    shifted: BasePointGram | None
+    factor: PivotedCholesky
+
+
+def relative_to_base(op: SymmetricOperator, rng: np.random.Generator) -> BasePointGram | None:
+    """Return the operator relative to a base point where its kernel is semidefinite only so; else None."""
+    return BasePointGram(op, _central_row(op, rng)) if op.rows is not None and op.rows.shifted else None
+
+
+class Approximation(NamedTuple):
+    """The eigenpairs λ, U of F Fᵀ, F (n, k) centered, with the mean of its rows before, and FᵀU (k, p) on the host.
+
+    `leading_products` gives the inner products of the first r columns of F. Where no eigenvectors are stored, those of
+    `eigen` have no rows.
+    """
+
+    n: int
+    mean: np.ndarray
+    gram: LowRankGram
+    eigen: EigenResult
+    axes: np.ndarray
+    leading_products: Callable[[int], np.ndarray]
+
+
+def pairs_of(task: FitTask, plan: Plan) -> int | None:
+    """Return how many eigenpairs are computed; None for all of the factor."""
+    settings = task.settings
+    return None if settings.n_components is None or settings.is_share else plan.n_components
+
+
+def cancelled_trace(factor: PivotedCholesky, mean: np.ndarray, n: int) -> float:
+    """Return the size of the numbers that cancel where n rows with a factor and a mean are centered."""
+    return factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
+
+
+def finished_fit(
+    task: FitTask,
+    plan: Plan,
+    found: Landmarks,
+    few: Approximation,
+    **stored: Any,
+) -> KernelPCAFit:
+    """Return the fit of an approximation by landmarks, which are rows of the task, and warn of what it shows.
+
+    With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
+    with axes V gives A = L⁻ᵀ V and b = mean(f) V. Projected onto the span of the landmarks, the mean is Σ c_j φ(s_j)
+    with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖².
+
+    `stored` are further fields.
+    """
+    settings, op, rows, factor = task.settings, found.op, found.op.rows, found.factor
+    solver: Any = plan.solver
+    n, mean, gram, eigen, axes, leading_products = few
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    spectrum, interval = _total(factor, n, mean, values)
     scale = inverse_roots(values)
     host = _host_map(factor, mean, axes * scale[None, :])
-    if shifted is not None:
-        host = _without_base_point(host, shifted)
-    eigen = _certified(approximate, factor, solver.tol)
+    if found.shifted is not None:
+        host = _without_base_point(host, found.shifted)
     fit = KernelPCAFit.of_eigenpairs(
         task.kernel,
         plan,
-        replace(eigen, seconds=time.perf_counter() - started),
+        _certified(eigen, factor, solver.tol),
         spectrum,
         scores=eigen.products * from_host(scale, op.like)[None, :],
         map=AffineProjection(
@@ -94,21 +148,28 @@ def nystrom_fit(
         landmarks=host.landmarks,
         certificate=factor.certificate,
         total_interval=interval,
+        **stored,
     )
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
     keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
     fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
-    if is_unresolved(values, approximate, gram) and not task.is_constant():
-        warn_of_rounding(values, approximate, gram)
+    if is_unresolved(values, eigen, gram) and not task.is_constant():
+        warn_of_rounding(values, eigen, gram)
     _warn_of_certificate(fit, solver.tol, factor.rounding)
     warn_of_rank(fit.spectrum, keep, n, "the approximation")
     is_identity = (
-        shifted is None
+        found.shifted is None
         and has_equal_shares(task.kernel, n, spectrum)
-        and warn_of_identity(task.kernel, op, _suggested_spectrum(factor, F, mean), task.basis)
+        and warn_of_identity(
+            task.kernel,
+            n,
+            lambda: factor.trace,
+            _suggested_spectrum(factor, n, leading_products, mean),
+            task.basis,
+        )
     )
     if not is_identity and not settings.drops_zeros:
-        warn_of_gap(approximate.truncated(keep), keep, max(0.0, factor.residual_trace))
+        warn_of_gap(eigen.truncated(keep), keep, max(0.0, factor.residual_trace))
     return fit
 
 
@@ -159,13 +220,14 @@ def _central_row(op: SymmetricOperator, rng: np.random.Generator) -> int:
     return int(candidates[int(np.argmax(to_host(column_sums(op.columns(candidates)))))])
 
 
-def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tuple[Spectrum, tuple[float, float]]:
+def _total(
+    factor: PivotedCholesky, n: int, means: np.ndarray, values: np.ndarray
+) -> tuple[Spectrum, tuple[float, float]]:
     """Return the eigenvalues with the total variance, and an interval that contains it.
 
     The total exceeds that of F by at most the residual trace. The upper end is reported: shares of the variance are
     then not too large, and it is the better estimate, as the rest has hardly any mean.
     """
-    n = factor.F.shape[0]
     held = factor.trace - factor.residual_trace - n * float(means @ means)
     low = max(0.0, held - factor.rounding)
     high = max(held + factor.certificate, float(np.sum(values)))
@@ -173,23 +235,25 @@ def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tu
     return Spectrum(values, 0.0 if nothing else high, dtype_name(factor.F.dtype)), (low, high)
 
 
-def _suggested_spectrum(factor: PivotedCholesky, F: Any, mean: np.ndarray) -> Spectrum:
+def _suggested_spectrum(
+    factor: PivotedCholesky, n: int, leading_products: Callable[[int], np.ndarray], mean: np.ndarray
+) -> Spectrum:
     """Return the largest eigenvalue and the total variance that the columns of the first landmarks suggest.
 
     Of a matrix near the identity the landmarks explain themselves alone, so the first eigenvalue and the mean of F Fᵀ
     are too small. With B = K - diag(K), σ the largest singular value of H B(:, S) and r random landmarks, λ₁ of K is
     about k(s, s) + σ √(n/r). Centering takes 1ᵀK1/n from the trace, n times the mean of K(:, S). F is centered here.
     """
-    n, r = int(F.shape[0]), min(factor.rank, SEEN_LANDMARKS)
+    r = min(factor.rank, SEEN_LANDMARKS)
     L = factor.pivot_factor[:r, :r]
     inside, means = L @ L.T, L @ mean[:r]  # K(S, S), and the mean of each column
     sizes = np.diag(inside)
     crossed = (inside - means[:, None]) * sizes[None, :]
-    squares = L @ fold(F, _leading_products, r) @ L.T - crossed - crossed.T
+    squares = L @ leading_products(r) @ L.T - crossed - crossed.T
     squares += np.diag(sizes**2) - np.outer(sizes, sizes) / n
     sigma = math.sqrt(max(0.0, float(np.linalg.eigvalsh(squares)[-1])))
     largest = float(np.max(sizes)) + sigma * math.sqrt(n / r)
-    return Spectrum(np.array([largest]), factor.trace - n * float(np.mean(means)), dtype_name(F.dtype))
+    return Spectrum(np.array([largest]), factor.trace - n * float(np.mean(means)), dtype_name(factor.F.dtype))
 
 
 def _leading_products(F: Array, r: int) -> np.ndarray:

@@ -8,10 +8,18 @@ from functools import partial
 from typing import Any
 
 from gpukpca._formatting import format_allowance, format_bytes, format_need
-from gpukpca.algorithms.kernel_pca.candidates import by_landmarks, factored, landmarks_on_cluster, on_cluster, stored
+from gpukpca.algorithms.kernel_pca.candidates import (
+    by_landmarks,
+    factored,
+    landmarks_on_cluster,
+    on_cluster,
+    stored,
+    streamed,
+)
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
 from gpukpca.backend import blocking
+from gpukpca.data.batches import BatchedRows, slice_of
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
 from gpukpca.eigen.solve import most_by_passes
@@ -65,6 +73,23 @@ def _pass_too_big(fewest: Plan) -> str:
     )
 
 
+def plan_of_batches(task: FitTask, batches: BatchedRows) -> Plan:
+    """Return the plan of a fit of batches in one pass; `task` is that of some of their rows."""
+    requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
+    candidate = streamed(task, requested, reason, batch=batches.largest or slice_of(task.d))
+    plan = choose_plan([candidate], _batches_too_big).plan
+    return plan if batches.n_rows is None else replace(plan, n_samples=batches.n_rows)
+
+
+def _batches_too_big(plan: Plan) -> str:
+    """Return the message for batches that do not fit into memory."""
+    return (
+        f"a fit in one pass of batches needs {format_need(plan.predicted_bytes)}, and "
+        f"{format_allowance(plan.available_bytes)} are allowed or free. Give smaller batches, a smaller rank, or a "
+        "larger memory_limit."
+    )
+
+
 def _candidates(task: FitTask) -> Iterator[Candidate]:
     """Yield the candidates of the task, the preferred one first."""
     requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
@@ -79,13 +104,21 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
     if isinstance(requested, Nystrom):
         if task.is_on_cluster:
             yield landmarks_on_cluster(task, requested, reason)
-        else:
+            return
+        if requested.points is None:
             yield from (by_landmarks(task, requested, reason, edge) for edge in _edges(task))
+        if requested.points is not None or _may_stream(task):
+            yield streamed(task, requested, reason, with_vectors=not task.maps_file)
         return
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
     for solver, notes in _solvers(task, requested):
         yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
+
+
+def _may_stream(task: FitTask) -> bool:
+    """Return whether a fit in one pass has all that was requested."""
+    return not task.kernel.stored_only and (task.preimage is None or not task.maps_file)
 
 
 def _explicit_features(task: FitTask) -> int:

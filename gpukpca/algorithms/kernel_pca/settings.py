@@ -12,8 +12,8 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.backend.work import Work
-from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest, choose_solver
-from gpukpca.eigen.solve import are_many
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest
+from gpukpca.eigen.solve import are_many, choose_solver
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import DenseStorage, Storage

@@ -268,17 +268,16 @@ def is_cluster(gap: float, last: float, rounding: float, missed: float = 0.0) ->
     return gap < max(5.0 * rounding, known)
 
 
-def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum, X: Any) -> bool:
-    """Warn where K of the rows X is nearly the identity, and return whether it is.
+def warn_of_identity(kernel: Kernel, n: int, trace: Callable[[], float], spectrum: Spectrum, X: Any) -> bool:
+    """Warn where K of n rows, X or more, is nearly the identity, and return whether it is; `trace` gives that of K.
 
     The components then have nearly equal shares, and centering takes hardly anything from the trace. No gamma helps
     where one column decides all distances.
     """
-    n = int(op.shape[0])
     if not has_equal_shares(kernel, n, spectrum):
         return False
-    trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
-    if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
+    total = trace()
+    if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * total or total <= 0.0:
         return False
     reason = 'gamma is large for these units. Try a smaller one, such as gamma="scale".'
     if (column := column_of_another_unit(X)) is not None:

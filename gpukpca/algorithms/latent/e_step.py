@@ -19,10 +19,10 @@ from gpukpca.backend import blocking
 from gpukpca.backend.batched_linalg import (
     batched_products,
     definite_inverses,
-    packed,
     packed_entries,
+    packed_symmetric,
     products_of_pairs,
-    unpacked,
+    unpacked_symmetric,
 )
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_sums, inner_products
@@ -136,7 +136,7 @@ class EStep:
         residuals, squares, n = _sum_of_squares(E), _sum_of_squares(Z), int(R.shape[0])
         ones = full((n, 1), 1.0, R)
         C = noise * self._inverse
-        moments = np.concatenate([packed(inner_products(Z, Z) + n * C), to_host(column_sums(Z)), [float(n)]])
+        moments = np.concatenate([packed_symmetric(inner_products(Z, Z) + n * C), to_host(column_sums(Z)), [float(n)]])
         return SufficientStatistics(
             rows=n,
             observed=n * int(R.shape[1]),
@@ -159,7 +159,7 @@ class EStep:
         ones = full((1, int(Z.shape[1])), 1.0, Z)
         moments = xp.concat([packed_entries(found.covariances) + products_of_pairs(Z), Z, ones], axis=0)
         latent = to_host(xp.sum(moments, axis=1))
-        diagonal = np.flatnonzero(packed(np.eye(self.p)))
+        diagonal = np.flatnonzero(packed_symmetric(np.eye(self.p)))
         return SufficientStatistics(
             rows=int(R.shape[0]),
             observed=round(float(xp.sum(mask))),
@@ -183,7 +183,7 @@ class EStep:
         """Return the posterior of z, from the observed entries of centered rows (b, d)."""
         self.prepare_missing()
         xp, noise, p = namespace_of(R), self.parameters.noise, self.p
-        M = unpacked(self._pairs @ xp.matrix_transpose(mask), p)
+        M = unpacked_symmetric(self._pairs @ xp.matrix_transpose(mask), p)
         M = M + noise * from_host(np.eye(p), R)[:, :, None]
         inverses, log_determinants = definite_inverses(M, noise)
         means = batched_products(inverses, self._turned @ xp.matrix_transpose(R))
@@ -203,7 +203,7 @@ def accumulate(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suf
     step.prepare_missing()
     for batch in batches:
         workers = worker_count(batch, n_jobs, batch.shape[0] * batch.shape[1] * (step.p**2 + blocking.ENTRY_PASS))
-        panels = row_slices(int(batch.shape[0]), panel_rows(int(batch.shape[1]), step.p, is_on_gpu(batch)))
+        panels = row_slices(int(batch.shape[0]), e_step_panel_rows(int(batch.shape[1]), step.p, is_on_gpu(batch)))
         for first in range(0, len(panels), blocking.E_STEP_WAVE * workers):
             wave = panels[first : first + blocking.E_STEP_WAVE * workers]
             for parts in map_tiles(lambda cut: step.sums(batch[cut[0] : cut[1], :]), wave, workers):  # noqa: B023
@@ -214,6 +214,6 @@ def accumulate(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suf
     return total
 
 
-def panel_rows(d: int, p: int, on_gpu: bool) -> int:
+def e_step_panel_rows(d: int, p: int, on_gpu: bool) -> int:
     """Return the rows of a panel."""
     return max(blocking.SMALLEST_E_STEP_PANEL, blocking.E_STEP_ENTRIES.on(on_gpu) // (2 * d + 4 * p * p))

@@ -41,7 +41,7 @@ from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness
 from gpukpca.backend.work import Work
 from gpukpca.data.finite import check_finite, has_missing
-from gpukpca.data.scale import row_bounds, safe_scale
+from gpukpca.data.scale import rescaled, row_bounds, safe_scale
 from gpukpca.data.statistics import feature_means
 from gpukpca.exceptions import (
     ConvergenceWarning,
@@ -116,7 +116,7 @@ def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
     p, prior, resources = task.count(n, d, below=d + 1), task.prior, task.resources
     with device_context(X):
         scale = safe_scale(*row_bounds([X]), X.dtype)
-        X = X if scale == 1.0 else X * scale
+        X = rescaled(X, scale)
     # With n_components=None a low rank gives no warning.
     rank = RankRequest.of(None if task.n_components is None else p, "auto", n, d)
     settings, random = PCASettings(warns_of_rounding=False), Randomness(task.rng)

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.backend.batched_linalg import batched_products, batched_solutions, packed, unpacked
+from gpukpca.backend.batched_linalg import batched_products, batched_solutions, packed_symmetric, unpacked_symmetric
 from gpukpca.backend.linalg import add_to_diagonal, inner_products
 from gpukpca.backend.namespace import from_host, full, namespace_of, to_host
 from gpukpca.data.slicing import gather_rows
@@ -25,7 +25,7 @@ def m_step(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray 
     W, noise, p = parameters.loadings, parameters.noise, int(parameters.loadings.shape[1])
     xp = namespace_of(W)
     now = xp.concat([xp.matrix_transpose(W), full((1, int(W.shape[0])), 0.0, W)], axis=0)
-    moments = _Moments(sums, p, W)
+    moments = _LatentMoments(sums, p, W)
     downhill = sums.cross - moments.times(now)
     penalty = np.zeros(p + 1) if pull is None else np.append(pull, 0.0)
     step = moments.solve(downhill - from_host(penalty, W)[:, None] * now, penalty)
@@ -37,7 +37,7 @@ def m_step(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray 
     )
 
 
-class _Moments:
+class _LatentMoments:
     """Σ (z, 1)(z, 1)ᵀ of every feature: one matrix for all where no entry is missing."""
 
     def __init__(self, sums: SufficientStatistics, p: int, like: Array) -> None:
@@ -46,16 +46,16 @@ class _Moments:
         where = np.zeros((p + 1, p + 1), dtype=np.int64)
         where[np.triu_indices(p)] = np.arange(q)
         where[:, p] = q + np.arange(p + 1)
-        order = packed(where)
+        order = packed_symmetric(where)
         shared = sums.shared[order]
         self._shared: Array = None
         self._each: Array = None
         if sums.partial is None:
-            matrix = to_host(unpacked(shared[:, None], p + 1))[:, :, 0]
+            matrix = to_host(unpacked_symmetric(shared[:, None], p + 1))[:, :, 0]
             self._shared = from_host(matrix, like)
         else:
             entries = gather_rows(sums.partial, order) + from_host(shared, like)[:, None]
-            self._each = unpacked(entries, p + 1)
+            self._each = unpacked_symmetric(entries, p + 1)
 
     def times(self, V: Array) -> Array:
         """Return the matrices times the columns of V (p + 1, d)."""
@@ -97,7 +97,7 @@ def _latent_moments(sums: SufficientStatistics, p: int) -> tuple[np.ndarray, np.
     """Return mean (p,) and covariance (p, p) of z over all rows."""
     q = p * (p + 1) // 2
     a = sums.latent[q : q + p] / sums.rows
-    return a, unpacked(sums.latent[:q, None], p)[:, :, 0] / sums.rows - np.outer(a, a)
+    return a, unpacked_symmetric(sums.latent[:q, None], p)[:, :, 0] / sums.rows - np.outer(a, a)
 
 
 def _absorbed(parameters: Parameters, a: np.ndarray, root: np.ndarray) -> Parameters:

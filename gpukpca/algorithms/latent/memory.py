@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.latent.e_step import panel_rows
+from gpukpca.algorithms.latent.e_step import e_step_panel_rows
 from gpukpca.algorithms.latent.initialization import START
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
@@ -23,7 +23,7 @@ def bytes_of_em(like: Array, n: int | None, d: int, p: int, n_jobs: int | None) 
     item = item_size(accumulation_dtype(like))
     start = IN_START * min(n or longest, longest) * d * item + START.workspace_bytes(d, p, item, on_gpu)
     moments = d * (p + 1) * (p + 2) // 2
-    in_step = panel_rows(d, p, on_gpu)
+    in_step = e_step_panel_rows(d, p, on_gpu)
     panel = min(n or in_step, in_step) * (4 * d + 6 * p * p)
     step = moments * (blocking.E_STEP_WAVE * workers + 6) + workers * panel
     return max(start, item * step)

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.latent.e_step import EStep, Parameters, panel_rows
+from gpukpca.algorithms.latent.e_step import EStep, Parameters, e_step_panel_rows
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
@@ -164,7 +164,7 @@ class LatentModel:
             parts, places = step.by_completeness(rows, complete, incomplete)
             return parts[0] if len(parts) == 1 else gather_rows(xp.concat(parts, axis=0), np.argsort(places))
 
-        cuts = panels_of(Y, panel_rows(int(Y.shape[1]), self.n_components, is_on_gpu(Y)))
+        cuts = panels_of(Y, e_step_panel_rows(int(Y.shape[1]), self.n_components, is_on_gpu(Y)))
         workers = worker_count(self.axes, None, Y.shape[0] * Y.shape[1] * (self.n_components**2 + blocking.ENTRY_PASS))
         parts = map_in_order(part, cuts, workers)
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)

@@ -1,1 +1,4 @@
-"""Mixtures of PCA models and the hard assignment to them."""
+"""Mixtures of PCA models and the hard assignment to them.
+
+Internal: it may change in any version.
+"""

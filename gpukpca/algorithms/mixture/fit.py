@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.mixture.memory import check_memory
+from gpukpca.algorithms.mixture.memory import check_mixture_memory
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
-from gpukpca.algorithms.mixture.selection import BICSelection, candidates, smallest_bic
+from gpukpca.algorithms.mixture.selection import BICSelection, candidate_pairs, smallest_bic
 from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import Resources
@@ -25,8 +25,8 @@ def fit_clusters(
     progress: Listener | None = None,
 ) -> MixtureFit:
     """Return the fit of checked, dense rows (n, d)."""
-    pairs = candidates(n_clusters, n_components, *X.shape)
-    check_memory(X, pairs, settings, resources)
+    pairs = candidate_pairs(n_clusters, n_components, *X.shape)
+    check_mixture_memory(X, pairs, settings, resources)
     X = resources.place.to_work(X)
     frame = RowScaling.of(X, resources.place.work)
     rows, basis = ScaledRows(X, frame, resources.n_jobs), None

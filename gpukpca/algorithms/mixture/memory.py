@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.mixture.scaled_rows import panel_rows, workers_for
+from gpukpca.algorithms.mixture.scaled_rows import mixture_panel_rows, workers_for
 from gpukpca.algorithms.mixture.settings import MixtureSettings
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import is_on_gpu
@@ -77,7 +77,7 @@ class MixtureMemory:
     @property
     def _sums(self) -> int:
         """Return the items of the sums of the rows of every cluster in all panels."""
-        return -(-self.n // panel_rows(self.width, 1, self.on_gpu)) * self.k * self.width
+        return -(-self.n // mixture_panel_rows(self.width, 1, self.on_gpu)) * self.k * self.width
 
     @property
     def _fitting(self) -> int:
@@ -94,12 +94,12 @@ class MixtureMemory:
 
     def _panels(self, width: int) -> int:
         """Return the items of the panels of all workers, with values of the clusters."""
-        rows = min(self.n, panel_rows(width, 1, self.on_gpu))
+        rows = min(self.n, mixture_panel_rows(width, 1, self.on_gpu))
         return self.workers * rows * (IN_SPLIT * width + OF_CLUSTERS * self.k)
 
     def _panel(self, width: int, least: int) -> int:
         """Return the items of a panel."""
-        return min(self.n, panel_rows(width, least, self.on_gpu)) * width
+        return min(self.n, mixture_panel_rows(width, least, self.on_gpu)) * width
 
 
 def predicted_bytes(X: Array, pairs: list[tuple[int, int]], settings: MixtureSettings, resources: Resources) -> int:
@@ -112,7 +112,9 @@ def predicted_bytes(X: Array, pairs: list[tuple[int, int]], settings: MixtureSet
     return copied + memory.peak * item_size(accumulation_dtype(work)) + OBJECT_BYTES
 
 
-def check_memory(X: Array, pairs: list[tuple[int, int]], settings: MixtureSettings, resources: Resources) -> None:
+def check_mixture_memory(
+    X: Array, pairs: list[tuple[int, int]], settings: MixtureSettings, resources: Resources
+) -> None:
     """Raise `MemoryBudgetError` where a fit needs more than is allowed."""
     what = f"{max(k for k, _ in pairs)} clusters of {X.shape[0]} rows of {X.shape[1]} features need"
     advice = "Reduce the features with PCA first, request fewer clusters, set n_jobs=1"

@@ -60,10 +60,10 @@ class RowScaling:
 
 def _panels(X: Array) -> Iterator[Array]:
     n, d = (int(size) for size in X.shape)
-    return (take_rows(X, *bounds) for bounds in row_slices(n, panel_rows(d, 1, is_on_gpu(X))))
+    return (take_rows(X, *bounds) for bounds in row_slices(n, mixture_panel_rows(d, 1, is_on_gpu(X))))
 
 
-def panel_rows(width: int, least: int, on_gpu: bool) -> int:
+def mixture_panel_rows(width: int, least: int, on_gpu: bool) -> int:
     """Return the rows of a panel of so many columns."""
     entries = blocking.MIXTURE_ENTRIES.on(on_gpu)
     return max(blocking.SMALLEST_MIXTURE_PANEL, least, entries // max(1, width))
@@ -132,7 +132,7 @@ class ScaledRows:
 
     def _panel(self, least: int) -> int:
         """Return the rows of a panel."""
-        return panel_rows(self.shape[1], least, is_on_gpu(self.like))
+        return mixture_panel_rows(self.shape[1], least, is_on_gpu(self.like))
 
 
 def rotate_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:

@@ -32,7 +32,7 @@ class BICSelection:
     table: dict[tuple[int, int], float] = field_of("", "{(k, p): BIC} of all pairs")
 
 
-def candidates(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list[tuple[int, int]]:
+def candidate_pairs(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list[tuple[int, int]]:
     """Return the pairs (k, p) that are fitted to n rows of d features, each once, smallest first.
 
     Raises `InvalidParameterError` for more clusters than rows, and for components more than rows or not fewer than

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.audit import EigenpairAudit, UnitVectors, measured_pairs, rounding_of
+from gpukpca.algorithms.audit import EigenpairAudit, UnitVectors, measured_pairs, product_rounding
 from gpukpca.algorithms.pca.operator import centered_matrix, feature_scale
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
@@ -51,7 +51,7 @@ def audit_axes(
         ritz_values=pairs.ritz_values / degrees / Z.unit / Z.unit,
         skew=pairs.skew,
         trace=Z.total / degrees / Z.unit / Z.unit,
-        rounding=rounding_of(op, pairs.quotients) / degrees / Z.unit / Z.unit,
+        rounding=product_rounding(op, pairs.quotients) / degrees / Z.unit / Z.unit,
         n_passes=1,
         n_products=int(V.shape[1]),
         seconds=time.perf_counter() - started,

@@ -29,7 +29,8 @@ from gpukpca.backend.random import Randomness, random_directions
 from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
 from gpukpca.covariance.deflated import DeflatedMatrix
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.eigen import Checkpointer, Dense, EigenResult, PairRequest, top_eigh
+from gpukpca.eigen import Dense, EigenResult, PairRequest, top_eigh
+from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.residuals import RESOLVED, signs, value_bounds
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram

@@ -40,7 +40,7 @@ from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
-from gpukpca.eigen import Checkpointer
+from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.request import NeedsDense
 
 # From the plan to a context with the checkpointer of the fit, or None where the solver writes none.

@@ -177,9 +177,7 @@ class PCAFit:
         """
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
-            scores = self.projection.transform(new_points(X_new, self.components))
-            check_finite(scores, "Products with the components overflow.", "The array of scores")
-            return self.projection.whitened(scores) if whiten else scores
+            return scores_of(self, new_points(X_new, self.components), whiten)
 
     def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
         """Return the points of data space with given scores.
@@ -198,23 +196,19 @@ class PCAFit:
         ------
         InvalidParameterError
             The scores are not two-dimensional, or have another number of columns.
+        TypeError
+            The scores are sparse.
         ValueError
             The scores hold NaN or infinity.
         """
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
-            scores = new_scores(scores, self.n_components, self.components)
-            if whiten:
-                scores = scores * from_host(deviations_of(self.singular_values, self.n_samples), scores)[None, :]
-            points = points_of(scores, self.components, self.mean, self.scale)
-            check_finite(points, "The scores are too large.", "The array of points")
-            return points
+            return points_of(self, new_scores(scores, self.n_components, self.components), whiten)
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihoods (m,) of new rows under the Gaussian model; see `transform`."""
         with device_context(self.components), overflow_allowed():
-            rows = new_points(X_new, self.components)
-            return cast(self.projection.log_density(rows, self.gaussian), self.components.dtype)
+            return log_densities_of(self, new_points(X_new, self.components))
 
     def truncated(self, p: int) -> PCAFit:
         """Return the fit with its first p components only; the variances of the others join the noise."""
@@ -259,11 +253,26 @@ def deviations_of(singular_values: Array, n: int) -> np.ndarray:
     return to_host(singular_values).astype(np.float64) / math.sqrt(max(n - 1, 1))
 
 
-def points_of(scores: Array, components: Array, mean: Array, scale: Array | None) -> Array:
-    """Return the points (m, d) with given scores (m, p) on the components (p, d)."""
-    points = scores @ components
-    points = points if scale is None else points * scale[None, :]
-    return points + mean[None, :]
+def scores_of(fit: PCAFit, rows: Array, whiten: bool, n_jobs: int | None = None) -> Array:
+    """Return the scores (m, p) of checked rows (m, d), finite, where the fit is."""
+    scores = fit.projection.transform(rows, n_jobs)
+    check_finite(scores, "Products with the components overflow.", "The array of scores")
+    return fit.projection.whitened(scores) if whiten else scores
+
+
+def points_of(fit: PCAFit, scores: Array, whiten: bool) -> Array:
+    """Return the points (m, d), finite, with checked scores (m, p) where the fit is."""
+    if whiten:
+        scores = scores * from_host(deviations_of(fit.singular_values, fit.n_samples), scores)[None, :]
+    points = scores @ fit.components
+    points = (points if fit.scale is None else points * fit.scale[None, :]) + fit.mean[None, :]
+    check_finite(points, "The scores are too large.", "The array of points")
+    return points
+
+
+def log_densities_of(fit: PCAFit, rows: Array, n_jobs: int | None = None) -> Array:
+    """Return the log-likelihoods (m,) of checked rows (m, d) where the fit is, in its dtype."""
+    return cast(fit.projection.log_density(rows, fit.gaussian, n_jobs), fit.components.dtype)
 
 
 # The classes of fits that model files hold.

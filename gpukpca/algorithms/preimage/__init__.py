@@ -1,1 +1,4 @@
-"""From scores back to data space: linear, ridge, fixed point, distance constraint."""
+"""From scores back to data space: linear, ridge, fixed point, distance constraint.
+
+Internal: it may change in any version.
+"""

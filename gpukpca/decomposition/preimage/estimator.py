@@ -22,8 +22,9 @@ from gpukpca.algorithms.preimage.result import (
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import host_values, overflow_allowed
 from gpukpca.decomposition._base import OnlyWhere
-from gpukpca.decomposition._dask import mean_of, supports_dask
+from gpukpca.decomposition._dask import mean_of
 from gpukpca.decomposition._kernels import is_precomputed
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError
@@ -76,8 +77,7 @@ class WithPreimages:
     @property
     def _space(self) -> FeatureSpace:
         """Return the affine space of the components in feature space."""
-        fit = self._result
-        return FeatureSpace(fit.kernel, fit.map, self.n_jobs, fit.landmarks, fit.axes)
+        return FeatureSpace.of(self._result, self.n_jobs)
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class WithPreimages:
     # -- data space ------------------------------------------------------------------------------------------------
 
     @OnlyWhere(_without_inverse)
-    @supports_dask("points", of="scores")
+    @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
         """Return points of data space for given scores, by the fitted pre-image; exact for the linear kernel.
 
@@ -161,7 +161,7 @@ class WithPreimages:
         return (points, info) if return_info else points
 
     @OnlyWhere(_without_inverse)
-    @supports_dask("points")
+    @row_wise("points")
     def denoise(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
         """Project points onto the components in feature space and return the pre-images.
 
@@ -212,7 +212,7 @@ class WithPreimages:
         return (points, info) if return_info else points
 
     @OnlyWhere(_without_inverse)
-    @supports_dask("numbers")
+    @row_wise("numbers")
     def reconstruction_error(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """Return ‖x - x̂‖² of every point and its pre-image x̂, as `denoise` gives it.
 
@@ -317,7 +317,7 @@ class WithPreimages:
             return feature_space_errors(self._space, Y, q, X, diagonal)
 
     @OnlyWhere(_without_diagonal)
-    @supports_dask("numbers")
+    @row_wise("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
         """Return minus `feature_space_error`: higher is closer to the training data.
 

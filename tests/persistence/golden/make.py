@@ -11,8 +11,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
-from gpukpca.decomposition import save
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, save
 from gpukpca.kernels import RBF, Linear, Polynomial
 from gpukpca.persistence.model_file import FORMAT
 

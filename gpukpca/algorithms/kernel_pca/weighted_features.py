@@ -25,7 +25,7 @@ from gpukpca.kernels.prepared import PreparedRows
 
 
 @dataclass(frozen=True, eq=False)
-class LandmarkFeatures:
+class WeightedFeatures:
     """The features f(x) = k(x, basis) M - b of Nyström, up to a constant row, which centering removes.
 
     Attributes
@@ -55,11 +55,19 @@ class LandmarkFeatures:
 
     @classmethod
     def of_rows(cls, kernel: Kernel, X: Any, landmarks: np.ndarray, template: PreparedRows | None) -> Self:
-        """Return the features of some rows of X, with M = L⁻ᵀ for K(S, S) = L Lᵀ, without dependent landmarks.
+        """Return the features of landmarks that are rows of X; see `of_basis`."""
+        return cls.of_basis(kernel, gather_rows(X, landmarks), template, landmarks)
 
-        With rows prepared for centering K is relative to the last landmark, the base point; see `BasePointGram`.
+    @classmethod
+    def of_basis(
+        cls, kernel: Kernel, basis: Any, template: PreparedRows | None, landmarks: np.ndarray | None = None
+    ) -> Self:
+        """Return the features of landmarks, with M = L⁻ᵀ for K(S, S) = L Lᵀ, without dependent ones.
+
+        With rows prepared for centering K is relative to the last landmark, the base point; see `BasePointGram`. Of a
+        precomputed kernel the landmarks are rows of K, and their numbers are needed.
         """
-        basis, rows, rounding = gather_rows(X, landmarks), None, 1.0
+        rows, rounding = None, 1.0
         if isinstance(kernel, Precomputed):
             K = take_columns(basis, landmarks)
         else:
@@ -69,14 +77,14 @@ class LandmarkFeatures:
         op: SymmetricOperator = DenseGram(K, rounding=rounding)
         op.positive_definite = kernel.positive_definite
         if rows is not None and rows.shifted:
-            op = BasePointGram(op, len(landmarks) - 1)
+            op = BasePointGram(op, op.shape[0] - 1)
         return cls._measured(kernel, basis, rows, landmarks, op, _inverse_root(op))
 
     @classmethod
-    def of_weights(cls, kernel: Kernel, basis: Array, weights: np.ndarray) -> Self:
-        """Return the features of points and weights M (m, r) of another library."""
-        rows = kernel.prepare(basis)
-        op = DenseGram(compute_tile(kernel, rows, rows, empty_like(basis), diagonal=True))
+    def of_weights(cls, kernel: Kernel, basis: Any, template: PreparedRows | None, weights: np.ndarray) -> Self:
+        """Return the features of points and given weights M (m, r), such as those of another library."""
+        rows = kernel.prepare(basis) if template is None else kernel.prepare(basis, like=template)
+        op = DenseGram(compute_tile(kernel, rows, rows, empty_like(place_of(basis)), diagonal=True))
         return cls._measured(kernel, basis, rows, None, op, weights)
 
     @classmethod

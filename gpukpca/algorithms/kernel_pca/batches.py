@@ -1,0 +1,120 @@
+"""Doors of the fits by landmarks: of rows with their factor in memory, by slices, of batches, and of one batch more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
+from gpukpca.algorithms.kernel_pca.planning import plan_of_batches
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.streaming import Candidates, streamed_fit, updated_fit
+from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
+from gpukpca.algorithms.plan import Plan
+from gpukpca.algorithms.progress import Listener, Progress, timed
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.namespace import dtype_name, from_host
+from gpukpca.backend.random import Randomness, random_subset
+from gpukpca.data.batches import BatchedRows
+from gpukpca.data.slicing import gather_rows, place_of
+from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom, checked_landmarks
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.storage import StorageInput, StreamedStorage
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.user_defined import check_symmetry
+
+
+def fit_by_landmarks(
+    task: FitTask, plan: Plan, source: StorageInput, rng: np.random.Generator, listener: Listener | None
+) -> KernelPCAFit:
+    """Return the fit of a plan with a `Nystrom` solver.
+
+    Rows whose factor does not fit into memory, or whose landmarks are points, are read in slices.
+    """
+    storage: Any = plan.storage
+    if not isinstance(storage, StreamedStorage):
+        return nystrom_fit(task, plan, storage.build(source), rng, listener)
+    among = given_landmarks(task, plan.solver, task.X) or sampled_candidates(task.X, storage.sample, rng)
+    rows = BatchedRows.of_array(task.X)
+    return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=not task.maps_file)
+
+
+def fit_batches(
+    batches: BatchedRows,
+    kernel: Kernel,
+    settings: KernelPCASettings,
+    resources: Resources,
+    *,
+    random: Randomness,
+    progress: Listener | None = None,
+    open_checkpoint: CheckpointOpener | None = None,
+    once: bool = False,
+    is_first: bool = False,
+) -> KernelPCAFit:
+    """Return the fit of batches of rows by Nyström, which reads each of them once; see `fit_kernel_pca`.
+
+    Landmarks are chosen among the first rows, from which the kernel learns its rules where batches come only `once`.
+    `is_first` says that more batches may follow.
+    """
+    if kernel.stored_only:
+        raise InvalidParameterError(
+            "a precomputed kernel, or a function of two rows, needs all rows at once. Batches are fitted with the name "
+            "of a kernel or an object of gpukpca.kernels.",
+            argument="kernel",
+        )
+    requested: Nystrom = settings.solver_for(1, 1, False)[0]
+    p = 0 if settings.n_components is None or settings.is_share else int(settings.n_components)
+    solver = requested.with_rank(p)
+    given = requested.rank or 0
+    if is_first and solver.points is None and (batches.n_rows or 0) < given:
+        raise InvalidParameterError(
+            f"landmarks are chosen among the rows of the first batch, which has {batches.n_rows}, and rank={given} was "
+            "given to Nystrom. Give a larger first batch, a smaller rank, or landmarks that are points."
+        )
+    sample, numbers, rows = batches.some(max(FEWEST_SAMPLED, solver.sample))
+    kernel = resolved_within(kernel, sample if once else batches, resources)
+    check_symmetry(kernel, sample)
+    settings = replace(settings, eigen_solver=solver)
+    has_checkpoint, listener = open_checkpoint is not None, timed(progress)
+    task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint)
+    plan = plan_of_batches(task, batches)
+    if listener is not None:
+        listener(Progress("plan", str(plan)))
+    among = given_landmarks(task, solver, sample if once else batches) or Candidates(sample, numbers)
+    return streamed_fit(task, plan, rows, among, random.generator, listener)
+
+
+def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, resources: Resources) -> KernelPCAFit:
+    """Return the fit of a stream after one more batch of rows (b, d) where it is computed; see `fit_batches`."""
+    solver: Any = fit.plan.solver
+    settings, basis = replace(settings, eigen_solver=solver), fit.map.basis
+    task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, fit.plan.n_components)
+    return updated_fit(task, fit, batch)
+
+
+def given_landmarks(task: FitTask, solver: Any, rows: Any) -> Candidates | None:
+    """Return the landmarks that the user gave, points or numbers of rows; None where a rule chooses them."""
+    if isinstance(solver.landmarks, str):
+        return None
+    if solver.points is None:
+        numbers = checked_landmarks(solver.landmarks, int(rows.shape[0]))
+        return Candidates(gather_rows(rows, numbers), numbers)
+    points = solver.points
+    if points.shape[1] != task.d:
+        raise InvalidParameterError(
+            f"landmarks of shape {points.shape} are not allowed for rows of {task.d} features; points have as many."
+        )
+    dtype = dtype_name(task.X.dtype)
+    like = place_of(task.X)
+    return Candidates(csr_array(points.astype(dtype)) if task.is_sparse else from_host(points, like), None)
+
+
+def sampled_candidates(X: Any, count: int, rng: np.random.Generator) -> Candidates:
+    """Return some rows of X in memory, drawn evenly."""
+    numbers = np.sort(random_subset(rng, int(X.shape[0]), count))
+    return Candidates(gather_rows(X, numbers), numbers)

@@ -1,0 +1,219 @@
+"""The sums over the rows of a Nyström factor, and the map that computes such rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.linalg import subtract_outer_sum
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    concat,
+    dtype_name,
+    epsilon,
+    from_host,
+    full,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.backend.parallel import assemble_rows, row_slices, single_threaded_blas, sum_over
+from gpukpca.data.scale import scale_for_squares
+from gpukpca.data.slicing import take_rows
+from gpukpca.eigen.elimination import Elimination
+from gpukpca.eigen.partial_cholesky import INDEFINITE, REMEDY, ROUNDING, SMALL_PIVOT, pivot_panel
+from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+from gpukpca.gram.product import compute_tile
+from gpukpca.kernels import Kernel
+from gpukpca.kernels.prepared import PreparedRows
+
+
+@documented
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FactorSums:
+    """Sums over the rows f(x) = L⁻¹ k(S, x) of a Nyström factor of landmarks S, on the host: the input of more rows."""
+
+    pivot_factor: np.ndarray = field_of("l l", "L, lower triangular, K(S, S) = L Lᵀ")
+    relative: bool = field_of("", "whether k is relative to a base point, the last row of the basis")
+    shift: np.ndarray = field_of("l", "a row near the mean of f, which is subtracted before rows are multiplied")
+    sums: np.ndarray = field_of("l", "Σ (f - shift)")
+    squares: np.ndarray = field_of("l l", "Σ (f - shift)(f - shift)ᵀ")
+    count: int = field_of("", "rows so far", "nonnegative")
+    trace: float = field_of("", "Σ k(x, x)", "nonnegative")
+    sizes: float = field_of("", "Σ of the numbers that cancel in k(x, x)", "nonnegative")
+    residual: float = field_of("", "Σ k(x, x) - ‖f(x)‖²")
+    noise: float = field_of("", "by how much residuals that can only be rounding exceed its usual size", "nonnegative")
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Return the mean of f, shape (l,)."""
+        return self.shift + self.sums / self.count
+
+    @property
+    def scatter(self) -> np.ndarray:
+        """Return Σ (f - mean)(f - mean)ᵀ, shape (l, l)."""
+        return self.squares - np.outer(self.sums, self.sums) / self.count
+
+    @classmethod
+    def empty(cls, pivot_factor: np.ndarray, shift: np.ndarray, *, is_relative: bool, noise: float) -> FactorSums:
+        """Return the sums over no rows; `noise` is that of the landmarks."""
+        k = len(shift)
+        return cls(
+            pivot_factor=pivot_factor,
+            relative=is_relative,
+            shift=shift,
+            sums=np.zeros(k),
+            squares=np.zeros((k, k)),
+            count=0,
+            trace=0.0,
+            sizes=0.0,
+            residual=0.0,
+            noise=noise,
+        )
+
+    def without_rows(self) -> FactorSums:
+        """Return the sums over no rows for the same landmarks."""
+        return FactorSums.empty(self.pivot_factor, self.shift, is_relative=self.relative, noise=self.noise)
+
+    def merged(self, other: FactorSums) -> FactorSums:
+        """Return the sums over the rows of both, which have the landmarks and the shift in common."""
+        added = ("sums", "squares", "count", "trace", "sizes", "residual")
+        parts = {name: getattr(self, name) + getattr(other, name) for name in added}
+        return replace(self, noise=max(self.noise, other.noise), **parts)
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkFeatures:
+    """The map f(x) = L⁻¹ k(S, x) of rows to those of a Nyström factor; relative to a base point where there is one.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    rows : PreparedRows
+        The landmarks, and the base point as the last row.
+    start : FactorSums
+        Of no rows, with the factor L.
+    like : array, shape (0,)
+        Where rows are computed, in the type of K.
+    """
+
+    kernel: Kernel
+    rows: PreparedRows
+    start: FactorSums
+    like: Array
+
+    @property
+    def wide(self) -> Any:
+        """Return the widest floating type."""
+        return accumulation_dtype(self.like)
+
+    @property
+    def rounding(self) -> float:
+        """Return the share of sqrt(k(x, x) k(y, y)) to which an entry of K is trusted."""
+        return max(ROUNDING[dtype_name(self.like.dtype)], self.kernel.rounding(self.rows.template) * epsilon(self.like))
+
+    @cached_property
+    def _from_base(self) -> Array | None:
+        """Return k(s, x₀) - k(x₀, x₀) / 2 of every row s of the basis, in the widest type; None without a base point.
+
+        See `BasePointGram`.
+        """
+        if not self.start.relative:
+            return None
+        m = self.rows.n_rows
+        base = compute_tile(self.kernel, self.rows.slice(0, m), self.rows.slice(m - 1, m), self.like, False)[:, 0]
+        wide = cast(base, self.wide)
+        return wide - 0.5 * float(wide[-1])
+
+    @cached_property
+    def _elimination(self) -> Elimination:
+        L = self.start.pivot_factor
+        sizes = np.sum(L * L, axis=1)  # the diagonal of K(S, S)
+        size = float(np.max(sizes))
+        is_small = bool(np.any(np.diagonal(L) ** 2 < SMALL_PIVOT * sizes))
+        scale, dtype = scale_for_squares(size, self.like.dtype), self.wide if is_small else self.like.dtype
+        return Elimination.of(np.zeros((len(L), 0)), L, [], self.like, scale, dtype)
+
+    def of(self, X: Any) -> tuple[Array, Array, Array]:
+        """Return f (b, l) of rows X (b, d), k(x, x), and the sizes of what cancels in it (b,), both in the widest type.
+
+        The features lie in the memory of a new tile.
+        """
+        prepared, k = self.kernel.prepare(X, like=self.rows), len(self.start.pivot_factor)
+        K = compute_tile(self.kernel, prepared, self.rows, self.like, False)
+        diagonal = cast(self.kernel.tile_diagonal(prepared), self.wide)
+        sizes = namespace_of(diagonal).abs(diagonal)
+        if (from_base := self._from_base) is not None:
+            own = cast(K[:, -1], self.wide) - float(from_base[-1])
+            K = subtract_outer_sum(K[:, :k], own, from_base[:k])
+            diagonal, sizes = diagonal - 2.0 * own, sizes + 2.0 * namespace_of(own).abs(own)
+        return self._elimination.rows(K[:, :k], []) if k else K[:, :0], diagonal, sizes
+
+    def panels(self, n: int) -> list[tuple[int, int]]:
+        """Return (start, stop) of panels of n rows that stay in cache with their features."""
+        return row_slices(n, pivot_panel(n, self.rows.n_rows, is_on_gpu(self.like)))
+
+    def definite(self, residuals: np.ndarray, sizes: np.ndarray) -> float:
+        """Return the noise of residuals of rows; raise `IndefiniteKernelError` where one is negative beyond it."""
+        L = self.start.pivot_factor
+        lowest, size = float(np.min(residuals, initial=0.0)), float(np.max(sizes, initial=0.0))
+        is_explained = self.kernel.positive_definite and float(np.min(np.diagonal(L) ** 2, initial=size)) < (
+            SMALL_PIVOT * size
+        )
+        if lowest < -INDEFINITE[dtype_name(self.like.dtype)] * size and not is_explained:
+            raise IndefiniteKernelError(
+                f"the kernel {type(self.kernel).__name__} is not positive semidefinite on these data: a residual is "
+                f"{lowest:.4g} (the largest diagonal entry is {size:.4g}). {REMEDY}"
+            )
+        return float(np.max(-residuals - self.rounding * sizes, initial=0.0))
+
+
+def sums_of_panel(panel: Any, features: LandmarkFeatures, workers: int) -> FactorSums:
+    """Return the sums over the features of a panel of rows."""
+    n, start, wide = int(panel.shape[0]), features.start, features.wide
+    shift = from_host(start.shift, features.like, wide)[None, :]
+    of_rows = np.zeros((3, n))  # k(x, x), sizes, residuals
+
+    def products(first: int, last: int, _: Any) -> Array:
+        f, diagonal, sizes = features.of(take_rows(panel, first, last))
+        f, xp = cast(f, wide), namespace_of(f)
+        residuals = diagonal - xp.sum(f * f, axis=1)
+        of_rows[:, first:last] = to_host(xp.stack([diagonal, sizes, residuals], axis=0))
+        # With a column of ones the products hold the sums too.
+        rows = concat([f - shift, full((last - first, 1), 1.0, f)], axis=1)
+        return xp.matrix_transpose(rows) @ rows
+
+    if not n:
+        return start
+    with single_threaded_blas(workers > 1), overflow_allowed():
+        total = to_host(sum_over(products, features.panels(n), workers, features.like)).astype(np.float64)
+    if not np.all(np.isfinite(of_rows)) or not np.all(np.isfinite(total)):
+        raise InvalidParameterError(
+            f"the kernel {type(features.kernel).__name__} overflows {dtype_name(features.like.dtype)} on these data: a "
+            "product of features is infinite. Scale the features, or choose a smaller gamma, coef0 or degree."
+        )
+    trace, sizes, residual = np.sum(of_rows, axis=1).tolist()
+    noise = features.definite(of_rows[2], of_rows[1])
+    parts = {"squares": total[:-1, :-1], "sums": total[:-1, -1], "count": n, "trace": trace, "sizes": sizes}
+    return replace(start, residual=residual, noise=max(start.noise, noise), **parts)
+
+
+def features_times(panel: Any, features: LandmarkFeatures, mean: np.ndarray, M: np.ndarray, workers: int) -> Array:
+    """Return the features of a panel of rows less their mean, times a small matrix M (l, p)."""
+    wide, like = features.wide, features.like
+    center, right = from_host(mean, like, wide)[None, :], from_host(M, like, wide)
+
+    def product(first: int, last: int, _: Any) -> Array:
+        f = features.of(take_rows(panel, first, last))[0]
+        return cast((cast(f, wide) - center) @ right, like.dtype)
+
+    n = int(panel.shape[0])
+    with single_threaded_blas(workers > 1), overflow_allowed():
+        return assemble_rows(product, features.panels(n), (n, M.shape[1]), like, workers)

@@ -1,0 +1,232 @@
+"""Nyström in one pass: the rows of the factor are computed, added up, and forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures, features_times, sums_of_panel
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.nystrom import (
+    Approximation,
+    Landmarks,
+    cancelled_trace,
+    finished_fit,
+    pairs_of,
+    relative_to_base,
+)
+from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
+from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.plan import Plan
+from gpukpca.algorithms.progress import Listener, Progress, rank_report
+from gpukpca.backend.linalg import leading_ritz_pairs
+from gpukpca.backend.namespace import epsilon, from_host, full, to_host
+from gpukpca.backend.parallel import worker_count
+from gpukpca.data.batches import BatchedRows
+from gpukpca.data.products import column_sums
+from gpukpca.data.slicing import gather_rows
+from gpukpca.eigen import EigenResult, Nystrom, PivotedCholesky, landmark_cholesky
+from gpukpca.eigen.partial_cholesky import NOISE
+from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
+from gpukpca.gram import BasePointGram, LowRankGram
+from gpukpca.gram.storage import StorageInput
+
+
+class Candidates(NamedTuple):
+    """The rows (m, d) in memory among which landmarks are chosen, and their numbers among all rows; None for points."""
+
+    rows: Any
+    numbers: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class LandmarkBasis:
+    """The rows of the model: landmarks, and a base point as the last one where `start` says so.
+
+    Attributes
+    ----------
+    rows : array or CSR matrix, shape (m, d)
+    op : SymmetricOperator
+        Of these rows.
+    start : FactorSums
+        Of no rows.
+    n_columns : int
+        Columns of K that were evaluated to choose them.
+    stopped : str
+        See `PivotedCholesky`.
+    """
+
+    rows: Any
+    op: SymmetricOperator
+    start: FactorSums
+    n_columns: int
+    stopped: str
+
+    @classmethod
+    def chosen(
+        cls, task: FitTask, plan: Plan, among: Any, rng: np.random.Generator, listener: Listener | None
+    ) -> tuple[LandmarkBasis, np.ndarray]:
+        """Return the basis that the solver of a plan chooses among rows (b, d), and the numbers of its rows there."""
+        solver: Nystrom | Any = plan.solver
+        op = _operator(task, plan, among)
+        shifted = relative_to_base(op, rng)
+        report = rank_report(listener)
+        if isinstance(solver.landmarks, str):
+            factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
+        else:
+            factor = landmark_cholesky(shifted or op, np.arange(op.shape[0]), tol=solver.tol, report=report)
+        numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
+        numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)
+        rows = gather_rows(among, numbers)
+        start = FactorSums.empty(
+            factor.pivot_factor,
+            to_host(column_sums(factor.F)).astype(np.float64) / max(1, op.shape[0]),
+            is_relative=shifted is not None,
+            noise=factor.noise,
+        )
+        return cls(rows, _operator(task, plan, rows), start, factor.n_columns, factor.stopped), numbers
+
+    @classmethod
+    def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
+        """Return the basis of a fit, from which its sums go on."""
+        stream: Any = fit.stream
+        return cls(fit.map.basis, _operator(task, fit.plan, fit.map.basis), stream.without_rows(), fit.n_products, "")
+
+    def features(self, task: FitTask) -> LandmarkFeatures:
+        """Return the map of rows to features."""
+        return LandmarkFeatures(task.kernel, self.op.rows, self.start, self.op.like)
+
+    def factor(self, sums: FactorSums, rounding: float) -> PivotedCholesky:
+        """Return the factor of all rows, which holds none of them; `rounding` is the share of entries of K."""
+        return PivotedCholesky(
+            F=full((0, len(sums.shift)), 0.0, self.op.like),
+            pivots=np.arange(len(sums.shift)),
+            pivot_factor=sums.pivot_factor,
+            residual_trace=sums.residual,
+            trace=sums.trace,
+            uncancelled_trace=sums.sizes,
+            rounding=rounding * sums.sizes + sums.count * NOISE * sums.noise,
+            noise=sums.noise,
+            n_columns=self.n_columns,
+            stopped=self.stopped,
+        )
+
+
+def streamed_fit(
+    task: FitTask,
+    plan: Plan,
+    rows: BatchedRows,
+    among: Candidates,
+    rng: np.random.Generator,
+    listener: Listener | None,
+    *,
+    with_vectors: bool = False,
+) -> KernelPCAFit:
+    """Return the fit of rows that are read once, with landmarks `among` some; `task` has the template of the kernel.
+
+    `with_vectors` reads the rows a second time for eigenvectors and scores.
+    """
+    started = time.perf_counter()
+    if not isinstance(getattr(plan.solver, "landmarks", ""), str):
+        # What the kernel takes from given landmarks is the same for any order of the rows.
+        task = replace(task, template=task.kernel.template(among.rows, centered=True))
+    basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
+    features, workers = basis.features(task), _workers(task, basis, task.n)
+    merge = FactorSums.merged if listener is None else partial(_reported, listener, rows.n_rows or 0)
+    sums = rows.fold(sums_of_panel, features, workers, merge=merge)
+    second = partial(_times, rows, features, workers) if with_vectors else None
+    fit = fit_of_sums(task, plan, basis, sums, second)
+    numbers = None if among.numbers is None else among.numbers[chosen]
+    return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
+
+
+def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any) -> KernelPCAFit:
+    """Return the fit of a stream after one more batch (b, d)."""
+    started, basis = time.perf_counter(), LandmarkBasis.of_fit(task, fit)
+    stream: Any = fit.stream
+    sums = stream.merged(sums_of_panel(batch, basis.features(task), _workers(task, basis, int(batch.shape[0]))))
+    following = fit_of_sums(task, fit.plan, basis, sums)
+    return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
+
+
+def fit_of_sums(
+    task: FitTask, plan: Plan, basis: LandmarkBasis, sums: FactorSums, second: Callable[..., Array] | None = None
+) -> KernelPCAFit:
+    """Return the fit of the rows that were added up; `second` multiplies their centered features by a small matrix."""
+    n, mean, requested = sums.count, sums.mean, task.settings.n_components
+    shifted = BasePointGram(basis.op, int(basis.op.shape[0]) - 1) if sums.relative else None
+    factor = basis.factor(sums, basis.features(task).rounding)
+    gram = LowRankGram(factor.F, cancelled_trace(factor, mean, n))
+    task = replace(task, basis=basis.rows)
+    scatter = sums.scatter
+    is_all = requested is None or task.settings.is_share
+    eigen, axes = _eigenpairs(scatter, max(1, factor.rank) if is_all else int(requested or 0), gram)
+    if second is not None:
+        values = to_host(eigen.eigenvalues).astype(np.float64)
+        U = second(mean, axes * inverse_roots(values**2)[None, :])
+        sign = signs(U)
+        U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
+        eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
+    few = Approximation(n, mean, gram, eigen, axes, lambda r: scatter[:r, :r])
+    plan = replace(plan, n_samples=n)
+    fit = finished_fit(task, plan, Landmarks(basis.op, shifted, factor), few, stream=sums)
+    return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
+
+
+def _operator(task: FitTask, plan: Plan, rows: Any) -> SymmetricOperator:
+    """Return the operator of K of a few rows."""
+    storage: Any = plan.storage
+    op: SymmetricOperator = storage.build(StorageInput(task.kernel, rows, task.template, task.resources.n_jobs))
+    return op
+
+
+def _workers(task: FitTask, basis: LandmarkBasis, n: int) -> int:
+    """Return the number of threads for n rows."""
+    return worker_count(basis.op.like, task.resources.n_jobs, n * len(basis.start.shift) ** 2)
+
+
+def _reported(listener: Listener, total: int, a: FactorSums, b: FactorSums) -> FactorSums:
+    """Return the merged sums, and report their rows."""
+    both = a.merged(b)
+    listener(Progress("batch", f"{both.count} rows" + (f" of {total}" if total else ""), both.count, total))
+    return both
+
+
+def _times(rows: BatchedRows, features: LandmarkFeatures, workers: int, mean: np.ndarray, M: np.ndarray) -> Array:
+    """Return the centered features of all rows times a small matrix."""
+    return rows.joined(features_times, features, mean, M, workers)
+
+
+def _eigenpairs(scatter: np.ndarray, count: int, gram: LowRankGram) -> tuple[EigenResult, np.ndarray]:
+    """Return `count` eigenvalues of F Fᵀ with the scatter FᵀF, without vectors U, and FᵀU (k, count)."""
+    like, k = gram.like, len(scatter)
+    found, vectors = leading_ritz_pairs(scatter, min(count + 1, k)) if k else (np.zeros(0), np.zeros((0, 0)))
+    threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(found, initial=0.0)), gram.noise_scale)
+    values = np.zeros(count + 1)
+    values[: len(found)] = np.where(found <= threshold, 0.0, found)
+    axes = np.zeros((k, count))
+    axes[:, : min(count, len(found))] = vectors[:, :count]
+    axes *= np.sqrt(values[:count])
+    axes *= to_host(signs(from_host(axes, like))).astype(np.float64) if k else 1.0
+    none = full((0, count), 0.0, like)
+    eigen = EigenResult(
+        eigenvalues=from_host(values[:count], like),
+        eigenvectors=none,
+        products=none,
+        residual_norms=from_host(np.zeros(count), like),
+        converged=np.ones(count, dtype=bool),
+        tolerance=default_tolerance(like.dtype),
+        next_eigenvalue=float(values[count]),
+        null_threshold=threshold,
+        n_passes=1,
+        n_products=0,
+        solver="sums of a factor",
+        smallest_seen=0.0,
+    )
+    return eigen, axes

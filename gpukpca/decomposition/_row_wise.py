@@ -1,0 +1,74 @@
+"""Methods with a result for every row, for all containers: arrays, sets that are read by slices, Dask arrays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca.algorithms.resources import parsed_bytes
+from gpukpca.backend.namespace import to_host
+from gpukpca.backend.parallel import row_slices
+from gpukpca.data.batches import is_set, is_sliced, named, slice_of
+from gpukpca.data.finite import NotFiniteError
+from gpukpca.data.slicing import take_rows
+from gpukpca.decomposition._base import output_of_transform
+from gpukpca.decomposition._dask import lazy_answer
+from gpukpca.decomposition._validation import checked_out
+from gpukpca.distributed.rows import is_dask_array
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callable[[Method], Method]:
+    """Return a decorator of a method of rows, of points or scores, whose result for a row depends on that row alone.
+
+    `answer` is that result: "scores", "points" or "numbers". A Dask array is answered by a lazy one. A set of zarr,
+    HDF5 or the like is read by slices. Results of slices are written to `out`, where the method has that argument, but
+    not for arrays where it `writes` itself.
+    """
+
+    def decorated(method: Method) -> Method:
+        signature = inspect.signature(method)
+
+        @wraps(method)
+        def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
+            is_lazy, is_read = is_dask_array(X), is_set(X)
+            if not is_lazy and not is_read and (writes or (not arguments and settings.get("out") is None)):
+                return method(self, X, *arguments, **settings)
+            check_is_fitted(self)
+            bound = signature.bind(self, X, *arguments, **settings).arguments
+            given = {name: value for name, value in list(bound.items())[2:] if value is not None}
+            if is_lazy:
+                return lazy_answer(self, X, method.__name__, given, answer, of)
+            out = given.pop("out", None)
+            if out is None and (not is_read or given or output_of_transform(self) != "default"):
+                return method(self, np.asarray(X) if is_read else X, *arguments, **settings)
+            return _by_slices(self, method, X, given, out)
+
+        return cast(Method, wrapper)
+
+    return decorated
+
+
+def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[str, Any], out: Any) -> Any:
+    """Return the results of all slices of rows X (n, d) in one host array, or in `out`."""
+    n, d = map(int, X.shape)
+    if out is not None:
+        checked_out(out, (n, int(estimator._n_features_out)))
+    limit = getattr(estimator, "memory_limit", None)
+    for start, stop in row_slices(n, slice_of(d, None if limit is None else parsed_bytes(limit))) or [(0, 0)]:
+        rows = np.asarray(X[start:stop]) if is_sliced(X) else take_rows(X, start, stop)
+        with named(f"rows {start} to {stop - 1}"):
+            try:
+                part = to_host(method(estimator, rows, **given))
+            except NotFiniteError as error:
+                raise error.moved(start) from None
+        if out is None:
+            out = np.empty((n, *part.shape[1:]), part.dtype)
+        out[start:stop] = part
+    return out

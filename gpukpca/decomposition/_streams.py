@@ -1,0 +1,150 @@
+"""KernelPCA of batches: fits of iterables and of sets that are read by slices, and `partial_fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array, ArrayLike
+from gpukpca.algorithms.inputs import check_place
+from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.settings import is_nystrom
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.namespace import is_foreign
+from gpukpca.data.batches import BatchedRows, is_set, is_stream
+from gpukpca.data.place import Placement
+from gpukpca.decomposition._base import OnlyWhere
+from gpukpca.decomposition._batches import batches_in_slices
+from gpukpca.decomposition._kernels import kernel_from
+from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
+from gpukpca.decomposition._validation import new_data, training_data
+from gpukpca.exceptions import InvalidParameterError
+
+
+def _needs_nystrom(estimator: Any, what: str = "partial_fit") -> str:
+    """Return why an estimator cannot fit rows that are read once; empty where it can."""
+    if is_nystrom(estimator.eigen_solver):
+        return ""
+    return (
+        f"{what} needs eigen_solver=gpukpca.Nystrom(rank=...), which reads each row once and bounds its error; "
+        f"eigen_solver={estimator.eigen_solver!r} needs all rows at once."
+    )
+
+
+class WithStreams:
+    """Add to KernelPCA the fits that read each row once."""
+
+    eigen_solver: Any
+    preimage: Any
+    fit_inverse_transform: bool
+    X_fit_: Array
+    eigenvalues_: Array
+    transform: Callable[..., Array]
+    _publish: Callable[..., None]
+    _result: KernelPCAFit
+
+    @OnlyWhere(_needs_nystrom, AttributeError)
+    def partial_fit(self, X: ArrayLike, y: Any = None) -> Any:
+        """Add one batch of rows to the fit; ``eigen_solver=Nystrom(...)`` alone.
+
+        The first batch chooses the landmarks, unless they are points, and what the kernel takes from the data. Later
+        batches change neither. Their order and sizes do not matter beyond rounding.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (b, d)
+            All of it is one batch. The first has at least as many rows as the rank of ``Nystrom(rank=...)``.
+        y : ignored
+
+        Returns
+        -------
+        KernelPCA
+            The estimator itself, which transforms new points after every batch. It has no `eigenvectors_`.
+
+        Raises
+        ------
+        InvalidParameterError
+            The solver needs all rows at once; a fit of all rows came before; the first batch is too small.
+
+        Notes
+        -----
+        Cost: b r kernel values and 2 b r² operations for r landmarks, and r³ for the eigenpairs. Memory: r² + r d, and
+        the batch. `certificate_` holds for all rows so far, and grows where the stream leaves the landmarks. A model
+        that is saved and loaded takes further batches.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import KernelPCA, Nystrom
+        >>> X = np.random.default_rng(0).standard_normal((900, 3)) * [3.0, 2.0, 1.0]
+        >>> model = KernelPCA(2, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(rank=100), random_state=0)
+        >>> for batch in np.split(X, 3):
+        ...     model = model.partial_fit(batch)
+        >>> model.n_samples_seen_, model.transform(X[:5]).shape
+        (900, (5, 2))
+        """
+        with fit_session(self, X) as session:
+            return session.retry(lambda attempt: self._fit_batch(X, attempt))
+
+    def _fit_batch(self, X: Any, session: FitSession) -> Any:
+        """Fit the first batch, or add one to those before."""
+        self._check_streams("partial_fit")
+        before: KernelPCAFit | None = vars(self).get("_result")
+        if before is None:
+            data = training_data(self, X)
+            place = session.place(data)
+            batches = BatchedRows(lambda: iter([place.to_work(data)]), data[:0, :], [int(data.shape[0])])
+            with session.on(place, data) as resources:
+                fit = self._fit_of_batches(batches, resources, once=True, is_first=True)
+        elif before.stream is None:
+            raise InvalidParameterError(
+                "partial_fit adds to fits of batches, and this one is of all rows at once. Begin with partial_fit on a "
+                "new estimator, sklearn.base.clone(model)."
+            )
+        else:
+            check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.eigenvalues_)
+            data = new_data(self, X, self.X_fit_, "partial_fit")
+            place = Placement(before.map.like, self.eigenvalues_[:0])
+            with session.on(place, data) as resources:
+                settings = settings_of(self, before.kernel)
+                fit = fit_next_batch(before, place.to_work(data), settings, resources)
+        self._publish(fit, place, session.budget.failures)
+        return self
+
+    def _streams(self, container: Any) -> bool:
+        """Return whether `fit` reads a container batch by batch."""
+        if is_stream(container):
+            return True
+        return is_nystrom(self.eigen_solver) and is_set(container)
+
+    def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool) -> Array | None:
+        """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""
+        self._check_streams("an iterable of batches" if is_stream(container) else "a set that is read by slices")
+        if wants_scores and is_stream(container):
+            raise InvalidParameterError(
+                "fit_transform takes rows, not an iterable of batches: call fit, and then transform for each batch."
+            )
+        batches = batches_in_slices(self, container)
+        with session.on(batches.place, batches.like) as resources:
+            fit = self._fit_of_batches(batches, resources, once=batches.once)
+        self._publish(fit, batches.place, session.budget.failures)
+        return self.transform(container) if wants_scores else None
+
+    def _fit_of_batches(self, batches: Any, resources: Resources, **how: Any) -> KernelPCAFit:
+        kernel = kernel_from(self)
+        how |= fit_tools(self, batches, kernel)
+        return fit_batches(batches, kernel, settings_of(self, kernel), resources, **how)
+
+    def _check_streams(self, what: str) -> None:
+        """Raise `InvalidParameterError` where the parameters need all rows at once."""
+        if why := _needs_nystrom(self, what):
+            raise InvalidParameterError(why, argument="eigen_solver")
+        if self.preimage is not None or self.fit_inverse_transform:
+            raise InvalidParameterError(
+                f"{what} learns no pre-image, which needs all rows at once. Set preimage=None and "
+                "fit_inverse_transform=False.",
+                argument="preimage",
+            )

@@ -1,0 +1,313 @@
+"""Kernel PCA of rows that are read once: any batches in any order are the fit of all rows, with a certificate."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+from scipy.spatial.distance import cdist
+from sklearn.base import clone
+from sklearn.decomposition import PCA as PeerPCA
+from sklearn.kernel_approximation import Nystroem
+
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA, load
+from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, MemoryBudgetError
+from gpukpca.gram.storage import StreamedStorage
+from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
+from tests.decomposition.test_pca_of_batches import Stored
+
+N, D, RANK, P = 240, 4, 25, 3
+# Name -> the kernel, and a float64 function with the same centered matrix.
+KERNELS = {
+    "rbf": (RBF(0.05), lambda X, Y: np.exp(-0.05 * cdist(X, Y, "sqeuclidean"))),
+    "flat": (RBF(1e-7), lambda X, Y: np.expm1(-1e-7 * cdist(X, Y, "sqeuclidean"))),
+    "laplacian": (Laplacian(0.2), lambda X, Y: np.exp(-0.2 * cdist(X, Y, "cityblock"))),
+    "poly": (Polynomial(6, 0.1, 1.0), lambda X, Y: (0.1 * X @ Y.T + 1.0) ** 6),
+    "cosine": (Cosine(), lambda X, Y: 1.0 - cdist(X, Y, "cosine")),
+    # The linear part is that of centered rows.
+    "sum": (RBF(0.05) + 0.5 * Linear(), None),
+}
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((N, D)) * np.linspace(2.0, 0.5, D) + 0.5
+
+
+def by_dtype(dtype, wide, narrow):
+    """Return a tolerance of float64, or of float32."""
+    return wide if np.dtype(dtype) == np.float64 else narrow
+
+
+def model_of(kernel, landmarks, **settings):
+    return KernelPCA(P, kernel=kernel, eigen_solver=Nystrom(landmarks=landmarks), random_state=0, **settings)
+
+
+def in_batches(model, batches):
+    for batch in batches:
+        model.partial_fit(batch)
+    return model
+
+
+def same(model, other, X, dtype):
+    """Assert that two models have the same numbers, up to the signs of the components."""
+    close = {"rtol": by_dtype(dtype, 1e-10, 2e-3), "atol": 0.0}
+    largest = float(other.eigenvalues_[0])
+    atol = by_dtype(dtype, 1e-11, 2e-4)
+    np.testing.assert_allclose(model.eigenvalues_, other.eigenvalues_, rtol=0.0, atol=atol * largest)
+    np.testing.assert_allclose(model.total_variance_, other.total_variance_, **close)
+    scores, expected = model.transform(X), other.transform(X)
+    np.testing.assert_allclose(np.abs(scores), np.abs(expected), atol=50 * atol * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_way_of_reading_the_rows_gives_one_fit(name, X):
+    kernel, _ = KERNELS[name]
+    for dtype in (np.float64, np.float32):
+        rows = X.astype(dtype)
+        first = KernelPCA(P, kernel=kernel, eigen_solver=Nystrom(rank=RANK), random_state=0).partial_fit(rows[:100])
+        chosen = np.asarray(first.landmarks_)
+        points = rows[chosen]
+        # Of rows in memory the linear part of a sum is centered at their mean, else at that of the landmarks.
+        whole = model_of(kernel, points if name == "sum" else chosen).fit(rows)
+        parts = np.array_split(rows, [30, 31, 150])
+        ways = {
+            "stream": in_batches(first, [rows[100:130], rows[130:]]) if name != "sum" else whole,
+            "points": model_of(kernel, points).fit(rows),
+            "backwards": in_batches(model_of(kernel, points), parts[::-1]),
+            "list": model_of(kernel, chosen).fit(parts),
+            "generator": model_of(kernel, points).fit(part for part in parts),
+            "set": model_of(kernel, chosen, memory_limit="2MiB").fit(Stored(rows)),
+        }
+        for way, model in ways.items():
+            same(model, whole, rows, dtype)
+            assert model._result.n_samples == N, way
+            if name != "flat":  # there all of it is rounding
+                bound = by_dtype(dtype, 1e-9, 2e-2) * float(whole.eigenvalues_[0])
+                assert model.certificate_ == pytest.approx(whole.certificate_, abs=bound), way
+        # Rows in memory are read a second time for the eigenvectors, and none that were read once have any.
+        vectors = ways["points"].eigenvectors_
+        np.testing.assert_allclose(np.abs(vectors), np.abs(whole.eigenvectors_), atol=by_dtype(dtype, 1e-9, 5e-3))
+        assert not any(hasattr(ways[way], "eigenvectors_") for way in ("backwards", "list", "generator", "set"))
+        assert isinstance(ways["set"].plan_.storage, StreamedStorage)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, function) in KERNELS.items() if function])
+def test_the_numbers_are_those_of_the_definition(name, X, rng):
+    kernel, function = KERNELS[name]
+    off = X[rng.choice(N, 12, replace=False)] + 0.1 * rng.standard_normal((12, D))  # landmarks that are no rows
+    for landmarks in (X[:12], off):
+        model = in_batches(model_of(kernel, landmarks), np.array_split(X, 5))
+        H = np.eye(N) - 1.0 / N
+        K, C, W = function(X, X), function(X, landmarks), function(landmarks, landmarks)
+        if name == "flat":  # relative to the base point, one of the landmarks
+            base = np.argmin(np.abs(landmarks - model.X_fit_[-1]).sum(axis=1))
+            s = landmarks[[base]]
+            C = C - C[:, [base]] - function(s, landmarks) + function(s, s)
+            K = K - function(X, s) - function(s, X) + function(s, s)
+            W = W - W[:, [base]] - W[[base], :] + function(s, s)
+        approximation = C @ scipy.linalg.pinvh(W, rtol=1e-11) @ C.T
+        expected = np.linalg.eigvalsh(H @ approximation @ H)[::-1]
+        exact = np.linalg.eigvalsh(H @ K @ H)[::-1]
+        np.testing.assert_allclose(model.eigenvalues_, expected[:P], atol=1e-7 * expected[0])
+        assert np.all(exact[:P] >= np.asarray(model.eigenvalues_) - 1e-9 * exact[0])
+        missed = np.trace(K - approximation)
+        assert model.certificate_ == pytest.approx(missed, rel=1e-5, abs=1e-8 * np.trace(K))
+        low, high = model.total_variance_interval_
+        assert low - 1e-9 * exact[0] <= exact.sum() / (N - 1) <= high + 1e-9 * exact[0]
+
+
+def test_the_certificate_holds_for_random_streams():
+    # The spectrum of each is known, and no bound is missed.
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(20, 90)), int(rng.integers(1, 6))
+        X = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-1, 1)
+        gamma = 10.0 ** rng.uniform(-5, 1) / np.var(X)
+        first = int(rng.integers(6, n - 4))
+        dtype = rng.choice([np.float32, np.float64])
+        model = KernelPCA(2, kernel="rbf", gamma=gamma, eigen_solver=Nystrom(rank=int(rng.integers(2, 7))))
+        with np.errstate(all="ignore"):
+            model = in_batches(model.set_params(random_state=seed), np.split(X.astype(dtype), [first, n - 2]))
+        K = np.exp(-gamma * cdist(X, X, "sqeuclidean"))
+        H = np.eye(n) - 1.0 / n
+        exact = np.linalg.eigvalsh(H @ K @ H)[::-1][:2]
+        differences = exact - np.asarray(model.eigenvalues_, dtype=np.float64)
+        rounding = by_dtype(dtype, 1e-9, 1e-3) * exact[0]
+        assert differences.sum() <= model.certificate_ + rounding, (seed, differences, model.certificate_)
+        assert np.all(differences >= -max(rounding, 0.0)), (seed, differences)
+
+
+def test_the_certificate_grows_where_the_stream_leaves_the_landmarks(X):
+    model = KernelPCA(P, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank=RANK), random_state=0)
+    near = float(model.partial_fit(X).certificate_)
+    same_place = float(clone(model).partial_fit(X).partial_fit(X).certificate_)
+    far = float(model.partial_fit(X + 30.0).certificate_)
+    assert same_place == pytest.approx(2 * near, rel=1e-9)
+    assert far > N / 2  # of the second half nothing is held
+
+
+def test_a_stream_goes_on_after_it_was_kept(X, tmp_path):
+    kernel = RBF(0.05)
+    whole = in_batches(model_of(kernel, X[:20]), np.array_split(X, 4))
+    begun = in_batches(model_of(kernel, X[:20]), np.array_split(X, 4)[:2])
+    begun.save(tmp_path / "model")
+    for kept in (load(tmp_path / "model"), pickle.loads(pickle.dumps(begun))):
+        on = in_batches(kept, np.array_split(X, 4)[2:])
+        assert (on.n_samples_seen_, on.plan_.n_samples) == (N, N)
+        np.testing.assert_array_equal(on.transform(X), whole.transform(X))
+    again = begun.fit(X[:200])  # a fit begins anew
+    assert again._result.n_samples == 200
+
+
+def test_of_other_libraries(xp, X):
+    rows = xp.array(X)
+    model = in_batches(model_of("rbf", X[:15]), [rows[:100, :], rows[100:, :]])
+    expected = in_batches(model_of("rbf", X[:15]), np.split(X, [100]))
+    assert type(model.eigenvalues_) is type(rows)
+    np.testing.assert_allclose(xp.host(model.eigenvalues_), expected.eigenvalues_, rtol=1e-9)
+    np.testing.assert_allclose(xp.host(model.transform(rows)), expected.transform(X), atol=1e-9)
+
+
+def test_sparse_batches(X):
+    X = np.where(np.abs(X) < 0.7, 0.0, X)
+    sparse = [scipy.sparse.csr_array(part) for part in np.split(X, [100])]
+    for kernel in ("rbf", "linear", "poly"):
+        model = in_batches(model_of(kernel, X[:15], gamma=0.1), sparse)
+        expected = in_batches(model_of(kernel, X[:15], gamma=0.1), np.split(X, [100]))
+        np.testing.assert_allclose(model.eigenvalues_, expected.eigenvalues_, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(np.abs(model.transform(X)), np.abs(expected.transform(X)), atol=1e-8)
+
+
+def test_agrees_with_the_peer(X):
+    # scikit-learn's Nystroem adds no jitter but clips at 1e-12, and its PCA centers as ours does.
+    rule = Nystroem(kernel="rbf", gamma=0.05, n_components=20, random_state=0).fit(X)
+    peer = PeerPCA(P, svd_solver="full").fit(rule.transform(X))
+    model = in_batches(model_of(RBF(0.05), X[rule.component_indices_]), np.array_split(X, 3))
+    np.testing.assert_allclose(model.explained_variance_, peer.explained_variance_, rtol=1e-8)
+    scores = peer.transform(rule.transform(X))
+    np.testing.assert_allclose(np.abs(model.transform(X)), np.abs(scores), atol=1e-6)
+
+
+def test_a_rule_of_gamma_reads_what_it_can(X):
+    solver = Nystrom(rank=10)
+    whole = KernelPCA(P, kernel="rbf", gamma="scale", eigen_solver=solver, random_state=0).fit(X)
+    for rows in (np.array_split(X, 3), Stored(X)):
+        model = KernelPCA(P, kernel="rbf", gamma="scale", eigen_solver=solver, random_state=0).fit(rows)
+        assert model.gamma_ == pytest.approx(whole.gamma_, rel=1e-12)
+    once = KernelPCA(P, kernel="rbf", gamma="scale", eigen_solver=solver, random_state=0)
+    assert once.fit(part for part in np.array_split(X, 3)).gamma_ == pytest.approx(1 / (D * np.var(X)), rel=1e-12)
+
+
+def test_a_share_of_the_variance_and_all_components(X):
+    for count in (0.5, None):
+        whole = KernelPCA(count, kernel="rbf", gamma=0.01, eigen_solver=Nystrom(landmarks=range(30))).fit(X)
+        model = KernelPCA(count, kernel="rbf", gamma=0.01, eigen_solver=Nystrom(landmarks=X[:30]))
+        in_batches(model, np.array_split(X, 3))
+        assert model.eigenvalues_.shape == whole.eigenvalues_.shape
+        np.testing.assert_allclose(model.explained_variance_ratio_, whole.explained_variance_ratio_, rtol=1e-6)
+
+
+def test_sets_are_read_by_slices_and_scores_are_written(X, tmp_path):
+    for model in (
+        PCA(2, memory_limit="800KiB"),
+        IncrementalPCA(2, batch_size=60),
+        ProbabilisticPCA(2, batch_size=60),
+        KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20), random_state=0, memory_limit="2MiB"),
+    ):
+        stored = Stored(np.tile(X, (40, 1)))
+        scores = model.fit(stored).transform(stored)
+        np.testing.assert_array_equal(scores, model.transform(np.tile(X, (40, 1))))
+        out = np.lib.format.open_memmap(tmp_path / "scores.npy", "w+", np.float64, scores.shape)
+        assert model.transform(stored, out=out) is out
+        np.testing.assert_array_equal(out, scores)
+        np.testing.assert_array_equal(model.transform(stored.rows, out=np.empty(scores.shape)), scores)
+        with pytest.raises(InvalidParameterError, match="out must be a writable NumPy array"):
+            model.transform(stored, out=np.empty((3, 2)))
+        back = model.inverse_transform(Stored(scores)) if hasattr(model, "noise_variance_") else None
+        assert back is None or back.shape == stored.shape
+        broken = stored.rows.copy()
+        broken[5000, 1] = np.nan
+        if not isinstance(model, ProbabilisticPCA):
+            with pytest.raises(ValueError, match="row 5000, column 1"):
+                model.transform(Stored(broken))
+
+
+def test_little_memory_streams_rows_and_keeps_eigenvectors(X, tmp_path):
+    rows = np.tile(X, (100, 1)) + 1e-3 * np.random.default_rng(0).standard_normal((24_000, D))
+    settings = {"kernel": "rbf", "gamma": 0.05, "eigen_solver": Nystrom(rank=60), "random_state": 0, "copy_X": False}
+    whole = KernelPCA(P, **settings).fit(rows)
+    tight = KernelPCA(P, **settings, memory_limit="12MiB").fit(rows)
+    assert [isinstance(model.plan_.storage, StreamedStorage) for model in (tight, whole)] == [True, False]
+    np.testing.assert_allclose(tight.eigenvalues_, whole.eigenvalues_, rtol=0.02)
+    np.testing.assert_allclose(tight.eigenvectors_.T @ tight.eigenvectors_, np.eye(P), atol=1e-10)
+    scores = tight.eigenvectors_ * np.sqrt(tight.eigenvalues_)
+    np.testing.assert_allclose(tight.transform(rows), scores, atol=1e-9)
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = KernelPCA(P, **settings, memory_limit="12MiB").fit(np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    np.testing.assert_allclose(mapped.eigenvalues_, tight.eigenvalues_, rtol=1e-9)
+    assert not hasattr(mapped, "eigenvectors_")
+    with pytest.raises(MemoryBudgetError, match="smaller batches, a smaller rank"):
+        KernelPCA(P, **settings, memory_limit="1MiB").fit([rows[:9000], rows[9000:]])
+
+
+def test_progress_counts_rows(X):
+    events = []
+    model = model_of("rbf", X[:15], verbose=events.append)
+    model.fit(np.array_split(X, 4))
+    assert [event.done for event in events if event.stage == "batch"] == [120, 180, 240]
+
+
+def test_what_cannot_be_streamed_says_so(X):
+    solver, batches = Nystrom(rank=10), np.array_split(X, 3)
+    cases = [
+        ("needs eigen_solver=gpukpca.Nystrom", KernelPCA(2, kernel="rbf"), lambda m: m.fit(batches)),
+        ("call fit, and then transform", KernelPCA(2, eigen_solver=solver), lambda m: m.fit_transform(batches)),
+        ("no pre-image", KernelPCA(2, eigen_solver=solver, preimage="ridge"), lambda m: m.partial_fit(X)),
+        ("all rows at once", KernelPCA(2, kernel="rbf", eigen_solver=solver), lambda m: m.fit(X).partial_fit(X)),
+        ("first batch, which has 8", KernelPCA(2, kernel="rbf", eigen_solver=solver), lambda m: m.partial_fit(X[:8])),
+        ("at least as many landmarks", KernelPCA(20, kernel="rbf", eigen_solver=solver), lambda m: m.partial_fit(X)),
+        (
+            "points have as many",
+            KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(landmarks=X[:5, :2])),
+            lambda m: m.fit(X),
+        ),
+        ("NaN", KernelPCA(2, kernel="rbf", eigen_solver=solver), lambda m: m.partial_fit(X).partial_fit(X * np.nan)),
+        (
+            "batch 1: Input X contains NaN",
+            KernelPCA(2, kernel="rbf", eigen_solver=solver),
+            lambda m: m.fit([X, X * np.nan]),
+        ),
+        ("row number", KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(landmarks=[0, 999])), lambda m: m.fit(batches)),
+        (
+            "function of two rows",
+            KernelPCA(2, kernel=lambda x, y: x @ y, eigen_solver=solver),
+            lambda m: m.partial_fit(X),
+        ),
+    ]
+    for text, model, act in cases:
+        with pytest.raises(InvalidParameterError, match=text):
+            act(model)
+        if not hasattr(model, "eigenvalues_"):
+            assert not [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]
+    with pytest.raises(AttributeError, match=r"partial_fit needs eigen_solver=gpukpca\.Nystrom"):
+        KernelPCA(2).partial_fit(X)
+    assert not hasattr(KernelPCA(2), "partial_fit")
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        KernelPCA(2, kernel="rbf", eigen_solver=solver).partial_fit(X).partial_fit(X[:, :2])
+    with pytest.raises(InvalidParameterError, match="points are finite numbers"):
+        Nystrom(landmarks=np.full((2, 2), np.nan))
+    with pytest.raises(IndefiniteKernelError, match="positive semidefinite kernel"):
+        KernelPCA(2, kernel="sigmoid", gamma=3.0, coef0=-1.0, eigen_solver=Nystrom(landmarks=X[:3])).fit(batches)
+
+
+def test_a_failed_batch_changes_nothing(X):
+    model = in_batches(model_of("rbf", X[:10]), [X])
+    before = model.transform(X)
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(np.full((3, D), np.nan))
+    assert model.n_samples_seen_ == N
+    np.testing.assert_array_equal(model.transform(X), before)
