@@ -24,6 +24,7 @@ __all__ = [
     "kernel_matmat",
     "kernels",
     "load",
+    "residuals",
     "save",
     "top_eigh",
 ]
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from gpukpca.algorithms.plan import Plan
     from gpukpca.algorithms.progress import Progress
     from gpukpca.checkpoint import Checkpoint
-    from gpukpca.decomposition import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
+    from gpukpca.decomposition import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, residuals
     from gpukpca.decomposition._model_files import load, save
     from gpukpca.eigen import Nystrom, top_eigh
     from gpukpca.gram import double_center, gram_matrix, kernel_matmat

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA, kernels
+from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA, kernels, residuals
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
 from gpukpca.gram import DenseGram
@@ -43,6 +43,8 @@ n_components_for(X, "variance", 0.9)
 n_components_for(X, "varience")  # type: ignore[arg-type]
 Nystrom(rank=100, landmarks="evenly")  # type: ignore[arg-type]
 Nystrom(landmarks=[3, 5])
+residuals((kernels.RBF(0.1), X), X, passes=2, memory_limit="4GiB", verbose=print)
+residuals(PCA(2).fit(X), X, passes=3)  # type: ignore[arg-type]
 top_eigh(DenseGram(X), 2, solver="dense")
 top_eigh(DenseGram(X), 2, solver="lapack")  # type: ignore[arg-type]
 ScoresDisplay(X, labels=["a", "b"])

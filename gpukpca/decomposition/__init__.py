@@ -1,7 +1,9 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
+from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.decomposition._model_files import load_with_notes
+from gpukpca.decomposition.audit import residuals
 from gpukpca.decomposition.diagnostics import (
     IntrinsicDimension,
     inertia,
@@ -21,6 +23,7 @@ __all__ = [
     "PCA",
     "BayesianPCA",
     "DistanceConstraintPreimage",
+    "EigenpairAudit",
     "FixedPointPreimage",
     "IncrementalPCA",
     "IntrinsicDimension",
@@ -34,5 +37,6 @@ __all__ = [
     "load_with_notes",
     "reconstruction",
     "reconstruction_error",
+    "residuals",
     "squared_cosines",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask
-from gpukpca.eigen.residuals import allowed_residuals, residuals
+from gpukpca.eigen.residuals import allowed_residuals, residual_lengths
 
 # Residuals of this many eps of the operator's size are rounding.
 FLOOR = 4.0
@@ -54,4 +54,4 @@ def largest_modulus_of(theta: np.ndarray, task: KrylovTask) -> float:
 def residuals_of_first(U: Array, W: Array, values: np.ndarray, task: KrylovTask) -> np.ndarray:
     """Return the residuals of the first p pairs."""
     p = task.p
-    return residuals(U[:, :p], W[:, :p], values[:p])
+    return residual_lengths(U[:, :p], W[:, :p], values[:p])

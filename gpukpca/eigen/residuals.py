@@ -96,7 +96,7 @@ def rayleigh_ritz(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
     return theta[::-1], U @ S, W @ S
 
 
-def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
+def residual_lengths(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
     """Return the norms of ``W - U diag(eigenvalues)``, W = op @ U, on the host."""
     wide = accumulation_dtype(U)
     values = from_host(eigenvalues, U, wide)

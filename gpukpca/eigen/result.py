@@ -14,7 +14,7 @@ from gpukpca.eigen.residuals import (
     default_tolerance,
     entry_rounding,
     operator_size,
-    residuals,
+    residual_lengths,
     signs,
 )
 from gpukpca.exceptions import InvalidParameterError
@@ -149,7 +149,7 @@ class EigenResult:
         eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
         largest = float(np.abs(eigenvalues).max(initial=0.0))
         rounding = entry_rounding(op, largest)
-        norms = residuals(U, W, eigenvalues) + rounding
+        norms = residual_lengths(U, W, eigenvalues) + rounding
         xp = namespace_of(U)
         if not (largest <= float(xp.finfo(U.dtype).max) and np.isfinite(norms).all()):
             raise InvalidParameterError(

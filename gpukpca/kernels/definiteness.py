@@ -53,9 +53,14 @@ def is_psd(kernel: Kernel, X: Array) -> bool:
     return bool(eigenvalues[0] >= -tolerance * max(float(np.max(np.abs(eigenvalues))), 0.0))
 
 
+def may_be_semidefinite(kernel: Kernel) -> bool:
+    """Return whether a kernel is known to be positive semidefinite, or is a matrix or a function of the user."""
+    return kernel.positive_definite is True or isinstance(kernel, (Precomputed, PairwiseCallable, BlockCallable))
+
+
 def check_not_indefinite(kernel: Kernel) -> None:
     """Raise `IndefiniteKernelError` unless a kernel is known to be semidefinite; try the user's matrix or function."""
-    if kernel.positive_definite is not True and not isinstance(kernel, (Precomputed, PairwiseCallable, BlockCallable)):
+    if not may_be_semidefinite(kernel):
         raise IndefiniteKernelError(
             f"Nyström needs a positive semidefinite kernel, and {kernel!r} is not known to be one. Use another kernel "
             '(rbf, laplacian, matern, poly with coef0 >= 0), or eigen_solver="randomized". If a kernel class that you '

@@ -52,6 +52,27 @@ def plan_of(task: FitTask) -> Candidate:
     return candidate.with_beyond(beyond, "all eigenvalues", few)
 
 
+def plan_of_pass(task: FitTask, solver: PlannedSolver) -> Plan:
+    """Return the first plan for products with K alone that fits into memory; else raise `MemoryBudgetError`.
+
+    The `solver` states their columns and bytes, and makes none of its own.
+    """
+    if features := _explicit_features(task):
+        candidates = iter([factored(task, features)])
+    else:
+        candidates = (_exact(task, solver, "products with K alone", edge, ()) for edge in _edges(task))
+    return choose_plan(candidates, _pass_too_big).plan
+
+
+def _pass_too_big(fewest: Plan) -> str:
+    """Return the message for a limit that products with K do not keep."""
+    return (
+        f"the products with K need {format_need(fewest.predicted_bytes)}, and "
+        f"{format_allowance(fewest.available_bytes)} are allowed or free. Pass fewer components, float32 data, or a "
+        "larger memory_limit."
+    )
+
+
 def plan_of_batches(task: FitTask, batches: BatchedRows) -> Plan:
     """Return the plan of a fit of batches in one pass; `task` is that of some of their rows."""
     requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)

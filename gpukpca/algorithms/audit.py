@@ -1,0 +1,200 @@
+"""The audit of eigenpairs: what one product with the matrix says about vectors from anywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from gpukpca._formatting import pluralize
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.backend.linalg import column_norms, inner_products
+from gpukpca.backend.namespace import epsilon, from_host
+from gpukpca.eigen.residuals import NULL_FACTOR, entry_rounding, operator_size, residual_lengths
+from gpukpca.exceptions import InvalidParameterError
+
+# Cosines of two vectors that a table mentions.
+SKEWED = 1e-3
+# Directions of a block of unit columns whose square is at most so many eps are rounding of the others.
+DEPENDENT = 100.0
+
+
+@documented
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EigenpairAudit:
+    """Eigenpairs of a matrix A against one product with it: A is K centered, or the covariance matrix of a PCA.
+
+    All arrays are on the host in float64. A vector u has length 1. Residuals include the rounding of the entries of K.
+
+    See Also
+    --------
+    gpukpca.residuals : Returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA, residuals
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> audit = residuals(KernelPCA(2, kernel="rbf", gamma=0.1).fit(X), X)
+    >>> audit.n_passes, bool(audit.residual_norms.max() < 1e-6)
+    (1, True)
+    >>> bool(np.all(audit.intervals[:, 0] <= audit.eigenvalues))
+    True
+    """
+
+    matrix: str = field_of("", 'the name of A: "centered kernel matrix" or "covariance matrix"')
+    n_samples: int = field_of("", "rows of the data")
+    eigenvalues: np.ndarray = field_of(
+        "p", "as the model states them, in the units of A; of scores the squared norms of their columns"
+    )
+    rayleigh_quotients: np.ndarray = field_of("p", "θ = uᵀA u, for each vector by itself")
+    residual_norms: np.ndarray = field_of(
+        "p", "r = ‖A u - θ u‖: an eigenvalue of A lies within r of θ, see `intervals`; infinite for a vector of zeros"
+    )
+    ritz_values: np.ndarray = field_of(
+        "p",
+        "the eigenvalues of A on the span of all vectors, descending; A has i eigenvalues that are at least the i-th "
+        "one less `rounding`. -inf beyond the dimension of the span",
+    )
+    skew: float = field_of("", "the largest |uᵢᵀuⱼ| of two vectors: 0 where they are orthogonal")
+    trace: float = field_of("", "the sum of all eigenvalues of A")
+    rounding: float = field_of("", "the allowance for the rounding of products and entries in `intervals` and `bounds`")
+    n_passes: int = field_of("", "products of A with a block")
+    n_products: int = field_of("", "columns multiplied in all passes")
+    seconds: float = field_of("", "wall time, including everything that is computed from X")
+    landmark_eigenvalues: np.ndarray | None = field_of(
+        "p", "of Nyström, the largest eigenvalues θ of F Fᵀ, centered: the approximation itself", default=None
+    )
+    trace_bound: float | None = field_of(
+        "",
+        "of Nyström, the trace that F Fᵀ leaves: Σ (λ - θ) is at most this, and so is every term. Certain for a "
+        "positive semidefinite kernel; None where the kernel is not known to be one",
+        default=None,
+    )
+    norm_bound: float | None = field_of(
+        "",
+        "of Nyström, a bound on ‖E‖₂ with E = K - F Fᵀ, centered, from random vectors: every λ - θ is at most this",
+        default=None,
+    )
+    failure_probability: float | None = field_of("", "that `norm_bound` is below ‖E‖₂, at most", default=None)
+
+    @property
+    def intervals(self) -> np.ndarray:
+        """Return θ - r and θ + r of every vector, each with `rounding`, shape (p, 2): an eigenvalue of A lies between.
+
+        Which one it is they do not say.
+        """
+        theta, r = self.rayleigh_quotients, self.residual_norms + self.rounding
+        return np.stack([theta - r, theta + r], axis=1)
+
+    @property
+    def bound(self) -> float | None:
+        """Return the smaller one of the bounds of Nyström; None where there is no approximation."""
+        known = [bound for bound in (self.trace_bound, self.norm_bound) if bound is not None]
+        return min(known, default=None)
+
+    @property
+    def bounds(self) -> np.ndarray | None:
+        """Return bounds on eigenvalue i of A, index for index, shape (p, 2); None where there is no approximation.
+
+        From the i-th Ritz value less `rounding` to the i-th landmark eigenvalue plus `bound`.
+        """
+        if self.landmark_eigenvalues is None or self.bound is None:
+            return None
+        return np.stack([self.ritz_values - self.rounding, self.landmark_eigenvalues + self.bound], axis=1)
+
+    def __str__(self) -> str:
+        """Return a table of the pairs, and the bounds with what they mean."""
+        passes = "1 pass" if self.n_passes == 1 else f"{self.n_passes} passes"
+        lines = [
+            f"{pluralize(len(self.eigenvalues), 'eigenpair')} of the {self.matrix} of {self.n_samples} rows: {passes}, "
+            f"{self.seconds:.2g} s",
+            "   i     stated   quotient   residual       Ritz",
+        ]
+        columns = self.eigenvalues, self.rayleigh_quotients, self.residual_norms, self.ritz_values
+        lines += [
+            f"{i:4d} {stated:10.5g} {quotient:10.5g} {residual:10.2e} {ritz:10.5g}"
+            for i, (stated, quotient, residual, ritz) in enumerate(zip(*columns, strict=True), 1)
+        ]
+        lines.append("An eigenvalue lies within each residual of its quotient.")
+        if self.skew > SKEWED:
+            lines.append(
+                f"The vectors are not orthogonal, cosines up to {self.skew:.1e}; the Ritz values are of their span."
+            )
+        return "\n".join(lines + self._bound_lines())
+
+    def _bound_lines(self) -> list[str]:
+        """Return what is known of the error of Nyström."""
+        if self.landmark_eigenvalues is None:
+            return []
+        lines = ["Eigenvalue i is at least Ritz value i, and exceeds that of the landmarks by at most"]
+        if self.trace_bound is not None:
+            lines.append(f"{self.trace_bound:10.3g}  for certain, all i together: the trace that is left")
+        if self.norm_bound is not None:
+            lines.append(f"{self.norm_bound:10.3g}  except with probability {self.failure_probability:.0e}")
+        return lines
+
+
+class UnitVectors(NamedTuple):
+    """Vectors of length 1 (n, p), or of zeros, and the lengths that they had."""
+
+    U: Array
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, V: Array) -> Self:
+        """Return the columns of V, each divided by its length."""
+        lengths = column_norms(V)
+        if not np.all(np.isfinite(lengths)):
+            raise InvalidParameterError(
+                "the vectors overflow: their lengths are infinite, or NaN. Divide them by a constant."
+            )
+        return cls(V / from_host(np.where(lengths > 0, lengths, 1.0), V)[None, :], lengths)
+
+
+class MeasuredPairs(NamedTuple):
+    """What U and W = A U say: quotients, residuals with the rounding of A, Ritz values, each (p,), and the skew."""
+
+    quotients: np.ndarray
+    residuals: np.ndarray
+    ritz_values: np.ndarray
+    skew: float
+
+
+def measured_pairs(op: SymmetricOperator, U: Array, W: Array) -> MeasuredPairs:
+    """Return what the products W = A U with unit columns U (n, p) say; a column of zeros says nothing."""
+    T, G = inner_products(U, W), inner_products(U, U)
+    squares = np.diagonal(G)
+    exists = squares > 0
+    quotients = np.divide(np.diagonal(T), squares, out=np.zeros(len(G)), where=exists)
+    norms = residual_lengths(U, W, quotients)
+    if not np.all(np.isfinite(norms)):
+        raise InvalidParameterError(
+            "overflow: products of the matrix with the vectors are infinite. Divide the data by a constant, or pass "
+            "float64."
+        )
+    rounding = entry_rounding(op, float(np.max(np.abs(quotients), initial=0.0)))
+    norms = np.where(exists, norms / np.sqrt(np.where(exists, squares, 1.0)) + rounding, math.inf)
+    skew = float(np.max(np.abs(G - np.diag(squares)), initial=0.0))
+    return MeasuredPairs(quotients, norms, _ritz_values(T, G, U), skew)
+
+
+def product_rounding(op: SymmetricOperator, values: np.ndarray) -> float:
+    """Return what eigenvalues of an operator, from products, may err by, given the size of the largest."""
+    size = operator_size(op, values)
+    return entry_rounding(op, float(np.max(np.abs(values), initial=0.0))) + NULL_FACTOR * epsilon(op.like) * size
+
+
+def _ritz_values(T: np.ndarray, G: np.ndarray, U: Array) -> np.ndarray:
+    """Return the eigenvalues of the pencil (T, G) = (UᵀA U, UᵀU), descending; -inf beyond the rank of G.
+
+    Eigenvalue i of A is at least the i-th one: Cauchy's interlacing for an orthonormal basis of the span.
+    """
+    values, Q = np.linalg.eigh(G)
+    kept = values > DEPENDENT * epsilon(U) * max(1.0, float(np.max(values, initial=0.0)))
+    S = Q[:, kept] / np.sqrt(values[kept])
+    ritz = np.linalg.eigvalsh(S.T @ ((T + T.T) / 2.0) @ S)[::-1]
+    return np.concatenate([ritz, np.full(len(G) - len(ritz), -math.inf)])

@@ -1,0 +1,58 @@
+"""The audit of PCA: one product of the covariance matrix with axes from anywhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.audit import EigenpairAudit, UnitVectors, measured_pairs, product_rounding
+from gpukpca.algorithms.pca.operator import centered_matrix, feature_scale
+from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.namespace import cast, move
+from gpukpca.covariance.scatter import ScatterOperator
+
+
+def audit_axes(
+    X: Any,
+    axes: Array,
+    variances: np.ndarray,
+    resources: Resources,
+    *,
+    scale: Any = False,
+    progress: Listener | None = None,
+) -> EigenpairAudit:
+    """Return the audit of axes (d, p) against the covariance matrix of rows X (n, d), divided by `scale` if given.
+
+    X is an array, a CSR matrix, in batches or on a cluster. The matrix has n - 1 degrees of freedom, and the rows' own
+    mean is subtracted, so that eigenvalues are variances. The first sweep over X, for the mean, finds NaN and infinity.
+    """
+    started = time.perf_counter()
+    Z = centered_matrix(X, True, resources.n_jobs)
+    if (divisors := feature_scale(scale, Z)) is not None:
+        Z.rescale(divisors)
+    Z.measure()
+    op = ScatterOperator(Z, of_samples=False)
+    degrees = max(int(X.shape[0]) - 1, 1)
+    V, _ = UnitVectors.of(cast(move(axes, op.like), op.dtype))
+    W = op @ V
+    if progress is not None:
+        progress(Progress("pass", "pass 1 of 1 over the data", 1, 1))
+    pairs = measured_pairs(op, V, W)
+    return EigenpairAudit(
+        matrix="covariance matrix",
+        n_samples=int(X.shape[0]),
+        eigenvalues=variances,
+        rayleigh_quotients=pairs.quotients / degrees / Z.unit / Z.unit,
+        residual_norms=pairs.residuals / degrees / Z.unit / Z.unit,
+        ritz_values=pairs.ritz_values / degrees / Z.unit / Z.unit,
+        skew=pairs.skew,
+        trace=Z.total / degrees / Z.unit / Z.unit,
+        rounding=product_rounding(op, pairs.quotients) / degrees / Z.unit / Z.unit,
+        n_passes=1,
+        n_products=int(V.shape[1]),
+        seconds=time.perf_counter() - started,
+    )

@@ -1,0 +1,208 @@
+"""Fitted models of any library as an audit reads them: vectors, eigenvalues, landmarks, and the shape of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import sklearn.decomposition
+from sklearn.kernel_approximation import Nystroem
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
+from gpukpca.backend.namespace import from_host, is_sparse, to_host
+from gpukpca.data.gate import as_rows
+from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import dense_rows, gather_rows, place_of
+from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from
+from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
+from gpukpca.decomposition.incremental_pca import IncrementalPCA
+from gpukpca.decomposition.kernel_pca import KernelPCA
+from gpukpca.decomposition.pca import PCA
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels import Kernel, Precomputed
+
+# The kernels of `Nystroem` that have a name here, and one that has another.
+SHARED_KERNELS = [name for name in NAMED_KERNELS if name in PAIRWISE_KERNEL_FUNCTIONS and name != "precomputed"]
+ALIASES = {"polynomial": "poly"}
+# Rows that are compared with those of a fit, and the largest difference, in eps of float32: a model may be in float32.
+COMPARED, DIFFERENT = 32, 64.0
+LINEAR = (PCA, IncrementalPCA, sklearn.decomposition.PCA, sklearn.decomposition.IncrementalPCA)
+TAKEN = (
+    "a fitted KernelPCA, PCA or IncrementalPCA of gpukpca or of scikit-learn, a fitted Pipeline that ends in one, or a "
+    "pair (kernel, scores)"
+)
+
+
+class KernelSource(NamedTuple):
+    """What an audit of kernel PCA reads from a model; functions take the kernel and the placed rows."""
+
+    kernel: Any  # as `KernelPCA` takes it
+    vectors: Callable[[Kernel, Any, int | None], Array]
+    eigenvalues: np.ndarray | None
+    shape: tuple[int, int]
+    landmarks: Callable[[Kernel, Any], np.ndarray | WeightedFeatures] | None = None
+    # Row numbers, and the rows that the model keeps of them.
+    kept: tuple[np.ndarray, Any] | None = None
+
+
+class NystroemPCA(NamedTuple):
+    """A fitted `Nystroem` and the fitted PCA of its features."""
+
+    features: Any
+    pca: Any
+
+
+def fitted_model(model: Any) -> Any:
+    """Return a fitted estimator, of a search the best one, or a pair; raise for anything else."""
+    if isinstance(model, tuple) and len(model) == 2:
+        return model
+    if not hasattr(model, "fit") or isinstance(model, type):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
+        raise InvalidParameterError(f"residuals takes {TAKEN}; got {what}.")
+    check_is_fitted(model)
+    return getattr(model, "best_estimator_", model)
+
+
+def last_step(pipeline: Pipeline, X: Any) -> tuple[Any, Any]:
+    """Return the model at the end of a pipeline, and its data."""
+    steps = [step for _, step in pipeline.steps if step is not None and step != "passthrough"]
+    *before, model = steps
+    if isinstance(model, LINEAR) and before and isinstance(before[-1], Nystroem):
+        model = NystroemPCA(before.pop(), model)
+    for step in before:
+        X = step.transform(X)
+    return model, X
+
+
+def source_of(model: Any) -> KernelSource:
+    """Return what an audit of kernel PCA needs of a model."""
+    if isinstance(model, NystroemPCA):
+        return _source_of_nystroem(*model)
+    if isinstance(model, tuple):
+        return _source_of_scores(*model)
+    if isinstance(model, KernelPCA):
+        return _source_of_own(model)
+    if isinstance(model, sklearn.decomposition.KernelPCA):
+        return _source_of_peer(model)
+    raise InvalidParameterError(f"residuals takes {TAKEN}; got {type(model).__name__}.")
+
+
+def _source_of_own(model: KernelPCA) -> KernelSource:
+    fit: Any = model._result
+    shape = fit.n_samples, int(model.n_features_in_)
+    if fit.stream is not None:
+        return _source_of_stream(model, shape)
+    landmarks = fit.landmarks
+    rows = np.arange(shape[0]) if landmarks is None else landmarks
+    return KernelSource(
+        model.kernel_,
+        lambda *_: model.eigenvectors_,
+        _host(model.eigenvalues_),
+        shape,
+        None if landmarks is None else lambda *_: landmarks,
+        (rows, model.X_fit_),
+    )
+
+
+def _source_of_stream(model: KernelPCA, shape: tuple[int, int]) -> KernelSource:
+    """Return the map of a model whose rows were read once: it has no eigenvectors, and landmarks that may be points."""
+
+    def basis(kernel: Kernel, X: Any) -> tuple[Any, Any]:
+        points = model.X_fit_ if is_sparse(model.X_fit_) else from_host(_host(model.X_fit_), place_of(X))
+        return points, kernel.template(X, centered=True)
+
+    def features(kernel: Kernel, X: Any) -> WeightedFeatures:
+        return WeightedFeatures.of_basis(kernel, *basis(kernel, X))
+
+    def scores(kernel: Kernel, X: Any, n_jobs: int | None) -> Array:
+        A = _host(model.projection_)
+        own = WeightedFeatures.of_weights(kernel, *basis(kernel, X), A)
+        return own.times(X, np.eye(A.shape[1]), 1 if isinstance(X, Rows) else n_jobs)
+
+    numbers = model._result.landmarks
+    kept = None if numbers is None else (numbers, model.X_fit_)
+    return KernelSource(model.kernel_, scores, _host(model.eigenvalues_), shape, features, kept)
+
+
+def _source_of_peer(peer: Any) -> KernelSource:
+    """Return the pairs of a `sklearn.decomposition.KernelPCA`, which centers the K of a precomputed kernel in place."""
+    options = None if isinstance(peer.kernel, str) else peer.kernel_params  # which it ignores with a name
+    kernel = kernel_from(SimpleNamespace(**vars(peer) | {"kernel_params": options}))
+    if "gamma" in kernel.get_params():
+        kernel.set_params(gamma=float(peer.gamma_))
+    n = int(peer.eigenvectors_.shape[0])
+    kept = None if isinstance(kernel, Precomputed) else (np.arange(n), peer.X_fit_)
+    shape = n, int(peer.n_features_in_)
+    return KernelSource(kernel, lambda *_: peer.eigenvectors_, _host(peer.eigenvalues_), shape, None, kept)
+
+
+def _source_of_nystroem(peer: Nystroem, pca: Any) -> KernelSource:
+    """Return the approximation by scikit-learn's features f(x) = k(x, components) M, and the axes of a PCA of them."""
+    check_is_fitted(peer)
+    check_is_fitted(pca)
+    n, d = samples_of(pca), int(peer.components_.shape[1])
+
+    def features(kernel: Kernel, X: Any) -> WeightedFeatures:
+        place = place_of(X)
+        basis = from_host(to_host(dense_rows(peer.components_)), place)
+        return WeightedFeatures.of_weights(kernel, basis, None, np.asarray(peer.normalization_).T.astype(np.float64))
+
+    def scores(kernel: Kernel, X: Any, n_jobs: int | None) -> Array:
+        return features(kernel, X).times(X, _host(pca.components_).T, 1 if isinstance(X, Rows) else n_jobs)
+
+    kept = peer.component_indices_, peer.components_
+    return KernelSource(_kernel_of_nystroem(peer), scores, spectrum_of(pca) * max(n - 1, 1), (n, d), features, kept)
+
+
+def _kernel_of_nystroem(peer: Nystroem) -> Kernel:
+    """Return the kernel of scikit-learn's features; raise for one that this library lacks."""
+    given = {name: getattr(peer, name) for name in ("gamma", "degree", "coef0") if getattr(peer, name) is not None}
+    options = SHARED | given | {"kernel_params": peer.kernel_params if callable(peer.kernel) else None}
+    name = ALIASES.get(peer.kernel, peer.kernel) if isinstance(peer.kernel, str) else None
+    if name is not None and name not in SHARED_KERNELS:
+        raise InvalidParameterError(
+            f"Nystroem(kernel={peer.kernel!r}) cannot be audited: its kernel must be one of "
+            f"{', '.join(SHARED_KERNELS)}, or a function of two rows."
+        )
+    return kernel_from(SimpleNamespace(**options | {"kernel": name or peer.kernel}))
+
+
+def _source_of_scores(kernel: Any, scores: Any) -> KernelSource:
+    """Return the directions of scores (n, p) of the rows."""
+    Z = dense_rows(as_rows(scores, name="scores", shape="(n_samples, n_components)", finite=True))
+    if not int(Z.shape[1]):
+        raise InvalidParameterError(f"scores has shape {tuple(Z.shape)}; give at least one column.")
+    return KernelSource(kernel, lambda *_: Z, None, (int(Z.shape[0]), 0))
+
+
+def _host(values: Any) -> np.ndarray:
+    return to_host(values).astype(np.float64)
+
+
+def check_shape(X: Any, shape: tuple[int, int]) -> None:
+    """Raise where the rows are not as many as those of the fit, or of another width; a width of 0 is not known."""
+    n, d = (int(size) for size in X.shape)
+    if n != shape[0]:
+        raise InvalidParameterError(
+            f"X has {n} rows, and the model or the scores come from {shape[0]}; pass the same rows, in their order."
+        )
+    if shape[1] not in (0, d):
+        raise InvalidParameterError(f"X has {d} features, and the model was fitted to {shape[1]}.")
+
+
+def check_rows_of_fit(X: Any, numbers: np.ndarray, rows: Any) -> None:
+    """Raise where rows of X differ from those that a model keeps of its fit; some of them are compared."""
+    some = np.unique(np.linspace(0, len(numbers) - 1, min(COMPARED, len(numbers))).astype(np.int64))
+    given, kept = (_host(gather_rows(*pair)) for pair in ((X, numbers[some]), (rows, some)))
+    allowed = DIFFERENT * np.finfo(np.float32).eps * np.max(np.abs(kept), axis=1)
+    bad = np.flatnonzero(~np.all(np.abs(given - kept) <= allowed[:, None], axis=1))
+    if bad.size:
+        raise InvalidParameterError(
+            f"row {numbers[some][bad[0]]} of X is not that of the fit; pass the rows of the fit, in their order."
+        )

@@ -1,0 +1,175 @@
+"""The audit of a fitted model of any library against its data: the residuals of its eigenpairs, by one product."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from sklearn.pipeline import Pipeline
+
+from gpukpca._rules import Rule, is_integer
+from gpukpca._typing import ArrayLike
+from gpukpca.algorithms.audit import EigenpairAudit
+from gpukpca.algorithms.kernel_pca.audit import audit_rows
+from gpukpca.algorithms.kernel_pca.task import resolved_within
+from gpukpca.algorithms.pca.audit import audit_axes
+from gpukpca.backend.namespace import namespace_of
+from gpukpca.backend.random import Randomness, Seed
+from gpukpca.decomposition._audit_sources import (
+    LINEAR,
+    KernelSource,
+    check_rows_of_fit,
+    check_shape,
+    fitted_model,
+    last_step,
+    source_of,
+)
+from gpukpca.decomposition._callbacks import listener_of
+from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
+from gpukpca.decomposition._kernels import kernel_from
+from gpukpca.decomposition._parameters import MemoryLimit, Verbose
+from gpukpca.decomposition._session import FitSession, fit_in_session
+from gpukpca.decomposition._validation import training_data
+from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
+from gpukpca.decomposition.kernel_pca import KernelPCA
+from gpukpca.decomposition.pca import PCA
+from gpukpca.kernels.user_defined import check_symmetry
+
+PASSES = Rule("1 or 2", lambda value: is_integer(value) and value in (1, 2))
+
+
+def residuals(
+    model: Any,
+    X: ArrayLike,
+    *,
+    passes: Literal[1, 2] = 1,
+    random_state: Seed = None,
+    device: str | None = None,
+    memory_limit: MemoryLimit = None,
+    n_jobs: int | None = None,
+    verbose: Verbose = 0,
+) -> EigenpairAudit:
+    """Audit eigenpairs against the data: one product with the matrix, which is never stored, for every vector.
+
+    Parameters
+    ----------
+    model : estimator, or (kernel, scores)
+        A fitted `KernelPCA`, `PCA` or `IncrementalPCA` of this library or of scikit-learn; a search with such a
+        `best_estimator_`; a fitted `Pipeline` that ends in one, of which `Nystroem` and a PCA are taken together as
+        an approximation of kernel PCA. Or the scores (n, p) of the rows from anywhere, with what `KernelPCA` takes as
+        `kernel`. Columns of scores are divided by their lengths, and not made orthogonal.
+    X : array, CSR matrix, data frame or Dask array, shape (n, d); for PCA also an iterable of batches
+        The rows of the fit, in their order; the kernel matrix (n, n) with kernel="precomputed".
+    passes : 1 or 2
+        Passes over K for an approximation by landmarks. A second one tightens `norm_bound`. Others take one.
+    random_state : None, int, RandomState or Generator
+        Source of the 30 Gaussian vectors of `norm_bound`.
+    device : None, "auto", "cpu", "cuda" or "cuda:N"
+        Where to compute; see `KernelPCA`.
+    memory_limit : None, int or str
+        Bytes that may be allocated, such as "4GiB"; None: 85 % of what is free.
+    n_jobs : int, optional
+        Threads (NumPy); see `KernelPCA`.
+    verbose : int or callable
+        1 prints a line a pass to the standard error. A callable receives `Progress` events.
+
+    Returns
+    -------
+    EigenpairAudit
+        ``print(audit)`` shows a table. Of kernel PCA the eigenvalues are those of the centered kernel matrix, as
+        `KernelPCA.eigenvalues_`; of PCA variances, as `PCA.explained_variance_`.
+
+    Raises
+    ------
+    NotFittedError
+    InvalidParameterError
+        Another kind of model; X has not the rows of the fit, or not its features; a parameter out of range.
+    MemoryBudgetError
+        The products do not fit into the memory.
+    ValueError, TypeError
+        As `KernelPCA.fit`.
+
+    See Also
+    --------
+    EigenpairAudit : Its residuals and bounds, and what they mean.
+    KernelPCA : Its `residual_norms_` come from products of the fit.
+    gpukpca.eigen.BlockKrylov : With ``start=model.eigenvectors_`` it makes better pairs of these.
+
+    Notes
+    -----
+    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations a pass; O(n d p) for the linear kernel.
+    Landmarks add two sweeps with n kernel values a landmark. Memory: a few blocks of n (p + 31) items, and one for each
+    thread. Of PCA: one sweep for the mean and one product, 4 n d p operations.
+
+    ‖E‖₂, E = K - F Fᵀ centered, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a probability of α^-r;
+    here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import KernelPCA, Nystrom, residuals
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> solver = Nystrom(rank=20)
+    >>> model = KernelPCA(2, kernel="rbf", gamma=0.1, eigen_solver=solver, random_state=0).fit(X)
+    >>> audit = residuals(model, X, passes=2, random_state=0)
+    >>> audit.norm_bound < audit.trace_bound
+    True
+    >>> exact = KernelPCA(2, kernel="rbf", gamma=0.1).fit(X)
+    >>> bool(np.all((audit.bounds[:, 0] <= exact.eigenvalues_) & (exact.eigenvalues_ <= audit.bounds[:, 1])))
+    True
+    """
+    PASSES.check_argument("passes", passes)
+    model = fitted_model(model)
+    settings: dict[str, Any] = {
+        "random_state": random_state,
+        "device": device,
+        "memory_limit": memory_limit,
+        "n_jobs": n_jobs,
+        "verbose": verbose,
+    }
+    if isinstance(model, Pipeline):
+        model, X = last_step(model, X)
+    if isinstance(model, LINEAR):
+        reader: Any = PCA(**settings)
+        return fit_in_session(reader, X, lambda session: _audit_of_axes(model, X, reader, session))
+    source = source_of(model)
+    reader = KernelPCA(kernel=source.kernel, **settings)
+    return fit_in_session(reader, X, lambda session: _audit_of_pairs(source, X, reader, session, passes))
+
+
+def _audit_of_axes(model: Any, container: Any, reader: Any, session: FitSession) -> EigenpairAudit:
+    """Return the audit of a fitted PCA; the `reader` holds the parameters."""
+    data, place = reader._rows_and_place(container)
+    check_shape(data, (samples_of(model), int(model.components_.shape[1])))
+    scale = getattr(model, "scale_", None)
+    axes = namespace_of(model.components_).matrix_transpose(model.components_)
+    with session.on(place, data) as resources:
+        X = place.to_work(data)
+        scale = False if scale is None else scale
+        return audit_axes(X, axes, spectrum_of(model), resources, scale=scale, progress=listener_of(reader))
+
+
+def _audit_of_pairs(
+    source: KernelSource, container: Any, reader: Any, session: FitSession, passes: int
+) -> EigenpairAudit:
+    """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
+    rows = cluster_rows(reader, container)
+    data = training_data(reader, compute_dask(reader, container)) if rows is None else rows
+    check_shape(data, source.shape)
+    if source.kept is not None:
+        check_rows_of_fit(data, *source.kept)
+    place = session.place(data) if rows is None else local_placement(rows)
+    with session.on(place, data) as resources:
+        X = place.to_work(data)
+        kernel = resolved_within(kernel_from(reader), X, resources)
+        check_symmetry(kernel, X)
+        return audit_rows(
+            X,
+            kernel,
+            source.vectors(kernel, X, resources.n_jobs),
+            source.eigenvalues,
+            resources,
+            landmarks=None if source.landmarks is None else source.landmarks(kernel, X),
+            passes=passes,
+            random=Randomness(reader.random_state),
+            progress=listener_of(reader),
+        )
