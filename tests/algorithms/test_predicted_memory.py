@@ -393,17 +393,19 @@ def test_a_fit_with_the_median_rule_takes_the_rows_of_the_plan(tmp_path: Path) -
 @each(
     "kernel, dtype",
     [
-        *itertools.product(["rbf", "poly"], ["float64", "float32"]),
-        ("matern", "float64"),
+        ("rbf", "float64"),
+        ("rbf", "float32"),
+        ("matern", "float32"),
+        ("poly", "float64"),
         ("linear", "float32"),
         ("cosine", "float64"),
     ],
 )
 def test_sparse_rows_keep_to_the_limit(kernel: str, dtype: str) -> None:
     """Products of sparse rows are dense here, and take more as sparse matrices."""
-    for (n, d), density, n_jobs in [((1000, 40), 0.9, 1), ((900, 3000), 0.02, 2)]:
+    for (n, d), density, n_jobs in [((1500, 40), 0.9, 1), ((1300, 3000), 0.02, 2)]:
         X = scipy.sparse.random_array((n, d), density=density, format="csr", rng=0, dtype=dtype)
-        limit = 6 * 2**20
+        limit = 12 * 2**20
         # A larger tolerance takes fewer passes, each of which allocates the same.
         model, peak = model_and_peak(X, kernel=kernel, gram="tiled", memory_limit=limit, n_jobs=n_jobs, tol=0.3)
         assert peak <= model.plan_.predicted_bytes <= limit, f"{peak} allocated: {model.plan_}"
