@@ -108,11 +108,13 @@ def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
 
 def row_panels(X: Any) -> list[tuple[int, int]]:
     """Return (start, stop) of panels of the rows of X; at least one, which may be empty."""
-    n, d = int(X.shape[0]), max(1, int(X.shape[1]))
-    on_gpu = is_on_gpu(X)
-    fitting = blocking.PANEL_ENTRIES.on(on_gpu) // d
-    rows = max(1, fitting if on_gpu else min(blocking.PANEL_ROWS, fitting))
-    return row_slices(n, rows) or [(0, 0)]
+    return row_slices(int(X.shape[0]), panel_length(int(X.shape[1]), is_on_gpu(X))) or [(0, 0)]
+
+
+def panel_length(d: int, on_gpu: bool) -> int:
+    """Return the rows of a panel of d features."""
+    fitting = blocking.PANEL_ENTRIES.on(on_gpu) // max(1, d)
+    return max(1, fitting if on_gpu else min(blocking.PANEL_ROWS, fitting))
 
 
 def sampled_panels(X: Any, limit: int) -> Iterator[np.ndarray]:

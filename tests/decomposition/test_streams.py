@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -324,3 +325,38 @@ def test_a_failed_batch_changes_nothing(X):
         model.partial_fit(np.full((3, D), np.nan))
     assert model.n_samples_seen_ == N
     np.testing.assert_array_equal(model.transform(X), before)
+
+
+def test_a_plan_bounds_the_memory_of_one_pass(tmp_path):
+    rng = np.random.default_rng(0)
+    KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20)).fit([rng.standard_normal((100, 3))])  # imports
+    for dtype, d, rank in ((np.float64, 8, 200), (np.float32, 40, 120), (np.float32, 100, 150)):
+        rows = rng.standard_normal((30_000, d)).astype(dtype)
+        np.save(tmp_path / "rows.npy", rows)
+        mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+        settings = {
+            "kernel": "rbf",
+            "gamma": 0.5 / d,
+            "eigen_solver": Nystrom(rank=rank),
+            "random_state": 0,
+            "n_jobs": 2,
+        }
+        tight = {"memory_limit": 30_000 * rank * np.dtype(dtype).itemsize}  # less than the factor and its work
+        cases = {
+            "list": (np.array_split(rows, 10), {}),
+            "set": (Stored(rows), {}),
+            "map": (mapped, tight),
+            "array": (rows, tight | {"copy_X": False}),
+        }
+        for name, (data, more) in cases.items():
+            model = KernelPCA(2, **settings, **more)
+            tracemalloc.start()
+            try:
+                model.fit(data)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            predicted = model.plan_.predicted_bytes
+            assert isinstance(model.plan_.storage, StreamedStorage), name
+            assert peak <= predicted, (name, dtype, d, rank, peak / predicted)
+            assert predicted <= 4.0 * peak, (name, dtype, d, rank, peak / predicted)

@@ -14,6 +14,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import slice_of
+from gpukpca.data.slicing import panel_length
 from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
@@ -40,7 +41,7 @@ COPIES, STEPS = 6, 30
 # Arrays of k² of every worker while Fᵀ F is summed: its sum, a product and half of a copy. In float32 a product takes
 # half.
 WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
-# Copies of the features of a panel in float64: as they are eliminated, widened and centered.
+# Copies of a panel in float64: of features as they are eliminated, widened and centered, and of rows for a template.
 FEATURE_COPIES = 3
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
@@ -120,7 +121,8 @@ def streamed(
     choosing += solver.growth_bytes(sample, rank, item, workers, task.on_gpu) + 2 * small
     panel = pivot_panel(n, rank, task.on_gpu) * (row + rank * (2 * item + FEATURE_COPIES * 8))
     adding = workers * (panel + 3 * small) + 3 * 8 * (batch or min(n, slice_of(d)))
-    needed = 2 * batch * d * item + rank * row + max(choosing, adding, SMALL_PROBLEM_SQUARES * small)
+    learning = FEATURE_COPIES * 8 * min(n, panel_length(d, task.on_gpu)) * d  # the template of the kernel
+    needed = 2 * batch * d * item + rank * row + max(learning, choosing, adding, SMALL_PROBLEM_SQUARES * small)
     needed += task.copy_bytes + (4 * n * p * item if with_vectors else 0)
     storage = StreamedStorage(n, workers, rank, sample)
     passes = 2 if with_vectors else 1
