@@ -324,6 +324,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
             self._publish(fit, place, session.budget.failures, data)
             if not wants_scores:
                 return None
+            if fit.scores is None:  # of a memory map that was read once
+                return self.transform(container)
             scores = self._output(fit.scores, container)
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 

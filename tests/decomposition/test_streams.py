@@ -251,6 +251,8 @@ def test_little_memory_streams_rows_and_keeps_eigenvectors(X, tmp_path):
     mapped = KernelPCA(P, **settings, memory_limit="12MiB").fit(np.load(tmp_path / "rows.npy", mmap_mode="r"))
     np.testing.assert_allclose(mapped.eigenvalues_, tight.eigenvalues_, rtol=1e-9)
     assert not hasattr(mapped, "eigenvectors_")
+    scores = mapped.fit_transform(np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    np.testing.assert_array_equal(scores, mapped.transform(rows))
     with pytest.raises(MemoryBudgetError, match="smaller batches, a smaller rank"):
         KernelPCA(P, **settings, memory_limit="1MiB").fit([rows[:9000], rows[9000:]])
 
