@@ -53,7 +53,7 @@ def is_sliced(X: Any) -> bool:
         return X.ndim == 2 and X.size > 0 and X.dtype.kind in "fiub"
     if isinstance(X, (np.ndarray, Rows)) or is_foreign(X) or is_sparse(X) or dask_kind(X):
         return False
-    is_array = hasattr(X, "dtype") and hasattr(X, "__getitem__") and hasattr(X, "__array__")
+    is_array = hasattr(X, "dtype") and hasattr(X, "__getitem__")
     # A data frame has what is called like its columns.
     return is_array and len(getattr(X, "shape", ())) == 2 and all(X.shape) and column_names(X) is None
 

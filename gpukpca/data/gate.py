@@ -130,7 +130,8 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
     if is_foreign(X):
         return _of_library(X)
     with entries_named(X, name):
-        X = np.asarray(_without_missing(X))
+        is_only_sliced = len(getattr(X, "shape", ())) == 2 and not hasattr(X, "__array__") and not hasattr(X, "columns")
+        X = np.asarray(X[:] if is_only_sliced else _without_missing(X))
         check_numbers(X, missing, name)
         _warn_of_lost_digits(X)
         return _floating(X)

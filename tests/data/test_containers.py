@@ -152,3 +152,19 @@ def test_every_container_of_new_rows_gives_the_same_scores(name: str, X: np.ndar
             size = np.max(np.abs(expected))
             found = np.asarray(model.transform(given))
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * size, err_msg=container)
+
+
+def test_rows_and_slices_are_enough_for_a_set(X: np.ndarray) -> None:
+    class Bare:
+        """A set that knows nothing of NumPy."""
+
+        def __init__(self, rows: np.ndarray) -> None:
+            self.rows, self.shape, self.dtype = rows, rows.shape, rows.dtype
+
+        def __getitem__(self, part: Any) -> np.ndarray:
+            return self.rows[part]
+
+    for estimator in (PCA(2), KernelPCA(2, **RBF), LocalPCA(2, 1, random_state=0)):
+        expected = results(clone(estimator).fit(X), X)
+        for key, found in results(clone(estimator).fit(Bare(X)), Bare(X)).items():
+            np.testing.assert_allclose(found, expected[key], rtol=1e-9, atol=1e-9)
