@@ -113,7 +113,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         Keep a copy of X for `transform`. With False the model keeps a reference: do not change X later. X is never
         written to.
     n_jobs : int, optional
-        Threads for the tiles of K (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
+        Threads for the tiles of K (NumPy). None: what BLAS, joblib and the batch system allow; -1: all CPUs.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
         return to the host. "auto": "cuda" where a GPU works, else the CPU.

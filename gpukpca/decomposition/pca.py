@@ -94,7 +94,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
         Bytes that fit may allocate, such as "4GiB", a batch included; None: 85 % of what is free. Slices of a set are
         shorter under a small limit.
     n_jobs : int, optional
-        Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
+        Threads (NumPy). None: what BLAS, joblib and the batch system allow; -1: all CPUs.
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
