@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod, sqrt
 from numbers import Real
@@ -69,10 +70,9 @@ def _is_shape(X: Any) -> bool:
 
 def _precision(dtype: Any) -> np.dtype:
     """Return the dtype of a fit, float64 for None; raise for others than float32 and float64."""
-    try:
+    found: np.dtype | None = None
+    with suppress(TypeError):
         found = np.dtype(dtype)  # that of None is float64
-    except TypeError:
-        found = None
     if found is None or found.name not in PRECISIONS:
         raise InvalidParameterError(
             f"dtype={dtype!r} is not allowed; give the precision of the fit, float32 or float64. Integers are fitted "
