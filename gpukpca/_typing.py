@@ -28,6 +28,21 @@ class HasShape(Protocol):
         """Return the number of rows and columns."""
 
 
+class HasProducts(Protocol):
+    """A sparse matrix, a LinearOperator, or another matrix that is known by its products."""
+
+    @property
+    def shape(self) -> Any:
+        """Return the number of rows and columns."""
+
+    @property
+    def dtype(self) -> Any:
+        """Return the type of the entries."""
+
+    def __matmul__(self, V: Any, /) -> Any:
+        """Return the product with a block V, shape (n, b)."""
+
+
 # One number, name or class for every row or component, as users pass them.
 Vector = HasShape | Sequence[Any]
 # Rows of numbers as users pass them.
@@ -144,8 +159,9 @@ def check_operator(op: Any) -> None:
     if not isinstance(op, SymmetricOperator):
         name = op.__name__ if isinstance(op, type) else type(op).__name__
         raise InvalidParameterError(
-            f"expected a symmetric operator, got {name}; wrap a matrix as gpukpca.gram.DenseGram(K); a user-defined "
-            "class is based on gpukpca.gram.SymmetricOperator."
+            f"expected a symmetric operator, got {name}; wrap a matrix as gpukpca.gram.DenseGram(K). A sparse matrix, "
+            "a LinearOperator, and an object with shape, dtype and @ are taken too; a user-defined class is based on "
+            "gpukpca.gram.SymmetricOperator."
         )
     if missing := [name for name in ("shape", "dtype", "like") if not hasattr(op, name)]:
         raise InvalidParameterError(f"{type(op).__name__} must set {', '.join(missing)}; see SymmetricOperator.")

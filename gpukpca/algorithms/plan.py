@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 from gpukpca._formatting import format_bytes, format_seconds
 from gpukpca.algorithms.fields import documented, field_of
@@ -96,6 +97,29 @@ class Plan:
     def is_approximate(self) -> bool:
         """Return whether K is approximated from landmarks."""
         return isinstance(self.solver, Nystrom)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as numbers, strings and lists for JSON, the solver and the storage by name.
+
+        Returns
+        -------
+        dict
+            Its keys are the fields, `fits` and `is_approximate`: the same ones for every plan.
+
+        Examples
+        --------
+        >>> import json
+        >>> from gpukpca import PCA
+        >>> plan = PCA(10, memory_limit="1GiB").plan((1_000_000, 100), dtype="float32").to_dict()
+        >>> plan["solver"], plan["storage"], plan["fits"], plan["notes"]
+        ('dense', None, True, [])
+        >>> json.loads(json.dumps(plan)) == plan
+        True
+        """
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        named = {"solver": self._solver_name, "storage": None if self.storage is None else str(self.storage)}
+        more = {"notes": list(self.notes), "fits": self.fits, "is_approximate": self.is_approximate}
+        return values | named | more
 
     def __repr__(self) -> str:
         """Return the lines that ``print(plan)`` shows."""

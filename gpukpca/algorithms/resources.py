@@ -73,7 +73,7 @@ class Resources:
     place: Placement = field_of("", "of the computation and of the data")
     limit: int | None = field_of("", "bytes that may be allocated; None: 85 % of what is free, read for large fits")
     n_jobs: int | None = field_of(
-        "", "threads on the host (NumPy); None: as BLAS, joblib and Slurm allow, -1: all CPUs", default=None
+        "", "threads on the host (NumPy); None: as BLAS, joblib and the batch system allow, -1: all CPUs", default=None
     )
     is_limited: bool = field_of(
         "", "whether the user set the limit; a fit may then use all of it, else it leaves more to others", default=False

@@ -1,4 +1,14 @@
-"""Limits on memory and CPUs that the system states: control groups (versions 1 and 2) and the batch system Slurm.
+"""Limits on memory and CPUs that the system states: control groups (versions 1 and 2), `ulimit`, and batch systems.
+
+Variables of the environment are those that the manuals of the batch systems name:
+
+- Slurm, srun(1) and sbatch(1), «output environment variables». SLURM_STEP_TASKS_PER_NODE is set in steps alone, so a
+  batch script without srun, which is one process, has all of its node.
+- PBS Professional User's Guide: NCPUS, the threads of a process. TORQUE, «Exported batch environment variables»:
+  PBS_NUM_PPN. Neither states memory; they set the limits of the process (pmem, pvmem).
+- Grid Engine, submit(1): NSLOTS, NHOSTS. Memory (h_vmem) is a limit of the process, queue_conf(5).
+- IBM Spectrum LSF, «Environment variables set for job execution»: LSB_MCPU_HOSTS, LSB_DJOB_NUMPROC. Memory (bsub -M) is
+  a limit of the process or a control group.
 
 Each function depends on the root folder of the system's files and on the environment alone, so that tests build both.
 """
@@ -6,6 +16,7 @@ Each function depends on the root folder of the system's files and on the enviro
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -33,6 +44,10 @@ MEMORY_FILES = (
     ("memory.high", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
+# Limits of the process in proc/self/limits, and what it holds of them in proc/self/status, in KiB. Memory that is
+# reserved counts, also where it is not used.
+PROCESS_LIMITS = (("Max address space", "VmSize"), ("Max data size", "VmData"))
+TASKS_OF_NODES = re.compile(r"([1-9][0-9]{0,8})(?:\(x([1-9][0-9]{0,8})\))?")
 # Limits of threads that BLAS libraries read which threadpoolctl does not know; joblib sets them in its workers.
 BLAS_VARIABLES = ("VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS")
 
@@ -41,8 +56,15 @@ BLAS_VARIABLES = ("VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS")
 
 
 def free_memory(root: Path, environ: Mapping[str, str]) -> int:
-    """Return the bytes that can be allocated: the least that the system, its control groups and Slurm leave."""
-    return max(0, min([_system_memory(root), *_group_memory(root), *_batch_memory(root, environ)]))
+    """Return the bytes that can be allocated: the least that the system, its limits and the batch system leave.
+
+    What several tasks of a job share on this machine is divided evenly among them.
+    """
+    tasks, held = _tasks_here(environ), _held(root, "VmRSS")
+    shared = [(_system_memory(root), _installed_memory(root)), *_group_memory(root)]
+    free = [left if tasks == 1 else min(left, whole // tasks - held) for left, whole in shared]
+    batch = (limit - held for limit in _batch_memory(environ, tasks))
+    return max(0, min([*free, *batch, *_process_memory(root)]))
 
 
 def _system_memory(root: Path) -> int:
@@ -62,24 +84,66 @@ def _system_memory(root: Path) -> int:
         return UNKNOWN_MEMORY
 
 
-def _group_memory(root: Path) -> Iterator[int]:
-    """Yield what each memory limit of the process's control groups leaves, page cache counted as free."""
+def _installed_memory(root: Path) -> int:
+    """Return the bytes that are installed; what is free where the system does not say."""
+    total = _value(root / "proc/meminfo", "MemTotal")
+    return _system_memory(root) if total is None else total * 1024
+
+
+def _group_memory(root: Path) -> Iterator[tuple[int, int]]:
+    """Yield what each memory limit of the process's control groups leaves, with page cache as free, and the limit."""
     for folder in _group_folders(root, "memory"):
         cache = _value(folder / "memory.stat", "total_inactive_file", "inactive_file") or 0
         for limit_file, usage_file in MEMORY_FILES:
             limit = _number(folder / limit_file)
             if limit is not None:
-                yield limit - (_number(folder / usage_file) or 0) + cache
+                yield limit - (_number(folder / usage_file) or 0) + cache, limit
 
 
-def _batch_memory(root: Path, environ: Mapping[str, str]) -> Iterator[int]:
-    """Yield what the memory limits of a Slurm job, stated in MiB, leave after the memory of this process."""
-    cpus = _setting(environ, "SLURM_CPUS_PER_TASK") or _setting(environ, "SLURM_CPUS_ON_NODE") or 1
-    held = (_value(root / "proc/self/status", "VmRSS") or 0) * 1024
-    for name, count in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", cpus)):
+def _process_memory(root: Path) -> Iterator[int]:
+    """Yield what the limits of this process, those of `ulimit -v` and `ulimit -d`, leave."""
+    for line in _lines(root / "proc/self/limits"):
+        for name, key in PROCESS_LIMITS:
+            limit = line.removeprefix(name).split()[:1] if line.startswith(name) else []
+            if limit and limit[0].isdecimal():  # or "unlimited"
+                yield int(limit[0]) - _held(root, key)
+
+
+def _held(root: Path, key: str) -> int:
+    """Return the bytes of a line of this process's status; 0 where the system has none."""
+    return (_value(root / "proc/self/status", key) or 0) * 1024
+
+
+def _batch_memory(environ: Mapping[str, str], tasks: int) -> Iterator[int]:
+    """Yield the memory limits of a task of a Slurm job, stated in MiB for a node, a CPU or a GPU."""
+    cpus = _setting(environ, "SLURM_CPUS_PER_TASK") or max(1, (_setting(environ, "SLURM_CPUS_ON_NODE") or 1) // tasks)
+    gpus = _setting(environ, "SLURM_GPUS_ON_NODE") or 1
+    for name, count, sharing in (
+        ("SLURM_MEM_PER_NODE", 1, tasks),
+        ("SLURM_MEM_PER_CPU", cpus, 1),
+        ("SLURM_MEM_PER_GPU", gpus, tasks),
+    ):
         limit = _setting(environ, name)
         if limit:  # 0: all memory of the node
-            yield limit * count * MIB - held
+            yield limit * count * MIB // sharing
+
+
+def _tasks_here(environ: Mapping[str, str]) -> int:
+    """Return the tasks of this step of a Slurm job on this machine; 1 elsewhere.
+
+    The variable lists the tasks of all nodes in order, those of equal ones once: "2(x3),1". The largest number counts
+    where the place of this node is not known.
+    """
+    node, most, before = _setting(environ, "SLURM_NODEID"), 1, 0
+    for part in environ.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        match = TASKS_OF_NODES.fullmatch(part.strip())
+        if match is None:
+            return 1
+        tasks, nodes = int(match[1]), int(match[2] or 1)
+        if node is not None and before <= node < before + nodes:
+            return tasks
+        most, before = max(most, tasks), before + nodes
+    return most
 
 
 # -- CPUs --------------------------------------------------------------------------------------------------------------
@@ -96,10 +160,21 @@ def cpu_quotas(root: Path) -> Iterator[int]:
 
 
 def task_cpus(environ: Mapping[str, str]) -> Iterator[int]:
-    """Yield the CPUs of a task of a Slurm job."""
-    cpus = _setting(environ, "SLURM_CPUS_PER_TASK")
-    if cpus:
-        yield cpus
+    """Yield the CPUs of a task of a job of Slurm, PBS, Grid Engine or LSF."""
+    a_task, tasks = _setting(environ, "SLURM_CPUS_PER_TASK"), _tasks_here(environ)
+    if a_task:
+        yield a_task
+    elif tasks > 1 and (cpus := _setting(environ, "SLURM_CPUS_ON_NODE")):
+        yield max(1, cpus // tasks)
+    if "PBS_JOBID" in environ:  # other programs use the name NCPUS too
+        yield from filter(None, (_setting(environ, name) for name in ("NCPUS", "PBS_NUM_PPN")))
+    if slots := _setting(environ, "NSLOTS"):  # of all hosts of a job of Grid Engine
+        yield max(1, slots // (_setting(environ, "NHOSTS") or 1))
+    # "host1 16 host2 8". Which is this machine is not looked up: the largest number counts.
+    on_hosts = [int(word) for word in environ.get("LSB_MCPU_HOSTS", "").split()[1::2] if word.isdecimal()]
+    slots = max(on_hosts, default=0) or _setting(environ, "LSB_DJOB_NUMPROC")
+    if slots:
+        yield slots
 
 
 def blas_variables(environ: Mapping[str, str]) -> Iterator[int]:

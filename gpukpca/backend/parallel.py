@@ -126,9 +126,9 @@ def blas_threads() -> int:
 def worker_count(like: Any, n_jobs: int | None = None, multiplications: float = math.inf) -> int:
     """Return the workers for tiles of arrays like `like`: 1 outside NumPy, else `n_jobs`, at most the usable CPUs.
 
-    None is what BLAS may use now, within the CPUs of a Slurm task and `n_jobs` of joblib's `parallel_config`. A process
-    that limits BLAS, as joblib's workers do, therefore computes products serially. Negative `n_jobs` counts from the
-    number of CPUs as in scikit-learn: -1 means all. Work of few `multiplications` gets fewer workers.
+    None is what BLAS may use now, within the CPUs of a task of a batch job and `n_jobs` of joblib's `parallel_config`.
+    A process that limits BLAS, as joblib's workers do, therefore computes products serially. Negative `n_jobs` counts
+    from the number of CPUs as in scikit-learn: -1 means all. Work of few `multiplications` gets fewer workers.
     """
     if not (is_numpy(like) or is_sparse(like)) or occupied(2, multiplications) < 2:
         return 1

@@ -117,6 +117,11 @@ def seeded_subset(n: int, size: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(n, size, replace=False))
 
 
+def seeded_uniform(shape: tuple[int, ...]) -> np.ndarray:
+    """Return independent numbers, uniform on [0, 1), on the host, the same ones in every run."""
+    return np.random.default_rng(0).random(shape)
+
+
 def uniform(rng: np.random.Generator, size: int) -> np.ndarray:
     """Return independent numbers, uniform on [0, 1), on the host."""
     return rng.random(size)

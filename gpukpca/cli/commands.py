@@ -21,6 +21,7 @@ from gpukpca.cli.options import (
     PATH,
     FolderName,
     GroupedCommand,
+    LargeCount,
     NumberOr,
     RowsByColumns,
     WholeNumber,
@@ -196,13 +197,23 @@ fit = GroupedCommand(
 )
 plan = GroupedCommand(
     run_plan,
-    (SOURCE,),
-    {**MODEL, "Output": [DEBUG]},
+    (click.Argument(["source"], metavar="[INPUT]", required=False),),
+    {
+        "Without INPUT": [
+            option("--samples", "Rows of data that need not exist, such as 1e6.", type=LargeCount()),
+            option("--features", "Their columns. --dtype is their precision. [default: float64]", type=LargeCount()),
+        ],
+        **MODEL,
+        "Output": [flag("--json as_json", "Print one JSON object, for scripts."), DEBUG],
+    },
     name="plan",
     help="""Print what `gpukpca fit INPUT` with the same options would do: solver, storage of the kernel matrix, memory,
-    bytes read. Nothing is fitted. Options of outputs and checkpoints are not taken.
+    bytes read. Nothing is fitted. Options of outputs and checkpoints are not taken. --samples and --features stand for
+    dense data in place of INPUT.
 
-    Example: gpukpca plan X.npy --kernel rbf -n 20 --memory-limit 8GiB""",
+    Examples: gpukpca plan X.npy --kernel rbf -n 20 --memory-limit 8GiB
+
+    gpukpca plan --samples 1e6 --features 100 --dtype float32 -n 20 --memory-limit 64GiB --n-jobs 16 --json""",
 )
 transform = GroupedCommand(
     run_transform,

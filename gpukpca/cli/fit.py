@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,24 +24,47 @@ from gpukpca.checkpoint import has_checkpoint
 from gpukpca.cli.failures import say
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.machine import cost
-from gpukpca.cli.methods import METHODS, Method, check_options
+from gpukpca.cli.methods import METHODS, Method, check_options, given
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import ProgressBar, logged, show_run, show_table
-from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
+from gpukpca.cli.table import InputOptions, Table, abbreviated, check_memory, input_options
 from gpukpca.data.finite import check_finite
 from gpukpca.decomposition._dask import shared_rows
 from gpukpca.decomposition._model_files import write_model
 from gpukpca.distributed.client import connected
+from gpukpca.exceptions import InvalidParameterError
 
 
 def run_plan(options: SimpleNamespace) -> None:
-    """Check, read, and print the plan."""
+    """Check, read where there is an input, and print the plan."""
     method, model = _method_and_model(options, 0)
     if method.no_plan:
         raise ValueError(f"--method {method.name} has no plan; {method.no_plan}.")
-    with _cluster(model, options.scheduler) as shared:
-        table, _ = _prepared(options, method, model)
-        say(str(model.plan(shared(table.X))))
+    if (shape := _planned_shape(options)) is not None:
+        _set_default_count(options, method, model, shape)
+        plan = model.plan(shape, dtype=options.dtype)
+    else:
+        with _cluster(model, options.scheduler) as shared:
+            table, _ = _prepared(options, method, model)
+            plan = model.plan(shared(table.X))
+    say(json.dumps(plan.to_dict()) if options.as_json else str(plan))
+
+
+def _planned_shape(options: SimpleNamespace) -> tuple[int, int] | None:
+    """Return the rows and columns of a plan without an input; None with one. Raise where the options contradict."""
+    n, d = options.samples, options.features
+    if n is None and d is None:
+        if options.source is None:
+            raise ValueError("there is nothing to plan; give INPUT, or --samples and --features.")
+        return None
+    if options.source is not None:
+        raise ValueError("INPUT and --samples or --features contradict each other; give INPUT or the other two.")
+    if n is None or d is None:
+        raise ValueError("--samples and --features are the shape of the data together; give both.")
+    for name in (*(one.name for one in fields(InputOptions) if one.name != "dtype"), "scheduler"):
+        if name in vars(options) and given(name):
+            raise InvalidParameterError("a plan by --samples and --features takes no option of INPUT.", argument=name)
+    return n, d
 
 
 def run_fit(options: SimpleNamespace) -> None:
@@ -76,9 +100,7 @@ def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, 
 def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Table, StandardScaler | None]:
     """Read the input, set the default number of components, and standardize the columns where --scale is given."""
     table = read_input(options.source, missing=method.takes_missing, **input_options(options))
-    if options.n_components is None:
-        count = method.default_count(*table.X.shape)
-        model.set_params(**({} if count is None else {"n_components": count}))
+    _set_default_count(options, method, model, table.X.shape)
     if vars(options).get("image_shape") is not None:
         from gpukpca.plotting.images import check_image_shape
 
@@ -97,6 +119,12 @@ def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Tab
             f"--scale: the variance of column {columns[0]} is beyond the range of float64; change its unit."
         )
     return replace(table, X=X), scaler
+
+
+def _set_default_count(options: SimpleNamespace, method: Method, model: Any, shape: tuple[int, int]) -> None:
+    """Set the default number of components for data of a shape, where the options give none."""
+    if options.n_components is None and (count := method.default_count(*shape)) is not None:
+        model.set_params(n_components=count)
 
 
 @contextmanager

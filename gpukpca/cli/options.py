@@ -54,6 +54,22 @@ class WholeNumber(click.IntRange):
     name = "integer"
 
 
+class LargeCount(click.ParamType):
+    """A whole number from 1 on, also with an exponent: 1e6."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the integer."""
+        try:
+            number = int(value) if value.isdecimal() else float(value)
+        except ValueError:
+            number = 0
+        if not (number >= 1 and float(number).is_integer()):
+            self.fail(f"{value!r} is not a whole number from 1 on, such as 200 or 1e6.", param, ctx)
+        return int(number)
+
+
 class FolderName(click.Path):
     """A path that is not empty: Click would take that of an unset variable for the current folder."""
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.inputs import check_place
-from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch
+from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch, plan_batches
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
+from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import is_foreign
 from gpukpca.data.batches import BatchedRows, is_set, is_stream
@@ -39,11 +40,13 @@ class WithStreams:
 
     eigen_solver: Any
     preimage: Any
+    checkpoint: Any
     fit_inverse_transform: bool
     X_fit_: Array
     eigenvalues_: Array
     transform: Callable[..., Array]
     _publish: Callable[..., None]
+    _resources: Callable[[Placement], Resources]
     _result: KernelPCAFit
 
     @OnlyWhere(_needs_nystrom, AttributeError)
@@ -98,7 +101,7 @@ class WithStreams:
 
     def _fit_batch(self, X: Any, session: FitSession) -> Any:
         """Fit the first batch, or add one to those before."""
-        self._check_streams("partial_fit")
+        self._check_needs("partial_fit")
         before: KernelPCAFit | None = vars(self).get("_result")
         if before is not None and before.stream is None:
             before = None
@@ -131,7 +134,7 @@ class WithStreams:
 
     def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""
-        self._check_streams("an iterable of batches" if is_stream(container) else "a set that is read by slices")
+        self._check_streams(container)
         if wants_scores and is_stream(container):
             raise InvalidParameterError(
                 "fit_transform takes rows, not an iterable of batches: call fit, and then transform for each batch."
@@ -142,12 +145,28 @@ class WithStreams:
         self._publish(fit, batches.place, session.budget.failures)
         return self.transform(container) if wants_scores else None
 
+    def _plan_stream(self, X: Any) -> Plan:
+        """Return the plan of a fit of batches, or of a set that is read by slices."""
+        self._check_streams(X)
+        if is_stream(X) and iter(X) is X:
+            raise InvalidParameterError(
+                "plan would use up the batches of an iterator or generator, which gives them only once. Pass the "
+                "shape, plan((n, d), dtype=...), a list of arrays, or an object whose __iter__ starts again."
+            )
+        batches, kernel = batches_in_slices(self, X), kernel_from(self)
+        resources, has_checkpoint = self._resources(batches.place), self.checkpoint is not None
+        return plan_batches(batches, kernel, settings_of(self, kernel), resources, has_checkpoint)
+
     def _fit_of_batches(self, batches: Any, resources: Resources, **how: Any) -> KernelPCAFit:
         kernel = kernel_from(self)
         how |= fit_tools(self, batches, kernel)
         return fit_batches(batches, kernel, settings_of(self, kernel), resources, **how)
 
-    def _check_streams(self, what: str) -> None:
+    def _check_streams(self, container: Any) -> None:
+        """Raise `InvalidParameterError` where the parameters do not suit a container that is read batch by batch."""
+        self._check_needs("an iterable of batches" if is_stream(container) else "a set that is read by slices")
+
+    def _check_needs(self, what: str) -> None:
         """Raise `InvalidParameterError` where the parameters need all rows at once."""
         if why := _needs_nystrom(self, what):
             raise InvalidParameterError(why, argument="eigen_solver")

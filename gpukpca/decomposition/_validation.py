@@ -10,7 +10,6 @@ from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import new_scores
-from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     is_foreign,
@@ -22,8 +21,9 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import seeded_subset
-from gpukpca.data.batches import is_stream
+from gpukpca.data.batches import is_set, is_stream, spread_runs
 from gpukpca.data.gate import as_rows, column_names
+from gpukpca.data.shapes import DataShape, most_planned_rows
 from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 
@@ -45,7 +45,12 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
 
 
 def unread_data(estimator: Any, X: Any) -> Array:
-    """Return X of `fit` as `training_data` does, for a fit that finds NaN and infinity in its own first pass."""
+    """Return X of `fit` as `training_data` does, for a fit that finds NaN and infinity in its own first pass.
+
+    Of a `DataShape` return rows that take no memory.
+    """
+    if isinstance(X, DataShape):
+        return X.rows()
     with device_context(X), overflow_allowed():
         return _checked(estimator, X, reset=True, finite=False)
 
@@ -53,25 +58,31 @@ def unread_data(estimator: Any, X: Any) -> Array:
 def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
     """Return X of `plan` as `training_data` does, and the rows from which the kernel learns: all of them.
 
-    Of a memory map these are a sample, the same rows in every run, and no others are read or checked. Where its entries
-    are converted, an array of the same shape that takes no memory stands for the rows.
+    Of a memory map, and of a set that is read by slices, these are a sample, the same rows in every run, and no others
+    are read or checked. Where its entries are converted, an array of the same shape that takes no memory stands for the
+    rows. It stands for those of a `DataShape` too.
     """
+    if isinstance(X, DataShape):
+        return X.rows(), X.sample()
     limit = _sampled_rows(X)
     if limit is None:
         data = training_data(estimator, X)
         return data, data
-    sample = training_data(estimator, gather_rows(np.asarray(X), seeded_subset(len(X), limit)))
-    is_converted = X.dtype != sample.dtype
-    return np.broadcast_to(np.zeros((), sample.dtype), X.shape) if is_converted else np.asarray(X), sample
+    if is_set(X):
+        runs = spread_runs(int(X.shape[0]), limit)
+        sample = training_data(estimator, np.concatenate([np.asarray(X[a:b]) for a, b in runs]))
+    else:
+        sample = training_data(estimator, gather_rows(np.asarray(X), seeded_subset(len(X), limit)))
+    stays = is_memory_map(X) and X.dtype == sample.dtype
+    return np.asarray(X) if stays else DataShape(tuple(X.shape), sample.dtype).rows(), sample
 
 
 def _sampled_rows(X: Any) -> int | None:
-    """Return how many rows of a memory map a plan reads; None where it reads all, or X is something else."""
-    if not is_memory_map(X) or X.ndim != 2 or not X.size:
+    """Return how many rows of a memory map or a set a plan reads; None where it reads all, or X is something else."""
+    if not (is_set(X) or (is_memory_map(X) and X.ndim == 2 and X.size)):
         return None
-    n, d = X.shape
-    limit = max(2, min(blocking.PLAN_ROWS, blocking.PLAN_ENTRIES // d))
-    return limit if limit < n else None
+    limit = most_planned_rows(int(X.shape[1]))
+    return limit if limit < X.shape[0] else None
 
 
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
@@ -18,7 +17,6 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, overflow_allowed
 from gpukpca.backend.random import Seed
@@ -42,8 +40,8 @@ from gpukpca.decomposition._parameters import (
     Power,
     PreimageLike,
     Verbose,
-    check_parameters,
 )
+from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, kernel_and_settings
 from gpukpca.decomposition._streams import WithStreams
@@ -62,7 +60,7 @@ NO_ATTRIBUTES = (
 PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
 
-class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer):
+class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTransformer):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict
@@ -115,7 +113,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
         Keep a copy of X for `transform`. With False the model keeps a reference: do not change X later. X is never
         written to.
     n_jobs : int, optional
-        Threads for the tiles of K (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
+        Threads for the tiles of K (NumPy). None: what BLAS, joblib and the batch system allow; -1: all CPUs.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
         return to the host. "auto": "cuda" where a GPU works, else the CPU.
@@ -344,40 +342,18 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
             return None
         return rows.as_dask(fit.scores) if is_dask_array(container) else self._output(fit.scores, container)
 
-    def plan(self, X: ArrayLike) -> Plan:
-        """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (n, d); the kernel matrix (n, n) with kernel="precomputed"
-
-        Returns
-        -------
-        Plan
-            ``print(plan)`` shows it. With a share for n_components the plan is for the first guess.
-
-        Raises
-        ------
-        MemoryBudgetError
-            Nothing fits into the memory allowed.
-        InvalidParameterError, ValueError, TypeError
-            As in `fit`.
-
-        Notes
-        -----
-        Cost: a few sweeps over X, or over 1000 rows of a memory map at most.
-        """
-        with device_context(X), overflow_allowed():
-            check_parameters(self)
-            twin = clone(self)
-            if (rows := cluster_rows(twin, X)) is not None:
-                sample, place = rows, local_placement(rows)
-            else:
-                rows, sample = planned_data(twin, compute_dask(self, X))
-                place = placement_for(self.device, rows)
-            resources = Resources.at(place, self.memory_limit, self.n_jobs)
-            saves, resolved = self.checkpoint is not None, kernel_and_settings(self, sample, resources)
-            return plan_of(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan
+    def _plan(self, X: Any) -> Plan:
+        """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""
+        if self._streams(X):
+            return self._plan_stream(X)
+        if (rows := cluster_rows(self, X)) is not None:
+            sample, place = rows, local_placement(rows)
+        else:
+            rows, sample = planned_data(self, compute_dask(self, X))
+            place = placement_for(self.device, rows)
+        resources = self._resources(place)
+        saves, resolved = self.checkpoint is not None, kernel_and_settings(self, sample, resources)
+        return plan_of(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan
 
     def _publish(
         self, fit: KernelPCAFit, place: Placement, retries: tuple[str, ...] = (), data: Any | None = None

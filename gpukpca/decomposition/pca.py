@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, HasShape
@@ -19,7 +18,6 @@ from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, sc
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
-from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
@@ -39,8 +37,8 @@ from gpukpca.decomposition._parameters import (
     Normalizer,
     Power,
     Verbose,
-    check_parameters,
 )
+from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
@@ -51,7 +49,7 @@ from gpukpca.eigen.krylov_state import Checkpointer
 DEFAULT_OVERSAMPLES = 10
 
 
-class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
+class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
@@ -96,7 +94,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         Bytes that fit may allocate, such as "4GiB", a batch included; None: 85 % of what is free. Slices of a set are
         shorter under a small limit.
     n_jobs : int, optional
-        Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
+        Threads (NumPy). None: what BLAS, joblib and the batch system allow; -1: all CPUs.
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
@@ -240,22 +238,10 @@ class PCA(Saved, PCAPeer, WithLikelihood, ArrayTransformer):
         """
         return self._fit(X, with_scores=True)
 
-    def plan(self, X: ArrayLike) -> Plan:
-        """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches, which is read once
-
-        Returns
-        -------
-        Plan
-        """
-        with device_context(X), overflow_allowed():
-            check_parameters(self)
-            data, place = clone(self)._rows_and_place(X)
-            resources = Resources.at(place, self.memory_limit, self.n_jobs)
-            return plan_of(PCATask(data, resources, self._rank(data), self._settings())).plan
+    def _plan(self, X: Any) -> Plan:
+        """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""
+        data, place = self._rows_and_place(X)
+        return plan_of(PCATask(data, self._resources(place), self._rank(data), self._settings())).plan
 
     def _settings(self) -> PCASettings:
         return PCASettings(

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from gpukpca._rules import COUNT, NONE, any_word, one_of
-from gpukpca._typing import RankReport, SymmetricOperator, check_operator
+from gpukpca._typing import RankReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import on_its_device
+from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import host_values, to_host
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
@@ -111,7 +112,7 @@ def pivoted_cholesky(
     >>> bool(0.0 <= factor.residual_trace < 0.01 * factor.trace)
     True
     """
-    check_operator(op)
+    op = as_operator(op)
     rng = generator(rng)
     COUNT.check_argument("rank", rank)
     one_of(NONE, COUNT).check_argument("block_size", block_size)
@@ -179,7 +180,7 @@ def landmark_cholesky(
     >>> factor.residual_trace
     2.0
     """
-    check_operator(op)
+    op = as_operator(op)
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = _block_of_landmarks(len(chosen), tol)
     builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report)

@@ -9,8 +9,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
-from gpukpca._typing import PassReport, SymmetricOperator, check_operator
+from gpukpca._typing import HasProducts, PassReport, SymmetricOperator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
+from gpukpca.backend.external import as_operator
 from gpukpca.backend.random import Randomness, generator
 from gpukpca.eigen.block_krylov import DENSE_SHARE, FEWEST_SHARE, BlockKrylov
 from gpukpca.eigen.dense import Dense
@@ -55,7 +56,7 @@ def most_by_passes(n: int, on_gpu: bool) -> int:
 
 @on_its_device
 def top_eigh(
-    op: SymmetricOperator,
+    op: SymmetricOperator | HasProducts,
     p: int | PairRequest,
     solver: SolverName | Solver = "auto",
     *,
@@ -67,8 +68,11 @@ def top_eigh(
 
     Parameters
     ----------
-    op : gpukpca.gram.SymmetricOperator, shape (n, n)
-        Usually a `CenteredGram`; a user-defined operator is based on that class. Symmetry is trusted, not checked.
+    op : gpukpca.gram.SymmetricOperator, sparse matrix, LinearOperator or object with shape, dtype and @, shape (n, n)
+        Usually a `CenteredGram`. Of a user-defined class based on `SymmetricOperator` symmetry is trusted; of an object
+        of another library it is checked, by entries or by a product with two vectors. Without a method `diagonal` such
+        an object has no shares of the trace. Its products are NumPy arrays, with a class of CuPy those of CuPy, else
+        those of the library of its attribute `like`, an array of size 0.
     p : int or PairRequest
         Number of eigenpairs, ``1 <= p <= n``, or the fewest that hold a share of the trace.
     solver : "auto", "dense", "randomized", "arpack" or a Solver
@@ -91,7 +95,8 @@ def top_eigh(
     Raises
     ------
     InvalidParameterError
-        p out of range, an unknown solver, or an object that is not based on `Solver` or `SymmetricOperator`.
+        p out of range, an unknown solver, an object that is no operator or not symmetric, or a share of a trace that is
+        not known.
     ConvergenceError
         Products are not finite, the dense solver failed, or an iteration needs more pairs than a request allows.
 
@@ -114,8 +119,14 @@ def top_eigh(
     >>> result = top_eigh(CenteredGram(TiledGram(RBF(gamma=0.1), X)), 3, rng=0)
     >>> result.eigenvectors.shape, bool(result.converged.all())
     ((500, 3), True)
+
+    An operator of SciPy:
+
+    >>> from scipy.sparse import diags_array
+    >>> top_eigh(diags_array(np.arange(1000.0)), 2, rng=0).eigenvalues.round(6)
+    array([999., 998.])
     """
-    check_operator(op)
+    op = as_operator(op)
     n = op.shape[0]
     max_count = p.max_count if isinstance(p, PairRequest) else p
     if isinstance(max_count, bool) or not isinstance(max_count, (int, np.integer)) or not 1 <= max_count <= n:

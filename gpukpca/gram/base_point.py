@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator, check_operator
+from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
+from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
 from gpukpca.data.rows import Rows, gathered
@@ -59,7 +60,7 @@ class BasePointGram(SymmetricOperator):
     """
 
     def __init__(self, base: SymmetricOperator, anchor: int = 0) -> None:
-        check_operator(base)
+        base = as_operator(base)
         self.base: SymmetricOperator = base
         n = base.shape[0]
         if not is_integer(anchor) or not 0 <= anchor < n:

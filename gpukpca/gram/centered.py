@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, Indices, SymmetricOperator, check_operator
+from gpukpca._typing import Array, HasProducts, Indices, SymmetricOperator
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
+from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -103,8 +104,9 @@ class CenteredGram(SymmetricOperator):
 
     Parameters
     ----------
-    base : SymmetricOperator
-        The uncentered operator.
+    base : SymmetricOperator, or an object of another library
+        The uncentered operator: also a sparse matrix, a LinearOperator, or an object with shape, dtype and ``@``; see
+        `gpukpca.eigen.top_eigh`. Without a diagonal it has no `trace`.
 
     Attributes
     ----------
@@ -137,12 +139,11 @@ class CenteredGram(SymmetricOperator):
     True
     """
 
-    def __init__(self, base: SymmetricOperator) -> None:
-        check_operator(base)
-        self.base: SymmetricOperator = base
-        self.shape: tuple[int, int] = base.shape
-        self.dtype: Any = base.dtype
-        self.like: Array = base.like
+    def __init__(self, base: SymmetricOperator | HasProducts) -> None:
+        self.base: SymmetricOperator = as_operator(base)
+        self.shape: tuple[int, int] = self.base.shape
+        self.dtype: Any = self.base.dtype
+        self.like: Array = self.base.like
         self.rounding: float = max(1.0, self.base.rounding)
         self.workers: int = self.base.workers
         self.known_means: Array | None = None

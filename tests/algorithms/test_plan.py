@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import pickle
+from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from gpukpca import PCA, KernelPCA, Plan, Progress
+from gpukpca import PCA, KernelPCA, Nystrom, Plan, Progress
 from gpukpca._formatting import format_allowance, format_bytes, format_need
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import DenseStorage, Storage, TiledStorage
 from gpukpca.gram.tiling import full_cache_bytes, tile_edge_for
+from tests.algorithms.test_predicted_memory import traced
 from tests.each import each
 
 
@@ -205,3 +211,126 @@ def test_plans_print_their_words_wherever_they_are_shown(X: np.ndarray) -> None:
         assert repr(model.plan_) == str(model.plan_) == repr(model.plan(X))
         assert repr(model.plan_).startswith(f"data      {len(X)} x {X.shape[1]}, float64, on cpu\n")
         assert pickle.loads(pickle.dumps(model.plan_)) == model.plan_
+
+
+# -- plans of a shape --------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_of_a_shape_is_that_of_data_of_this_shape(rng: np.random.Generator) -> None:
+    """Data with features of variance 1, for which float32 products are as accurate as for those of the shape."""
+    data = rng.standard_normal((1300, 12))
+    models = [
+        KernelPCA(3, kernel="rbf"),
+        KernelPCA(0.9, kernel="laplacian", copy_X=False),
+        KernelPCA(kernel="poly", degree=2),
+        KernelPCA(3, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(rank=40)),
+        KernelPCA(3, kernel="rbf", gamma=50.0, gram="dense", preimage="ridge"),
+        KernelPCA(3, kernel="rbf", eigen_solver="nystrom", checkpoint="never_made"),
+        PCA(3),
+        PCA(0.9, scale=True),
+        PCA("mle"),
+    ]
+    for model, dtype in itertools.product(models, ("float32", "float64")):
+        model = clone(model).set_params(memory_limit="1GiB")
+        assert model.plan(data.shape, dtype=dtype) == model.plan(data.astype(dtype)), (model, dtype)
+    assert PCA(3, memory_limit="1GiB").plan((1300.0, np.int32(12))) == PCA(3, memory_limit="1GiB").plan(data)
+    stored = KernelPCA(3, kernel="precomputed", memory_limit="1GiB")
+    assert stored.plan((400, 400)) == stored.plan(np.zeros((400, 400)))
+    assert not hasattr(stored, "n_features_in_")
+
+
+def test_the_plan_of_a_shape_names_a_rule_of_gamma(X: np.ndarray) -> None:
+    for rule in ("scale", "median"):
+        model = KernelPCA(3, kernel="rbf", gamma=rule, memory_limit="1GiB")
+        plan, of_data = model.plan(X.shape), model.plan(X)
+        assert plan.kernel == f"RBF(gamma={rule!r})"
+        assert plan.notes == (*of_data.notes, "the rule for gamma needs data, and changes no bytes")
+        assert plan.predicted_bytes == of_data.predicted_bytes
+    assert KernelPCA(3, kernel="rbf").plan((50, 4)).kernel == "RBF(gamma=0.25)"
+    # What a rule needs while it is computed counts for a shape too.
+    with pytest.raises(MemoryBudgetError, match="to choose gamma"):
+        KernelPCA(3, kernel="rbf", gamma="median", memory_limit="1MiB").plan((10**6, 4))
+
+
+def test_the_plan_of_a_shape_allocates_nothing_of_the_size_of_the_data() -> None:
+    for model in (KernelPCA(5, kernel="rbf", gamma="scale", eigen_solver="nystrom"), KernelPCA(5), PCA(5)):
+        model.set_params(memory_limit="900GiB")
+        with traced() as peak:
+            plan = model.plan((100_000_000, 40), dtype="float32")
+            assert peak() < 2**22
+        assert (plan.n_samples, plan.n_features, plan.dtype) == (100_000_000, 40, "float32")
+
+
+def test_a_shape_or_a_dtype_that_is_not_allowed_is_an_error(X: np.ndarray) -> None:
+    for model in (KernelPCA(2), PCA(2)):
+        for shape in ((5,), (5, 3, 2), (5, 0), (-5, 3), (5.5, 3), (5, float("inf")), (5, float("nan")), (2**40, 2**40)):
+            with pytest.raises(InvalidParameterError, match=r"is no shape of data; give \(n_samples, n_features\)"):
+                model.plan(shape)
+        for dtype in ("int8", "float16", "complex64", "nothing", 3):
+            with pytest.raises(InvalidParameterError, match="precision of the fit, float32 or float64"):
+                model.plan((50, 4), dtype=dtype)
+        with pytest.raises(InvalidParameterError, match="X has a dtype"):
+            model.plan(X, dtype="float64")
+        with pytest.raises(MemoryBudgetError, match="are allowed or free"):
+            model.set_params(memory_limit="1KB").plan((10**6, 500))
+    with pytest.raises(InvalidParameterError, match=r"square in fit; got shape \(5, 3\)"):
+        KernelPCA(2, kernel="precomputed").plan((5, 3))
+    with pytest.raises(InvalidParameterError, match="must be between"):
+        PCA(7).plan((50, 4))
+
+
+def test_the_plan_of_batches_reads_the_rows_that_choose_landmarks(
+    rng: np.random.Generator, sizes: Callable[..., None]
+) -> None:
+    sizes(READ_ENTRIES=1500)
+    X = rng.standard_normal((9000, 3))
+    read: list[int] = []
+
+    class Batches:
+        def __iter__(self):
+            for start in range(0, len(X), 500):
+                read.append(start)
+                yield X[start : start + 500]
+
+    class Stored:
+        shape, dtype = X.shape, X.dtype
+
+        def __getitem__(self, part):
+            read.extend(range(*part.indices(len(X))))
+            return X[part]
+
+        def __array__(self, dtype=None, copy=None):
+            raise AssertionError("the set was read at once")
+
+    parameters = {"kernel": "rbf", "memory_limit": "1GiB", "random_state": 0}
+    model = KernelPCA(3, **parameters, gamma="scale", eigen_solver=Nystrom(rank=20))
+    for rows, most in ((Batches(), 2000 // 500 + 1), (Stored(), 500 + 2100)):
+        read.clear()
+        plan = model.plan(rows)
+        assert len(read) <= most
+        fitted = clone(model).set_params(gamma=0.3).fit(rows).plan_
+        assert replace(plan, kernel="", n_samples=0) == replace(fitted, kernel="", n_samples=0)
+    assert plan.n_samples == len(X)
+    # Exact solvers read a set whole in the fit, and a sample of it for the plan.
+    read.clear()
+    exact = KernelPCA(3, **parameters)
+    assert exact.plan(Stored()) == exact.plan(X)
+    assert len(read) <= 1100
+    batches = iter(Batches())
+    with pytest.raises(InvalidParameterError, match="plan would use up the batches"):
+        model.plan(batches)
+    assert len(list(batches)) == 18
+    with pytest.raises(InvalidParameterError, match="an iterable of batches needs eigen_solver"):
+        exact.plan(Batches())
+
+
+def test_a_plan_as_a_dictionary_has_the_same_keys_for_every_estimator(X: np.ndarray) -> None:
+    models = [KernelPCA(3, kernel="rbf"), KernelPCA(3, eigen_solver="nystrom", kernel="rbf"), PCA(3, svd_solver="full")]
+    plans = [model.plan(X) for model in models]
+    for plan in plans:
+        values = plan.to_dict()
+        assert json.loads(json.dumps(values)) == values
+        assert set(values) == {one.name for one in fields(Plan)} | {"fits", "is_approximate"}
+        assert values["storage"] == (None if plan.storage is None else str(plan.storage))
+    assert [plan.to_dict()["solver"].split(" (")[0] for plan in plans] == ["block Krylov", "Nyström", "gesdd"]
+    assert [plan.to_dict()["is_approximate"] for plan in plans] == [False, True, False]

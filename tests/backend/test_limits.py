@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,6 +127,31 @@ JOBS: dict[str, tuple[dict[str, str], int]] = {
     "the smaller one": ({"SLURM_MEM_PER_NODE": "20", "SLURM_MEM_PER_CPU": "5", "SLURM_CPUS_ON_NODE": "2"}, 9 * MIB),
     "more than the system has": ({"SLURM_MEM_PER_NODE": "999999"}, AVAILABLE),
     "unreadable": ({"SLURM_MEM_PER_NODE": "much", "SLURM_MEM_PER_CPU": ""}, AVAILABLE),
+    "one GPU": ({"SLURM_MEM_PER_GPU": "5"}, 4 * MIB),
+    "GPUs of a node": ({"SLURM_MEM_PER_GPU": "5", "SLURM_GPUS_ON_NODE": "4"}, 19 * MIB),
+    "tasks of a node": ({"SLURM_MEM_PER_NODE": "40", "SLURM_STEP_TASKS_PER_NODE": "4"}, 9 * MIB),
+    "tasks of equal nodes": ({"SLURM_MEM_PER_NODE": "40", "SLURM_STEP_TASKS_PER_NODE": "4(x3)"}, 9 * MIB),
+    "tasks of this node": (
+        {"SLURM_MEM_PER_NODE": "40", "SLURM_STEP_TASKS_PER_NODE": "8(x2),2(x3),1", "SLURM_NODEID": "4"},
+        19 * MIB,
+    ),
+    "tasks of the last node": (
+        {"SLURM_MEM_PER_NODE": "40", "SLURM_STEP_TASKS_PER_NODE": "8(x2),2(x3),1", "SLURM_NODEID": "5"},
+        39 * MIB,
+    ),
+    "tasks of some node": ({"SLURM_MEM_PER_NODE": "40", "SLURM_STEP_TASKS_PER_NODE": "1,8,2"}, 4 * MIB),
+    # A batch script is one process, however many tasks its steps will have.
+    "tasks of a script": ({"SLURM_MEM_PER_NODE": "40", "SLURM_TASKS_PER_NODE": "4", "SLURM_NTASKS": "4"}, 39 * MIB),
+    "tasks with CPUs": (
+        {"SLURM_MEM_PER_CPU": "5", "SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "4"},
+        14 * MIB,
+    ),
+    "tasks with GPUs": (
+        {"SLURM_MEM_PER_GPU": "8", "SLURM_GPUS_ON_NODE": "4", "SLURM_STEP_TASKS_PER_NODE": "4"},
+        7 * MIB,
+    ),
+    "tasks of a whole node": ({"SLURM_MEM_PER_NODE": "0", "SLURM_STEP_TASKS_PER_NODE": "4"}, 99000 * 256 - MIB),
+    "unreadable tasks": ({"SLURM_MEM_PER_NODE": "40", "SLURM_STEP_TASKS_PER_NODE": "4(x"}, 39 * MIB),
 }
 
 
@@ -139,6 +165,52 @@ def test_a_group_within_a_batch_job_counts_too(tmp_path: Path) -> None:
     files, free = MEMORY["parent"]
     assert free_memory(system(tmp_path, *files), {"SLURM_MEM_PER_NODE": "20"}) == free
     assert free_memory(tmp_path, {"SLURM_MEM_PER_NODE": "3"}) == 2 * MIB
+
+
+def test_tasks_share_the_limit_of_a_group(tmp_path: Path) -> None:
+    """What is left counts, and no more than a share of the limit less what this process holds."""
+    root, step = system(tmp_path, *v2("/", limited("", 80 * MIB, 3 * MIB))), {"SLURM_STEP_TASKS_PER_NODE": "4"}
+    assert free_memory(root, {}) == AVAILABLE
+    assert free_memory(root, step) == 19 * MIB
+    system(tmp_path, *v2("/", limited("", 80 * MIB, 70 * MIB)))
+    assert free_memory(root, step) == 10 * MIB
+
+
+LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max cpu time              unlimited            unlimited            seconds
+Max data size             {data:20} unlimited            bytes
+Max stack size            8388608              unlimited            bytes
+Max address space         {space:20} unlimited            bytes
+"""
+
+
+def test_the_limits_of_the_process_count_less_what_it_reserved(tmp_path: Path) -> None:
+    root = system(tmp_path, "", "", {})
+    status = "VmSize:\t    4096 kB\nVmRSS:\t    1024 kB\nVmData:\t    2048 kB\n"
+    (root / "proc/self/status").write_text(status, encoding="utf-8")
+    for space, data, free in (
+        ("unlimited", "unlimited", AVAILABLE),
+        (str(9 * MIB), "unlimited", 5 * MIB),
+        ("unlimited", str(9 * MIB), 7 * MIB),
+        (str(9 * MIB), str(6 * MIB), 4 * MIB),
+        (str(MIB), "unlimited", 0),
+    ):
+        (root / "proc/self/limits").write_text(LIMITS.format(space=space, data=data), encoding="utf-8")
+        assert free_memory(root, {}) == free, (space, data)
+        assert free_memory(root, {"SLURM_MEM_PER_NODE": "4"}) == min(free, 3 * MIB)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_AS")
+def test_a_fit_keeps_to_ulimit() -> None:
+    script = """
+import resource
+from gpukpca.backend.device import host_free_bytes
+before = host_free_bytes()
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 2**27, resource.RLIM_INFINITY))
+assert 2**26 < host_free_bytes() <= 2**27 < before, (before, host_free_bytes())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_without_the_files_of_linux_psutil_says_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +274,41 @@ def test_quotas_of_all_control_groups_are_found(case: str, tmp_path: Path) -> No
 def test_settings_of_the_environment_are_numbers_or_nothing() -> None:
     assert list(task_cpus({"SLURM_CPUS_PER_TASK": "6"})) == [6]
     assert list(task_cpus({"SLURM_CPUS_PER_TASK": "0"})) == list(task_cpus({"SLURM_CPUS_PER_TASK": "x"})) == []
+    for environ, cpus in (
+        ({"SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "2"}, [3]),
+        ({"SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, [3]),
+        ({"SLURM_CPUS_ON_NODE": "3", "SLURM_STEP_TASKS_PER_NODE": "4"}, [1]),
+        ({"SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "1"}, []),
+        ({"PBS_JOBID": "1.server", "NCPUS": "6"}, [6]),
+        ({"PBS_JOBID": "1.server", "PBS_NUM_PPN": "5"}, [5]),
+        ({"NCPUS": "6"}, []),
+        ({"NSLOTS": "7"}, [7]),
+        ({"NSLOTS": "24", "NHOSTS": "2"}, [12]),
+        ({"NSLOTS": "1", "NHOSTS": "2"}, [1]),
+        ({"LSB_MCPU_HOSTS": "host1 16 host2 8 "}, [16]),
+        ({"LSB_MCPU_HOSTS": "host1 4", "LSB_DJOB_NUMPROC": "4"}, [4]),
+        ({"LSB_DJOB_NUMPROC": "9"}, [9]),
+        ({"LSB_MCPU_HOSTS": "host1", "LSB_DJOB_NUMPROC": "x", "NSLOTS": "0"}, []),
+    ):
+        assert list(task_cpus(environ)) == cpus, environ
     assert list(blas_variables({"OMP_NUM_THREADS": "3", "VECLIB_MAXIMUM_THREADS": "2"})) == [2, 3]
+    for environ, cpus in (
+        ({"SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "2"}, [3]),
+        ({"SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, [3]),
+        ({"SLURM_CPUS_ON_NODE": "3", "SLURM_STEP_TASKS_PER_NODE": "4"}, [1]),
+        ({"SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "1"}, []),
+        ({"PBS_JOBID": "1.server", "NCPUS": "6"}, [6]),
+        ({"PBS_JOBID": "1.server", "PBS_NUM_PPN": "5"}, [5]),
+        ({"NCPUS": "6"}, []),
+        ({"NSLOTS": "7"}, [7]),
+        ({"NSLOTS": "24", "NHOSTS": "2"}, [12]),
+        ({"NSLOTS": "1", "NHOSTS": "2"}, [1]),
+        ({"LSB_MCPU_HOSTS": "host1 16 host2 8 "}, [16]),
+        ({"LSB_MCPU_HOSTS": "host1 4", "LSB_DJOB_NUMPROC": "4"}, [4]),
+        ({"LSB_DJOB_NUMPROC": "9"}, [9]),
+        ({"LSB_MCPU_HOSTS": "host1", "LSB_DJOB_NUMPROC": "x", "NSLOTS": "0"}, []),
+    ):
+        assert list(task_cpus(environ)) == cpus, environ
     assert list(blas_variables({"OMP_NUM_THREADS": "4,2"})) == list(blas_variables({})) == []
 
 
@@ -212,7 +318,8 @@ def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(tiles, "_cpu_quotas", tuple)
     monkeypatch.setattr(tiles, "_blas", lambda: ThreadpoolController().select(user_api="unknown"))
-    for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+    batch = ("SLURM_CPUS_PER_TASK", "SLURM_STEP_TASKS_PER_NODE", "PBS_JOBID", "NSLOTS", "LSB_MCPU_HOSTS")
+    for name in (*batch, "LSB_DJOB_NUMPROC", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,38 @@ def test_the_plan_is_printed_and_nothing_written():
     assert not list(Path().iterdir())
     for method in ("ppca", "bayesian", "local"):
         assert f"--method {method} has no plan" in refused("plan", "iris", "--method", method)
+
+
+def test_the_plan_of_a_shape_needs_no_input():
+    shape = ("--samples", "1e6", "--features", 100)
+    same = ("-n", 20, "--memory-limit", "64GiB", "--n-jobs", 2)
+    plan = json.loads(done("plan", *shape, "--dtype", "float32", "--gamma", "scale", *same, "--json").stdout)
+    expected = KernelPCA(20, kernel="rbf", gamma="scale", memory_limit="64GiB", n_jobs=2, copy_X=False)
+    assert plan == expected.plan((1_000_000, 100), dtype="float32").to_dict()
+    assert json.loads(done("plan", *shape, "--method", "pca", *same, "--json").stdout)["method"] == "covariance_eigh"
+    assert "1000000 x 100, float64" in done("plan", *shape, "--method", "pca").stdout
+    assert json.loads(done("plan", *shape, "--json", *same[2:]).stdout)["n_components"] == 10
+    assert json.loads(done("plan", "iris", "--json").stdout)["n_samples"] == 150
+
+
+def test_a_plan_has_an_input_or_a_shape():
+    shape = ("--samples", 30, "--features", 3)
+    for arguments, words in (
+        ((), "there is nothing to plan; give INPUT, or --samples and --features"),
+        (("iris", *shape), "contradict each other"),
+        (shape[:2], "give both"),
+        (shape[2:], "give both"),
+        (("--samples", 1.5, "--features", 3), "'1.5' is not a whole number from 1 on"),
+        (("--samples", 0, "--features", 3), "'0' is not a whole number"),
+        (("--samples", "inf", "--features", 3), "'inf' is not a whole number"),
+        (("--samples", "1e40", "--features", 3), "no shape of data"),
+        ((*shape, "--key", "x"), "--key: a plan by --samples"),
+        ((*shape, "--transpose"), "--transpose: a plan by --samples"),
+        ((*shape, "--scheduler", "tcp://x:1"), "--scheduler: a plan by --samples"),
+        ((*shape, "--kernel", "precomputed"), "must be square"),
+        ((*shape, "--memory-limit", "1KB", "--json"), "are allowed or free"),
+    ):
+        assert words in refused("plan", *arguments), arguments
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])

@@ -58,8 +58,8 @@ def test_an_estimator_fits_with_a_solver_of_another_class():
 
 
 def test_classes_without_the_base_class_or_a_method_are_errors_that_name_it():
-    class Alone:
-        shape, dtype, like = (3, 3), np.dtype("float64"), np.empty(0)
+    class Alone:  # with a dtype it would be an operator of another library
+        shape, like = (3, 3), np.empty(0)
 
         def __matmul__(self, V: Any) -> Any:
             return V

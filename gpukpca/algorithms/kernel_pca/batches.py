@@ -61,6 +61,38 @@ def fit_batches(
     Landmarks are chosen among the first rows, from which the kernel learns its rules where batches come only `once`.
     `is_first` says that more batches may follow.
     """
+    has_checkpoint, listener = open_checkpoint is not None, timed(progress)
+    begun = {"once": once, "is_first": is_first, "has_checkpoint": has_checkpoint}
+    task, sample, rows = _begun(batches, kernel, settings, resources, **begun)
+    plan = plan_of_batches(task, batches)
+    if listener is not None:
+        listener(Progress("plan", str(plan)))
+    among = given_landmarks(task, task.settings.eigen_solver, sample.rows if once else batches) or sample
+    return streamed_fit(task, plan, rows, among, random.generator, listener)
+
+
+def plan_batches(
+    batches: BatchedRows, kernel: Kernel, settings: KernelPCASettings, resources: Resources, has_checkpoint: bool
+) -> Plan:
+    """Return the plan of `fit_batches`; the rows among which landmarks are chosen are read, and no others."""
+    task, _, _ = _begun(batches, kernel, settings, resources, once=True, has_checkpoint=has_checkpoint)
+    return plan_of_batches(task, batches)
+
+
+def _begun(
+    batches: BatchedRows,
+    kernel: Kernel,
+    settings: KernelPCASettings,
+    resources: Resources,
+    *,
+    once: bool,
+    has_checkpoint: bool,
+    is_first: bool = False,
+) -> tuple[FitTask, Candidates, BatchedRows]:
+    """Return the task of the rows among which landmarks are chosen, these rows, and the batches for one pass.
+
+    `once`: the kernel learns its rules from these rows, else from all.
+    """
     if kernel.stored_only:
         raise InvalidParameterError(
             "a precomputed kernel, or a function of two rows, needs all rows at once. Batches are fitted with the name "
@@ -80,13 +112,8 @@ def fit_batches(
     kernel = resolved_within(kernel, sample if once else batches, resources)
     check_symmetry(kernel, sample)
     settings = replace(settings, eigen_solver=solver)
-    has_checkpoint, listener = open_checkpoint is not None, timed(progress)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint)
-    plan = plan_of_batches(task, batches)
-    if listener is not None:
-        listener(Progress("plan", str(plan)))
-    among = given_landmarks(task, solver, sample if once else batches) or Candidates(sample, numbers)
-    return streamed_fit(task, plan, rows, among, random.generator, listener)
+    return task, Candidates(sample, numbers), rows
 
 
 def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, resources: Resources) -> KernelPCAFit:

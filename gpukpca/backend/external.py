@@ -1,0 +1,142 @@
+"""Symmetric operators of other libraries: objects with shape, dtype and products, as operators of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array, Indices, SymmetricOperator, check_operator
+from gpukpca.backend.namespace import (
+    cast,
+    empty_like,
+    epsilon,
+    from_host,
+    is_foreign,
+    is_sparse,
+    library_of,
+    same_place,
+    to_host,
+)
+from gpukpca.backend.random import seeded_uniform
+from gpukpca.cuda import device as cuda_device
+from gpukpca.exceptions import InvalidParameterError
+
+# Asymmetry that is no rounding: of entries in units of eps max|A|, and of products as a power of eps, because an object
+# may compute its products by transforms or in part in a narrower type.
+ENTRY_ROUNDING, PRODUCT_ROUNDING = 100.0, 0.5
+REAL = "biuf"
+
+
+def as_operator(op: Any) -> SymmetricOperator:
+    """Return an operator of this library as it is, and another object with shape, dtype and ``@`` as one.
+
+    Raise `InvalidParameterError` for anything else, arrays included, and for an object that is not symmetric.
+    """
+    has_products = all(hasattr(op, name) for name in ("shape", "dtype", "__matmul__")) and not isinstance(op, type)
+    if isinstance(op, (SymmetricOperator, np.ndarray)) or is_foreign(op) or not has_products:
+        check_operator(op)
+        return op
+    return ExternalOperator(op)
+
+
+class ExternalOperator(SymmetricOperator):
+    """A sparse matrix, a LinearOperator, or another object with shape, dtype and products ``A @ V`` with blocks.
+
+    Columns of an object without entries are products with unit vectors, and its diagonal is not known unless it has a
+    method `diagonal`. An object of another library than NumPy and CuPy has an attribute `like`, an array of size 0.
+
+    Parameters
+    ----------
+    A : object, shape (n, n)
+        Real and symmetric. That is checked: by the entries of a sparse matrix, else by a product with two vectors.
+    """
+
+    def __init__(self, A: Any) -> None:
+        self.A = A
+        self.name = f"the {type(A).__name__}"
+        self.shape: tuple[int, int] = _square_shape(A, self.name)
+        self.like: Array = _place(A, self.name)
+        self.dtype: Any = self.like.dtype
+        self._has_entries = hasattr(A, "tocsc") and hasattr(A, "toarray")
+        self._check_symmetry()
+
+    def __matmul__(self, V: Array) -> Array:
+        W = self.A @ V
+        if is_sparse(W) or not same_place(self.like, W) or tuple(W.shape) != tuple(V.shape):
+            raise InvalidParameterError(
+                f"a product of {self.name} with a block of shape {tuple(V.shape)} must be a dense array of this shape "
+                f"from {library_of(self.like)}; got {type(W).__name__} of shape {tuple(getattr(W, 'shape', ()))}."
+            )
+        return cast(W, self.dtype)
+
+    def diagonal(self) -> Array:
+        if not callable(getattr(self.A, "diagonal", None)):
+            raise InvalidParameterError(
+                f"{self.name} has products and no diagonal, so the sum of its eigenvalues is not known: there are no "
+                "shares of it, no ratios, and no landmarks by the diagonal. Request a number of pairs, or give the "
+                "object a method diagonal()."
+            )
+        return cast(self.A.diagonal(), self.dtype)
+
+    def columns(self, indices: Indices) -> Array:
+        chosen = np.asarray(indices)
+        if self._has_entries:
+            return cast(self.A.tocsc()[:, chosen].toarray(), self.dtype)
+        units = np.zeros((self.shape[0], len(chosen)))
+        units[chosen, np.arange(len(chosen))] = 1.0
+        return self @ from_host(units, self.like)
+
+    def to_dense(self) -> Array:
+        if self._has_entries:
+            return cast(self.A.toarray(), self.dtype)
+        return self.columns(np.arange(self.shape[0]))
+
+    def _check_symmetry(self) -> None:
+        """Raise where the object is not symmetric beyond rounding."""
+        eps = epsilon(self.like)
+        if is_sparse(self.A):
+            A = self.A.tocsr().astype(self.dtype)
+            difference = (A - A.T).tocoo()
+            moduli = np.abs(difference.data)
+            largest = float(np.max(moduli, initial=0.0))
+            if largest > ENTRY_ROUNDING * eps * float(np.max(np.abs(A.data), initial=0.0)):
+                at = int(np.argmax(moduli))
+                i, j = sorted((int(difference.row[at]), int(difference.col[at])))
+                raise self._asymmetric(f"its entries ({i}, {j}) and ({j}, {i}) differ by {largest:.4g}")
+            return
+        n = self.shape[0]
+        probes = seeded_uniform((n, 2)) - 0.5
+        products = to_host(self @ from_host(probes, self.like)).astype(np.float64)
+        x, y = probes.T
+        Ax, Ay = products.T
+        rounding = np.linalg.norm(x) * np.linalg.norm(Ay) + np.linalg.norm(y) * np.linalg.norm(Ax)
+        if abs(x @ Ay - y @ Ax) > eps**PRODUCT_ROUNDING * rounding:
+            raise self._asymmetric(f"for two random vectors xᵀAy is {x @ Ay:.6g} and yᵀAx is {y @ Ax:.6g}")
+
+    def _asymmetric(self, how: str) -> InvalidParameterError:
+        return InvalidParameterError(
+            f"{self.name} is not symmetric: {how}. Eigenpairs are those of a symmetric operator; pass its symmetric "
+            "part, (A + A.T) / 2."
+        )
+
+
+def _square_shape(A: Any, name: str) -> tuple[int, int]:
+    """Return the shape (n, n) of an object; raise for another one, and for numbers that are not real."""
+    shape = tuple(A.shape)
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
+        raise InvalidParameterError(f"{name} has shape {shape}; a symmetric operator has shape (n, n).")
+    kind = "f" if A.dtype is None else np.dtype(str(A.dtype).rpartition(".")[2]).kind
+    if kind not in REAL:
+        raise InvalidParameterError(f"{name} has dtype {A.dtype}; a real symmetric operator is needed.")
+    return int(shape[0]), int(shape[0])
+
+
+def _place(A: Any, name: str) -> Array:
+    """Return an array of size 0 where an object computes, in float32 or float64."""
+    dtype = "float32" if "float32" in str(A.dtype) else "float64"
+    like = getattr(A, "like", None)
+    if like is not None:
+        return empty_like(like)
+    on_device = any(part.__module__.partition(".")[0] in ("cupy", "cupyx") for part in type(A).__mro__)
+    return cuda_device.empty_on(None, dtype) if on_device else np.empty(0, dtype)
