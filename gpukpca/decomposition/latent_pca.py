@@ -19,7 +19,7 @@ from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import from_host, is_memory_map, is_sparse, item_size, move, overflow_allowed
+from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.batches import is_set, is_sliced, is_stream
 from gpukpca.data.place import Placement, to_caller
@@ -117,7 +117,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
         with device_context(batches.like):
             resources = session.resources(batches.place)
             task, d = self._task(resources), int(self.n_features_in_)
-            copied = batches.place.moved or is_sparse(X) or is_memory_map(X)
+            copied = batches.place.moved or is_sparse(X) or is_sliced(X)
             batch_bytes = batches.largest * d * item_size(batches.dtype) if copied else 0
             check_em_memory(resources, batches.n_rows, d, task.max_count, batch_bytes)
             fit = fit_em(_held(batches, resources), task)
