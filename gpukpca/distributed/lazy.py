@@ -22,7 +22,7 @@ def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | N
     """
     import dask
 
-    X = _whole_rows(X)
+    X = whole_rows(X)
     shape = (0,) if width is None else (0, width)
     meta = np.empty(shape, dtype=dtype)
     meta = from_host(meta, X._meta, _dtype_of(X._meta, dtype)) if is_foreign(X._meta) else meta
@@ -52,13 +52,13 @@ def known_width(X: Any) -> int | None:
     return None if math.isnan(X.shape[1]) else int(X.shape[1])
 
 
-def _whole_rows(X: Any) -> Any:
+def whole_rows(X: Any) -> Any:
     """Return X with every row in one block."""
     if X.numblocks[1] == 1:
         return X
     if known_width(X) is None:
         raise ValueError(
-            "the columns of the Dask array are cut into chunks of unknown width (axis 1), which cannot be joined; call "
+            "axis 1 (columns) of the Dask array is cut into chunks of unknown width, which cannot be joined; call "
             "X.compute_chunk_sizes() first."
         )
     return X.rechunk({1: -1})
