@@ -13,6 +13,7 @@ from gpukpca.data.rows import gathered
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.rows import merged_in_tree
+from gpukpca.gram.storage import LowRankStorage, StreamedStorage
 from tests.tolerances import eps
 
 dask = pytest.importorskip("dask")
@@ -228,3 +229,40 @@ def test_passes_report_their_chunks(active, no_room):
     assert found[-1] == (CHUNKS, CHUNKS)
     assert len(found) >= 2
     assert found == sorted(found)
+
+
+# -- landmarks ---------------------------------------------------------------------------------------------------------
+
+
+def check_streamed(there: KernelPCA, here: KernelPCA, Z: Any) -> None:
+    """Eigenvalues, certificate and, up to signs, scores."""
+    size = 1e3 * eps("float64")
+    assert isinstance(there.plan_.storage, StreamedStorage)
+    assert not hasattr(there, "eigenvectors_")
+    np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=size)
+    np.testing.assert_allclose(there.certificate_, here.certificate_, rtol=0, atol=size * here.total_variance_ * N)
+    assert isinstance(Z, da.Array)
+    expected = np.abs(here.transform(data()))
+    np.testing.assert_allclose(np.abs(Z.compute()), expected, rtol=0, atol=1e4 * size * np.max(expected))
+
+
+def test_landmarks_that_are_points_are_added_up_on_the_workers(active):
+    points = np.random.default_rng(1).standard_normal((30, D)) + 7.0
+    for gamma in (0.05, 1e-3):
+        settings = {"kernel": "rbf", "gamma": gamma, "eigen_solver": Nystrom(landmarks=points)}
+        there, here = KernelPCA(2, **settings), KernelPCA(2, **settings).fit(data())
+        Z = there.fit_transform(da.from_array(data(), chunks=(37, D)))
+        check_streamed(there, here, Z)
+        assert Z.chunks[0] == (37,) * 10 + (30,)
+    with pytest.raises(exceptions.InvalidParameterError, match="points learn no pre-image on a cluster"):
+        KernelPCA(2, fit_inverse_transform=True, **settings).fit(da.from_array(data(), chunks=(37, D)))
+
+
+def test_a_factor_without_room_on_the_workers_is_added_up(active, monkeypatch):
+    settings = {"kernel": "rbf", "gamma": 0.05, "eigen_solver": Nystrom(landmarks=range(0, N, 10))}
+    A, here = da.from_array(data(), chunks=(37, D)), KernelPCA(2, **settings).fit(data())
+    assert isinstance(KernelPCA(2, **settings).fit(A).plan_.storage, LowRankStorage)
+    monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
+    there = KernelPCA(2, **settings)
+    check_streamed(there, here, there.fit_transform(A))
+    np.testing.assert_array_equal(there.landmarks_, here.landmarks_)
