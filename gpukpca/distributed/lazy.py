@@ -1,10 +1,10 @@
-"""Dask arrays of new rows, computed block by block on request."""
+"""Dask arrays block by block: results for new rows on request, and chunks as batches in this process."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,25 @@ def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | N
         drop_axis=[1] if width is None else None,
         name=f"gpukpca-rows-{uuid.uuid4().hex}",
     )
+
+
+class ChunkBatches:
+    """The chunks of a Dask array (n, d) as batches of rows in this process, one at a time; without empty ones.
+
+    The active client computes them, or Dask in this process.
+    """
+
+    def __init__(self, X: Any) -> None:
+        if X.ndim != 2:
+            raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
+        self._chunks = whole_rows(X).blocks
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the chunks in order."""
+        for k in range(self._chunks.shape[0]):
+            chunk = self._chunks[k].compute()
+            if chunk.shape[0]:
+                yield chunk
 
 
 def in_chunks_of(A: Array, X: Any) -> Any:

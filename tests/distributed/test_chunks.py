@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from gpukpca import PCA, KernelPCA, Nystrom, Progress, exceptions
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions
 from gpukpca.data.rows import gathered
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster
@@ -229,6 +230,25 @@ def test_passes_report_their_chunks(active, no_room):
     assert found[-1] == (CHUNKS, CHUNKS)
     assert len(found) >= 2
     assert found == sorted(found)
+
+
+def test_incremental_pca_reads_the_chunks_in_order(active):
+    X, expected = data(), IncrementalPCA(2)
+    for batch in np.split(X, CHUNKS):
+        expected.partial_fit(batch)
+    for current in (active.as_current(), nullcontext()):
+        with current:
+            source = Loads(X)
+            found = IncrementalPCA(2).fit(source.array)
+        assert source.count == CHUNKS
+        np.testing.assert_array_equal(found.components_, expected.components_)
+    unknown = da.concatenate([source.array, da.zeros((0, D))])
+    found = IncrementalPCA(2).fit(unknown[unknown[:, 0] > -np.inf].rechunk({1: 2}))
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    with pytest.raises(ValueError, match=r"batch 23: Input X contains NaN"):
+        IncrementalPCA(2).fit(da.from_array(with_value(233, np.nan), chunks=(10, D)))
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D"):
+        IncrementalPCA(2).fit(source.array[:, 0])
 
 
 # -- landmarks ---------------------------------------------------------------------------------------------------------
