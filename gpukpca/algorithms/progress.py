@@ -42,7 +42,9 @@ class Progress:
         '"rank", "batch" or "fold"',
     )
     text: str = field_of("", "the event as a line of text")
-    done: int = field_of("", "tiles of this pass, passes, steps, landmarks, or fits of a search", default=0)
+    done: int = field_of(
+        "", "tiles of this pass, passes, steps, landmarks, rows, chunks, or fits of a search", default=0
+    )
     total: int = field_of("", "the number of these in all; of passes and steps, an upper limit", default=0)
     residual: float | None = field_of(
         "",
@@ -214,6 +216,13 @@ def waiting_report(listener: Listener | None) -> Callable[[str], None] | None:
     if listener is None:
         return None
     return lambda text: listener(Progress("waiting", text))
+
+
+def chunk_report(listener: Listener | None) -> Callable[[int, int], None] | None:
+    """Return the callback of a cluster during a pass over the chunks of a Dask array."""
+    if listener is None:
+        return None
+    return lambda done, total: listener(Progress("batch", f"{done} of {total} chunks", done, total))
 
 
 NO_CHECKPOINT = "no checkpoint is written: this solution has no passes between which it could go on"

@@ -64,6 +64,8 @@ TRANSFER_BYTES = 16 * 2**20
 HASHED_BYTES, HASHED_TOGETHER = 2**16, 2**22
 # Bytes of the arguments of one task on a cluster. Dask warns of a task beyond 10 MB.
 TASK_BYTES = 2**23
+# Bytes of a panel on a cluster that joins several chunks.
+PANEL_BYTES = 2**27
 # Most rows of a memory map that a plan reads, and their entries: 32 MiB in float64. The median rule takes as many rows.
 PLAN_ROWS, PLAN_ENTRIES = 1000, 2**22
 # Rows of a panel of pairwise distances for the median rule.

@@ -119,8 +119,9 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
     if kind := dask_kind(X):
         raise TypeError(
             f"{purpose or name} does not take a Dask {kind} here; "
-            f"{name}.{'result' if kind == 'Future' else 'compute'}() brings it into memory. PCA and KernelPCA fit Dask "
-            f"arrays: {name}.to_dask_array() makes one of a data frame, dask.array.from_delayed of delayed rows."
+            f"{name}.{'result' if kind == 'Future' else 'compute'}() brings it into memory. "
+            f"KernelPCA, PCA and IncrementalPCA fit Dask arrays: {name}.to_dask_array() makes one of a data frame, "
+            "dask.array.from_delayed of delayed rows."
         )
     check_container(X, shape, name)
     check_numbers(X, missing, name)

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
-from gpukpca.backend.namespace import from_host, is_sparse, to_host
+from gpukpca.backend.namespace import cast, from_host, to_host
 from gpukpca.data.gate import as_rows
+from gpukpca.data.place import rows_at
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
 from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from
@@ -114,8 +115,8 @@ def _source_of_stream(model: KernelPCA, shape: tuple[int, int]) -> KernelSource:
     """Return the map of a model whose rows were read once: it has no eigenvectors, and landmarks that may be points."""
 
     def basis(kernel: Kernel, X: Any) -> tuple[Any, Any]:
-        points = model.X_fit_ if is_sparse(model.X_fit_) else from_host(_host(model.X_fit_), place_of(X))
-        return points, kernel.template(X, centered=True)
+        like = place_of(X)
+        return cast(rows_at(model.X_fit_, like), like.dtype), kernel.template(X, centered=True)
 
     def features(kernel: Kernel, X: Any) -> WeightedFeatures:
         return WeightedFeatures.of_basis(kernel, *basis(kernel, X))

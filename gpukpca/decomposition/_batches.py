@@ -17,6 +17,8 @@ from gpukpca.data.batches import BatchedRows, is_sliced, is_stream, read_slice, 
 from gpukpca.data.place import placement_for
 from gpukpca.data.slicing import dense_rows, take_rows
 from gpukpca.decomposition._validation import new_data, training_data
+from gpukpca.distributed.lazy import ChunkBatches
+from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError, held_warnings
 
 
@@ -108,6 +110,11 @@ def batches_of(
         return (take_rows(data, cut.start, cut.stop) for cut in cuts)
 
     return PlacedBatches(estimator, empty_like(data), parts, cuts, once=False)
+
+
+def in_batches(X: Any) -> Any:
+    """Return the chunks of a Dask array as an iterable of batches; anything else as it is."""
+    return ChunkBatches(X) if is_dask_array(X) else X
 
 
 def batches_in_slices(estimator: Any, X: Any) -> PlacedBatches:

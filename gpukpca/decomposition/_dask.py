@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from gpukpca._formatting import format_allowance, format_need
 from gpukpca._typing import Array
-from gpukpca.algorithms.progress import waiting_report
+from gpukpca.algorithms.progress import chunk_report, waiting_report
 from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import item_size, to_host
@@ -23,6 +23,7 @@ from gpukpca.data.rows import gathered
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._validation import Shape, training_data
+from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster, active_cluster
 from gpukpca.distributed.lazy import known_width, mapped_rows
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
@@ -49,15 +50,18 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     """
     if isinstance(X, ClusterRows):
         rows = X
-    elif not is_dask_array(X) or (cluster := active_cluster(waiting_report(listener_of(estimator)))) is None:
+    elif not is_dask_array(X) or (cluster := _cluster_of(estimator)) is None:
         return None
     else:
-        rows = ClusterRows.of_dask(X, cluster, cuda=_on_gpus(estimator))
+        rows = ChunkRows(X, cluster, cuda=_on_gpus(estimator), check=partial(_check_entries, estimator))
     validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
-    _check_finite(estimator, rows)
-    if rows.lost_digits:
-        warn_user(rows.lost_digits, PrecisionWarning)
     return rows
+
+
+def _cluster_of(estimator: Any) -> Cluster | None:
+    """Return the cluster of the active client, which reports to the listener of an estimator."""
+    listener = listener_of(estimator)
+    return active_cluster(waiting_report(listener), chunk_report(listener))
 
 
 def shared_rows(estimator: Any, X: Any, client: Any) -> ClusterRows:
@@ -114,8 +118,8 @@ def local_placement(rows: ClusterRows) -> Placement:
     return Placement(like, like)
 
 
-def _check_finite(estimator: Any, rows: ClusterRows) -> None:
-    """Raise ValueError where a panel holds NaN or infinity, with the count and the first row."""
+def _check_entries(estimator: Any, rows: ClusterRows) -> None:
+    """Raise ValueError where a chunk holds NaN or infinity, with the count and the first row; warn of lost digits."""
     kinds = (rows.nan, "NaN"), (rows.infinity, f"infinity or a value too large for {rows.dtype}")
     for (count, row, column), what in kinds:
         if count:
@@ -123,6 +127,8 @@ def _check_finite(estimator: Any, rows: ClusterRows) -> None:
                 f"Input X contains {what}: {count} value(s), the first in row {row}, column {column}. "
                 f"{type(estimator).__name__} does not accept missing values; impute or drop them first."
             )
+    if rows.lost_digits:
+        warn_user(rows.lost_digits, PrecisionWarning)
 
 
 # -- new rows ----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, publish
-from gpukpca.decomposition._batches import PlacedBatches, batches_of
+from gpukpca.decomposition._batches import PlacedBatches, batches_of, in_batches
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._model_files import Saved
@@ -57,7 +57,8 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     copy : bool
         Ignored, as in scikit-learn's signature; X is never written to.
     batch_size : None or int >= 1
-        Rows of a batch in `fit`. None: 5 d. The batches of an iterable keep their sizes.
+        Rows of a batch in `fit`. None: 5 d. The batches of an iterable and the chunks of a Dask array keep their
+        sizes.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where the batches are. "cuda": batches on the host are copied one at a time.
     memory_limit : None, int or str
@@ -152,8 +153,9 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame, shape (n, d); or an iterable of such batches
-            A memory map, or a set of zarr or HDF5, is read a batch at a time.
+        X : array, sparse matrix, data frame or Dask array, shape (n, d); or an iterable of batches in memory
+            A memory map, or a set of zarr or HDF5, is read a batch at a time. The chunks of a Dask array are its
+            batches, of which this process holds one at a time.
         y : ignored
 
         Returns
@@ -162,7 +164,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
             The estimator itself.
         """
         with fit_session(self, X):
-            batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(d), self.n_components or 0)
+            batches = batches_of(self, in_batches(X), lambda _, d: self._rows_of_a_batch(d), self.n_components or 0)
             with device_context(batches.like), self._few_threads():
                 fit = self._updated_by_all(batches)
                 self._publish(fit, batches.place)

@@ -8,17 +8,20 @@ import pickle
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpukpca._extras import pip_install
 from gpukpca._formatting import pluralize
 from gpukpca._version import __version__
 from gpukpca.backend import blocking
-from gpukpca.backend.device import cuda_place
+from gpukpca.backend.device import cuda_place, free_bytes
 from gpukpca.backend.parallel import row_slices
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
 
@@ -53,6 +56,8 @@ class Cluster:
     client : distributed.Client
     waiting : callable, optional
         Called with a line of text where no worker takes work for some seconds, once until one does.
+    report : callable, optional
+        Called with (chunks done, chunks in all) during a pass over the chunks of a Dask array.
 
     Attributes
     ----------
@@ -63,12 +68,17 @@ class Cluster:
     Raises
     ------
     InvalidParameterError
-        The client is asynchronous, closed, or used in a task that keeps its thread.
+        The client is asynchronous, or used in a task that keeps its thread.
     ClusterError
-        There are no workers, one does not answer, or they run another version of gpukpca.
+        The client is closed, there are no workers, one does not answer, or they run another version of gpukpca.
     """
 
-    def __init__(self, client: Any, waiting: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        waiting: Callable[[str], None] | None = None,
+        report: Callable[[int, int], None] | None = None,
+    ) -> None:
         import dask
         from dask.utils import parse_timedelta
 
@@ -77,6 +87,7 @@ class Cluster:
         self.patience: float = float(parse_timedelta(dask.config.get("gpukpca.timeout", PATIENCE)))
         self._idle_since: float | None = None
         self._waiting, self._reported = waiting, False
+        self.report = report
         self._direct = True
         if not self.workers_now():  # an adaptive cluster starts a worker for a task
             self.results([self.submit(int, name="first")], ["the first task"])
@@ -132,6 +143,16 @@ class Cluster:
             found |= answer
         return found
 
+    def memory(self, on_gpu: bool = False) -> list[int]:
+        """Return the bytes that each of `workers` may take, or that are free on its GPU."""
+        if not on_gpu and all(worker.memory for worker in self.workers):
+            return [worker.memory for worker in self.workers]
+        free, hosts = self.run(free_here, on_gpu), Counter(worker.host for worker in self.workers)
+        found = [free.get(worker.address, 0) for worker in self.workers]
+        if on_gpu:
+            return found
+        return [one.memory or bytes_ // hosts[one.host] for one, bytes_ in zip(self.workers, found, strict=True)]
+
     def check_gpus(self) -> None:
         """Raise `DeviceUnavailableError` where a worker has no GPU that computes."""
         for address, fault in self.run(gpu_fault).items():
@@ -168,13 +189,24 @@ class Cluster:
 
         def send(task: Callable[..., Any], *parts: Any) -> Any:
             key = f"gpukpca-{name}-{uuid.uuid4().hex}"
-            return self.client.submit(task, *parts, key=key, pure=False, **place)
+            with self._open_client():
+                return self.client.submit(task, *parts, key=key, pure=False, **place)
 
         # The blocks of a product belong into its tasks: the scheduler then computes again what a dead worker held. A
         # large block is sent in pieces, as Dask warns of a large task by a setting that all threads share.
         pieces = [packed[start:stop] for start, stop in row_slices(len(packed), blocking.TASK_BYTES)]
         parts = pieces if len(pieces) == 1 else [send(bytes, piece) for piece in pieces]
         return send(_unpacker(), len(parts), *parts, *futures)
+
+    def submit_graph(self, graph: Mapping[Any, Any], keys: Sequence[Any], settings: Mapping[str, Any]) -> list[Any]:
+        """Return the futures of some keys of a graph of Dask; `settings` are those of ``Client.get``."""
+        with self._open_client():
+            return list(self.client.get(graph, list(keys), sync=False, **settings))
+
+    def persist(self, X: Any, settings: Mapping[str, Any]) -> Any:
+        """Return a Dask array whose chunks stay on the workers as long as it; see `submit_graph`."""
+        with self._open_client():
+            return self.client.persist(X, **settings)
 
     def share(self, *arguments: Any) -> Any:
         """Return a future of the tuple of the arguments: it is sent once, and workers copy it from each other."""
@@ -225,25 +257,34 @@ class Cluster:
         Exception
             Of a task.
         """
-        from distributed import wait
+        self._idle_since, pending = None, dict(zip(futures, names, strict=True))
+        count = len(pending)
+        for done in self._batches(pending):
+            for future in done:
+                name = pending.pop(future)
+                if future.status == "error":
+                    raise self._named(future, name)
+                if future.status != "finished":
+                    raise self._cancelled(name)
+            if report is not None:
+                report(count - len(pending), count)
 
-        self._idle_since, pending = None, set(futures)
+    def _batches(self, pending: Mapping[Any, str]) -> Iterator[list[Any]]:
+        """Yield futures that are done, several at once, while some are pending; the caller removes them."""
+        from distributed import as_completed
+
         while pending:
-            name = next(name for future, name in zip(futures, names, strict=True) if future in pending)
-            try:
-                with self.client.as_current():
-                    seconds = CHECK_SHARE * self.patience
-                    done, pending = wait(list(pending), timeout=seconds, return_when="FIRST_COMPLETED")
-            except TimeoutError:
-                self._check_alive(name)
-            except CancelledError:
-                raise self._cancelled(name) from None
-            else:
-                for future, name in zip(futures, names, strict=True):
-                    if future in done and future.status == "error":
-                        raise self._named(future, name)
-                if report is not None:
-                    report(len(futures) - len(pending), len(futures))
+            if self.client.status == "closed":
+                raise self._lost(next(iter(pending.values())))
+            with self._open_client(), self.client.as_current():
+                completed = as_completed(list(pending), timeout=CHECK_SHARE * self.patience)
+            while pending:
+                try:
+                    done = completed.next_batch()
+                except TimeoutError:
+                    self._check_alive(next(iter(pending.values())))
+                    break
+                yield done
 
     def _named(self, future: Any, name: str) -> BaseException:
         """Return the error of a task with the name of the task."""
@@ -295,6 +336,16 @@ class Cluster:
             self._reported = True
             what = "to answer" if self.client.status != "running" else "to have a worker that takes work"
             self._waiting(f"waiting for the scheduler at {self._where} {what}, for {self.patience:.0f} s at most")
+
+    @contextmanager
+    def _open_client(self) -> Iterator[None]:
+        """Raise `ClusterError` where the client is closed."""
+        try:
+            yield
+        except Exception as error:  # of several classes
+            if self.client.status != "closed":
+                raise
+            raise self._lost("work that was sent") from error
 
     @property
     def _where(self) -> str:
@@ -370,6 +421,12 @@ def _unpacker() -> Callable[..., Any]:
 # -- functions that run on the workers ---------------------------------------------------------------------------------
 
 
+def free_here(on_gpu: bool) -> int:
+    """Return the bytes that are free on this worker, or on its GPU."""
+    place = cuda_place(None, "float64")[0] if on_gpu else None
+    return free_bytes(np.empty(0) if place is None else place)
+
+
 def gpu_fault() -> str:
     """Return why this worker cannot compute on a GPU; nothing where it can."""
     place, what = cuda_place(None, "float64")
@@ -386,7 +443,10 @@ def _check_client(client: Any) -> None:
     if client.asynchronous:
         raise InvalidParameterError("the Dask client is asynchronous; give one started with asynchronous=False.")
     if client.status not in ("running", "connecting"):
-        raise InvalidParameterError(f"the Dask client is {client.status}; start one with distributed.Client(...).")
+        raise ClusterError(
+            f"the Dask client is {client.status}, so that no worker can be reached; start one with "
+            "distributed.Client(...)."
+        )
     if getattr(thread_state, "proceed", False):
         raise InvalidParameterError(
             "a fit on a cluster, inside one of its tasks, would wait for the thread that it occupies; take the client "
@@ -394,10 +454,12 @@ def _check_client(client: Any) -> None:
         )
 
 
-def active_cluster(waiting: Callable[[str], None] | None = None) -> Cluster | None:
+def active_cluster(
+    waiting: Callable[[str], None] | None = None, report: Callable[[int, int], None] | None = None
+) -> Cluster | None:
     """Return the cluster of the active Dask client, ready for work; None where there is no client.
 
-    The active client is the last one started, or that of ``with client.as_current():``. See `Cluster` for `waiting`.
+    The active client is the last one started, or that of ``with client.as_current():``. `Cluster` has the arguments.
     """
     distributed = sys.modules.get("distributed")  # a client exists only where it is imported, which takes half a second
     if distributed is None:
@@ -406,7 +468,7 @@ def active_cluster(waiting: Callable[[str], None] | None = None) -> Cluster | No
         client = distributed.default_client()
     except ValueError:  # there is none
         return None
-    return Cluster(client, waiting)
+    return Cluster(client, waiting, report)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class ClusterCenteredMatrix(PanelCenteredMatrix):
     source: ClusterRows
 
     def __init__(self, rows: ClusterRows, by_rows: bool) -> None:
-        sample = rows.take(np.arange(0, rows.shape[0], sampling_step(*rows.shape)))
+        sample = rows.sample(sampling_step(*rows.shape))
         # One thread: there are more panels than threads, and Dask has one for each.
         super().__init__(rows, by_rows, cast(mean_of_sample(sample, np.float64), rows.dtype), n_jobs=1)
         self.cluster: Cluster = rows.cluster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -11,7 +10,6 @@ import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, Indices, SymmetricOperator
-from gpukpca.backend.device import cuda_place, free_bytes
 from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.linalg import mirror_upper
 from gpukpca.backend.namespace import cast, item_size, to_host
@@ -92,6 +90,7 @@ class DaskGram(SymmetricOperator):
             raise InvalidParameterError(
                 f"{type(kernel).__name__} cannot be evaluated tile by tile, so a cluster cannot share the work."
             )
+        rows = rows.held
         n = rows.shape[0]
         self.name: str = f"the kernel {type(self.kernel).__name__}"
         self.shape: tuple[int, int] = (n, n)
@@ -249,15 +248,11 @@ class ClusterStorage(TiledStorage):
     def of(cls, rows: ClusterRows, row_bytes: int) -> Self:
         """Return the storage with as many tiles as half of the memory of the workers holds along with prepared rows."""
         cluster, (n, d), item = rows.cluster, rows.shape, item_size(rows.dtype)
-        free, hosts = cluster.run(free_here, rows.on_gpu), Counter(worker.host for worker in cluster.workers)
         groups = group_count(cluster.threads)
         rooms = []
-        for worker in cluster.workers:
+        for worker, memory in zip(cluster.workers, cluster.memory(rows.on_gpu), strict=True):
             share = worker.threads / cluster.threads
             touched = min(1.0, share * (groups + 1) / 2.0 + 2.0 / groups)  # of the groups, by the pairs of a worker
-            memory = free.get(worker.address, 0)
-            if not rows.on_gpu:
-                memory = worker.memory or memory // hosts[worker.host]
             rooms.append((SHARE_OF_WORKER * memory - touched * n * (d * item + row_bytes)) / share)
         edge = tile_edge_for(-(-n // groups), 1, rows.on_gpu)
         within = TiledStorage.within(int(min(rooms)), n, item, len(cluster.workers), edge)
@@ -295,12 +290,6 @@ class ClusterColumnStorage(Storage):
 
     def __str__(self) -> str:
         return f"distributed: columns on {pluralize(self.workers, 'worker')}"
-
-
-def free_here(on_gpu: bool) -> int:
-    """Return the bytes that are free on this worker, or on its GPU."""
-    place = cuda_place(None, "float64")[0] if on_gpu else None
-    return free_bytes(np.empty(0) if place is None else place)
 
 
 # The storages that model files hold.

@@ -1,10 +1,10 @@
-"""Dask arrays of new rows, computed block by block on request."""
+"""Dask arrays block by block: results for new rows on request, and chunks as batches in this process."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | N
     """
     import dask
 
-    X = _whole_rows(X)
+    X = whole_rows(X)
     shape = (0,) if width is None else (0, width)
     meta = np.empty(shape, dtype=dtype)
     meta = from_host(meta, X._meta, _dtype_of(X._meta, dtype)) if is_foreign(X._meta) else meta
@@ -40,6 +40,25 @@ def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | N
     )
 
 
+class ChunkBatches:
+    """The chunks of a Dask array (n, d) as batches of rows in this process, one at a time; without empty ones.
+
+    The active client computes them, or Dask in this process.
+    """
+
+    def __init__(self, X: Any) -> None:
+        if X.ndim != 2:
+            raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
+        self._chunks = whole_rows(X).blocks
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the chunks in order."""
+        for k in range(self._chunks.shape[0]):
+            chunk = self._chunks[k].compute()
+            if chunk.shape[0]:
+                yield chunk
+
+
 def in_chunks_of(A: Array, X: Any) -> Any:
     """Return an array with a row for every row of X as a Dask array; in one chunk where those of X are unknown."""
     import dask.array
@@ -52,13 +71,13 @@ def known_width(X: Any) -> int | None:
     return None if math.isnan(X.shape[1]) else int(X.shape[1])
 
 
-def _whole_rows(X: Any) -> Any:
+def whole_rows(X: Any) -> Any:
     """Return X with every row in one block."""
     if X.numblocks[1] == 1:
         return X
     if known_width(X) is None:
         raise ValueError(
-            "the columns of the Dask array are cut into chunks of unknown width (axis 1), which cannot be joined; call "
+            "axis 1 (columns) of the Dask array is cut into chunks of unknown width, which cannot be joined; call "
             "X.compute_chunk_sizes() first."
         )
     return X.rechunk({1: -1})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -16,23 +15,23 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import cuda_place, device_context, placed_rows
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.gate import LARGEST_EXACT, OF_EXTENDED, OF_INTEGERS, as_rows
+from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows
 from gpukpca.distributed.client import Cluster, LostWorkError
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, held_warnings
-from gpukpca.kernels.prepared import PreparedRows
 
 # Entries of one kind: their count, and row and column of the first.
 Entries = tuple[int, int, int]
 Result = TypeVar("Result")
+Leaf = TypeVar("Leaf")
 
 # Panels for every thread, so that none waits long for the last one.
 PANELS_A_THREAD = 2
 # Pairs of groups of rows for every thread: with fewer the work of threads differs by more than a tenth.
 PAIRS_A_THREAD = 4
-# Chains of panels for every thread, and sums that one task joins. A worker holds a sum for every chain.
-CHAINS_A_THREAD, JOINED = 2, 4
+# Results of panels that one task merges.
+JOINED = 8
 # Losses after which a piece of work is given up: Dask's own limit for a task.
 ATTEMPTS = 4
 
@@ -84,6 +83,14 @@ class ClusterRows(Rows):
         is_sent: bool = False,
     ) -> None:
         self.cluster = cluster
+        self._describe(sizes, d, dtype)
+        self.panels: list[Any] = [submit(k) for k in range(len(self.sizes))]
+        self.is_sent: bool = is_sent or any(source.is_sent for source in sources)
+        # Else the panels of the sources would stay on the workers for as long as these rows do.
+        self._submit, self._sources = (submit, sources) if self.is_sent else (self.panels.__getitem__, ())
+
+    def _describe(self, sizes: Sequence[int], d: int, dtype: Any) -> None:
+        """Set what is known of the rows without their panels."""
         self.sizes: list[int] = list(sizes)
         self.chunks: list[int] = list(sizes)
         stops = np.cumsum(sizes).tolist()
@@ -95,10 +102,7 @@ class ClusterRows(Rows):
         self.lost_digits: str = ""
         self.nan: Entries = (0, 0, 0)
         self.infinity: Entries = (0, 0, 0)
-        self.panels: list[Any] = [submit(k) for k in range(len(self.sizes))]
-        self.is_sent: bool = is_sent or any(source.is_sent for source in sources)
-        # Else the panels of the sources would stay on the workers for as long as these rows do.
-        self._submit, self._sources = (submit, sources) if self.is_sent else (self.panels.__getitem__, ())
+        self.is_sent = False
 
     @classmethod
     def of_array(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
@@ -108,7 +112,7 @@ class ClusterRows(Rows):
         if cuda:
             cluster.check_gpus()
         n, d = (int(side) for side in X.shape)
-        bounds = row_slices(n, -(-n // min(n, _panels_for(cluster))))
+        bounds = row_slices(n, -(-n // min(n, panels_for(cluster))))
 
         def send(k: int) -> Any:
             workers, (start, stop) = cluster.workers_now(), bounds[k]
@@ -121,30 +125,6 @@ class ClusterRows(Rows):
         if cuda:
             rows = rows.map(as_panel, str(X.dtype), True, width=d)
         rows.local, rows.on_gpu = X, cuda
-        return rows
-
-    @classmethod
-    def of_dask(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
-        """Return the rows of a Dask array, which stay on the workers; raise for chunks that are no table of numbers.
-
-        Chunks may be of unknown or unequal length, cut the columns, be empty or be of several dtypes: float32 where all
-        are, float64 else. Where one is on a GPU, or with `cuda`, all move to the GPUs of their workers.
-        """
-        chunks = _chunks_of(X, cluster)
-        names = [f"chunk {k}" for k in range(len(chunks))]
-        tasks = [cluster.submit(chunk_facts, chunk, arguments=(k,), name="facts") for k, chunk in enumerate(chunks)]
-        facts = cluster.results(tasks, names)
-        d = checked_width(facts)
-        if cuda := cuda or any(fact.on_gpu for fact in facts):
-            cluster.check_gpus()
-        full = [(chunk, fact) for chunk, fact in zip(chunks, facts, strict=True) if fact.shape[0]]
-        dtype = "float32" if all(fact.dtype == "float32" for _, fact in full) else "float64"
-        panels = [cluster.submit(as_panel, chunk, arguments=(dtype, cuda), name="panel") for chunk, _ in full]
-        rows = cls(cluster, [fact.shape[0] for _, fact in full], d, np.dtype(dtype), panels.__getitem__)
-        rows = rows.grouped(_panels_for(cluster), limit=8 * _panels_for(cluster))
-        rows.chunks, rows.on_gpu, rows.lost_digits = [fact.shape[0] for fact in facts], cuda, lost_digits(facts)
-        rows.nan = first_of_all([fact.nan for fact in facts], rows.chunks)
-        rows.infinity = first_of_all([fact.infinity for fact in facts], rows.chunks)
         return rows
 
     def grouped(self, count: int, limit: int | None = None) -> ClusterRows:
@@ -167,6 +147,15 @@ class ClusterRows(Rows):
         rows.local, rows.on_gpu = self.local, self.on_gpu
         return rows
 
+    @property
+    def held(self) -> ClusterRows:
+        """The rows in panels of about one length that stay on the workers, for products of all pairs of rows."""
+        return self
+
+    def sample(self, step: int) -> Array:
+        """Return every row at a distance of `step`, or rows that are spread alike, in this process."""
+        return self.take(np.arange(0, self.shape[0], step))
+
     # -- work on panels ------------------------------------------------------------------------------------------------
 
     def retried(self, work: Callable[[], Result]) -> Result:
@@ -187,13 +176,15 @@ class ClusterRows(Rows):
                 self.panels[k] = self._submit(k)
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        names = [f"{_name(function)} of panel {k} (rows {a} to {b - 1})" for k, (a, b) in enumerate(self.bounds)]
-
         def results() -> list[Any]:
             submit = self._task(function, arguments, stays=False)
-            return self.cluster.results([submit(k) for k in range(len(names))], names)
+            return self.cluster.results([submit(k) for k in range(len(self.sizes))], self._names(function))
 
         return self.retried(results)
+
+    def _names(self, function: Callable[..., Any]) -> list[str]:
+        """Return the names of the results of all panels, for errors."""
+        return [f"{short_name(function)} of panel {k} (rows {a} to {b - 1})" for k, (a, b) in enumerate(self.bounds)]
 
     def map(self, function: Callable[..., Array], *arguments: Any, width: int) -> ClusterRows:
         sources = [self, *(argument for argument in arguments if isinstance(argument, ClusterRows))]
@@ -201,24 +192,17 @@ class ClusterRows(Rows):
         return ClusterRows(self.cluster, self.sizes, width, self.dtype, submit, sources)
 
     def fold(self, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
-        """Return the merged results on the host: chains of consecutive panels first, then a tree of the chains."""
-        name, submit = _name(function), self.cluster.submit
-        rows = [self, *(argument for argument in arguments if isinstance(argument, ClusterRows))]
-        chains = row_slices(len(self.panels), -(-len(self.panels) // (CHAINS_A_THREAD * self.cluster.threads)))
+        """Return the merged results on the host, which do not depend on the workers; see `merged_in_tree`."""
+        name = short_name(function)
 
         def merged() -> list[Any]:
-            shared, sums = self.cluster.share(*arguments[len(rows) - 1 :]), []
-            for start, stop in chains:
-                total: list[Any] = []
-                for k in range(start, stop):
-                    panels = [one.panels[k] for one in rows]
-                    settings = function, merge, len(total)
-                    total = [submit(fold_panel, shared, *panels, *total, arguments=settings, name=name)]
-                sums += total
-            while len(sums) > 1:
-                joins = [sums[a:b] for a, b in row_slices(len(sums), JOINED)]
-                sums = [submit(merge_results, *some, arguments=(merge,), name=name) for some in joins]
-            return self.cluster.results(sums, [f"{name} of {self.shape[0]} rows"])
+            submit = self._task(function, arguments, stays=False)
+
+            def join(some: list[Any]) -> Any:
+                return self.cluster.submit(merge_results, *some, arguments=(merge,), name=name)
+
+            total = merged_in_tree(map(submit, range(len(self.sizes))), join)
+            return self.cluster.results([total], [f"{name} of {self.shape[0]} rows"])
 
         return self.retried(merged)[0]
 
@@ -227,7 +211,7 @@ class ClusterRows(Rows):
         rows = [self, *(argument for argument in arguments if isinstance(argument, ClusterRows))]
         shared = self.cluster.share(*arguments[len(rows) - 1 :])
         return lambda k: self.cluster.submit(
-            on_panel, shared, *(one.panels[k] for one in rows), arguments=(function, stays), name=_name(function)
+            on_panel, shared, *(one.panels[k] for one in rows), arguments=(function, stays), name=short_name(function)
         )
 
     def split(self, A: Array) -> ClusterRows:
@@ -266,8 +250,29 @@ class ClusterRows(Rows):
         return dask.array.from_array(A, chunks=(tuple(self.chunks), A.shape[1]))
 
 
-def _name(function: Callable[..., Any]) -> str:
+def short_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function for keys and errors."""
     return function.__name__.strip("_")
+
+
+def merged_in_tree(leaves: Iterable[Leaf], join: Callable[[list[Leaf]], Leaf]) -> Leaf:
+    """Return all leaves joined, consecutive ones first, as soon as there are `JOINED` of them."""
+    levels: list[list[Leaf]] = []
+    for leaf in leaves:
+        node, level = leaf, 0
+        while True:
+            if level == len(levels):
+                levels.append([])
+            levels[level].append(node)
+            if len(levels[level]) < JOINED:
+                break
+            node, levels[level] = join(levels[level]), []
+            level += 1
+    last: list[Leaf] = []
+    for nodes in levels:  # later leaves are on lower levels
+        last = [*nodes, *last]
+        last = [join(last)] if len(last) > 1 else last
+    return last[0]
 
 
 def group_count(threads: int) -> int:
@@ -275,22 +280,9 @@ def group_count(threads: int) -> int:
     return math.ceil(math.sqrt(2 * PAIRS_A_THREAD * threads))
 
 
-def _panels_for(cluster: Cluster) -> int:
+def panels_for(cluster: Cluster) -> int:
     """Return the number of panels that keeps every thread busy."""
     return max(PANELS_A_THREAD * cluster.threads, group_count(cluster.threads))
-
-
-def _chunks_of(X: Any, cluster: Cluster) -> list[Any]:
-    """Return futures of the chunks of a Dask array, all columns in each."""
-    if X.ndim != 2:
-        raise ValueError(f"expected a 2D Dask array, got {X.ndim} dimension(s). Reshape your data.")
-    if X.numblocks[1] > 1:
-        if np.isnan(X.shape[1]):
-            raise ValueError(
-                "axis 1 (columns) is cut into chunks of unknown width; call X.compute_chunk_sizes() first."
-            )
-        X = X.rechunk({1: -1})
-    return list(cluster.client.compute(list(X.to_delayed().ravel())))
 
 
 def is_dask_array(X: Any) -> bool:
@@ -310,15 +302,6 @@ def on_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
         return result if stays else result_on_host(result)
 
 
-def fold_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
-    """Return the result of a panel for (*panels, *total, function, merge, count of totals), merged with the total."""
-    *settings, function, merge, totals = arguments
-    panels, total = settings[: len(settings) - totals], settings[len(settings) - totals :]
-    found = on_panel(shared, *panels, function, False)
-    with overflow_allowed():
-        return merge(total[0], found) if totals else found
-
-
 def merge_results(*arguments: Any) -> Any:
     """Return one result of several, for (*results, merge)."""
     *results, merge = arguments
@@ -327,8 +310,8 @@ def merge_results(*arguments: Any) -> Any:
 
 
 def moved_to(argument: Any, panel: Any) -> Any:
-    """Return an argument where the panel is: rows and floating-point arrays; host integers index, and stay."""
-    if isinstance(argument, PreparedRows):
+    """Return an argument where the panel is: what has `moved`, and floating-point arrays; host integers stay."""
+    if hasattr(argument, "moved"):
         return argument.moved(panel)
     return move(argument, panel) if is_numpy(argument) and argument.dtype.kind == "f" else argument
 
@@ -369,92 +352,3 @@ def joined_panels(*arguments: Any) -> Array:
         xp = namespace_of(*panels)
         rows = panels[0] if len(panels) == 1 else xp.concat(list(panels), axis=0)
         return xp.asarray(rows[skipped : skipped + count, :], copy=True)
-
-
-# -- the contents of chunks of a Dask array ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ChunkFacts:
-    """The contents of a chunk; `largest` is its largest integer that float64 cannot hold, 0 without one."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    on_gpu: bool
-    largest: int
-    nan: Entries
-    infinity: Entries
-
-
-def chunk_facts(chunk: Any, k: int) -> ChunkFacts:
-    """Return the contents of chunk k; raise where it is no array of real numbers."""
-    dtype = str(getattr(chunk, "dtype", ""))
-    if dtype.startswith("complex"):
-        raise ValueError(f"Complex data not supported: chunk {k} holds {dtype}.")
-    if fault := _fault(chunk):
-        raise TypeError(f"chunk {k} of the Dask array {fault}.")
-    kind, largest = chunk.dtype.kind, 0
-    with device_context(chunk):
-        if kind in "iu" and chunk.size:
-            largest = max(abs(int(chunk.max())), abs(int(chunk.min())))
-        nan, infinity = entries_not_finite(chunk) if kind == "f" else ((0, 0, 0),) * 2
-    largest = largest if largest > LARGEST_EXACT else 0
-    return ChunkFacts(tuple(map(int, chunk.shape)), dtype, is_foreign(chunk), largest, nan, infinity)
-
-
-def _fault(chunk: Any) -> str:
-    """Return why a chunk is not an array of real numbers."""
-    if is_sparse(chunk) or hasattr(chunk, "todense") or type(chunk).__module__.startswith("cupyx."):
-        return "is sparse; make it dense with X.map_blocks(lambda block: block.toarray())"
-    if isinstance(chunk, np.ma.MaskedArray):
-        return "is masked; fill the array first, with dask.array.ma.filled"
-    if not (is_numpy(chunk) or is_foreign(chunk)):
-        return f"is of the type {type(chunk).__name__}; arrays are needed"
-    return "" if chunk.dtype.kind in "biuf" else f"holds {chunk.dtype}; real numbers are needed: X.astype(float)"
-
-
-def entries_not_finite(panel: Array) -> tuple[Entries, Entries]:
-    """Return count and first place of NaN and of infinity."""
-    xp = namespace_of(panel)
-    if bool(xp.all(xp.isfinite(panel))):
-        return (0, 0, 0), (0, 0, 0)
-    nan, infinity = (np.argwhere(test(to_host(panel))) for test in (np.isnan, np.isinf))
-    return _entries(nan), _entries(infinity)
-
-
-def _entries(places: np.ndarray) -> Entries:
-    return (len(places), int(places[0, -2]), int(places[0, -1])) if len(places) else (0, 0, 0)
-
-
-def first_of_all(found: Sequence[Entries], lengths: Sequence[int]) -> Entries:
-    """Return the count over chunks of these lengths, and the first place with its row counted over all of them."""
-    start = 0
-    for (count, row, column), length in zip(found, lengths, strict=True):
-        if count:
-            return sum(other[0] for other in found), start + row, column
-        start += length
-    return 0, 0, 0
-
-
-def checked_width(facts: Sequence[ChunkFacts]) -> int:
-    """Return the width that all chunks have; raise an error that names the chunk that is wrong."""
-    for k, fact in enumerate(facts):
-        if len(fact.shape) != 2 or fact.shape[1] != facts[0].shape[1]:
-            raise ValueError(
-                f"chunk {k} has the shape {fact.shape}, and chunk 0 {facts[0].shape}: along axis 1 all must be of one "
-                "width."
-            )
-    n, d = sum(fact.shape[0] for fact in facts), facts[0].shape[1]
-    if not n:
-        raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
-    if not d:
-        raise ValueError(f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
-    return d
-
-
-def lost_digits(facts: Sequence[ChunkFacts]) -> str:
-    """Return what of the chunks float64 cannot hold; nothing where it holds all."""
-    if max(fact.largest for fact in facts):
-        return OF_INTEGERS
-    extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
-    return OF_EXTENDED if extended else ""

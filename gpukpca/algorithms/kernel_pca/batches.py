@@ -34,14 +34,16 @@ def fit_by_landmarks(
 ) -> KernelPCAFit:
     """Return the fit of a plan with a `Nystrom` solver.
 
-    Rows whose factor does not fit into memory, or whose landmarks are points, are read in slices.
+    Rows whose factor does not fit into memory, or whose landmarks are points, are read in slices, or by the workers of
+    a cluster; the fit of these has no eigenvectors.
     """
     storage: Any = plan.storage
     if not isinstance(storage, StreamedStorage):
         return nystrom_fit(task, plan, storage.build(source), rng, listener)
     among = given_landmarks(task, plan.solver, task.X) or sampled_candidates(task.X, storage.sample, rng)
-    rows = BatchedRows.of_array(task.X)
-    return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=not task.maps_file)
+    rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
+    is_read_again = not task.maps_file and not task.is_on_cluster
+    return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=is_read_again)
 
 
 def fit_batches(

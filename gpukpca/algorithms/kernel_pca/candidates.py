@@ -11,7 +11,7 @@ from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
 from gpukpca.backend import blocking
-from gpukpca.backend.limits import SHARE_FOR_ROWS
+from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_OF_WORKER
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import slice_of
 from gpukpca.data.slicing import panel_length
@@ -125,6 +125,8 @@ def streamed(
     needed = 2 * batch * d * item + rank * row + max(learning, choosing, adding, SMALL_PROBLEM_SQUARES * small)
     needed += task.copy_bytes + (4 * n * p * item if with_vectors else 0)
     storage = StreamedStorage(n, workers, rank, sample)
+    if task.is_on_cluster:
+        return _candidate(task, solver, reason, storage, needed, None, p)
     passes = 2 if with_vectors else 1
     work = _pair_work(task, task.kernel) * (passes * n * rank) + _small_work(task, rank, p)
     work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
@@ -141,6 +143,13 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
     needed += 2 * n * n * task.item if isinstance(solver, Dense) else transit
     storage = ClusterStorage.of(task.X, task.row_bytes)
     return _candidate(task, solver, reason, storage, needed + _basis_bytes(task), None, notes=notes)
+
+
+def workers_hold_factor(task: FitTask, requested: Nystrom) -> bool:
+    """Return whether the workers of a cluster have room for the rows and their factor."""
+    needed = task.n * (task.d + _with_rank(requested, task)[1]) * task.item
+    memory: int = sum(task.X.cluster.memory(task.X.on_gpu))
+    return needed <= SHARE_OF_WORKER * memory
 
 
 def landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Candidate:

@@ -109,6 +109,10 @@ class LandmarkFeatures:
     start: FactorSums
     like: Array
 
+    def moved(self, like: Array) -> LandmarkFeatures:
+        """Return the map where `like` lives."""
+        return replace(self, rows=self.rows.moved(like), like=like[:0, 0]) if is_on_gpu(like) else self
+
     @property
     def wide(self) -> Any:
         """Return the widest floating type."""

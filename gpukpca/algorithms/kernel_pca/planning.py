@@ -15,6 +15,7 @@ from gpukpca.algorithms.kernel_pca.candidates import (
     on_cluster,
     stored,
     streamed,
+    workers_hold_factor,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
@@ -103,7 +104,7 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         yield factored(task, features)
     if isinstance(requested, Nystrom):
         if task.is_on_cluster:
-            yield landmarks_on_cluster(task, requested, reason)
+            yield from _landmarks_on_cluster(task, requested, reason)
             return
         if requested.points is not None and task.kernel.stored_only:
             raise InvalidParameterError(
@@ -120,6 +121,21 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
     for solver, notes in _solvers(task, requested):
         yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
+
+
+def _landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Candidate]:
+    """Yield the factor on the workers where they have room for it, and that whose rows are added up and forgotten."""
+    needs_scores = task.preimage is not None
+    if requested.points is None and (needs_scores or workers_hold_factor(task, requested)):
+        yield landmarks_on_cluster(task, requested, reason)
+    elif needs_scores:
+        raise InvalidParameterError(
+            "landmarks that are points learn no pre-image on a cluster, where no scores are kept. Set preimage=None "
+            "and fit_inverse_transform=False, or give landmarks that are numbers of rows.",
+            argument="preimage",
+        )
+    if not needs_scores:
+        yield streamed(task, requested, reason)
 
 
 def _may_stream(task: FitTask) -> bool:

@@ -30,6 +30,7 @@ from gpukpca.backend.namespace import epsilon, from_host, full, to_host
 from gpukpca.backend.parallel import worker_count
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.products import column_sums
+from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import EigenResult, Nystrom, PivotedCholesky, landmark_cholesky
 from gpukpca.eigen.partial_cholesky import NOISE
@@ -121,7 +122,7 @@ class LandmarkBasis:
 def streamed_fit(
     task: FitTask,
     plan: Plan,
-    rows: BatchedRows,
+    rows: Rows,
     among: Candidates,
     rng: np.random.Generator,
     listener: Listener | None,
@@ -138,7 +139,9 @@ def streamed_fit(
         task = replace(task, template=task.kernel.template(among.rows, centered=True))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
     features, workers = basis.features(task), _workers(task, basis, task.n)
-    merge = FactorSums.merged if listener is None else partial(_reported, listener, rows.n_rows or 0)
+    merge: Merge = FactorSums.merged
+    if listener is not None and isinstance(rows, BatchedRows):  # a cluster reports by itself
+        merge = partial(_reported, listener, rows.n_rows or 0)
     sums = rows.fold(sums_of_panel, features, workers, merge=merge)
     second = partial(_times, rows, features, workers) if with_vectors else None
     fit = fit_of_sums(task, plan, basis, sums, second)
@@ -187,8 +190,10 @@ def _operator(task: FitTask, plan: Plan, rows: Any) -> SymmetricOperator:
 
 
 def _workers(task: FitTask, basis: LandmarkBasis, n: int) -> int:
-    """Return the number of threads for n rows."""
-    return worker_count(basis.op.like, task.resources.n_jobs, n * len(basis.start.shift) ** 2)
+    """Return the number of threads for n rows; one on a cluster, which has one for every panel."""
+    return (
+        1 if task.is_on_cluster else worker_count(basis.op.like, task.resources.n_jobs, n * len(basis.start.shift) ** 2)
+    )
 
 
 def _reported(listener: Listener, total: int, a: FactorSums, b: FactorSums) -> FactorSums:
@@ -198,7 +203,7 @@ def _reported(listener: Listener, total: int, a: FactorSums, b: FactorSums) -> F
     return both
 
 
-def _times(rows: BatchedRows, features: LandmarkFeatures, workers: int, mean: np.ndarray, M: np.ndarray) -> Array:
+def _times(rows: Rows, features: LandmarkFeatures, workers: int, mean: np.ndarray, M: np.ndarray) -> Array:
     """Return the centered features of all rows times a small matrix."""
     return rows.joined(features_times, features, mean, M, workers)
 

@@ -119,7 +119,7 @@ class FitTask(Task):
     @cached_property
     def copy_bytes(self) -> int:
         """Return the bytes of the copy of X that the fit keeps, where it keeps one."""
-        is_kept = self.place.moved or (self.settings.copies_data and not self.maps_file)
+        is_kept = self.place.moved or (self.settings.copies_data and not self.maps_file and not self.is_on_cluster)
         return self.data_bytes if is_kept else 0
 
     @cached_property

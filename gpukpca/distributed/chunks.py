@@ -1,0 +1,499 @@
+"""Rows as the chunks of a Dask array: a task loads a chunk, computes, and drops it; results are merged as a tree."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend import blocking
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, namespace_of, to_host
+from gpukpca.backend.parallel import row_slices
+from gpukpca.data.gate import LARGEST_EXACT, OF_EXTENDED, OF_INTEGERS
+from gpukpca.data.rows import Merge, itself
+from gpukpca.data.slicing import gather_rows
+from gpukpca.distributed.client import Cluster
+from gpukpca.distributed.lazy import whole_rows
+from gpukpca.distributed.rows import (
+    JOINED,
+    ClusterRows,
+    Entries,
+    as_panel,
+    merge_results,
+    merged_in_tree,
+    on_panel,
+    panels_for,
+    short_name,
+)
+
+# Share of the memory of the workers up to which chunks stay there between passes; beyond it every pass loads them.
+SHARE_HELD = 0.2
+# Chunks whose rows are a sample of all.
+CHUNKS_SAMPLED = 4
+# Chunks whose tasks are submitted together, and most reports of a pass. The sum of each such set stays on a worker
+# until those of its neighbors are there.
+SUBMITTED, REPORTS = 64, 16
+# Nodes of the graph that one chunk alone needs, up to which they run inside of its task.
+FUSED_NODES = 16
+# Times that a task is tried again after an error, as of a file that could not be read, unless `dask.annotate` says so.
+RETRIES = 2
+# What `dask.annotate` says of the layers of a Dask array, with the value for several layers.
+ANNOTATIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "retries": max,
+    "priority": max,
+    "resources": lambda values: {name: amount for value in values for name, amount in value.items()},
+    "workers": lambda values: values[-1],
+    "allow_other_workers": all,
+}
+
+
+class ChunkRows(ClusterRows):
+    """The rows of a Dask array, whose panels are its chunks without the empty ones.
+
+    Chunks that fit into a share of the memory of the workers stay there between passes. Others are loaded by the tasks
+    of `fold` and `each`, and dropped. Panels on request stay as long as these rows.
+
+    Parameters
+    ----------
+    X : dask.array.Array, shape (n, d)
+        Chunks may be of unknown or unequal length, cut the columns, be empty or be of several dtypes: float32 where all
+        are, float64 else.
+    cluster : Cluster
+    cuda : bool
+        Whether panels move to the GPUs of their workers; they do where a chunk is on one.
+    check : callable
+        Called with these rows once all entries were read: `lost_digits`, `nan` and `infinity` are known. That is at
+        once, or, where the Dask array says enough and its chunks do not stay, in the first `fold`.
+
+    Attributes
+    ----------
+    is_held : bool
+        Whether the chunks stay on the workers.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Chunks are no table of numbers.
+
+    Notes
+    -----
+    A pass has a task for every chunk, and one for every `JOINED` results. What only one chunk needs runs inside of its
+    task.
+    """
+
+    def __init__(
+        self, X: Any, cluster: Cluster, *, cuda: bool = False, check: Callable[[Any], None] = lambda rows: None
+    ) -> None:
+        if X.ndim != 2:
+            raise ValueError(f"expected a 2D Dask array, got {X.ndim} dimension(s). Reshape your data.")
+        X = whole_rows(X)
+        self.cluster = cluster
+        self._settings = settings = {"retries": RETRIES} | annotations_of(X)
+        self.is_held: bool = X.nbytes <= SHARE_HELD * sum(cluster.memory())  # not where lengths are unknown
+        self._graph = ChunkGraph(cluster.persist(X, settings) if self.is_held else X)
+        self._check = check
+        self._is_checked = False
+        says_all = X.dtype in (np.float32, np.float64) and is_numpy(X._meta) and not np.isnan(X.shape).any()
+        if says_all and all(X.shape) and not cuda and not self.is_held:
+            facts = [ChunkFacts((size, X.shape[1]), str(X.dtype)) for size in X.chunks[0]]
+        else:
+            facts = self._all_facts(len(self._graph.keys))
+        self._take(facts, cuda)
+
+    def _all_facts(self, count: int) -> list[ChunkFacts]:
+        """Return the contents of all chunks, in a pass."""
+        self._is_checked = True
+        facts: list[ChunkFacts] = self._summed(chunk_facts, range(count), [(k,) for k in range(count)])
+        return facts
+
+    def _take(self, facts: Sequence[ChunkFacts], cuda: bool) -> None:
+        """Describe the rows by the contents of their chunks; check them where these were read."""
+        d = checked_width(facts)
+        self._kept = [k for k, fact in enumerate(facts) if fact.shape[0]]
+        kept = [facts[k] for k in self._kept]
+        if cuda := cuda or any(fact.on_gpu for fact in facts):
+            self.cluster.check_gpus()
+        dtype = "float32" if all(fact.dtype == "float32" for fact in kept) else "float64"
+        self._describe([fact.shape[0] for fact in kept], d, np.dtype(dtype))
+        self._as_panel = dtype, cuda
+        self.chunks, self.on_gpu = [fact.shape[0] for fact in facts], cuda
+        if self._is_checked:
+            self._check_facts(facts)
+
+    def _ensure_checked(self) -> None:
+        """Check all entries in a pass, where none has yet."""
+        if not self._is_checked:
+            self.fold(row_count)
+
+    def _check_facts(self, facts: Sequence[ChunkFacts]) -> None:
+        """Set what was found in all chunks, and let the caller check it."""
+        self.lost_digits = lost_digits(facts)
+        self.nan = first_of_all([fact.nan for fact in facts], self.chunks)
+        self.infinity = first_of_all([fact.infinity for fact in facts], self.chunks)
+        self._check(self)
+
+    def sample(self, step: int) -> Array:
+        """Return rows of some chunks, spread as if every row at a distance of `step` were taken."""
+        few = np.unique(np.linspace(0, len(self._kept) - 1, CHUNKS_SAMPLED).astype(np.int64)).tolist()
+        count = -(-self.shape[0] // (step * len(few)))
+        settings, numbers = [(some_rows, self._as_panel)] * len(few), [self._kept[k] for k in few]
+        futures = self._futures(some_rows, settings, count, numbers=numbers)
+        return np.concatenate(self.cluster.results(futures, [f"rows of chunk {k}" for k in numbers]))
+
+    def fold(self, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
+        if any(isinstance(argument, ClusterRows) for argument in arguments):
+            return super().fold(function, *arguments, merge=merge)
+        if self._is_checked:
+            settings = [(function, self._as_panel)] * len(self._kept)
+            return self._summed(on_chunk, self._kept, settings, *arguments, merge=merge)
+        said = [(function, self._as_panel, k, (self.chunks[k], self.shape[1])) for k in self._kept]
+        merge = partial(merged_checked, merge)
+        facts, result = self._summed(on_unchecked, self._kept, said, *arguments, merge=merge)
+        self._is_checked = True
+        empty = ChunkFacts((0, self.shape[1]), str(self.dtype))
+        by_chunk = dict(zip(self._kept, facts, strict=True))
+        self._check_facts([by_chunk.get(k, empty) for k in range(len(self.chunks))])
+        return result[0]
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        if any(isinstance(argument, ClusterRows) for argument in arguments):
+            return super().each(function, *arguments)
+        self._ensure_checked()
+        settings = [(function, self._as_panel)] * len(self._kept)
+        return self.cluster.results(self._futures(function, settings, *arguments), self._names(function))
+
+    def take(self, chosen: Any, *others: ClusterRows) -> Array:
+        if others or "panels" in vars(self):
+            return super().take(chosen, *others)
+        self._ensure_checked()
+        chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)
+        owners = np.searchsorted([stop for _, stop in self.bounds], chosen, side="right")
+        touched = np.unique(owners).tolist()
+        places = [chosen[owners == k] - self.bounds[k][0] for k in touched]
+        settings = [(partial(gather_rows, chosen=numbers), self._as_panel) for numbers in places]
+        futures = self._futures(gather_rows, settings, numbers=[self._kept[k] for k in touched])
+        out = np.empty((len(chosen), self.shape[1]), dtype=self.dtype)
+        for k, rows in zip(
+            touched, self.cluster.results(futures, [f"rows of panel {k}" for k in touched]), strict=True
+        ):
+            out[owners == k] = rows
+        return out
+
+    @cached_property
+    def panels(self) -> list[Any]:  # type: ignore[override]
+        """The futures of all panels, which stay on the workers from the first request on."""
+        self._ensure_checked()
+        return self._futures(itself, [(itself, self._as_panel, True)] * len(self._kept))
+
+    @cached_property
+    def held(self) -> ClusterRows:
+        """The rows in panels of about one length that stay on the workers: chunks joined up to `PANEL_BYTES`."""
+        by_bytes = -(-self.shape[0] * self.shape[1] * self.dtype.itemsize // blocking.PANEL_BYTES)
+        count = max(panels_for(self.cluster), by_bytes)
+        rows = ClusterRows(self.cluster, self.sizes, self.shape[1], self.dtype, self.panels.__getitem__)
+        rows.on_gpu = self.on_gpu
+        rows = rows.grouped(count, limit=8 * count)
+        rows.chunks = self.chunks
+        return rows
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _futures(
+        self,
+        function: Callable[..., Any],
+        settings: Sequence[Any],
+        *arguments: Any,
+        numbers: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Return the futures of the results of chunks, with the settings of each; see `on_chunk`."""
+        name, shared, found = unique_name(function), self.cluster.share(*arguments), []
+        tasks = list(zip(self._kept if numbers is None else numbers, settings, strict=True))
+        for start, stop in row_slices(len(tasks), SUBMITTED):
+            graph = self._graph.tasks(name, shared, on_chunk, tasks[start:stop])
+            found += self._submit_graph(graph, [(name, k) for k, _ in tasks[start:stop]])
+        return found
+
+    def _summed(
+        self,
+        function: Callable[..., Any],
+        numbers: Sequence[int],
+        settings: Sequence[Any],
+        *arguments: Any,
+        merge: Merge = operator.add,
+    ) -> Any:
+        """Return ``function(chunk, shared arguments, *settings)`` of numbered chunks, merged as a tree."""
+        called = function if function is chunk_facts else settings[0][0]
+        name, shared = unique_name(called), self.cluster.share(*arguments)
+        tasks, marks = list(zip(numbers, settings, strict=True)), []
+        count = max(JOINED, min(SUBMITTED, -(-len(tasks) // REPORTS)))
+
+        def sums() -> Iterable[Any]:
+            for start, stop in row_slices(len(tasks), count):
+                graph = self._graph.tasks(name, shared, function, tasks[start:stop])
+                joins: dict[Any, Any] = {}
+
+                def join(keys: list[Any], start: int = start, joins: dict[Any, Any] = joins) -> Any:
+                    joins[key := (f"{name}-joined", start, len(joins))] = (merge_results, *keys, merge)
+                    return key
+
+                last = merged_in_tree([(name, k) for k, _ in tasks[start:stop]], join)
+                mark = f"{name}-mark", start
+                graph |= joins | {mark: (nothing, last)}
+                found, done = self._submit_graph(graph, [last, mark])
+                marks.append(done)
+                yield found
+
+        def join_sums(some: list[Any]) -> Any:
+            return self.cluster.submit(merge_results, *some, arguments=(merge,), name=short_name(called))
+
+        total = merged_in_tree(sums(), join_sums)
+        futures, text = [total, *marks], f"{short_name(called)} of {len(tasks)} chunks"
+        return self.cluster.results(futures, [text] * len(futures), self._report(len(tasks), count))[0]
+
+    def _report(self, chunks: int, together: int) -> Callable[[int, int], None] | None:
+        """Return the report of a wait for sets of chunks, and for their sum."""
+        report = self.cluster.report
+        return None if report is None else lambda done, of: report(min(chunks, done * together), chunks)
+
+    def _submit_graph(self, graph: dict[Any, Any], keys: list[Any]) -> list[Any]:
+        return self.cluster.submit_graph(graph, keys, self._settings)
+
+
+class ChunkGraph:
+    """The graph of a Dask array, cut into what only one chunk needs and what several do.
+
+    Parameters
+    ----------
+    X : dask.array.Array
+        One chunk for all columns.
+
+    Attributes
+    ----------
+    keys : list
+        Of all chunks.
+    """
+
+    def __init__(self, X: Any) -> None:
+        import dask
+        from distributed import futures_of
+
+        # While the futures live, Dask leaves them out of graphs, which name them by their keys.
+        self._futures = {future.key: future for future in futures_of(X)}
+        (X,) = dask.optimize(X)
+        self._nodes = dict(X.__dask_graph__())
+        self.keys: list[Any] = [row[0] for row in X.__dask_keys__()]
+        needed = [self._needed(key) for key in self.keys]
+        uses = Counter(node for nodes in needed for node in nodes)
+        self._own = [nodes if nodes and all(uses[node] == 1 for node in nodes) else [] for nodes in needed]
+
+    def _needed(self, key: Any) -> list[Any]:
+        """Return the nodes that a chunk needs; none where they are many, or are on the workers."""
+        from dask.core import get_dependencies
+
+        found: list[Any] = []
+        left = [key]
+        while left:
+            node = left.pop()
+            if node in found:
+                continue
+            if len(found) == FUSED_NODES or node not in self._nodes:
+                return []
+            found.append(node)
+            # `get_dependencies` leaves out what the graph lacks.
+            named = getattr(self._nodes[node], "dependencies", None)
+            left += get_dependencies(self._nodes, node) if named is None else named
+        return found
+
+    def tasks(
+        self, name: str, shared: Any, function: Callable[..., Any], numbered: Iterable[tuple[int, tuple[Any, ...]]]
+    ) -> dict[Any, Any]:
+        """Return the graph of ``function(chunk, shared arguments, *settings)`` for (number of chunk, settings)."""
+        from dask.optimization import cull
+        from distributed.protocol.pickle import dumps
+
+        graph, apart = {}, []
+        for k, settings in numbered:
+            own, key = {node: self._nodes[node] for node in self._own[k]}, self.keys[k]
+            packed = dumps((function, settings, own, key))
+            chunk = [] if own else [self._futures.get(key, key)]
+            graph[name, k] = (of_chunk, packed, shared, *chunk)
+            apart += [] if own or key in self._futures else [key]
+        return graph | dict(cull(self._nodes, apart)[0])
+
+
+def unique_name(function: Callable[..., Any]) -> str:
+    """Return the beginning of the keys of the tasks of a pass."""
+    return f"gpukpca-{short_name(function)}-{uuid.uuid4().hex}"
+
+
+def annotations_of(X: Any) -> dict[str, Any]:
+    """Return what `dask.annotate` says of the layers of a Dask array; that around a fit, Dask adds by itself."""
+    said = [layer.annotations for layer in X.__dask_graph__().layers.values() if layer.annotations]
+    values = {name: [one[name] for one in said if name in one and not callable(one[name])] for name in ANNOTATIONS}
+    return {name: ANNOTATIONS[name](found) for name, found in values.items() if found}
+
+
+# -- functions that run on the workers ---------------------------------------------------------------------------------
+
+
+def of_chunk(packed: bytes, shared: tuple[Any, ...], *chunk: Any) -> Any:
+    """Return the result of a chunk, which is passed or loaded."""
+    function, settings, own, key = pickle.loads(packed)
+    if not chunk:
+        import dask
+
+        chunk = (dask.get(own, key),)
+    return function(*chunk, shared, *settings)
+
+
+def on_chunk(
+    chunk: Any, shared: tuple[Any, ...], function: Callable[..., Any], panel: tuple[str, bool], stays: bool = False
+) -> Any:
+    """Return the result of a function of a chunk as a panel."""
+    return on_panel(shared, as_panel(chunk, *panel), function, stays)
+
+
+def on_unchecked(
+    chunk: Any,
+    shared: tuple[Any, ...],
+    function: Callable[..., Any],
+    panel: tuple[str, bool],
+    k: int,
+    shape: tuple[int, int],
+) -> tuple[list[ChunkFacts], list[Any]]:
+    """Return the contents of chunk k and, in a list, its result; none where an entry is not finite.
+
+    Raises where the chunk is not what the Dask array says of it.
+    """
+    (fact,) = facts = chunk_facts(chunk, shared, k)
+    if fact.shape != shape:
+        raise ValueError(
+            f"chunk {k} has the shape {fact.shape}, and the Dask array says {shape}; call X.compute_chunk_sizes()."
+        )
+    if fact.on_gpu or np.result_type(fact.dtype, panel[0]) != panel[0]:
+        where = " of a GPU" if fact.on_gpu else ""
+        raise TypeError(
+            f"chunk {k} holds {fact.dtype}{where}, and the Dask array says {panel[0]}; give the type and the "
+            "library of the chunks with X.map_blocks(..., meta=...)."
+        )
+    if fact.nan[0] or fact.infinity[0]:
+        return facts, []
+    return facts, [on_chunk(chunk, shared, function, panel)]
+
+
+def merged_checked(merge: Merge, a: tuple[Any, list[Any]], b: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+    """Return the contents and the results of both; no result where one has none."""
+    return a[0] + b[0], [merge(a[1][0], b[1][0])] if a[1] and b[1] else []
+
+
+def nothing(_: Any) -> None:
+    """Return None: that the argument is there."""
+
+
+# -- the contents of chunks of a Dask array ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChunkFacts:
+    """The contents of a chunk; `largest` is its largest integer that float64 cannot hold, 0 without one."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    on_gpu: bool = False
+    largest: int = 0
+    nan: Entries = (0, 0, 0)
+    infinity: Entries = (0, 0, 0)
+
+
+def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
+    """Return the contents of chunk k, in a list; raise where it is no array of real numbers."""
+    dtype = str(getattr(chunk, "dtype", ""))
+    if dtype.startswith("complex"):
+        raise ValueError(f"Complex data not supported: chunk {k} holds {dtype}.")
+    if fault := _fault(chunk):
+        raise TypeError(f"chunk {k} of the Dask array {fault}.")
+    kind, largest = chunk.dtype.kind, 0
+    with device_context(chunk):
+        if kind in "iu" and chunk.size:
+            largest = max(abs(int(chunk.max())), abs(int(chunk.min())))
+        nan, infinity = entries_not_finite(chunk) if kind == "f" else ((0, 0, 0),) * 2
+    largest = largest if largest > LARGEST_EXACT else 0
+    shape = tuple(map(int, chunk.shape))
+    return [ChunkFacts(shape, dtype, is_foreign(chunk), largest, nan, infinity)]
+
+
+def row_count(panel: Array) -> int:
+    """Return the number of rows of a panel."""
+    return int(panel.shape[0])
+
+
+def some_rows(panel: Array, count: int) -> Array:
+    """Return about so many rows of a panel."""
+    return panel[:: max(1, int(panel.shape[0]) // count), :]
+
+
+def _fault(chunk: Any) -> str:
+    """Return why a chunk is not an array of real numbers."""
+    if is_sparse(chunk) or hasattr(chunk, "todense") or type(chunk).__module__.startswith("cupyx."):
+        return "is sparse; make it dense with X.map_blocks(lambda block: block.toarray())"
+    if isinstance(chunk, np.ma.MaskedArray):
+        return "is masked; fill the array first, with dask.array.ma.filled"
+    if not (is_numpy(chunk) or is_foreign(chunk)):
+        return f"is of the type {type(chunk).__name__}; arrays are needed"
+    return "" if chunk.dtype.kind in "biuf" else f"holds {chunk.dtype}; real numbers are needed: X.astype(float)"
+
+
+def entries_not_finite(panel: Array) -> tuple[Entries, Entries]:
+    """Return count and first place of NaN and of infinity."""
+    xp = namespace_of(panel)
+    if bool(xp.all(xp.isfinite(panel))):
+        return (0, 0, 0), (0, 0, 0)
+    nan, infinity = (np.argwhere(test(to_host(panel))) for test in (np.isnan, np.isinf))
+    return _entries(nan), _entries(infinity)
+
+
+def _entries(places: np.ndarray) -> Entries:
+    return (len(places), int(places[0, -2]), int(places[0, -1])) if len(places) else (0, 0, 0)
+
+
+def first_of_all(found: Sequence[Entries], lengths: Sequence[int]) -> Entries:
+    """Return the count over chunks of these lengths, and the first place with its row counted over all of them."""
+    start = 0
+    for (count, row, column), length in zip(found, lengths, strict=True):
+        if count:
+            return sum(other[0] for other in found), start + row, column
+        start += length
+    return 0, 0, 0
+
+
+def checked_width(facts: Sequence[ChunkFacts]) -> int:
+    """Return the width that all chunks have; raise an error that names the chunk that is wrong."""
+    for k, fact in enumerate(facts):
+        if len(fact.shape) != 2 or fact.shape[1] != facts[0].shape[1]:
+            raise ValueError(
+                f"chunk {k} has the shape {fact.shape}, and chunk 0 {facts[0].shape}: along axis 1 all must be of one "
+                "width."
+            )
+    n, d = sum(fact.shape[0] for fact in facts), facts[0].shape[1]
+    if not n:
+        raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
+    if not d:
+        raise ValueError(f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
+    return d
+
+
+def lost_digits(facts: Sequence[ChunkFacts]) -> str:
+    """Return what of the chunks float64 cannot hold; nothing where it holds all."""
+    if max(fact.largest for fact in facts):
+        return OF_INTEGERS
+    extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
+    return OF_EXTENDED if extended else ""

@@ -1,0 +1,288 @@
+"""Passes over the chunks of a Dask array: one task a chunk, which is dropped; the same answer from every chunking."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions
+from gpukpca.data.rows import gathered
+from gpukpca.distributed.chunks import ChunkRows
+from gpukpca.distributed.client import Cluster
+from gpukpca.distributed.rows import merged_in_tree
+from gpukpca.gram.storage import LowRankStorage, StreamedStorage
+from tests.tolerances import eps
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+N, D, CHUNKS = 400, 5, 40
+
+
+def data() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((N, D)) * [3.0, 2.0, 1.0, 0.5, 0.2] + 7.0
+
+
+class Loads:
+    """A Dask array whose chunks are counted as they are loaded; the first ones may fail."""
+
+    known: ClassVar[dict[str, Loads]] = {}  # workers are threads of this process
+
+    def __init__(self, X: np.ndarray, failing: int = 0) -> None:
+        self.X, self.count, self.failing, self.lock = X, 0, failing, threading.Lock()
+        self.known[name := str(len(self.known))] = self
+        chunks = (N // CHUNKS,) * CHUNKS, (D,)
+        self.array = da.arange(CHUNKS, chunks=1).map_blocks(
+            load, name, chunks=chunks, new_axis=1, meta=np.empty((0, D)), name=f"load-{name}"
+        )
+
+
+def load(k: np.ndarray, name: str) -> np.ndarray:
+    source = Loads.known[name]
+    with source.lock:
+        source.count += 1
+        fails = source.count <= source.failing
+    if fails:
+        raise OSError("the file cannot be read")
+    start = int(k[0]) * N // CHUNKS
+    return source.X[start : start + N // CHUNKS].copy()
+
+
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No chunk fits into the memory of the workers."""
+    monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
+
+
+@pytest.fixture
+def graphs(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, Any]]]:
+    """The nodes of every graph that is submitted, and the settings."""
+    found, get = [], client.get
+
+    def measured(graph: Any, keys: Any, **settings: Any) -> Any:
+        found.append((len(graph), settings))
+        return get(graph, keys, **settings)
+
+    monkeypatch.setattr(client, "get", measured)
+    return found
+
+
+def bytes_on_this_worker(panel: np.ndarray) -> int:
+    """Return the bytes of the largest array that the worker of a task keeps."""
+    return max((getattr(value, "nbytes", 0) for value in dict(distributed.get_worker().data).values()), default=0)
+
+
+def test_a_pass_is_one_task_a_chunk_which_is_dropped(client, no_room, graphs):
+    source = Loads(data())
+    rows = ChunkRows(source.array, Cluster(client))
+    assert (source.count, graphs, rows.shape, rows.is_held) == (0, [], (N, D), False)
+    assert rows.fold(bytes_on_this_worker, merge=max) < data()[: N // CHUNKS].nbytes
+    assert source.count == CHUNKS
+    # Of 40 chunks 8 are joined by a task, and a mark for each of these says that they are done.
+    assert [nodes for nodes, _ in graphs] == [8 + 1 + 1] * 5
+    np.testing.assert_array_equal(gathered(rows), data())
+
+
+def test_pca_loads_each_chunk_once(active, no_room):
+    source = Loads(data())
+    there, here = PCA(3).fit(source.array), PCA(3, svd_solver="covariance_eigh").fit(data())
+    assert source.count <= CHUNKS + 4  # of which the first guess of the mean is
+    np.testing.assert_allclose(there.explained_variance_, here.explained_variance_, rtol=50 * eps("float64"))
+    np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=2000 * eps("float64"))
+
+
+def test_chunks_that_stay_give_the_same_bits(client, monkeypatch):
+    source, cluster = Loads(data()), Cluster(client)
+    held = ChunkRows(source.array, cluster)
+    sums = [held.fold(np.sum) for _ in range(2)]
+    assert (held.is_held, source.count) == (True, CHUNKS)
+    monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
+    sums.append(ChunkRows(source.array, cluster).fold(np.sum))
+    assert len(set(sums)) == 1
+
+
+def test_results_are_merged_in_order():
+    for count in (1, 2, 7, 8, 9, 63, 64, 65, 600):
+        joined: list[int] = []
+
+        def join(parts: list[list[int]], joined: list[int] = joined) -> list[int]:
+            joined.append(len(parts))
+            return [k for part in parts for k in part]
+
+        assert merged_in_tree(([k] for k in range(count)), join) == list(range(count))
+        assert len(joined) <= count / 7 + 4
+        assert max(joined, default=2) <= 16
+
+
+SHARED = {
+    "shared by several chunks": lambda X: da.from_array(X, chunks=(10, D)).rechunk((16, D)),
+    "cut columns": lambda X: da.from_array(X, chunks=(10, 2)),
+    "filtered": lambda X: (A := da.from_array(X, chunks=(10, D)))[A[:, 0] > -np.inf],
+    "empty chunks": lambda X: da.concatenate([da.zeros((0, D)), da.from_array(X, chunks=(50, D)), da.zeros((0, D))]),
+}
+
+
+def test_chunks_of_any_graph_are_the_same_rows(client, no_room):
+    persisted = client.persist(da.from_array(data(), chunks=(10, D)))
+    arrays = {name: make(data()) for name, make in SHARED.items()}
+    for name, A in (arrays | {"on the workers": persisted, "from the workers": persisted[5:] + 1.0}).items():
+        expected = data()[5:] + 1.0 if name == "from the workers" else data()
+        rows = ChunkRows(A, Cluster(client))
+        np.testing.assert_allclose(rows.fold(np.sum), expected.sum(), rtol=1e-13, err_msg=name)
+        np.testing.assert_array_equal(gathered(rows), expected, err_msg=name)
+        np.testing.assert_array_equal(rows.take([7, 0, 7]), expected[[7, 0, 7]], err_msg=name)
+
+
+def test_joined_panels_are_bounded_by_bytes(client, sizes):
+    sizes(PANEL_BYTES=1000)
+    rows = ChunkRows(da.from_array(data(), chunks=(2, D)), Cluster(client)).held
+    assert len(rows.sizes) == 16
+    assert max(rows.sizes) * D * 8 <= 1000
+
+
+def with_value(k: int, value: float) -> np.ndarray:
+    X = data()
+    X[k, 2] = value
+    return X
+
+
+def test_the_first_pass_checks_the_chunks(active, no_room):
+    models = [PCA(2), KernelPCA(2, kernel="linear"), KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20))]
+    for model in models:
+        for value, text in ((np.nan, "NaN"), (-np.inf, "infinity")):
+            with pytest.raises(ValueError, match=rf"contains {text}.*: 1 value\(s\), the first in row 233, column 2"):
+                model.fit(da.from_array(with_value(233, value), chunks=(10, D)))
+    A = da.from_array(data(), chunks=(10, D))
+    for change, dtype, error, text in (
+        (lambda block: block[:7], "float64", ValueError, r"chunk \d+ has the shape \(7, 5\), and the Dask array says"),
+        (lambda block: block, "float32", TypeError, r"chunk \d+ holds float64, and the Dask array says float32"),
+    ):
+        with pytest.raises(error, match=text):
+            PCA(2).fit(A.map_blocks(change, meta=np.empty((0, D), dtype)))
+
+
+def test_errors_of_a_load_are_tried_again_unless_annotated(active, no_room, graphs):
+    assert PCA(2).fit(Loads(data(), failing=2).array).n_samples_ == N
+    with dask.annotate(retries=0, priority=7):
+        source = Loads(data(), failing=1)
+    graphs.clear()
+    with pytest.raises(OSError, match="cannot be read"):
+        PCA(2).fit(source.array)
+    assert {(settings["retries"], settings["priority"]) for _, settings in graphs} == {(0, 7)}
+
+
+def test_what_is_annotated_around_a_fit_is_in_its_tasks(active, no_room):
+    plugin = "gpukpca-priorities"
+
+    def watch(dask_scheduler: Any) -> None:
+        class Watch(distributed.SchedulerPlugin):
+            def __init__(self) -> None:
+                self.found: set[Any] = set()
+
+            def transition(self, key: Any, start: str, finish: str, *given: Any, **named: Any) -> None:
+                task = dask_scheduler.tasks.get(key)
+                if task is not None and "gpukpca" in str(key) and finish == "processing":
+                    self.found.add((task.annotations or {}).get("priority"))
+
+        dask_scheduler.add_plugin(Watch(), name=plugin)
+
+    def found(dask_scheduler: Any) -> set[Any]:
+        watched = dask_scheduler.plugins[plugin].found
+        dask_scheduler.remove_plugin(plugin)
+        return watched
+
+    active.run_on_scheduler(watch)
+    with dask.annotate(priority=11):
+        PCA(2).fit(da.from_array(data(), chunks=(100, D)))
+    assert active.run_on_scheduler(found) == {11}
+
+
+def test_a_client_that_is_closed_in_a_fit_is_named_at_once(client):
+    closed = distributed.Client(client.scheduler.address, set_as_default=False)
+    cluster = Cluster(closed)
+    rows = ChunkRows(da.from_array(data(), chunks=(100, D)), cluster)
+    future = cluster.submit(int, name="number")
+    closed.close()
+    for use in (lambda: rows.fold(np.sum), lambda: rows.split(data()), lambda: cluster.wait([future], ["a number"])):
+        with pytest.raises(exceptions.ClusterError, match=r"scheduler .* cannot be reached"):
+            use()
+
+
+def timed_out() -> None:
+    raise TimeoutError("of the task")
+
+
+def test_the_error_of_a_task_is_no_end_of_a_wait(client):
+    cluster = Cluster(client)
+    with pytest.raises(TimeoutError, match="of the task"):
+        cluster.results([cluster.submit(timed_out, name="late")], ["a task"])
+
+
+def test_passes_report_their_chunks(active, no_room):
+    events: list[Progress] = []
+    PCA(2, verbose=events.append).fit(Loads(data()).array)
+    found = [(event.done, event.total) for event in events if event.stage == "batch"]
+    assert found[-1] == (CHUNKS, CHUNKS)
+    assert len(found) >= 2
+    assert found == sorted(found)
+
+
+def test_incremental_pca_reads_the_chunks_in_order(active):
+    X, expected = data(), IncrementalPCA(2)
+    for batch in np.split(X, CHUNKS):
+        expected.partial_fit(batch)
+    for current in (active.as_current(), nullcontext()):
+        with current:
+            source = Loads(X)
+            found = IncrementalPCA(2).fit(source.array)
+        assert source.count == CHUNKS
+        np.testing.assert_array_equal(found.components_, expected.components_)
+    unknown = da.concatenate([source.array, da.zeros((0, D))])
+    found = IncrementalPCA(2).fit(unknown[unknown[:, 0] > -np.inf].rechunk({1: 2}))
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    with pytest.raises(ValueError, match=r"batch 23: Input X contains NaN"):
+        IncrementalPCA(2).fit(da.from_array(with_value(233, np.nan), chunks=(10, D)))
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D"):
+        IncrementalPCA(2).fit(source.array[:, 0])
+
+
+# -- landmarks ---------------------------------------------------------------------------------------------------------
+
+
+def check_streamed(there: KernelPCA, here: KernelPCA, Z: Any) -> None:
+    """Eigenvalues, certificate and, up to signs, scores."""
+    size = 1e3 * eps("float64")
+    assert isinstance(there.plan_.storage, StreamedStorage)
+    assert not hasattr(there, "eigenvectors_")
+    np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=size)
+    np.testing.assert_allclose(there.certificate_, here.certificate_, rtol=0, atol=size * here.total_variance_ * N)
+    assert isinstance(Z, da.Array)
+    expected = np.abs(here.transform(data()))
+    np.testing.assert_allclose(np.abs(Z.compute()), expected, rtol=0, atol=1e4 * size * np.max(expected))
+
+
+def test_landmarks_that_are_points_are_added_up_on_the_workers(active):
+    points = np.random.default_rng(1).standard_normal((30, D)) + 7.0
+    for gamma in (0.05, 1e-3):
+        settings = {"kernel": "rbf", "gamma": gamma, "eigen_solver": Nystrom(landmarks=points)}
+        there, here = KernelPCA(2, **settings), KernelPCA(2, **settings).fit(data())
+        Z = there.fit_transform(da.from_array(data(), chunks=(37, D)))
+        check_streamed(there, here, Z)
+        assert Z.chunks[0] == (37,) * 10 + (30,)
+    with pytest.raises(exceptions.InvalidParameterError, match="points learn no pre-image on a cluster"):
+        KernelPCA(2, fit_inverse_transform=True, **settings).fit(da.from_array(data(), chunks=(37, D)))
+
+
+def test_a_factor_without_room_on_the_workers_is_added_up(active, monkeypatch):
+    settings = {"kernel": "rbf", "gamma": 0.05, "eigen_solver": Nystrom(landmarks=range(0, N, 10))}
+    A, here = da.from_array(data(), chunks=(37, D)), KernelPCA(2, **settings).fit(data())
+    assert isinstance(KernelPCA(2, **settings).fit(A).plan_.storage, LowRankStorage)
+    monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
+    there = KernelPCA(2, **settings)
+    check_streamed(there, here, there.fit_transform(A))
+    np.testing.assert_array_equal(there.landmarks_, here.landmarks_)
