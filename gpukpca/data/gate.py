@@ -197,6 +197,12 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
         raise InvalidParameterError(
             f"{name} is {what}, and not an array of shape {shape}; pass an array or a list of rows."
         )
+    has_entries = is_sparse(X) or any(hasattr(X, one) for one in ("__array__", "__getitem__", "__len__", "__dlpack__"))
+    if hasattr(X, "__matmul__") and not has_entries:
+        raise InvalidParameterError(
+            f"{name} is of type {type(X).__name__}, which has products and no entries to read. "
+            f"gpukpca.eigen.top_eigh(gpukpca.gram.CenteredGram({name}), p) takes it as a kernel matrix."
+        )
     if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
         raise InvalidParameterError(f"{name} is a sparse tensor; pass {name}.to_dense(), or a CSR matrix of SciPy.")
     if is_torch_array(X) and X.device.type == "cuda":

@@ -310,7 +310,10 @@ def training_matrix(K: Array) -> Array:
     Warn of asymmetry beyond 100 eps max|K|, and of a diagonal entry below rounding, which no semidefinite matrix has.
     """
     if is_sparse(K):
-        raise InvalidParameterError("a precomputed kernel matrix must not be sparse; pass K.toarray().")
+        raise InvalidParameterError(
+            "a precomputed kernel matrix must not be sparse; pass K.toarray(). For eigenpairs alone, "
+            "gpukpca.eigen.top_eigh(gpukpca.gram.CenteredGram(K), p) takes it as it is."
+        )
     check_square(K)
     xp, eps = namespace_of(K), epsilon(K)
     largest, i, j = largest_asymmetry(K)

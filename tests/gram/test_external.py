@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+from gpukpca import KernelPCA
 from gpukpca.eigen import PairRequest, landmark_cholesky, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 from gpukpca.gram import BasePointGram, CenteredGram, DenseGram
@@ -122,6 +123,17 @@ def test_an_operator_that_is_not_symmetric_is_named(A):
     rounded[3, 8] *= 1 + 1e-15
     for op in forms(rounded).values():
         CenteredGram(op)
+
+
+def test_estimators_name_the_function_that_takes_an_operator(A):
+    for name, op in forms(A).items():
+        words = "must not be sparse" if scipy.sparse.issparse(op) else "has products and no entries to read"
+        for parameters in ({}, {"eigen_solver": "nystrom"}):
+            with pytest.raises(
+                InvalidParameterError, match=rf"{words}.*top_eigh\(gpukpca\.gram\.CenteredGram"
+            ) as raised:
+                KernelPCA(2, kernel="precomputed", **parameters).fit(op)
+            assert type(op).__name__ in str(raised.value) or scipy.sparse.issparse(op), name
 
 
 def test_objects_that_are_no_operators_are_refused(A):
