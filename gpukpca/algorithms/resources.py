@@ -79,6 +79,11 @@ class Resources:
         "", "whether the user set the limit; a fit may then use all of it, else it leaves more to others", default=False
     )
 
+    @property
+    def limit_set(self) -> int | None:
+        """Return the limit that the user set; None without one."""
+        return self.limit if self.is_limited else None
+
     def __post_init__(self) -> None:
         check_type("place", self.place, Placement)
         check_fields(self, RULES)

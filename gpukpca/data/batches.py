@@ -228,9 +228,21 @@ def read_slice(X: Any, start: int, stop: int, check: Check, number: int | None =
     """Return some rows of a set that is read by slices, checked; `number` is that of the batch they are."""
     with named(name := f"rows {start} to {stop - 1}" + ("" if number is None else f" (batch {number})")):
         try:
-            return check(np.asarray(X[start:stop]), name)
+            return check(slice_of_set(X, start, stop), name)
         except NotFiniteError as error:
             raise error.moved(start) from None
+
+
+def slice_of_set(X: Any, start: int, stop: int) -> Any:
+    """Return some rows of a set in memory, a CSR matrix where the set gives one; raise where they are not so many."""
+    rows = X[start:stop]
+    rows = rows if is_sparse(rows) else np.asarray(rows)
+    if len(getattr(rows, "shape", ())) == 2 and rows.shape[0] != stop - start:
+        raise InvalidParameterError(
+            f"X[{start}:{stop}] gave {rows.shape[0]} row(s), and X has the shape {tuple(X.shape)}; is it still open "
+            "and whole?"
+        )
+    return rows
 
 
 def spread_runs(n: int, count: int) -> list[tuple[int, int]]:

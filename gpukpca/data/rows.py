@@ -31,6 +31,8 @@ class Rows(ABC):
 
     shape: tuple[int, int]
     ndim = 2
+    # Whether the verbs report their progress themselves.
+    reports = False
     like: Array
 
     @property
@@ -68,6 +70,11 @@ class Rows(ABC):
     def joined(self, function: Callable[..., Array], *arguments: Any) -> Array:
         """Return ``function(panel, *arguments)`` of all panels as one array; see `fold`."""
         return concat(self.each(function, *arguments), axis=0)
+
+
+def threads_for(X: Any, n_jobs: int | None) -> int | None:
+    """Return the threads for a panel of X: one for rows in panels, of which Dask has a thread for each."""
+    return 1 if isinstance(X, Rows) else n_jobs
 
 
 def fold(X: Any, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:

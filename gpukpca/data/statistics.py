@@ -185,17 +185,13 @@ def square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float]:
 
 
 def _square_norm_sizes(X: Any, mean: Array, scale: float) -> list[tuple[float, float, int]]:
-    """Return, in a list, the largest squared norm of a panel, the mean of squares over its square, and its rows."""
-    xp, parts = namespace_of(mean), []
+    """Return, of every panel, the largest squared norm, the mean of squares over its square, and the rows."""
+    xp, parts = namespace_of(mean), [(0.0, 0.0, 0)]
     for start, stop in row_panels(X):
         if start < stop:
-            panel = take_rows(X, start, stop)
-            rows = shifted_rows(panel, mean, scale, mean.dtype)
-            parts.append(row_square_sums(rows))
-    if not parts:
-        return [(0.0, 0.0, 0)]
-    squares = xp.concat(parts, axis=0)
-    largest = float(xp.max(squares))
-    if not math.isfinite(largest):
-        return [(math.inf, 1.0, X.shape[0])]
-    return [(largest, float(xp.mean((squares / (largest or 1.0)) ** 2)), int(X.shape[0]))]
+            squares = row_square_sums(shifted_rows(take_rows(X, start, stop), mean, scale, mean.dtype))
+            largest = float(xp.max(squares))
+            if not math.isfinite(largest):
+                return [(math.inf, 1.0, X.shape[0])]
+            parts.append((largest, float(xp.mean((squares / (largest or 1.0)) ** 2)), stop - start))
+    return parts

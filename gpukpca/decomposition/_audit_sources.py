@@ -14,11 +14,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
 from gpukpca.backend.namespace import cast, from_host, to_host
 from gpukpca.data.gate import as_rows
 from gpukpca.data.place import rows_at
-from gpukpca.data.rows import Rows
+from gpukpca.data.rows import threads_for
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
 from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from
 from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
@@ -33,6 +34,8 @@ SHARED_KERNELS = [name for name in NAMED_KERNELS if name in PAIRWISE_KERNEL_FUNC
 ALIASES = {"polynomial": "poly"}
 # Rows that are compared with those of a fit, and the largest difference, in eps of float32: a model may be in float32.
 COMPARED, DIFFERENT = 32, 64.0
+# Largest difference of eigenvalues, relative to the first, for the same landmarks and rows.
+OTHER_ROWS = 1e-3
 LINEAR = (PCA, IncrementalPCA, sklearn.decomposition.PCA, sklearn.decomposition.IncrementalPCA)
 TAKEN = (
     "a fitted KernelPCA, PCA or IncrementalPCA of gpukpca or of scikit-learn, a fitted Pipeline that ends in one, or a "
@@ -124,7 +127,7 @@ def _source_of_stream(model: KernelPCA, shape: tuple[int, int]) -> KernelSource:
     def scores(kernel: Kernel, X: Any, n_jobs: int | None) -> Array:
         A = _host(model.projection_)
         own = WeightedFeatures.of_weights(kernel, *basis(kernel, X), A)
-        return own.times(X, np.eye(A.shape[1]), 1 if isinstance(X, Rows) else n_jobs)
+        return own.times(X, np.eye(A.shape[1]), threads_for(X, n_jobs))
 
     numbers = model._result.landmarks
     kept = None if numbers is None else (numbers, model.X_fit_)
@@ -155,7 +158,7 @@ def _source_of_nystroem(peer: Nystroem, pca: Any) -> KernelSource:
         return WeightedFeatures.of_weights(kernel, basis, None, np.asarray(peer.normalization_).T.astype(np.float64))
 
     def scores(kernel: Kernel, X: Any, n_jobs: int | None) -> Array:
-        return features(kernel, X).times(X, _host(pca.components_).T, 1 if isinstance(X, Rows) else n_jobs)
+        return features(kernel, X).times(X, _host(pca.components_).T, threads_for(X, n_jobs))
 
     kept = peer.component_indices_, peer.components_
     return KernelSource(_kernel_of_nystroem(peer), scores, spectrum_of(pca) * max(n - 1, 1), (n, d), features, kept)
@@ -184,6 +187,19 @@ def _source_of_scores(kernel: Any, scores: Any) -> KernelSource:
 
 def _host(values: Any) -> np.ndarray:
     return to_host(values).astype(np.float64)
+
+
+def check_stated(found: EigenpairAudit) -> None:
+    """Raise where the eigenvalues of a model by landmarks are not those that they have for the rows audited."""
+    again = found.landmark_eigenvalues
+    if again is None:
+        return
+    off, largest = float(np.max(np.abs(found.eigenvalues - again), initial=0.0)), float(np.max(again, initial=0.0))
+    if off > max(OTHER_ROWS * largest, 10.0 * found.rounding):
+        raise InvalidParameterError(
+            f"X are not the rows of the fit: its eigenvalues, up to {float(np.max(found.eigenvalues)):.6g}, differ by "
+            f"up to {off:.3g} from those that the landmarks have for X, up to {largest:.6g}."
+        )
 
 
 def check_shape(X: Any, shape: tuple[int, int]) -> None:

@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.batches import is_set, is_sliced, named, slice_of
+from gpukpca.data.batches import is_set, named, slice_of, slice_of_set
 from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import output_of_transform
-from gpukpca.decomposition._dask import lazy_answer
+from gpukpca.decomposition._dask import OF_ALL_ROWS, lazy_answer
 from gpukpca.decomposition._validation import checked_out
 from gpukpca.distributed.rows import is_dask_array
 
@@ -46,7 +46,8 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
             if is_lazy:
                 return lazy_answer(self, X, method.__name__, given, answer, of)
             out = given.pop("out", None)
-            if out is None and (not is_read or given or output_of_transform(self) != "default"):
+            of_all = any(given.get(name, False) is not False for name in OF_ALL_ROWS)
+            if out is None and (not is_read or of_all or output_of_transform(self) != "default"):
                 return method(self, np.asarray(X) if is_read else X, *arguments, **settings)
             return _by_slices(self, method, X, given, out)
 
@@ -62,8 +63,8 @@ def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[s
         checked_out(out, (n, int(estimator._n_features_out)))
     limit = getattr(estimator, "memory_limit", None)
     for start, stop in row_slices(n, slice_of(d, None if limit is None else parsed_bytes(limit))) or [(0, 0)]:
-        rows = np.asarray(X[start:stop]) if is_sliced(X) else take_rows(X, start, stop)
         with named(f"rows {start} to {stop - 1}"):
+            rows = slice_of_set(X, start, stop) if is_set(X) else take_rows(X, start, stop)
             try:
                 part = to_host(method(estimator, rows, **given))
             except NotFiniteError as error:

@@ -19,6 +19,7 @@ from gpukpca.decomposition._audit_sources import (
     KernelSource,
     check_rows_of_fit,
     check_shape,
+    check_stated,
     fitted_model,
     last_step,
     source_of,
@@ -162,7 +163,7 @@ def _audit_of_pairs(
         X = place.to_work(data)
         kernel = resolved_within(kernel_from(reader), X, resources)
         check_symmetry(kernel, X)
-        return audit_rows(
+        found = audit_rows(
             X,
             kernel,
             source.vectors(kernel, X, resources.n_jobs),
@@ -173,3 +174,5 @@ def _audit_of_pairs(
             random=Randomness(reader.random_state),
             progress=listener_of(reader),
         )
+        check_stated(found)
+        return found

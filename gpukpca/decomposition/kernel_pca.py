@@ -341,8 +341,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         if not wants_scores:
             return None
         if fit.scores is None:
-            given: Any = container if is_dask_array(container) else rows.local
-            return self.transform(given)
+            return self.transform(container if rows.local is None else rows.local)
         return rows.as_dask(fit.scores) if is_dask_array(container) else self._output(fit.scores, container)
 
     def _plan(self, X: Any) -> Plan:

@@ -72,6 +72,8 @@ class ClusterRows(Rows):
         Of such entries in a Dask array, and the place of the first.
     """
 
+    reports = True
+
     def __init__(
         self,
         cluster: Cluster,

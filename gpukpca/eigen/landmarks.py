@@ -32,6 +32,8 @@ from gpukpca.exceptions import InvalidParameterError
 LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
 # Rows among which a fit in one pass chooses its landmarks: so many a landmark, and the fewest.
 SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
+# A limit holds so many times the rows: as they are, prepared, in the panel of a tile, and the rest.
+SAMPLE_SHARE = 8
 # Landmarks of the caller that the representation shows.
 SHOWN = 8
 # Candidates for one accepted pivot, and in all, where most are rejected.
@@ -320,11 +322,16 @@ class Nystrom(PlannedSolver):
         """Return the approximation with a rank for `p` components of rows whose number is not known."""
         return self if self.rank else replace(self, rank=max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
 
-    @property
-    def sample(self) -> int:
-        """Return the number of rows among which a fit in one pass chooses landmarks, where there are so many."""
+    def sample_within(self, row_bytes: int, limit: int | None) -> int:
+        """Return the number of rows among which a fit in one pass chooses landmarks, where there are so many.
+
+        A `limit` of bytes that the user set holds so many eight times, but the rank at least.
+        """
         rank = int(self.rank or 0)
-        return max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank) if isinstance(self.landmarks, str) else rank
+        if not isinstance(self.landmarks, str):
+            return rank
+        rows = max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank)
+        return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))
 
     def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
         """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""

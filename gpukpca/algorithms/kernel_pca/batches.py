@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from gpukpca.algorithms.kernel_pca.candidates import check_rank
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
@@ -18,7 +19,7 @@ from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import dtype_name, from_host
+from gpukpca.backend.namespace import dtype_name, from_host, item_size
 from gpukpca.backend.random import Randomness, random_subset
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.slicing import gather_rows, place_of
@@ -110,7 +111,9 @@ def _begun(
             f"landmarks are chosen among the rows of the first batch, which has {batches.n_rows}, and rank={given} was "
             "given to Nystrom. Give a larger first batch, a smaller rank, or landmarks that are points."
         )
-    sample, numbers, rows = batches.some(max(FEWEST_SAMPLED, solver.sample))
+    row_bytes = int(batches.like.shape[1]) * item_size(batches.dtype)
+    count = solver.sample_within(row_bytes, resources.limit_set)
+    sample, numbers, rows = batches.some(count if isinstance(solver.landmarks, str) else max(FEWEST_SAMPLED, count))
     kernel = resolved_within(kernel, sample if once else batches, resources)
     check_symmetry(kernel, sample)
     settings = replace(settings, eigen_solver=solver)
@@ -121,8 +124,17 @@ def _begun(
 def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, resources: Resources) -> KernelPCAFit:
     """Return the fit of a stream after one more batch of rows (b, d) where it is computed; see `fit_batches`."""
     solver: Any = fit.plan.solver
+    requested: Nystrom = settings.solver_for(1, 1, False)[0]
+    if requested.rank not in (None, solver.rank) or requested.landmarks != solver.landmarks:
+        raise InvalidParameterError(
+            f"the landmarks were those of {solver!r} in the first batch, and {requested!r} is requested now; begin a "
+            "new stream with sklearn.base.clone(model) to change them.",
+            argument="eigen_solver",
+        )
     settings, basis = replace(settings, eigen_solver=solver), fit.map.basis
-    task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, fit.plan.n_components)
+    p = fit.plan.n_components if settings.n_components is None or settings.is_share else int(settings.n_components)
+    task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, p)
+    check_rank(task, int(solver.rank or 0))
     return updated_fit(task, fit, batch)
 
 

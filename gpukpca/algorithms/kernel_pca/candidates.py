@@ -113,11 +113,20 @@ def streamed(
     is not known. A second pass computes eigenvectors and scores with `with_vectors`.
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
-    solver, rank = _with_rank(requested, task)
-    p, small, sample = min(task.p, rank), 8 * rank * rank, min(n, solver.sample)
+    is_given = not isinstance(requested.landmarks, str)  # their numbers are not those of the rows of a sample
+    solver, rank = (requested, int(requested.rank or 0)) if is_given else _with_rank(requested, task)
+    check_not_indefinite(task.kernel)
+    check_rank(task, rank)
+    p, small, sample = (
+        min(task.p, rank),
+        8 * rank * rank,
+        min(n, solver.sample_within(d * item, task.resources.limit_set)),
+    )
     # The sample with its factor, then panels of features with their products, then the small eigenproblem.
     row = d * item + task.row_bytes
-    choosing = sample * (row + rank * item + 8 * LANDMARK_VECTORS)
+    # The sample as it is, prepared, and a panel of it prepared once more, in float64 where a tile begins so.
+    choosing = sample * (row + d * item + rank * item + 8 * LANDMARK_VECTORS)
+    choosing += workers * min(sample, pivot_panel(sample, rank, task.on_gpu)) * 2 * d * 8
     choosing += solver.growth_bytes(sample, rank, item, workers, task.on_gpu) + 2 * small
     panel = pivot_panel(n, rank, task.on_gpu) * (row + rank * (2 * item + FEATURE_COPIES * 8))
     adding = workers * (panel + 3 * small) + 3 * 8 * (batch or min(n, slice_of(d)))
@@ -226,13 +235,19 @@ def _notes(task: FitTask, solver: PlannedSolver, storage: Storage) -> Iterator[s
 def _with_rank(requested: Nystrom, task: FitTask) -> tuple[Nystrom, int]:
     """Return the approximation of K with its rank as a number, and that rank."""
     check_not_indefinite(task.kernel)
-    rank, n_components = requested.rank_for(task.n, task.p), task.settings.n_components
+    rank = requested.rank_for(task.n, task.p)
+    check_rank(task, rank)
+    return replace(requested, rank=rank), rank
+
+
+def check_rank(task: FitTask, rank: int) -> None:
+    """Raise `InvalidParameterError` where there are more components than landmarks."""
+    n_components = task.settings.n_components
     if isinstance(n_components, Integral) and rank < task.p:
         raise InvalidParameterError(
             f"n_components={n_components} needs at least as many landmarks, and rank={rank} was given to "
             "Nystrom; raise the rank."
         )
-    return replace(requested, rank=rank), rank
 
 
 # -- parts of the bytes ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures, features_times, sums_of_panel
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import (
     Approximation,
@@ -26,9 +27,8 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, rank_report
 from gpukpca.backend.linalg import leading_ritz_pairs
-from gpukpca.backend.namespace import epsilon, from_host, full, to_host
+from gpukpca.backend.namespace import cast, concat, epsilon, from_host, full, to_host
 from gpukpca.backend.parallel import worker_count
-from gpukpca.data.batches import BatchedRows
 from gpukpca.data.products import column_sums
 from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows
@@ -37,6 +37,9 @@ from gpukpca.eigen.partial_cholesky import NOISE
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
 from gpukpca.gram import BasePointGram, LowRankGram
 from gpukpca.gram.storage import StorageInput
+
+# Landmarks from so many on show what a kernel takes from the data; fewer leave that to the first rows.
+SHOWING = 10
 
 
 class Candidates(NamedTuple):
@@ -76,12 +79,20 @@ class LandmarkBasis:
         """Return the basis that the solver of a plan chooses among rows (b, d), and the numbers of its rows there."""
         solver: Nystrom | Any = plan.solver
         op = _operator(task, plan, among)
-        shifted = relative_to_base(op, rng)
-        report = rank_report(listener)
-        if isinstance(solver.landmarks, str):
-            factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
-        else:
+        report, given = rank_report(listener), not isinstance(solver.landmarks, str)
+        if given and op.rows.shifted and not task.is_sparse:  # the base point is none of the landmarks
+            count = int(among.shape[0])
+            middle = cast(column_sums(among) / count, among.dtype)
+            among = concat([among, middle[None, :]], axis=0)
+            op = _operator(task, plan, among)
+            shifted: Any = BasePointGram(op, count)
+            factor = landmark_cholesky(shifted, np.arange(count), tol=solver.tol, report=report)
+        elif given:
+            shifted = relative_to_base(op, rng)
             factor = landmark_cholesky(shifted or op, np.arange(op.shape[0]), tol=solver.tol, report=report)
+        else:
+            shifted = relative_to_base(op, rng)
+            factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
         numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
         numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)
         rows = gather_rows(among, numbers)
@@ -134,18 +145,18 @@ def streamed_fit(
     `with_vectors` reads the rows a second time for eigenvectors and scores.
     """
     started = time.perf_counter()
-    if not isinstance(getattr(plan.solver, "landmarks", ""), str):
+    if not isinstance(getattr(plan.solver, "landmarks", ""), str) and int(among.rows.shape[0]) >= SHOWING:
         # What the kernel takes from given landmarks is the same for any order of the rows.
         task = replace(task, template=task.kernel.template(among.rows, centered=True))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
     features, workers = basis.features(task), _workers(task, basis, task.n)
     merge: Merge = FactorSums.merged
-    if listener is not None and isinstance(rows, BatchedRows):  # a cluster reports by itself
-        merge = partial(_reported, listener, rows.n_rows or 0)
+    if listener is not None and not rows.reports:
+        merge = partial(_reported, listener, getattr(rows, "n_rows", 0) or 0)
     sums = rows.fold(sums_of_panel, features, workers, merge=merge)
     second = partial(_times, rows, features, workers) if with_vectors else None
     fit = fit_of_sums(task, plan, basis, sums, second)
-    numbers = None if among.numbers is None else among.numbers[chosen]
+    numbers = None if among.numbers is None or chosen.max() >= len(among.numbers) else among.numbers[chosen]
     return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
 
 
@@ -154,14 +165,22 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any) -> KernelPCAFit:
     started, basis = time.perf_counter(), LandmarkBasis.of_fit(task, fit)
     stream: Any = fit.stream
     sums = stream.merged(sums_of_panel(batch, basis.features(task), _workers(task, basis, int(batch.shape[0]))))
-    following = fit_of_sums(task, fit.plan, basis, sums)
+    following = fit_of_sums(task, fit.plan, basis, sums, before=fit.map)
     return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
 
 
 def fit_of_sums(
-    task: FitTask, plan: Plan, basis: LandmarkBasis, sums: FactorSums, second: Callable[..., Array] | None = None
+    task: FitTask,
+    plan: Plan,
+    basis: LandmarkBasis,
+    sums: FactorSums,
+    second: Callable[..., Array] | None = None,
+    before: AffineProjection | None = None,
 ) -> KernelPCAFit:
-    """Return the fit of the rows that were added up; `second` multiplies their centered features by a small matrix."""
+    """Return the fit of the rows that were added up; `second` multiplies their centered features by a small matrix.
+
+    Components have the signs of those `before`, of the same basis.
+    """
     n, mean, requested = sums.count, sums.mean, task.settings.n_components
     shifted = BasePointGram(basis.op, int(basis.op.shape[0]) - 1) if sums.relative else None
     factor = basis.factor(sums, basis.features(task).rounding)
@@ -170,6 +189,8 @@ def fit_of_sums(
     scatter = sums.scatter
     is_all = requested is None or task.settings.is_share
     eigen, axes = _eigenpairs(scatter, max(1, factor.rank) if is_all else int(requested or 0), gram)
+    if before is not None:
+        axes *= _signs_of(before, sums.pivot_factor, axes)
     if second is not None:
         values = to_host(eigen.eigenvalues).astype(np.float64)
         U = second(mean, axes * inverse_roots(values**2)[None, :])
@@ -180,6 +201,15 @@ def fit_of_sums(
     plan = replace(plan, n_samples=n)
     fit = finished_fit(task, plan, Landmarks(basis.op, shifted, factor), few, stream=sums)
     return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
+
+
+def _signs_of(before: AffineProjection, L: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Return +1 or -1 for every column of axes (k, p), such that none is opposite to that of an earlier map."""
+    A = to_host(before.projection)[: len(L)].astype(np.float64)
+    kept = min(int(A.shape[1]), int(axes.shape[1]))
+    signs_before = np.ones(axes.shape[1])
+    signs_before[:kept] = np.where(np.sum((L.T @ A[:, :kept]) * axes[:, :kept], axis=0) < 0.0, -1.0, 1.0)
+    return signs_before
 
 
 def _operator(task: FitTask, plan: Plan, rows: Any) -> SymmetricOperator:
