@@ -340,10 +340,11 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, ArrayTransformer)
         self._publish(fit, place, session.budget.failures)
         if not wants_scores:
             return None
+        is_dask = is_dask_array(container)
         if fit.scores is None:
-            given: Any = container if is_dask_array(container) else rows.local
+            given: Any = container if is_dask else rows.local
             return self.transform(given)
-        return rows.as_dask(fit.scores) if is_dask_array(container) else self._output(fit.scores, container)
+        return rows.as_dask(fit.scores) if is_dask else self._output(fit.scores, container)
 
     def plan(self, X: ArrayLike) -> Plan:
         """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.

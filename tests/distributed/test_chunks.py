@@ -266,7 +266,7 @@ def check_streamed(there: KernelPCA, here: KernelPCA, Z: Any) -> None:
     np.testing.assert_allclose(np.abs(Z.compute()), expected, rtol=0, atol=1e4 * size * np.max(expected))
 
 
-def test_landmarks_that_are_points_are_added_up_on_the_workers(active):
+def test_landmarks_that_are_points_are_added_up_on_the_workers(active, monkeypatch):
     points = np.random.default_rng(1).standard_normal((30, D)) + 7.0
     for gamma in (0.05, 1e-3):
         settings = {"kernel": "rbf", "gamma": gamma, "eigen_solver": Nystrom(landmarks=points)}
@@ -274,6 +274,9 @@ def test_landmarks_that_are_points_are_added_up_on_the_workers(active):
         Z = there.fit_transform(da.from_array(data(), chunks=(37, D)))
         check_streamed(there, here, Z)
         assert Z.chunks[0] == (37,) * 10 + (30,)
+    monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
+    KernelPCA(2, **settings).fit((source := Loads(data())).array)
+    assert source.count == CHUNKS
     with pytest.raises(exceptions.InvalidParameterError, match="points learn no pre-image on a cluster"):
         KernelPCA(2, fit_inverse_transform=True, **settings).fit(da.from_array(data(), chunks=(37, D)))
 

@@ -13,7 +13,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
-from gpukpca.backend.namespace import is_memory_map
+from gpukpca.backend.namespace import from_host, is_memory_map
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen.request import FIRST_GUESS
@@ -59,13 +59,17 @@ class FitTask(Task):
         sample: Any = None,
     ) -> FitTask:
         """Return the task, with the template of the kernel for a sample of X, by default X."""
-        if kernel.stored_only and isinstance(X, ClusterRows):
+        is_on_cluster = isinstance(X, ClusterRows)
+        if kernel.stored_only and is_on_cluster:
             raise InvalidParameterError(
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
                 "kernel object or a name, or fit in one process."
             )
         if isinstance(kernel, Precomputed):
             check_square(X)
+        points = getattr(settings.eigen_solver, "points", None)
+        if points is not None and is_on_cluster:  # the fit takes nothing else from the rows in advance
+            sample = from_host(points, X.like)
         template = None if kernel.stored_only else kernel.template(X if sample is None else sample, centered=True)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
