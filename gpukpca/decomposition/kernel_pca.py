@@ -340,9 +340,11 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         self._publish(fit, place, session.budget.failures)
         if not wants_scores:
             return None
+        is_dask = is_dask_array(container)
         if fit.scores is None:
-            return self.transform(container if rows.local is None else rows.local)
-        return rows.as_dask(fit.scores) if is_dask_array(container) else self._output(fit.scores, container)
+            given: Any = container if is_dask else rows.local
+            return self.transform(given)
+        return rows.as_dask(fit.scores) if is_dask else self._output(fit.scores, container)
 
     def _plan(self, X: Any) -> Plan:
         """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""

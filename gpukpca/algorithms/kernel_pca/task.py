@@ -59,7 +59,8 @@ class FitTask(Task):
         sample: Any = None,
     ) -> FitTask:
         """Return the task, with the template of the kernel for a sample of X, by default X."""
-        if kernel.stored_only and isinstance(X, ClusterRows):
+        is_on_cluster = isinstance(X, ClusterRows)
+        if kernel.stored_only and is_on_cluster:
             raise InvalidParameterError(
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
                 "kernel object or a name, or fit in one process."
@@ -67,7 +68,7 @@ class FitTask(Task):
         if isinstance(kernel, Precomputed):
             check_square(X)
         points = getattr(settings.eigen_solver, "points", None)
-        if points is not None and isinstance(X, ClusterRows):  # the fit takes nothing else from the rows in advance
+        if points is not None and is_on_cluster:  # the fit takes nothing else from the rows in advance
             sample = from_host(points, X.like)
         template = None if kernel.stored_only else kernel.template(X if sample is None else sample, centered=True)
         n = int(X.shape[0])
