@@ -36,7 +36,7 @@ WIDTHS: dict[str, Callable[[Any], int | None]] = {
     "numbers": lambda model: None,
 }
 # Arguments that concern all rows at once.
-OF_ALL_ROWS = ("out", "return_info", "labels")
+OF_ALL_ROWS = ("out", "return_info", "labels", "diagonal")
 
 
 # -- fits --------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from gpukpca.data.finite import not_finite, overflow
 from gpukpca.data.products import column_sums, inner_products
 from gpukpca.data.rows import Rows, gathered
 from gpukpca.data.scale import scale_for_squares
-from gpukpca.data.slicing import gather_rows, subtract_row, take_rows
+from gpukpca.data.slicing import gather_rows, panel_length, subtract_row, take_rows
 from gpukpca.eigen.elimination import Elimination, eliminated
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
@@ -57,6 +57,9 @@ REMEDY = (
     "Nyström needs a positive semidefinite kernel: use an exact solver, another kernel (rbf, laplacian, matern, poly "
     "with coef0 >= 0), or for sigmoid a smaller gamma."
 )
+
+# Panels of rows that are prepared and multiplied are so much shorter than those that are swept once.
+WIDE_PANEL = 2
 
 LANDMARK_TOLERANCE = replace(TOLERANCE, text="a number in [0, 1) (0: no stop)")
 
@@ -428,6 +431,11 @@ def pivot_panel(n: int, columns: int, on_gpu: bool) -> int:
     """Return the rows of a panel of so many columns of F."""
     fitting = max(blocking.FEWEST_PIVOT_ROWS, blocking.PIVOT_PANEL_ENTRIES.on(on_gpu) // max(columns, 64))
     return min(fitting, max(blocking.FEWEST_PIVOT_ROWS, -(-n // 4)))
+
+
+def feature_panel(n: int, d: int, columns: int, on_gpu: bool) -> int:
+    """Return the rows of a panel that is prepared, of d features: fewer where rows are wide."""
+    return max(1, min(pivot_panel(n, columns, on_gpu), panel_length(d, on_gpu) // WIDE_PANEL))
 
 
 def default_block(rank: int) -> int:

@@ -485,3 +485,12 @@ def test_linear_kernels_use_the_features_and_agree_with_pca():
     scores = residuals((Linear(), PCA(P).fit_transform(X)), X)
     assert np.allclose(scores.rayleigh_quotients, kernel.rayleigh_quotients, rtol=1e-12)
     assert np.max(scores.residual_norms) < 1e-12 * kernel.rayleigh_quotients[0]
+
+
+def test_other_rows_than_those_of_the_fit_are_named() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4))
+    model = KernelPCA(3, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(landmarks=X[:20])).fit([X])
+    assert residuals(model, X).n_samples == 300
+    with pytest.raises(InvalidParameterError, match="X are not the rows of the fit"):
+        residuals(model, X * 2.0)

@@ -18,7 +18,7 @@ from gpukpca.data.slicing import panel_length
 from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
-from gpukpca.eigen.partial_cholesky import pivot_panel
+from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
@@ -91,6 +91,8 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     if not isinstance(task.kernel, Precomputed):
         held = _row_bytes(task, prepared_at_once(n, edge, workers, panel))
     held += workers * edge * _slice_bytes(task) if panel else 0
+    if task.maps_file:  # rows of a panel as they are read, prepared, and in float64
+        held += workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + FEATURE_COPIES * 8) * task.d
     held += n * (rank * item + 8 * LANDMARK_VECTORS)
     # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
     growing = solver.growth_bytes(n, rank, item, workers, task.on_gpu) + 2 * small
@@ -126,9 +128,10 @@ def streamed(
     row = d * item + task.row_bytes
     # The sample as it is, prepared, and a panel of it prepared once more, in float64 where a tile begins so.
     choosing = sample * (row + d * item + rank * item + 8 * LANDMARK_VECTORS)
-    choosing += workers * min(sample, pivot_panel(sample, rank, task.on_gpu)) * 2 * d * 8
+    choosing += workers * min(sample, pivot_panel(sample, 1, task.on_gpu)) * FEATURE_COPIES * d * 8
     choosing += solver.growth_bytes(sample, rank, item, workers, task.on_gpu) + 2 * small
-    panel = pivot_panel(n, rank, task.on_gpu) * (row + rank * (2 * item + FEATURE_COPIES * 8))
+    panel = row + FEATURE_COPIES * d * 8 + rank * (2 * item + FEATURE_COPIES * 8)
+    panel *= feature_panel(n, d, rank, task.on_gpu)
     adding = workers * (panel + 3 * small) + 3 * 8 * (batch or min(n, slice_of(d)))
     learning = FEATURE_COPIES * 8 * min(n, panel_length(d, task.on_gpu)) * d  # the template of the kernel
     needed = 2 * batch * d * item + rank * row + max(learning, choosing, adding, SMALL_PROBLEM_SQUARES * small)

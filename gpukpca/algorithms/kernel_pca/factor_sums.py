@@ -28,7 +28,7 @@ from gpukpca.backend.parallel import assemble_rows, row_slices, single_threaded_
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import take_rows
 from gpukpca.eigen.elimination import Elimination
-from gpukpca.eigen.partial_cholesky import INDEFINITE, REMEDY, ROUNDING, SMALL_PIVOT, pivot_panel
+from gpukpca.eigen.partial_cholesky import INDEFINITE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels import Kernel
@@ -160,9 +160,10 @@ class LandmarkFeatures:
             diagonal, sizes = diagonal - 2.0 * own, sizes + 2.0 * namespace_of(own).abs(own)
         return self._elimination.rows(K[:, :k], []) if k else K[:, :0], diagonal, sizes
 
-    def panels(self, n: int) -> list[tuple[int, int]]:
-        """Return (start, stop) of panels of n rows that stay in cache with their features."""
-        return row_slices(n, pivot_panel(n, self.rows.n_rows, is_on_gpu(self.like)))
+    def panels(self, X: Any) -> list[tuple[int, int]]:
+        """Return (start, stop) of panels of rows (n, d) that stay in cache with their features."""
+        n, d = map(int, X.shape)
+        return row_slices(n, feature_panel(n, d, self.rows.n_rows, is_on_gpu(self.like)))
 
     def definite(self, residuals: np.ndarray, sizes: np.ndarray) -> float:
         """Return the noise of residuals of rows; raise `IndefiniteKernelError` where one is negative beyond it."""
@@ -197,7 +198,7 @@ def sums_of_panel(panel: Any, features: LandmarkFeatures, workers: int) -> Facto
     if not n:
         return start
     with single_threaded_blas(workers > 1), overflow_allowed():
-        total = to_host(sum_over(products, features.panels(n), workers, features.like)).astype(np.float64)
+        total = to_host(sum_over(products, features.panels(panel), workers, features.like)).astype(np.float64)
     if not np.all(np.isfinite(of_rows)) or not np.all(np.isfinite(total)):
         raise InvalidParameterError(
             f"the kernel {type(features.kernel).__name__} overflows {dtype_name(features.like.dtype)} on these data: a "
@@ -220,4 +221,4 @@ def features_times(panel: Any, features: LandmarkFeatures, mean: np.ndarray, M: 
 
     n = int(panel.shape[0])
     with single_threaded_blas(workers > 1), overflow_allowed():
-        return assemble_rows(product, features.panels(n), (n, M.shape[1]), like, workers)
+        return assemble_rows(product, features.panels(panel), (n, M.shape[1]), like, workers)

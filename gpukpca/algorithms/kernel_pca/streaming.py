@@ -82,7 +82,8 @@ class LandmarkBasis:
         report, given = rank_report(listener), not isinstance(solver.landmarks, str)
         if given and op.rows.shifted and not task.is_sparse:  # the base point is none of the landmarks
             count = int(among.shape[0])
-            middle = cast(column_sums(among) / count, among.dtype)
+            near = among if count >= SHOWING else task.X
+            middle = cast(column_sums(near) / int(near.shape[0]), among.dtype)
             among = concat([among, middle[None, :]], axis=0)
             op = _operator(task, plan, among)
             shifted: Any = BasePointGram(op, count)

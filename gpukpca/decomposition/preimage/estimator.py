@@ -264,6 +264,7 @@ class WithPreimages:
 
     # -- feature space ---------------------------------------------------------------------------------------------
 
+    @row_wise("numbers")
     def feature_space_error(self, X: ArrayLike, n_components: int | None = None, diagonal: Any = None) -> Array:
         """Return squared distances in feature space from the components: k̃(x, x) - ‖z‖². Needs no pre-image.
 
