@@ -118,8 +118,10 @@ def _source_of_stream(model: KernelPCA, shape: tuple[int, int]) -> KernelSource:
     """Return the map of a model whose rows were read once: it has no eigenvectors, and landmarks that may be points."""
 
     def basis(kernel: Kernel, X: Any) -> tuple[Any, Any]:
-        like = place_of(X)
-        return cast(rows_at(model.X_fit_, like), like.dtype), kernel.template(X, centered=True)
+        like, learned = place_of(X), model._result.map.template
+        # The means of the rows that the fit began with: its axes belong to them.
+        template = kernel.template(X, centered=True) if learned is None else learned.moved(like)
+        return cast(rows_at(model.X_fit_, like), like.dtype), template
 
     def features(kernel: Kernel, X: Any) -> WeightedFeatures:
         return WeightedFeatures.of_basis(kernel, *basis(kernel, X))

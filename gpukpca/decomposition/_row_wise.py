@@ -48,7 +48,7 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
             out = given.pop("out", None)
             of_all = any(given.get(name, False) is not False for name in OF_ALL_ROWS)
             if out is None and (not is_read or of_all or output_of_transform(self) != "default"):
-                return method(self, np.asarray(X) if is_read else X, *arguments, **settings)
+                return method(self, slice_of_set(X, 0, int(X.shape[0])) if is_read else X, *arguments, **settings)
             return _by_slices(self, method, X, given, out)
 
         return cast(Method, wrapper)
@@ -58,6 +58,10 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
 
 def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[str, Any], out: Any) -> Any:
     """Return the results of all slices of rows X (n, d) in one host array, or in `out`."""
+    if not is_set(X) and not isinstance(X, np.ndarray):  # held in memory as a whole
+        scores = to_host(method(estimator, X, **given))
+        checked_out(out, scores.shape)[...] = scores
+        return out
     n, d = map(int, X.shape)
     if out is not None:
         checked_out(out, (n, int(estimator._n_features_out)))

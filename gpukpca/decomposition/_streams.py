@@ -139,6 +139,8 @@ class WithStreams:
             raise InvalidParameterError(
                 "fit_transform takes rows, not an iterable of batches: call fit, and then transform for each batch."
             )
+        if session.budget.failures and is_stream(container) and iter(container) is container:
+            raise session.budget.error()  # the attempt before has used up batches
         batches = batches_in_slices(self, container)
         with session.on(batches.place, batches.like) as resources:
             fit = self._fit_of_batches(batches, resources, once=batches.once)

@@ -12,6 +12,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
+    concat,
     is_foreign,
     is_memory_map,
     is_sparse,
@@ -21,10 +22,10 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import seeded_subset
-from gpukpca.data.batches import is_set, is_stream, spread_runs
+from gpukpca.data.batches import is_set, is_stream, slice_of_set, spread_runs
 from gpukpca.data.gate import as_rows, column_names
 from gpukpca.data.shapes import DataShape, most_planned_rows
-from gpukpca.data.slicing import gather_rows
+from gpukpca.data.slicing import dense_rows, gather_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -70,7 +71,7 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
         return data, data
     if is_set(X):
         runs = spread_runs(int(X.shape[0]), limit)
-        sample = training_data(estimator, np.concatenate([np.asarray(X[a:b]) for a, b in runs]))
+        sample = training_data(estimator, concat([dense_rows(slice_of_set(X, a, b)) for a, b in runs]))
     else:
         sample = training_data(estimator, gather_rows(np.asarray(X), seeded_subset(len(X), limit)))
     stays = is_memory_map(X) and X.dtype == sample.dtype

@@ -33,7 +33,7 @@ LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
 # Rows among which a fit in one pass chooses its landmarks: so many a landmark, and the fewest.
 SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
 # A limit holds so many times the rows: as they are, prepared, in the panel of a tile, and the rest.
-SAMPLE_SHARE = 16
+SAMPLE_SHARE = 32
 # Landmarks of the caller that the representation shows.
 SHOWN = 8
 # Candidates for one accepted pivot, and in all, where most are rejected.
@@ -325,7 +325,7 @@ class Nystrom(PlannedSolver):
     def sample_within(self, row_bytes: int, limit: int | None) -> int:
         """Return the number of rows among which a fit in one pass chooses landmarks, where there are so many.
 
-        A `limit` of bytes that the user set holds so many sixteen times, but the rank at least.
+        A `limit` of bytes that the user set holds so many thirty-two times, but the rank at least.
         """
         rank = int(self.rank or 0)
         if not isinstance(self.landmarks, str):

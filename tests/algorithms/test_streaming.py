@@ -95,10 +95,12 @@ def test_a_small_memory_map_is_read_once_and_its_rows_held(mapped: np.ndarray) -
     assert model.plan_.storage.panel == 0
 
 
-def test_nystrom_reads_by_panels(data: np.ndarray, mapped: np.ndarray) -> None:
+def test_nystrom_reads_by_panels(data: np.ndarray, tmp_path: Path) -> None:
     settings = {"n_components": 3, "kernel": "rbf", "gamma": 0.002, "random_state": 0, "eigen_solver": Nystrom(rank=20)}
+    np.save(tmp_path / "more.npy", data := np.concatenate([data, data[:, ::-1], data[:, ::-1] + 1.0]))
+    mapped = np.load(tmp_path / "more.npy", mmap_mode="r")
     held = KernelPCA(**settings).fit(data)
-    read = KernelPCA(**settings, memory_limit="2800kB").fit(mapped)
+    read = KernelPCA(**settings, memory_limit="4800kB").fit(mapped)
     assert read.plan_.storage.source.panel > 0
     np.testing.assert_array_equal(read.landmarks_, held.landmarks_)
     np.testing.assert_allclose(read.eigenvalues_, held.eigenvalues_, rtol=1e-4)

@@ -487,6 +487,22 @@ def test_linear_kernels_use_the_features_and_agree_with_pca():
     assert np.max(scores.residual_norms) < 1e-12 * kernel.rayleigh_quotients[0]
 
 
+def test_a_stream_that_moves_is_audited_with_the_means_of_its_beginning() -> None:
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((150, 6)) * np.arange(1, 7), rng.standard_normal((150, 6)) * np.arange(1, 7) + 2.0]
+    X = np.concatenate(parts)
+    exact = np.linalg.eigvalsh(np.cov(X.T))[::-1] * (len(X) - 1)
+    for rank in (20, 4):
+        model = KernelPCA(2, eigen_solver=Nystrom(rank=rank), random_state=0)
+        for part in parts:
+            model.partial_fit(part)
+        found = residuals(model, X)
+        low, high = found.intervals.T
+        assert np.all(low <= exact[:2] * (1 + 1e-9))
+        assert np.all(high >= exact[:2] * (1 - 1e-9))
+        np.testing.assert_allclose(found.landmark_eigenvalues, model.eigenvalues_, rtol=1e-8)
+
+
 def test_other_rows_than_those_of_the_fit_are_named() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 4))

@@ -91,8 +91,8 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     if not isinstance(task.kernel, Precomputed):
         held = _row_bytes(task, prepared_at_once(n, edge, workers, panel))
     held += workers * edge * _slice_bytes(task) if panel else 0
-    if task.maps_file:  # rows of a panel as they are read, prepared, and in float64
-        held += workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + FEATURE_COPIES * 8) * task.d
+    if task.maps_file:  # rows of a panel as they are read, prepared, and widened
+        held += workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
     held += n * (rank * item + 8 * LANDMARK_VECTORS)
     # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
     growing = solver.growth_bytes(n, rank, item, workers, task.on_gpu) + 2 * small
@@ -134,7 +134,9 @@ def streamed(
     panel *= feature_panel(n, d, rank, task.on_gpu)
     adding = workers * (panel + 3 * small) + 3 * 8 * (batch or min(n, slice_of(d)))
     learning = FEATURE_COPIES * 8 * min(n, panel_length(d, task.on_gpu)) * d  # the template of the kernel
-    needed = 2 * batch * d * item + rank * row + max(learning, choosing, adding, SMALL_PROBLEM_SQUARES * small)
+    needed = (
+        2 * (batch + sample) * d * item + rank * row + max(learning, choosing, adding, SMALL_PROBLEM_SQUARES * small)
+    )
     needed += task.copy_bytes + (4 * n * p * item if with_vectors else 0)
     storage = StreamedStorage(n, workers, rank, sample)
     if task.is_on_cluster:

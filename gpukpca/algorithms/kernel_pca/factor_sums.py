@@ -50,6 +50,7 @@ class FactorSums:
     sizes: float = field_of("", "Σ of the numbers that cancel in k(x, x)", "nonnegative")
     residual: float = field_of("", "Σ k(x, x) - ‖f(x)‖²")
     noise: float = field_of("", "by how much residuals that can only be rounding exceed its usual size", "nonnegative")
+    stopped: str = field_of("", "why no more landmarks were chosen; see `PivotedCholesky`", default="rank")
 
     @property
     def mean(self) -> np.ndarray:
@@ -62,7 +63,9 @@ class FactorSums:
         return self.squares - np.outer(self.sums, self.sums) / self.count
 
     @classmethod
-    def empty(cls, pivot_factor: np.ndarray, shift: np.ndarray, *, is_relative: bool, noise: float) -> FactorSums:
+    def empty(
+        cls, pivot_factor: np.ndarray, shift: np.ndarray, *, is_relative: bool, noise: float, stopped: str
+    ) -> FactorSums:
         """Return the sums over no rows; `noise` is that of the landmarks."""
         k = len(shift)
         return cls(
@@ -76,11 +79,13 @@ class FactorSums:
             sizes=0.0,
             residual=0.0,
             noise=noise,
+            stopped=stopped,
         )
 
     def without_rows(self) -> FactorSums:
         """Return the sums over no rows for the same landmarks."""
-        return FactorSums.empty(self.pivot_factor, self.shift, is_relative=self.relative, noise=self.noise)
+        L, how = self.pivot_factor, self.stopped
+        return FactorSums.empty(L, self.shift, is_relative=self.relative, noise=self.noise, stopped=how)
 
     def merged(self, other: FactorSums) -> FactorSums:
         """Return the sums over the rows of both, which have the landmarks and the shift in common."""
@@ -150,7 +155,7 @@ class LandmarkFeatures:
 
         The features lie in the memory of a new tile.
         """
-        prepared, k = self.kernel.prepare(X, like=self.rows), len(self.start.pivot_factor)
+        prepared, k = self.kernel.prepare(cast(X, self.like.dtype), like=self.rows), len(self.start.pivot_factor)
         K = compute_tile(self.kernel, prepared, self.rows, self.like, False)
         diagonal = cast(self.kernel.tile_diagonal(prepared), self.wide)
         sizes = namespace_of(diagonal).abs(diagonal)

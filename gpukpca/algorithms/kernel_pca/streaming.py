@@ -22,11 +22,10 @@ from gpukpca.algorithms.kernel_pca.nystrom import (
     pairs_of,
     relative_to_base,
 )
-from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, rank_report
-from gpukpca.backend.linalg import leading_ritz_pairs
+from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
 from gpukpca.backend.namespace import cast, concat, epsilon, from_host, full, to_host
 from gpukpca.backend.parallel import worker_count
 from gpukpca.data.products import column_sums
@@ -62,15 +61,12 @@ class LandmarkBasis:
         Of no rows.
     n_columns : int
         Columns of K that were evaluated to choose them.
-    stopped : str
-        See `PivotedCholesky`.
     """
 
     rows: Any
     op: SymmetricOperator
     start: FactorSums
     n_columns: int
-    stopped: str
 
     @classmethod
     def chosen(
@@ -79,9 +75,9 @@ class LandmarkBasis:
         """Return the basis that the solver of a plan chooses among rows (b, d), and the numbers of its rows there."""
         solver: Nystrom | Any = plan.solver
         op = _operator(task, plan, among)
-        report, given = rank_report(listener), not isinstance(solver.landmarks, str)
-        if given and op.rows.shifted and not task.is_sparse:  # the base point is none of the landmarks
-            count = int(among.shape[0])
+        report, given, count = rank_report(listener), not isinstance(solver.landmarks, str), int(among.shape[0])
+        is_free = given and (solver.points is not None or count < SHOWING)
+        if is_free and op.rows.shifted and not task.is_sparse:  # the base point is none of the landmarks
             near = among if count >= SHOWING else task.X
             middle = cast(column_sums(near) / int(near.shape[0]), among.dtype)
             among = concat([among, middle[None, :]], axis=0)
@@ -90,7 +86,7 @@ class LandmarkBasis:
             factor = landmark_cholesky(shifted, np.arange(count), tol=solver.tol, report=report)
         elif given:
             shifted = relative_to_base(op, rng)
-            factor = landmark_cholesky(shifted or op, np.arange(op.shape[0]), tol=solver.tol, report=report)
+            factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
         else:
             shifted = relative_to_base(op, rng)
             factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
@@ -102,14 +98,15 @@ class LandmarkBasis:
             to_host(column_sums(factor.F)).astype(np.float64) / max(1, op.shape[0]),
             is_relative=shifted is not None,
             noise=factor.noise,
+            stopped=factor.stopped,
         )
-        return cls(rows, _operator(task, plan, rows), start, factor.n_columns, factor.stopped), numbers
+        return cls(rows, _operator(task, plan, rows), start, factor.n_columns), numbers
 
     @classmethod
     def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
         """Return the basis of a fit, from which its sums go on."""
         stream: Any = fit.stream
-        return cls(fit.map.basis, _operator(task, fit.plan, fit.map.basis), stream.without_rows(), fit.n_products, "")
+        return cls(fit.map.basis, _operator(task, fit.plan, fit.map.basis), stream.without_rows(), fit.n_products)
 
     def features(self, task: FitTask) -> LandmarkFeatures:
         """Return the map of rows to features."""
@@ -127,7 +124,7 @@ class LandmarkBasis:
             rounding=rounding * sums.sizes + sums.count * NOISE * sums.noise,
             noise=sums.noise,
             n_columns=self.n_columns,
-            stopped=self.stopped,
+            stopped=sums.stopped,
         )
 
 
@@ -194,7 +191,7 @@ def fit_of_sums(
         axes *= _signs_of(before, sums.pivot_factor, axes)
     if second is not None:
         values = to_host(eigen.eigenvalues).astype(np.float64)
-        U = second(mean, axes * inverse_roots(values**2)[None, :])
+        U = second(mean, axes * reciprocals(values)[None, :])
         sign = signs(U)
         U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
         eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
