@@ -261,6 +261,8 @@ class Cluster:
         count = len(pending)
         for done in self._batches(pending):
             for future in done:
+                if future.status in ("lost", "pending"):  # its worker has ended, and another one computes it again
+                    continue
                 name = pending.pop(future)
                 if future.status == "error":
                     raise self._named(future, name)
@@ -278,7 +280,7 @@ class Cluster:
                 raise self._lost(next(iter(pending.values())))
             with self._open_client(), self.client.as_current():
                 completed = as_completed(list(pending), timeout=CHECK_SHARE * self.patience)
-            while pending:
+            while pending and completed.count():
                 try:
                     done = completed.next_batch()
                 except TimeoutError:
