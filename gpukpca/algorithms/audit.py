@@ -59,7 +59,7 @@ class EigenpairAudit:
         "the eigenvalues of A on the span of all vectors, descending; A has i eigenvalues that are at least the i-th "
         "one less `rounding`. -inf beyond the dimension of the span",
     )
-    skew: float = field_of("", "the largest |uᵢᵀuⱼ| of two vectors: 0 where they are orthogonal")
+    skew: float = field_of("", "the largest modulus of uᵢᵀuⱼ for two vectors: 0 where they are orthogonal")
     trace: float = field_of("", "the sum of all eigenvalues of A")
     rounding: float = field_of("", "the allowance for the rounding of products and entries in `intervals` and `bounds`")
     n_passes: int = field_of("", "products of A with a block")

@@ -91,8 +91,8 @@ def residuals(
 
     See Also
     --------
-    EigenpairAudit : Its residuals and bounds, and what they mean.
-    KernelPCA : Its `residual_norms_` come from products of the fit.
+    gpukpca.decomposition.EigenpairAudit : Its residuals and bounds, and what they mean.
+    gpukpca.KernelPCA : Its `residual_norms_` come from products of the fit.
     gpukpca.eigen.BlockKrylov : With ``start=model.eigenvectors_`` it makes better pairs of these.
 
     Notes

@@ -323,10 +323,7 @@ class Nystrom(PlannedSolver):
         return self if self.rank else replace(self, rank=max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
 
     def sample_within(self, row_bytes: int, limit: int | None) -> int:
-        """Return the number of rows among which a fit in one pass chooses landmarks, where there are so many.
-
-        A `limit` of bytes that the user set holds so many thirty-two times, but the rank at least.
-        """
+        """Return how many rows of `row_bytes` a fit in one pass chooses landmarks among, within a `limit` of bytes."""
         rank = int(self.rank or 0)
         if not isinstance(self.landmarks, str):
             return rank
