@@ -292,23 +292,6 @@ def test_settings_of_the_environment_are_numbers_or_nothing() -> None:
     ):
         assert list(task_cpus(environ)) == cpus, environ
     assert list(blas_variables({"OMP_NUM_THREADS": "3", "VECLIB_MAXIMUM_THREADS": "2"})) == [2, 3]
-    for environ, cpus in (
-        ({"SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "2"}, [3]),
-        ({"SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, [3]),
-        ({"SLURM_CPUS_ON_NODE": "3", "SLURM_STEP_TASKS_PER_NODE": "4"}, [1]),
-        ({"SLURM_CPUS_ON_NODE": "12", "SLURM_STEP_TASKS_PER_NODE": "1"}, []),
-        ({"PBS_JOBID": "1.server", "NCPUS": "6"}, [6]),
-        ({"PBS_JOBID": "1.server", "PBS_NUM_PPN": "5"}, [5]),
-        ({"NCPUS": "6"}, []),
-        ({"NSLOTS": "7"}, [7]),
-        ({"NSLOTS": "24", "NHOSTS": "2"}, [12]),
-        ({"NSLOTS": "1", "NHOSTS": "2"}, [1]),
-        ({"LSB_MCPU_HOSTS": "host1 16 host2 8 "}, [16]),
-        ({"LSB_MCPU_HOSTS": "host1 4", "LSB_DJOB_NUMPROC": "4"}, [4]),
-        ({"LSB_DJOB_NUMPROC": "9"}, [9]),
-        ({"LSB_MCPU_HOSTS": "host1", "LSB_DJOB_NUMPROC": "x", "NSLOTS": "0"}, []),
-    ):
-        assert list(task_cpus(environ)) == cpus, environ
     assert list(blas_variables({"OMP_NUM_THREADS": "4,2"})) == list(blas_variables({})) == []
 
 
