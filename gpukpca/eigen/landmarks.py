@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -295,26 +296,30 @@ class Nystrom(PlannedSolver):
         object.__setattr__(self, "rank", len(chosen))
 
     @property
+    def is_given(self) -> bool:
+        """Return whether the caller gave the landmarks; else a rule chooses them."""
+        return not isinstance(self.landmarks, str)
+
+    @cached_property
     def points(self) -> np.ndarray | None:
         """Return the landmarks that are points, shape (rank, d), on the host; None where they are rows of the data."""
-        is_points = not isinstance(self.landmarks, str) and isinstance(self.landmarks[0], tuple)
-        return np.asarray(self.landmarks) if is_points else None
+        return np.asarray(self.landmarks) if self.is_given and isinstance(self.landmarks[0], tuple) else None
 
     @property
     def name(self) -> str:
         """Return the name in a plan."""
-        drawn = self.landmarks if isinstance(self.landmarks, str) else "chosen"
+        drawn = "chosen" if self.is_given else self.landmarks
         return f"Nyström ({drawn} landmarks, rank {self.rank})"
 
     def __repr__(self) -> str:
-        few = self.landmarks if isinstance(self.landmarks, str) or len(self.landmarks) <= SHOWN else "(...)"
+        few = "(...)" if self.is_given and len(self.landmarks) > SHOWN else self.landmarks
         return f"Nystrom(rank={self.rank}, landmarks={few!r}, tol={self.tol})"
 
     def rank_for(self, n: int, p: int) -> int:
         """Return the number of landmarks for `p` components of `n` rows."""
         if self.points is not None:
             return int(self.rank or 0)
-        if not isinstance(self.landmarks, str):
+        if self.is_given:
             return len(checked_landmarks(self.landmarks, n))
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
 
@@ -325,7 +330,7 @@ class Nystrom(PlannedSolver):
     def sample_within(self, row_bytes: int, limit: int | None) -> int:
         """Return how many rows of `row_bytes` a fit in one pass chooses landmarks among, within a `limit` of bytes."""
         rank = int(self.rank or 0)
-        if not isinstance(self.landmarks, str):
+        if self.is_given:
             return rank
         rows = max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank)
         return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))

@@ -43,8 +43,7 @@ def fit_by_landmarks(
         return nystrom_fit(task, plan, storage.build(source), rng, listener)
     among = given_landmarks(task, plan.solver, task.X) or sampled_candidates(task.X, storage.sample, rng)
     rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
-    is_read_again = not task.maps_file and not task.is_on_cluster
-    return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=is_read_again)
+    return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=task.is_read_again)
 
 
 def fit_batches(
@@ -113,7 +112,7 @@ def _begun(
         )
     row_bytes = int(batches.like.shape[1]) * item_size(batches.dtype)
     count = solver.sample_within(row_bytes, resources.limit_set)
-    sample, numbers, rows = batches.some(count if isinstance(solver.landmarks, str) else max(FEWEST_SAMPLED, count))
+    sample, numbers, rows = batches.some(max(FEWEST_SAMPLED, count) if solver.is_given else count)
     kernel = resolved_within(kernel, sample if once else batches, resources)
     check_symmetry(kernel, sample)
     settings = replace(settings, eigen_solver=solver)
@@ -140,7 +139,7 @@ def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, r
 
 def given_landmarks(task: FitTask, solver: Any, rows: Any) -> Candidates | None:
     """Return the landmarks that the user gave, points or numbers of rows; None where a rule chooses them."""
-    if isinstance(solver.landmarks, str):
+    if not solver.is_given:
         return None
     if solver.points is None:
         numbers = checked_landmarks(solver.landmarks, int(rows.shape[0]))

@@ -115,8 +115,8 @@ def streamed(
     is not known. A second pass computes eigenvectors and scores with `with_vectors`.
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
-    is_given = not isinstance(requested.landmarks, str)  # their numbers are not those of the rows of a sample
-    solver, rank = (requested, int(requested.rank or 0)) if is_given else _with_rank(requested, task)
+    # The numbers of given landmarks are not those of the rows of a sample.
+    solver, rank = (requested, int(requested.rank or 0)) if requested.is_given else _with_rank(requested, task)
     check_not_indefinite(task.kernel)
     check_rank(task, rank)
     p, small, sample = (

@@ -24,7 +24,7 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.parallel import assemble_rows, row_slices, single_threaded_blas, sum_over
+from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import take_rows
 from gpukpca.eigen.elimination import Elimination
@@ -202,7 +202,7 @@ def sums_of_panel(panel: Any, features: LandmarkFeatures, workers: int) -> Facto
 
     if not n:
         return start
-    with single_threaded_blas(workers > 1), overflow_allowed():
+    with overflow_allowed():
         total = to_host(sum_over(products, features.panels(panel), workers, features.like)).astype(np.float64)
     if not np.all(np.isfinite(of_rows)) or not np.all(np.isfinite(total)):
         raise InvalidParameterError(
@@ -225,5 +225,5 @@ def features_times(panel: Any, features: LandmarkFeatures, mean: np.ndarray, M: 
         return cast((cast(f, wide) - center) @ right, like.dtype)
 
     n = int(panel.shape[0])
-    with single_threaded_blas(workers > 1), overflow_allowed():
+    with overflow_allowed():
         return assemble_rows(product, features.panels(panel), (n, M.shape[1]), like, workers)

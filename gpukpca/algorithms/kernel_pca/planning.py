@@ -56,7 +56,7 @@ def plan_of(task: FitTask) -> Candidate:
 def plan_of_pass(task: FitTask, solver: PlannedSolver) -> Plan:
     """Return the first plan for products with K alone that fits into memory; else raise `MemoryBudgetError`.
 
-    The `solver` states their columns and bytes, and makes none of its own.
+    The `solver` states their columns and bytes; the products are made by the caller.
     """
     if features := _explicit_features(task):
         candidates = iter([factored(task, features)])
@@ -115,7 +115,7 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         if requested.points is None:
             yield from (by_landmarks(task, requested, reason, edge) for edge in _edges(task))
         if requested.points is not None or _may_stream(task):
-            yield streamed(task, requested, reason, with_vectors=not task.maps_file)
+            yield streamed(task, requested, reason, with_vectors=task.is_read_again)
         return
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)

@@ -75,8 +75,8 @@ class LandmarkBasis:
         """Return the basis that the solver of a plan chooses among rows (b, d), and the numbers of its rows there."""
         solver: Nystrom | Any = plan.solver
         op = _operator(task, plan, among)
-        report, given, count = rank_report(listener), not isinstance(solver.landmarks, str), int(among.shape[0])
-        is_free = given and (solver.points is not None or count < SHOWING)
+        report, count = rank_report(listener), int(among.shape[0])
+        is_free = solver.is_given and (solver.points is not None or count < SHOWING)
         if is_free and op.rows.shifted and not task.is_sparse:  # the base point is none of the landmarks
             near = among if count >= SHOWING else task.X
             middle = cast(column_sums(near) / int(near.shape[0]), among.dtype)
@@ -84,12 +84,12 @@ class LandmarkBasis:
             op = _operator(task, plan, among)
             shifted: Any = BasePointGram(op, count)
             factor = landmark_cholesky(shifted, np.arange(count), tol=solver.tol, report=report)
-        elif given:
-            shifted = relative_to_base(op, rng)
-            factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
         else:
             shifted = relative_to_base(op, rng)
-            factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
+            if solver.is_given:
+                factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
+            else:
+                factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
         numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
         numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)
         rows = gather_rows(among, numbers)
@@ -142,8 +142,8 @@ def streamed_fit(
 
     `with_vectors` reads the rows a second time for eigenvectors and scores.
     """
-    started = time.perf_counter()
-    if not isinstance(getattr(plan.solver, "landmarks", ""), str) and int(among.rows.shape[0]) >= SHOWING:
+    started, solver = time.perf_counter(), plan.solver
+    if isinstance(solver, Nystrom) and solver.is_given and int(among.rows.shape[0]) >= SHOWING:
         # What the kernel takes from given landmarks is the same for any order of the rows.
         task = replace(task, template=task.kernel.template(among.rows, centered=True))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)

@@ -80,6 +80,11 @@ class FitTask(Task):
         """Return whether X is read from its file during the fit."""
         return is_memory_map(self.X) and not self.place.moved
 
+    @property
+    def is_read_again(self) -> bool:
+        """Return whether a fit in one pass reads rows in memory once more, for eigenvectors and scores."""
+        return not self.maps_file and not self.is_on_cluster
+
     def is_constant(self) -> bool:
         """Return whether all rows of the data are the same; a kernel matrix shows that by itself."""
         return isinstance(self.kernel, Precomputed) or total_range(self.basis) == 0.0
