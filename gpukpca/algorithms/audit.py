@@ -156,7 +156,7 @@ class UnitVectors(NamedTuple):
 
 
 class MeasuredPairs(NamedTuple):
-    """What U and W = A U say: quotients, residuals with the rounding of A, Ritz values, each (p,), and the skew."""
+    """Hold what U and W = A U say: quotients, residuals with the rounding of A and Ritz values (p,), and the skew."""
 
     quotients: np.ndarray
     residuals: np.ndarray

@@ -44,7 +44,7 @@ TAKEN = (
 
 
 class KernelSource(NamedTuple):
-    """What an audit of kernel PCA reads from a model; functions take the kernel and the placed rows."""
+    """Hold what an audit of kernel PCA reads from a model; functions take the kernel and the placed rows."""
 
     kernel: Any  # as `KernelPCA` takes it
     vectors: Callable[[Kernel, Any, int | None], Array]

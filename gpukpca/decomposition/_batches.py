@@ -119,8 +119,13 @@ def in_batches(X: Any) -> Any:
 
 def batches_in_slices(estimator: Any, X: Any) -> PlacedBatches:
     """Return the batches of an iterable, or those of a set that is read by slices, as large as the limit allows."""
-    limit = None if estimator.memory_limit is None else parsed_bytes(estimator.memory_limit)
-    return batches_of(estimator, X, lambda _, d: slice_of(d, limit), 0)
+    return batches_of(estimator, X, lambda _, d: slice_within(estimator, d), 0)
+
+
+def slice_within(estimator: Any, d: int) -> int:
+    """Return the rows of a slice of d features that are read at once, within the limit of an estimator, if any."""
+    limit = getattr(estimator, "memory_limit", None)
+    return slice_of(d, None if limit is None else parsed_bytes(limit))
 
 
 def repeated(batches: PlacedBatches, what: str) -> PlacedBatches:

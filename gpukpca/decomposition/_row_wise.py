@@ -10,13 +10,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.batches import is_set, named, slice_of, slice_of_set
+from gpukpca.data.batches import is_set, named, slice_of_set
 from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import output_of_transform
+from gpukpca.decomposition._batches import slice_within
 from gpukpca.decomposition._dask import OF_ALL_ROWS, lazy_answer
 from gpukpca.decomposition._validation import checked_out
 from gpukpca.distributed.rows import is_dask_array
@@ -65,8 +65,7 @@ def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[s
     n, d = map(int, X.shape)
     if out is not None:
         checked_out(out, (n, int(estimator._n_features_out)))
-    limit = getattr(estimator, "memory_limit", None)
-    for start, stop in row_slices(n, slice_of(d, None if limit is None else parsed_bytes(limit))) or [(0, 0)]:
+    for start, stop in row_slices(n, slice_within(estimator, d)) or [(0, 0)]:
         with named(f"rows {start} to {stop - 1}"):
             rows = slice_of_set(X, start, stop) if is_set(X) else take_rows(X, start, stop)
             try:

@@ -160,7 +160,7 @@ def test_a_stream_goes_on_after_it_was_kept(X, tmp_path):
         on = in_batches(kept, np.array_split(X, 4)[2:])
         assert (on.n_samples_seen_, on.plan_.n_samples) == (N, N)
         np.testing.assert_array_equal(on.transform(X), whole.transform(X))
-    again = begun.fit(X[:200])  # a fit begins anew
+    again = begun.fit(X[:200])  # a fit starts again from nothing
     assert again._result.n_samples == 200
 
 
