@@ -77,6 +77,8 @@ class SymmetricOperator:
         The prepared rows of X that K is evaluated from, which the model then need not prepare again.
     has_remote_columns : bool
         Whether `columns` returns `Rows`, which stay where they are computed.
+    has_diagonal : bool
+        Whether the diagonal can be computed. Without it the sum of the eigenvalues is not known, and no share of it.
     positive_definite : bool or None
         Whether the matrix is known to be positive semidefinite but for rounding.
     name : str
@@ -113,6 +115,7 @@ class SymmetricOperator:
     workers: int = 0
     rows: Any = None
     has_remote_columns: bool = False
+    has_diagonal: bool = True
     positive_definite: bool | None = None
     name: str = "the kernel matrix"
 

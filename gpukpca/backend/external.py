@@ -58,6 +58,7 @@ class ExternalOperator(SymmetricOperator):
         self.shape: tuple[int, int] = _square_shape(A, self.name)
         self.like: Array = _place(A, self.name)
         self.dtype: Any = self.like.dtype
+        self.has_diagonal: bool = callable(getattr(A, "diagonal", None))
         self._has_entries = hasattr(A, "tocsc") and hasattr(A, "toarray")
         self._check_symmetry()
 
@@ -71,7 +72,7 @@ class ExternalOperator(SymmetricOperator):
         return cast(W, self.dtype)
 
     def diagonal(self) -> Array:
-        if not callable(getattr(self.A, "diagonal", None)):
+        if not self.has_diagonal:
             raise InvalidParameterError(
                 f"{self.name} has products and no diagonal, so the sum of its eigenvalues is not known: there are no "
                 "shares of it, no ratios, and no landmarks by the diagonal. Request a number of pairs, or give the "

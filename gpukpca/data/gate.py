@@ -197,11 +197,10 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
         raise InvalidParameterError(
             f"{name} is {what}, and not an array of shape {shape}; pass an array or a list of rows."
         )
-    has_entries = is_sparse(X) or any(hasattr(X, one) for one in ("__array__", "__getitem__", "__len__", "__dlpack__"))
-    if hasattr(X, "__matmul__") and not has_entries:
+    if hasattr(X, "__matmul__") and not has_entries(X):
         raise InvalidParameterError(
             f"{name} is of type {type(X).__name__}, which has products and no entries to read. "
-            f"gpukpca.eigen.top_eigh(gpukpca.gram.CenteredGram({name}), p) takes it as a kernel matrix."
+            f'KernelPCA(kernel="precomputed").fit({name}) takes it as a kernel matrix.'
         )
     if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
         raise InvalidParameterError(f"{name} is a sparse tensor; pass {name}.to_dense(), or a CSR matrix of SciPy.")
@@ -210,10 +209,20 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
             f"{name} is a tensor of PyTorch on {X.device}, where gpukpca computes with CuPy alone; pass "
             f"cupy.from_dlpack({name}.detach()), which copies nothing, or {name}.cpu()."
         )
-    if type(X).__module__.startswith("cupyx."):
+    if is_of_cupyx(X):
         raise InvalidParameterError(
             f"{name} is a sparse CuPy matrix; pass {name}.toarray(), or {name}.get() for a CSR matrix of SciPy."
         )
+
+
+def has_entries(X: Any) -> bool:
+    """Return whether entries of X can be read: not those of a matrix that is known by its products."""
+    return is_sparse(X) or any(hasattr(X, one) for one in ("__array__", "__getitem__", "__len__", "__dlpack__"))
+
+
+def is_of_cupyx(X: Any) -> bool:
+    """Return whether X is a sparse matrix or an operator of CuPy."""
+    return type(X).__module__.startswith("cupyx.")
 
 
 def check_numbers(X: Any, missing: bool = False, name: str = "X") -> None:

@@ -15,6 +15,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import (
     cuda_is_installed,
     cuda_place,
+    describe_device,
     is_on_gpu,
     parsed_device,
     placed_rows,
@@ -35,6 +36,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import (
     DeviceFallbackWarning,
     DeviceUnavailableError,
@@ -99,7 +101,14 @@ def placement_for(device: Any, X: Any) -> Placement:
 
 def _placement_for(device: Any, X: Any) -> Placement:
     kind, index = parsed_device(device)
-    origin = empty_like(X)
+    origin = empty_like(place_of(X))
+    if isinstance(X, Rows):
+        if kind in ("cpu", "cuda") and (kind == "cuda") != is_on_gpu(origin):
+            raise InvalidParameterError(
+                f"device={device!r}: a kernel matrix that is known by its products is multiplied where it is, on "
+                f"{describe_device(origin)}. Leave device=None, or pass an array."
+            )
+        return Placement(origin, origin)
     if kind == "cpu":
         return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else origin, origin)
     stays = is_on_gpu(X) and index in (None, X.device.id)

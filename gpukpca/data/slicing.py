@@ -82,6 +82,11 @@ def place_of(X: Any) -> Array:
     return X.data if is_sparse(X) else X
 
 
+def in_memory(X: Any) -> Any:
+    """Return X where all of it is in the memory of this process, else None."""
+    return None if isinstance(X, Rows) else X
+
+
 def dense_rows(X: Any) -> Array:
     """Return X as a dense array."""
     return X.toarray() if is_sparse(X) else X

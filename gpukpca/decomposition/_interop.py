@@ -95,6 +95,11 @@ class KernelPeer:
                 "a Nyström model has scores from landmarks, and scikit-learn's KernelPCA needs the eigenvectors of a "
                 "kernel matrix; use save for a file that keeps the model, or fit without Nyström."
             )
+        if not hasattr(model, "X_fit_"):
+            raise InvalidParameterError(
+                "the model holds no kernel matrix, and scikit-learn's KernelPCA keeps it; fit on an array, and convert "
+                "the model before it is saved."
+            )
         basis, eigenvectors, centerer = _exact(model)
         ridge = _shared_inverse(model)
         parameters = _shared_parameters(model, sklearn.decomposition.KernelPCA)

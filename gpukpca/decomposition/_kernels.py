@@ -26,6 +26,7 @@ from gpukpca.kernels import (
     RationalQuadratic,
     Sigmoid,
 )
+from gpukpca.kernels.user_defined import kernel_matrix
 
 KernelName = Literal[
     "linear", "poly", "rbf", "sigmoid", "cosine", "laplacian", "matern", "rational_quadratic", "precomputed"
@@ -125,6 +126,11 @@ def _parts(kernel: Kernel | ProcessKernel) -> Iterator[Kernel | ProcessKernel]:
 def is_precomputed(kernel: Any) -> bool:
     """Return whether the parameter `kernel` of an estimator stands for a precomputed matrix."""
     return isinstance(kernel, Precomputed) or (isinstance(kernel, str) and kernel == "precomputed")
+
+
+def matrix_of(estimator: Any, X: Any) -> Any:
+    """Return the data of `fit`: the rows of an operator where X is a kernel matrix that is known by its products."""
+    return kernel_matrix(X) if is_precomputed(estimator.kernel) else X
 
 
 def check_same_kernel(kernel: Kernel, fitted: Kernel) -> None:

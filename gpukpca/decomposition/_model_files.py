@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from gpukpca.persistence.model_file import (
 # `set_fit_request` leave on an estimator.
 NOT_KEPT = ("checkpoint", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks")
+# The matrix of a precomputed kernel, which new points do not need.
+LEFT_OUT = {"X_fit_"}
 # Which steps of a model are scalers.
 SHAPES = ([False], [True, False])
 
@@ -216,7 +219,7 @@ def _check_same(model: Any, twin: Any) -> None:
     """Raise where an estimator has attributes that its file does not give back."""
     name = type(model).__name__
     known = {*model.get_params(deep=False), *OF_SKLEARN}
-    if unknown := sorted(set(vars(model)) - known - set(vars(twin))):
+    if unknown := sorted(set(vars(model)) - known - LEFT_OUT - set(vars(twin))):
         raise InvalidParameterError(
             f"{name} has {', '.join(unknown)}, which a model file has no place for; delete it first, or give it "
             "to gpukpca.save in `notes`."
@@ -234,7 +237,9 @@ def _is_same(a: Any, b: Any) -> bool:
     if is_sparse(a) and is_sparse(b):
         return a is b or (a.shape == b.shape and (a != b).nnz == 0)
     if is_numpy(a) or is_foreign(a):
-        return a is b or (is_numpy(b) and np.array_equal(to_host(a), b))
+        return a is b or (is_numpy(b) and np.array_equal(to_host(a), b, equal_nan=b.dtype.kind == "f"))
+    if isinstance(b, float) and math.isnan(b):
+        return isinstance(a, float) and math.isnan(a)
     if b is None or isinstance(b, (int, float, np.number, str, tuple, dict, Kernel)):
         return bool(a == b)
     return type(a) is type(b)

@@ -42,7 +42,7 @@ class WithStreams:
     preimage: Any
     checkpoint: Any
     fit_inverse_transform: bool
-    X_fit_: Array
+    projection_: Array
     eigenvalues_: Array
     transform: Callable[..., Array]
     _publish: Callable[..., None]
@@ -118,7 +118,7 @@ class WithStreams:
         else:
             check_same_kernel(kernel_from(self), before.kernel)
             check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.eigenvalues_)
-            data = new_data(self, X, self.X_fit_, "partial_fit")
+            data = new_data(self, X, self.projection_, "partial_fit")
             place = Placement(before.map.like, self.eigenvalues_[:0])
             with session.on(place, data) as resources:
                 settings = settings_of(self, before.kernel)

@@ -21,7 +21,7 @@ from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
-from gpukpca.data.slicing import gather_rows
+from gpukpca.data.slicing import gather_rows, in_memory
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._dask import (
     check_no_data_frames,
@@ -31,7 +31,7 @@ from gpukpca.decomposition._dask import (
     rows_in_memory,
 )
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, warn_of_unused
+from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, matrix_of, warn_of_unused
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -157,7 +157,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
     gamma_ : float
     X_fit_ : array (n, d)
         With Nyström the landmarks, and `projection_` has as many rows. For a nearly flat kernel (a small gamma) one row
-        more than the rank: the base point, which saves digits.
+        more than the rank: the base point, which saves digits. Absent where a kernel matrix was fitted that is known by
+        its products, and where a model of a kernel matrix was loaded.
     certificate_ : float
         Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
         leave plus ρ for rounding. Each difference is at least -ρ.
@@ -216,7 +217,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
     """
 
     _result_type = KernelPCAFit
-    _origin = "X_fit_"
+    _origin = "projection_"
 
     def __init__(
         self,
@@ -275,8 +276,10 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (n, d); the kernel matrix (n, n) with kernel="precomputed"
-            With ``eigen_solver=Nystrom(...)`` also an iterable of such batches, each read once, or a set of zarr, HDF5
-            or the like, which is read by slices.
+            The kernel matrix may be a sparse one, a SciPy LinearOperator, or another object with shape, dtype and
+            products ``K @ V`` with blocks, as in `gpukpca.eigen.top_eigh`. Without a method `diagonal` its total
+            variance is not known. With ``eigen_solver=Nystrom(...)`` also an iterable of batches of rows, each read
+            once, or a set of zarr, HDF5 or the like, which is read by slices.
         y : ignored
 
         Returns
@@ -301,7 +304,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
             check_no_data_frames(self)
         with fit_session(self, X) as session:
             warn_of_unused(self)
-            return session.retry(lambda attempt: self._fit_within(X, attempt, wants_scores))
+            rows = matrix_of(self, X)
+            return session.retry(lambda attempt: self._fit_within(rows, attempt, wants_scores))
 
     def _fit_within(self, container: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """Make one attempt; return the scores in the library of the data, or None."""
@@ -319,7 +323,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
             X = X if place.moved else data
             fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel))
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
-            self._publish(fit, place, session.budget.failures, data)
+            self._publish(fit, place, session.budget.failures, in_memory(data))
             if not wants_scores:
                 return None
             if fit.scores is None:  # of a memory map that was read once
@@ -348,6 +352,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
 
     def _plan(self, X: Any) -> Plan:
         """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""
+        X = matrix_of(self, X)
         if self._streams(X):
             return self._plan_stream(X)
         if (rows := cluster_rows(self, X)) is not None:
@@ -370,10 +375,11 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         publish(
             self, fit, to_origin, without=NO_ATTRIBUTES, optional=("certificate", "eigenvectors"), properties=PROPERTIES
         )
-        if not place.moved or data is None or (landmarks is None and fit.has_sampled_basis):
-            self.X_fit_: Array = to_origin(fit.map.basis)
+        rows = fit.map.basis
+        if data is None or not (place.moved or rows is None) or (landmarks is None and fit.has_sampled_basis):
+            rows = to_origin(rows)
         else:
-            self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
+            rows = data if landmarks is None else gather_rows(data, landmarks)
         self.projection_: Array = to_origin(fit.map.projection)
         self.offset_: Array = to_origin(fit.map.offset)
         self.converged_: bool = bool(np.all(fit.converged))
@@ -385,6 +391,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         vectors, scores = vars(self).get("eigenvectors_"), None if preimage is None else fit.scores
         self._result = replace(fit, eigenvectors=vectors, scores=scores)
         optional = {
+            "X_fit_": rows,
             "n_samples_seen_": None if fit.stream is None else fit.n_samples,
             "landmarks_": landmarks,
             "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
@@ -422,7 +429,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         Cost: m n kernel values, computed tile by tile: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
-        Y = new_data(self, X, self.X_fit_, "transform")
+        Y = new_data(self, X, self.projection_, "transform")
         with device_context(self._result.map.like), overflow_allowed():
             if out is not None:
                 return self._space.new_scores(Y, checked_out(out, (int(Y.shape[0]), self._n_features_out)))
@@ -442,5 +449,5 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         tags = super().__sklearn_tags__()
         precomputed = is_precomputed(self.kernel)
         tags.input_tags.pairwise = precomputed
-        tags.input_tags.sparse = not precomputed and not self.fit_inverse_transform and self.preimage is None
+        tags.input_tags.sparse = precomputed or (not self.fit_inverse_transform and self.preimage is None)
         return tags

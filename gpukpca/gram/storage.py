@@ -154,6 +154,21 @@ class DenseStorage(Storage):
 
 
 @dataclass(frozen=True)
+class GivenStorage(Storage):
+    """A precomputed kernel matrix that is known by its products, and not stored."""
+
+    def bytes_held(self, item_size: int) -> int:
+        return 0
+
+    def build(self, source: StorageInput) -> SymmetricOperator:
+        op: SymmetricOperator = source.X.op
+        return op
+
+    def __str__(self) -> str:
+        return f"given: products with a matrix, {self.n} x {self.n}"
+
+
+@dataclass(frozen=True)
 class TiledStorage(Storage):
     """The upper triangle in square tiles; every pass recomputes the tiles that are not cached.
 
@@ -261,4 +276,4 @@ class StreamedStorage(Storage):
 
 
 # The storages that model files hold.
-STORED = (DenseStorage, TiledStorage, LowRankStorage, StreamedStorage)
+STORED = (DenseStorage, GivenStorage, TiledStorage, LowRankStorage, StreamedStorage)

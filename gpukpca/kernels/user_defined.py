@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
-from gpukpca.backend.namespace import epsilon, from_host, is_sparse, namespace_of, to_host
+from gpukpca.backend.namespace import epsilon, from_host, is_foreign, is_sparse, namespace_of, to_host
+from gpukpca.data.gate import has_entries, is_of_cupyx
+from gpukpca.data.operator_rows import OperatorRows
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.exceptions import (
     DeviceMismatchError,
@@ -304,16 +307,24 @@ def check_square(K: Array) -> None:
         )
 
 
+def kernel_matrix(K: Any) -> Any:
+    """Return the rows of a kernel matrix that is known by its products: sparse, a LinearOperator or another operator.
+
+    An array or a table is returned as it is. Raise `InvalidParameterError` for an operator that is not symmetric.
+    """
+    if isinstance(K, (type, OperatorRows)) or is_foreign(K):
+        return K
+    has_products = all(hasattr(K, name) for name in ("shape", "dtype", "__matmul__"))
+    if is_sparse(K) or is_of_cupyx(K) or isinstance(K, SymmetricOperator) or (has_products and not has_entries(K)):
+        return OperatorRows(as_operator(K))
+    return K
+
+
 def training_matrix(K: Array) -> Array:
     """Return a square precomputed training matrix, or its symmetric part where rounding made it asymmetric.
 
     Warn of asymmetry beyond 100 eps max|K|, and of a diagonal entry below rounding, which no semidefinite matrix has.
     """
-    if is_sparse(K):
-        raise InvalidParameterError(
-            "a precomputed kernel matrix must not be sparse; pass K.toarray(). For eigenpairs alone, "
-            "gpukpca.eigen.top_eigh(gpukpca.gram.CenteredGram(K), p) takes it as it is."
-        )
     check_square(K)
     xp, eps = namespace_of(K), epsilon(K)
     largest, i, j = largest_asymmetry(K)

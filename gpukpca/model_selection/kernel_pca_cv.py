@@ -272,7 +272,7 @@ class KernelPCACV(ArrayTransformer):
         """Return the best model; check new rows for a method of the search."""
         check_is_fitted(self)
         if X is not None:
-            new_data(self, X, self.best_estimator_.X_fit_, method)
+            new_data(self, X, self.best_estimator_.projection_, method)
         return self.best_estimator_
 
     def transform(self, X: ArrayLike) -> Array:

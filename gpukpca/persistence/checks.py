@@ -32,8 +32,10 @@ def check_fit(fit: Any) -> None:
 
 
 def _check_kernel_pca(fit: KernelPCAFit) -> None:
-    plan, preimage, m = fit.plan, fit.preimage, int(fit.map.basis.shape[0])
+    plan, preimage, m = fit.plan, fit.preimage, int(fit.map.projection.shape[0])
     _check_kernel(fit.kernel)
+    if fit.map.basis is None and not isinstance(fit.kernel, Precomputed):
+        raise ModelFormatError("it lacks the rows that its kernel is evaluated with")
     if plan is not None and isinstance(fit.kernel, Precomputed) and plan.n_features != fit.n_samples:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
     if is_sparse(fit.map.basis):

@@ -126,6 +126,8 @@ def _holds(value: Any, field: Field, sizes: dict[str, int]) -> bool:
     if value is None and (field.shape or "or None" in field.rules):  # the type of an array is Any
         return "or None" in field.rules or types.NoneType in get_args(field.hint)
     if not field.shape:
+        if isinstance(value, float) and math.isnan(value):
+            return "or NaN" in field.rules
         if not holds_type(value, field.hint):
             return False
         return not isinstance(value, (int, float)) or _follows_rules(value, field.rules, sizes)
@@ -207,6 +209,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "infinite": lambda value: not np.any(np.isnan(value)),
     "or sparse": lambda value: True,
     "or None": lambda value: True,
+    "or NaN": lambda value: True,
     "or integers": lambda value: True,
     "flags": lambda value: True,
 }

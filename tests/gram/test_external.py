@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from sklearn.base import clone
 
-from gpukpca import KernelPCA
+import gpukpca
+from gpukpca import KernelPCA, Nystrom
 from gpukpca.eigen import PairRequest, landmark_cholesky, pivoted_cholesky, top_eigh
-from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+from gpukpca.exceptions import ConvergenceError, GpuKPCAWarning, InvalidParameterError
 from gpukpca.gram import BasePointGram, CenteredGram, DenseGram
 from tests import oracle, tolerances
 
@@ -125,15 +129,38 @@ def test_an_operator_that_is_not_symmetric_is_named(A):
         CenteredGram(op)
 
 
-def test_estimators_name_the_function_that_takes_an_operator(A):
+def test_kernel_pca_takes_an_operator_as_the_kernel_matrix(A, tmp_path):
+    dense = {p: KernelPCA(p, kernel="precomputed").fit(A) for p in (2, None)}
+    sampled = KernelPCA(2, kernel="precomputed", eigen_solver=Nystrom(rank=40), random_state=0)
     for name, op in forms(A).items():
-        words = "must not be sparse" if scipy.sparse.issparse(op) else "has products and no entries to read"
-        for parameters in ({}, {"eigen_solver": "nystrom"}):
-            with pytest.raises(
-                InvalidParameterError, match=rf"{words}.*top_eigh\(gpukpca\.gram\.CenteredGram"
-            ) as raised:
-                KernelPCA(2, kernel="precomputed", **parameters).fit(op)
-            assert type(op).__name__ in str(raised.value) or scipy.sparse.issparse(op), name
+        for p, expected in dense.items():
+            model = KernelPCA(p, kernel="precomputed", random_state=0)
+            known = p is None or hasattr(op, "diagonal")
+            with nullcontext() if known else pytest.warns(GpuKPCAWarning, match="no diagonal"):
+                scores = model.fit_transform(op)
+            top = expected.eigenvalues_[0]
+            np.testing.assert_allclose(model.eigenvalues_, expected.eigenvalues_, rtol=0, atol=1e-12 * top)
+            np.testing.assert_allclose(scores, model.transform(A), rtol=0, atol=1e-6 * np.sqrt(top))
+            assert "given" in str(model.plan_.storage), name
+            assert not hasattr(model, "X_fit_")
+            ratios = expected.explained_variance_ratio_ if known else np.full(2, np.nan)
+            np.testing.assert_allclose(model.explained_variance_ratio_, ratios, rtol=1e-9)
+            model.save(tmp_path / "model")
+            again = gpukpca.load(tmp_path / "model")
+            np.testing.assert_array_equal(again.transform(A[:3]), model.transform(A[:3]))
+            with pytest.raises(InvalidParameterError, match="holds no kernel matrix"):
+                again.as_sklearn()
+        if hasattr(op, "diagonal"):
+            ours, theirs = clone(sampled).fit(op), clone(sampled).fit(A)
+            np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-12)
+            assert ours.landmarks_.tolist() == theirs.landmarks_.tolist()
+            share = KernelPCA(0.5, kernel="precomputed").fit(op)
+            expected = KernelPCA(0.5, kernel="precomputed").fit(A)
+            np.testing.assert_allclose(share.eigenvalues_, expected.eigenvalues_, rtol=1e-9)
+        else:
+            for parameters in ({"n_components": 0.5}, {"n_components": 2, "eigen_solver": "nystrom"}):
+                with pytest.raises(InvalidParameterError, match="has products and no diagonal"):
+                    KernelPCA(kernel="precomputed", **parameters).fit(op)
 
 
 def test_objects_that_are_no_operators_are_refused(A):

@@ -107,8 +107,9 @@ def test_a_loaded_model_is_the_one_that_was_saved(name: str, tmp_path: Path) -> 
     model.save(tmp_path / "m")
     again = gpukpca.load(tmp_path / "m")
     assert type(again) is type(model)
-    assert vars(again).keys() == vars(model).keys()
-    for attribute, value in vars(model).items():
+    kept = {key: value for key, value in vars(model).items() if key != "X_fit_" or "precomputed" not in name}
+    assert vars(again).keys() == kept.keys()
+    for attribute, value in kept.items():
         assert_same(vars(again)[attribute], tuple(value) if isinstance(value, range) else value, attribute)
     assert str(getattr(again, "plan_", "")) == str(getattr(model, "plan_", ""))
     assert_same(answers(again, X), answers(model, X), name)

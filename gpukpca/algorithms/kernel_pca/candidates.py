@@ -22,7 +22,7 @@ from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
-from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, StreamedStorage, TiledStorage
+from gpukpca.gram.storage import DenseStorage, GivenStorage, LowRankStorage, Storage, StreamedStorage, TiledStorage
 from gpukpca.gram.tiling import prepared_at_once
 from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
@@ -51,7 +51,9 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
     """Return a solver with K as it was passed, as a square matrix, or by tiles: as many cached as memory allows."""
     n, item, bytes_read = task.n, task.item, 0
     storage = task.settings.storage_for(n, task.workers)
-    if isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker
+    if task.is_batched:
+        storage, needed = GivenStorage(n, task.workers), _solver_bytes(task, solver)
+    elif isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker
         needed = n * n * item + _solver_bytes(task, solver)
     elif task.kernel.stored_only or task.settings.gram not in ("auto", "tiled"):
         needed = _evaluated_bytes(task, solver, edge, n) + storage.bytes_held(item)
@@ -98,8 +100,10 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     growing = solver.growth_bytes(n, rank, item, workers, task.on_gpu) + 2 * small
     vectors = LowRank().workspace_bytes(n, p, item, task.on_gpu) + small
     needed = held + max(growing, _square_bytes(task, rank), SMALL_PROBLEM_SQUARES * small, vectors)
-    dense, tiled = DenseStorage(n, workers), TiledStorage(n, workers, edge, 0, panel)
-    storage = LowRankStorage(n, workers, rank, dense if task.kernel.stored_only else tiled)
+    source: Storage = TiledStorage(n, workers, edge, 0, panel)
+    if task.kernel.stored_only:
+        source = (GivenStorage if task.is_batched else DenseStorage)(n, workers)
+    storage = LowRankStorage(n, workers, rank, source)
     bytes_read = n * task.d * item if panel else 0
     work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
@@ -271,7 +275,7 @@ def _evaluated_bytes(task: FitTask, solver: PlannedSolver, edge: int, rows: int)
 
 def _basis_bytes(task: FitTask) -> int:
     """Return the bytes of the rows of a cluster that this process holds too."""
-    return task.n * task.d * task.item if task.basis is not task.X else 0
+    return 0 if task.basis is task.X else task.n * task.d * task.item
 
 
 def _panel_for(task: FitTask, edge: int) -> int:
@@ -343,6 +347,8 @@ def _pair_work(task: FitTask, kernel: Kernel) -> Work:
 def _stored_work(task: FitTask, solver: PlannedSolver, storage: Storage, bytes_read: int) -> Work | None:
     """Return the work of a solver on a stored K; None where that of the solver is not known."""
     n, p = task.n, task.components_for(solver)
+    if isinstance(storage, GivenStorage):  # whose products take an unknown time
+        return None
     evaluation = _pair_work(task, task.kernel) * storage.entries
     recomputed = storage.recomputed_tiles / storage.tiles
     one_pass = Work(blocks=2 * n * n * solver.width(n, p, task.on_gpu), bytes=bytes_read, calls=storage.tiles)

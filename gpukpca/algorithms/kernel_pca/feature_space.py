@@ -44,7 +44,12 @@ from gpukpca.kernels.prepared import PreparedRows
 class AffineProjection:
     """The map of new points, scores(x) = k(x, basis) A - b, where it is computed."""
 
-    basis: Any = field_of("m d", "The training rows, or the landmarks; an array or a CSR matrix.", "or sparse")
+    basis: Any = field_of(
+        "m d",
+        "The training rows, or the landmarks; an array or a CSR matrix. None of a precomputed kernel.",
+        "or sparse",
+        "or None",
+    )
     projection: Array = field_of("m p", "A.")
     offset: Array = field_of("p", "b.")
     mean_weights: Array = field_of(

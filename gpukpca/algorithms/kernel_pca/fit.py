@@ -26,7 +26,7 @@ from gpukpca.data.place import own_copy
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels import Kernel, Precomputed
-from gpukpca.kernels.user_defined import check_symmetry
+from gpukpca.kernels.user_defined import check_symmetry, kernel_matrix
 
 
 def fit_kernel_pca(
@@ -119,6 +119,7 @@ def fit_kernel_pca(
         )
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
+        X = kernel_matrix(X) if isinstance(kernel, Precomputed) else X
         container, X = X, as_rows(X, "kernel PCA", finite=True)
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():

@@ -136,7 +136,7 @@ def finished_fit(
         spectrum,
         scores=eigen.products * from_host(scale, op.like)[None, :],
         map=AffineProjection(
-            basis=gather_rows(task.basis, host.landmarks),
+            basis=None if task.basis is None else gather_rows(task.basis, host.landmarks),
             projection=from_host(host.A, op.like),
             offset=from_host(host.b, op.like),
             mean_weights=from_host(host.c, op.like, accumulation_dtype(op.like)),

@@ -20,6 +20,7 @@ from gpukpca.data.statistics import half_range
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import spectral_rounding, total_of
 from gpukpca.exceptions import (
+    GpuKPCAWarning,
     IndefiniteKernelError,
     IndefiniteKernelWarning,
     InvalidParameterError,
@@ -63,7 +64,7 @@ class Spectrum:
 
     eigenvalues: np.ndarray = field_of("p", "On the host, descending, none negative.", "nonnegative")
     total_variance: float = field_of(
-        "", "In the units of the eigenvalues, the denominator of the ratios.", "nonnegative"
+        "", "In the units of the eigenvalues, the denominator of the ratios; NaN: unknown.", "nonnegative", "or NaN"
     )
     dtype: str = field_of("", '"float64" or "float32": of the computation.', default="float64")
 
@@ -104,7 +105,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
     _refuse_negative(values, smallest, rounding, kernel, dtype)
     values = np.maximum(values, 0.0)
     indefinite = kernel.positive_definite is not True and smallest < -rounding
-    total = op.trace
+    total = trace = _total(op, eigen, fraction)
     if abs(total) <= n * epsilon(op.like) * op.noise_scale and largest == 0.0:
         total = 0.0
     if not indefinite:
@@ -112,7 +113,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
         return Spectrum(values, max(total, float(np.sum(values))), dtype)
     if eigen.spectrum is not None:
         total, meaning = total_of(op, eigen.spectrum), "is relative to the sum of the positive ones"
-        if total - op.trace <= NOTABLE * total:  # the sum of the negative ones
+        if total - trace <= NOTABLE * total:  # the sum of the negative ones
             return Spectrum(values, total, dtype)
     elif fraction is not None:
         raise IndefiniteKernelError(
@@ -132,6 +133,20 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
         largest=largest,
     )
     return Spectrum(values, total, dtype)
+
+
+def _total(op: CenteredGram, eigen: EigenResult, fraction: float | None) -> float:
+    """Return the trace; NaN, with a warning, where nothing but products is known of the matrix."""
+    if op.base.has_diagonal or fraction is not None:
+        return op.trace
+    if eigen.spectrum is not None:
+        return float(np.sum(eigen.spectrum))
+    warn_user(
+        f"{op.base.name} has no diagonal, so the total variance is not known: explained_variance_ratio_ holds NaN. "
+        "Give the operator a method diagonal() to have it.",
+        GpuKPCAWarning,
+    )
+    return math.nan
 
 
 def _refuse_negative(values: np.ndarray, smallest: float, rounding: float, kernel: Kernel, dtype: str) -> None:
@@ -180,7 +195,8 @@ def warn_of_lost_components(
     if not is_unresolved(eigenvalues, eigen, op):
         return
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
-    if op.trace > 4.0 * epsilon(op.like) * op.noise_scale or not (_is_flat(op) or is_constant()):
+    varies = op.base.has_diagonal and op.trace > 4.0 * epsilon(op.like) * op.noise_scale
+    if varies or not (_is_flat(op) or is_constant()):
         warn_of_rounding(eigenvalues, eigen, op)
 
 
@@ -319,10 +335,12 @@ def check_underflow(X: Any, kernel: Kernel, largest: float | None = None) -> Non
 
     `largest` is an eigenvalue; nothing is evaluated where it is a normal number. None: the fit failed.
     """
+    if isinstance(kernel, Precomputed):
+        return
     n = int(X.shape[0])
     limits = np.finfo(dtype_name(place_of(X).dtype))
     least = float(limits.tiny) / (float(limits.eps) if largest is None else 1.0)
-    if isinstance(kernel, Precomputed) or (largest is not None and largest >= n * least):
+    if largest is not None and largest >= n * least:
         return
     size = half_range(*row_bounds([X]))
     rows = take_rows(X, 0, min(n, SEEN_ROWS))

@@ -41,7 +41,10 @@ class FitTask(Task):
 
     kernel: Kernel = field_of("", "with numbers in place of rules")
     settings: KernelPCASettings = field_of("", "checked")
-    basis: Any = field_of("", "the source of the rows of the model: X, or the rows of a cluster in this process")
+    basis: Any = field_of(
+        "",
+        "the source of the rows of the model: X, or those of a cluster in this process; None for a precomputed kernel",
+    )
     template: PreparedRows | None = field_of("", "learned by the kernel from X; None for stored kernels")
     p: int = field_of("", "components to compute; a guess where a share of the variance is requested")
     has_checkpoint: bool = field_of("", "whether the fit writes checkpoints", default=False)
@@ -65,7 +68,8 @@ class FitTask(Task):
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
                 "kernel object or a name, or fit in one process."
             )
-        if isinstance(kernel, Precomputed):
+        is_matrix = isinstance(kernel, Precomputed)
+        if is_matrix:
             check_square(X)
         points = getattr(settings.eigen_solver, "points", None)
         if points is not None and is_on_cluster:  # the fit takes nothing else from the rows in advance
@@ -73,7 +77,8 @@ class FitTask(Task):
         template = None if kernel.stored_only else kernel.template(X if sample is None else sample, centered=True)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
-        return cls(X, resources, kernel, settings, X if basis is None else basis, template, p, has_checkpoint)
+        basis = None if is_matrix else X if basis is None else basis
+        return cls(X, resources, kernel, settings, basis, template, p, has_checkpoint)
 
     @cached_property
     def maps_file(self) -> bool:

@@ -68,7 +68,7 @@ class WithPreimages:
 
     kernel_: Any
     n_jobs: Any
-    X_fit_: Any
+    projection_: Any
     eigenvalues_: Array
     _result: KernelPCAFit
     # The parameters of the last `set_params` that set the kernel, as searches over kernels do.
@@ -206,7 +206,7 @@ class WithPreimages:
         """
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
-        Y = new_data(self, X, self.X_fit_, "denoise")
+        Y = new_data(self, X, self.projection_, "denoise")
         with device_context(self._result.map.like), overflow_allowed():
             points, info = denoised_points(self._space, preimage, Y, q, X)
         return (points, info) if return_info else points
@@ -311,7 +311,7 @@ class WithPreimages:
                 "feature_space_error needs diagonal = k(x, x) of the new points with a precomputed kernel, whose rows "
                 f"do not hold it, and takes none with others; the kernel is {self.kernel_!r}."
             )
-        Y = new_data(self, X, self.X_fit_, "feature_space_error")
+        Y = new_data(self, X, self.projection_, "feature_space_error")
         if is_precomputed_kernel:
             diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
         with device_context(self._result.map.like), overflow_allowed():
@@ -371,7 +371,7 @@ class WithPreimages:
         """Return `reconstruction_error`, in the dtype of fit or in the widest, shape (m,)."""
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
-        Y = new_data(self, X, self.X_fit_, "reconstruction_error")
+        Y = new_data(self, X, self.projection_, "reconstruction_error")
         with device_context(self._result.map.like), overflow_allowed():
             return reconstruction_errors(self._space, preimage, Y, q, X, wide=wide)
 
