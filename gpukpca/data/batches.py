@@ -15,6 +15,7 @@ from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import concat, from_host, is_foreign, is_memory_map, is_sparse
 from gpukpca.backend.parallel import row_slices
+from gpukpca.backend.random import uniform
 from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.gate import column_names, dask_kind
 from gpukpca.data.rows import Merge, Rows
@@ -117,6 +118,24 @@ class BatchedRows(Rows):
                 break
         rest = BatchedRows(lambda: chain(read, batches), self.like, self.sizes)
         return take_rows(concat(read, axis=0), 0, min(count, total)), np.arange(min(count, total)), rest
+
+    def drawn(self, count: int, rng: np.random.Generator) -> tuple[Any, np.ndarray, BatchedRows]:
+        """Return `count` rows drawn evenly from all, or all there are, their numbers, and the batches, after one pass.
+
+        Every row gets a random key, and those with the least keys stay (Vitter, ACM Trans. Math. Softw. 11 (1985) 37,
+        for reservoirs).
+        """
+        rows, keys, numbers, start = self.like, np.empty(0), np.empty(0, dtype=np.int64), 0
+        for batch in self:
+            some = uniform(rng, int(batch.shape[0]))
+            near = np.flatnonzero(some < (keys.max() if len(keys) == count else np.inf))
+            keys = np.concatenate([keys, some[near]])
+            numbers = np.concatenate([numbers, start + near])
+            least = np.sort(np.argsort(keys, kind="stable")[:count])
+            rows = gather_rows(concat([rows, gather_rows(batch, near)], axis=0), least)
+            keys, numbers = keys[least], numbers[least]
+            start += int(batch.shape[0])
+        return rows, numbers, self
 
     @property
     def n_rows(self) -> int | None:

@@ -60,6 +60,9 @@ class PlacedBatches(BatchedRows):
         rows = concat([self._placed(self._read_rows(*run)) for run in runs], axis=0)
         return rows, np.concatenate([np.arange(*run) for run in runs]), self
 
+    def drawn(self, count: int, rng: np.random.Generator) -> tuple[Any, np.ndarray, BatchedRows]:
+        return super().drawn(count, rng) if self._read_rows is None else self.some(count)
+
     def _placed(self, piece: Any) -> Array:
         """Return a batch in the widest dtype so far: that of all batches after a first pass."""
         batch = self.place.to_work(dense_rows(piece))

@@ -246,6 +246,10 @@ class Nystrom(PlannedSolver):
     tol : float
         Take no more landmarks once every eigenvalue is known to within `tol` times the largest. 0: use up the rank;
         `converged_` is then judged by the default tolerance, and `solver_` gives the certificate that misses it.
+    sample : "first" or "reservoir"
+        Rows of an iterable of batches among which landmarks are drawn: those that come first, or as many drawn evenly
+        from all, which reads the batches once more. Choose "reservoir" where the first rows are unlike the others.
+        Rows of anything else are drawn from all.
 
     See Also
     --------
@@ -278,8 +282,10 @@ class Nystrom(PlannedSolver):
     rank: int | None = None
     landmarks: LandmarkRule | tuple[Any, ...] | list[Any] | np.ndarray = "rpcholesky"
     tol: float = 0.0
+    sample: Literal["first", "reservoir"] = "first"
 
     def __post_init__(self) -> None:
+        any_word("first", "reservoir").check_argument("sample", self.sample)
         one_of(NONE, COUNT).check_argument("rank", self.rank)
         LANDMARK_TOLERANCE.check_argument("tol", self.tol)
         if isinstance(self.landmarks, str):
@@ -312,8 +318,9 @@ class Nystrom(PlannedSolver):
         return f"Nyström ({drawn} landmarks, rank {self.rank})"
 
     def __repr__(self) -> str:
-        few = "(...)" if self.is_given and len(self.landmarks) > SHOWN else self.landmarks
-        return f"Nystrom(rank={self.rank}, landmarks={few!r}, tol={self.tol})"
+        few = "(...)" if self.is_given and len(self.landmarks) > SHOWN else repr(self.landmarks)
+        sample = "" if self.sample == "first" else f", sample={self.sample!r}"
+        return f"Nystrom(rank={self.rank}, landmarks={few}, tol={self.tol}{sample})"
 
     def rank_for(self, n: int, p: int) -> int:
         """Return the number of landmarks for `p` components of `n` rows."""

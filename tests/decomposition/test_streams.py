@@ -15,6 +15,7 @@ from sklearn.decomposition import PCA as PeerPCA
 from sklearn.kernel_approximation import Nystroem
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA, load
+from gpukpca.data.batches import BatchedRows
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import StreamedStorage
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
@@ -468,3 +469,38 @@ def test_a_plan_bounds_the_memory_of_one_pass(tmp_path):
             assert isinstance(model.plan_.storage, StreamedStorage), name
             assert peak <= predicted, (name, dtype, d, rank, peak / predicted)
             assert predicted <= 4.0 * peak, (name, dtype, d, rank, peak / predicted)
+
+
+def test_a_reservoir_draws_landmarks_from_the_whole_stream(rng):
+    centers = np.repeat([[0.0], [4.0], [-4.0]], 1100, axis=0)
+    X = 0.1 * rng.standard_normal((3300, 3)) + centers
+    batches = [X[start : start + 250] for start in range(0, 3300, 250)]
+    model = KernelPCA(P, kernel="rbf", gamma=1.0, random_state=0)
+
+    def fitted(data, sample):
+        return clone(model).set_params(eigen_solver=Nystrom(rank=40, sample=sample)).fit(data)
+
+    first, drawn, whole = fitted(batches, "first"), fitted(batches, "reservoir"), fitted(X, "first")
+    assert first.certificate_ > 500.0 > 5.0 > drawn.certificate_  # 1100 rows are far from the first 2000
+    np.testing.assert_allclose(drawn.eigenvalues_[:2], whole.eigenvalues_[:2], rtol=1e-3)
+    np.testing.assert_allclose(X[drawn.landmarks_], drawn.X_fit_[: len(drawn.landmarks_)], rtol=1e-15)
+    again = fitted([X[:1], X[1:2000], X[2000:]], "reservoir")
+    assert again.landmarks_.tolist() == drawn.landmarks_.tolist()  # whatever the batches are
+    assert Nystrom(rank=40, sample="reservoir") == eval(repr(drawn.eigen_solver), {"Nystrom": Nystrom})
+    for give in (lambda one: one.fit(iter(batches)), lambda one: one.partial_fit(batches[0])):
+        with pytest.raises(InvalidParameterError, match="reads the batches twice"):
+            give(clone(model).set_params(eigen_solver=Nystrom(rank=40, sample="reservoir")))
+    with pytest.raises(InvalidParameterError, match="one of 'first', 'reservoir'"):
+        Nystrom(sample="last")
+
+
+def test_a_reservoir_draws_every_row_equally_often(rng):
+    rows = BatchedRows.of_array(np.arange(60.0)[:, None])
+    parts = BatchedRows(lambda: (rows.take(range(a, b)) for a, b in ((0, 7), (7, 50), (50, 60))), rows.like)
+    times = np.zeros(60)
+    for _ in range(600):
+        taken, numbers, _ = parts.drawn(15, rng)
+        assert len(set(numbers.tolist())) == 15
+        np.testing.assert_array_equal(taken[:, 0], numbers)
+        times[numbers] += 1
+    assert np.all(np.abs(times - 150.0) < 6.0 * np.sqrt(150.0 * 0.75))

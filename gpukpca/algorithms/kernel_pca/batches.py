@@ -64,7 +64,7 @@ def fit_batches(
     `is_first` says that more batches may follow.
     """
     has_checkpoint, listener = open_checkpoint is not None, timed(progress)
-    begun = {"once": once, "is_first": is_first, "has_checkpoint": has_checkpoint}
+    begun = {"once": once, "is_first": is_first, "has_checkpoint": has_checkpoint, "rng": random.generator}
     task, sample, rows = _begun(batches, kernel, settings, resources, **begun)
     plan = plan_of_batches(task, batches)
     if listener is not None:
@@ -90,10 +90,11 @@ def _begun(
     once: bool,
     has_checkpoint: bool,
     is_first: bool = False,
+    rng: Any = None,
 ) -> tuple[FitTask, Candidates, BatchedRows]:
     """Return the task of the rows among which landmarks are chosen, these rows, and the batches for one pass.
 
-    `once`: the kernel learns its rules from these rows, else from all.
+    `once`: the kernel learns its rules from these rows, else from all. Without `rng` they are never drawn from all.
     """
     if kernel.stored_only:
         raise InvalidParameterError(
@@ -112,7 +113,15 @@ def _begun(
         )
     row_bytes = int(batches.like.shape[1]) * item_size(batches.dtype)
     count = solver.sample_within(row_bytes, resources.limit_set)
-    sample, numbers, rows = batches.some(max(FEWEST_SAMPLED, count) if solver.is_given else count)
+    count = max(FEWEST_SAMPLED, count) if solver.is_given else count
+    from_all = rng is not None and solver.sample == "reservoir" and not solver.is_given
+    if from_all and once:
+        raise InvalidParameterError(
+            'sample="reservoir" reads the batches twice. Give a list of batches, or an object whose __iter__ starts '
+            'again; or use sample="first", or landmarks that are points.',
+            argument="eigen_solver",
+        )
+    sample, numbers, rows = batches.drawn(count, rng) if from_all else batches.some(count)
     kernel = resolved_within(kernel, sample if once else batches, resources)
     check_symmetry(kernel, sample)
     settings = replace(settings, eigen_solver=solver)
