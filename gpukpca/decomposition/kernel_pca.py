@@ -21,7 +21,7 @@ from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
-from gpukpca.data.slicing import gather_rows, in_memory
+from gpukpca.data.slicing import gather_rows, in_memory, place_of
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._dask import (
     check_no_data_frames,
@@ -328,7 +328,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
                 return None
             if fit.scores is None:  # of a memory map that was read once
                 return self.transform(container)
-            scores = self._output(fit.scores, container)
+            scores = self._output(fit.scores, place_of(container))
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 
     def _fit_on_cluster(self, rows: ClusterRows, container: Any, session: FitSession, wants_scores: bool) -> Any:

@@ -163,6 +163,18 @@ def test_kernel_pca_takes_an_operator_as_the_kernel_matrix(A, tmp_path):
                     KernelPCA(kernel="precomputed", **parameters).fit(op)
 
 
+def test_kernel_pca_of_an_operator_computes_where_it_is(A, xp):
+    op = Products(xp.array(A), like=xp.array(A[:1]))
+    with pytest.warns(GpuKPCAWarning, match="no diagonal"):
+        model = KernelPCA(2, kernel="precomputed", random_state=0)
+        scores = model.fit_transform(op)
+    assert xp.owns(scores)
+    assert xp.owns(model.eigenvectors_)
+    expected = KernelPCA(2, kernel="precomputed").fit(A)
+    np.testing.assert_allclose(xp.host(model.eigenvalues_), expected.eigenvalues_, rtol=1e-12)
+    np.testing.assert_allclose(xp.host(model.transform(xp.array(A[:5]))), xp.host(scores)[:5], rtol=0, atol=1e-6)
+
+
 def test_objects_that_are_no_operators_are_refused(A):
     made = scipy.sparse.csr_array
     lazy = type("Lazy", (Products,), {"__matmul__": lambda self, V: made(self.A @ V)})
