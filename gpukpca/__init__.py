@@ -24,9 +24,11 @@ __all__ = [
     "kernel_matmat",
     "kernels",
     "load",
+    "loadings",
     "residuals",
     "save",
     "top_eigh",
+    "variable_correlations",
 ]
 
 # Names are imported on first use (PEP 562): scikit-learn and SciPy take seconds to import. Type checkers treat
@@ -37,7 +39,17 @@ if TYPE_CHECKING:
     from gpukpca.algorithms.plan import Plan
     from gpukpca.algorithms.progress import Progress
     from gpukpca.checkpoint import Checkpoint
-    from gpukpca.decomposition import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, residuals
+    from gpukpca.decomposition import (
+        PCA,
+        BayesianPCA,
+        IncrementalPCA,
+        KernelPCA,
+        LocalPCA,
+        ProbabilisticPCA,
+        loadings,
+        residuals,
+        variable_correlations,
+    )
     from gpukpca.decomposition._model_files import load, save
     from gpukpca.eigen import Nystrom, top_eigh
     from gpukpca.gram import double_center, gram_matrix, kernel_matmat

@@ -86,7 +86,7 @@ def test_what_is_imported_late_is_what_type_checkers_see():
 @pytest.mark.parametrize(
     "code",
     [
-        "import gpukpca; gpukpca.kernels.RBF(); gpukpca.decomposition.PCA(); gpukpca.plotting.LocalDisplay",
+        "import gpukpca; gpukpca.kernels.RBF(); gpukpca.decomposition.PCA(); gpukpca.plotting.AxesDisplay",
         "from gpukpca import *; LocalPCA(); load; kernels.RBF()",
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca import PCA
 from gpukpca.datasets import uk_foods
-from gpukpca.plotting import ScoresDisplay
+from gpukpca.plotting import BiplotDisplay
 
 table = uk_foods()
 model = PCA(3)
@@ -28,14 +28,9 @@ component = model.components_[0]
 order = np.argsort(component)
 
 _, (left, right) = plt.subplots(1, 2, figsize=(10.5, 5), width_ratios=(3, 2), layout="constrained")
-left.set(title="countries, and the foods that set them apart", xlim=(-650, 550), ylim=(-430, 430), aspect="equal")
-ScoresDisplay(scores, ratios=model.explained_variance_ratio_, names=table.countries).plot(left)
-arrows = 500 * model.components_[:2].T
-for i in np.argsort(np.linalg.norm(arrows, axis=1))[-4:]:
-    left.annotate("", arrows[i], (0, 0), arrowprops={"arrowstyle": "->", "color": "#d55e00", "linewidth": 1.5})
-    side = "left" if arrows[i, 0] > 0 else "right"
-    left.annotate(table.foods[i], arrows[i], 1.06 * arrows[i], color="#d55e00", ha=side, va="center")
-right.barh([table.foods[i] for i in order], component[order], color="#d55e00")
+left.set_title("countries, and the foods that set them apart")
+BiplotDisplay.from_estimator(model, table.X, features=table.foods, names=table.countries, n_arrows=4, ax=left)
+right.barh([table.foods[i] for i in order], component[order], color="#c8553d")
 right.set_xlabel("weight in component 1")
 right.tick_params(labelsize=8)
 right.spines[["top", "right"]].set_visible(False)

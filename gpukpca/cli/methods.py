@@ -268,12 +268,12 @@ def _local_facts(model: LocalPCA) -> dict[str, Any]:
 
 def _local_figure(options: SimpleNamespace, model: LocalPCA, scores: Any, table: Table, heading: str) -> Any:
     """Return the clusters with their axes, and the one PCA of all."""
-    from gpukpca.plotting import LocalDisplay
+    from gpukpca.plotting import AxesDisplay
     from gpukpca.plotting.display import new_figure
 
     figure = new_figure(6.8, 5.6, heading)
     ax = figure.subplots()
-    LocalDisplay.from_estimator(model, table.X, ax=ax)
+    AxesDisplay.from_estimator(model, table.X, ax=ax)
     if table.feature_names is not None and len(table.feature_names) == 2:
         ax.set_xlabel(table.feature_names[0], parse_math=False)
         ax.set_ylabel(table.feature_names[1], parse_math=False)

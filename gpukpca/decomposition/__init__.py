@@ -18,6 +18,7 @@ from gpukpca.decomposition.latent_pca import BayesianPCA, ProbabilisticPCA
 from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.preimage.methods import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
+from gpukpca.decomposition.variables import loadings, variable_correlations
 
 __all__ = [
     "PCA",
@@ -35,8 +36,10 @@ __all__ = [
     "inertia",
     "intrinsic_dimension",
     "load_with_notes",
+    "loadings",
     "reconstruction",
     "reconstruction_error",
     "residuals",
     "squared_cosines",
+    "variable_correlations",
 ]

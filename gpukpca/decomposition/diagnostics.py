@@ -52,13 +52,13 @@ SKEW = 1.0
 
 def spectrum_of(model: Any) -> np.ndarray:
     """Return the variances of the components that a PCA keeps, on the host in float64, shape (p,)."""
-    _check_model(model)
+    check_model(model)
     if (variances := fitted_value(model, "explained_variance_")) is None:
         raise InvalidParameterError(f"{type(model).__name__} has no explained_variance_; expected a fitted PCA.")
     return np.array(to_host(variances), dtype=np.float64)
 
 
-def _check_model(model: Any) -> None:
+def check_model(model: Any) -> None:
     """Raise where a model is no estimator, or not fitted."""
     if not hasattr(model, "fit"):
         raise InvalidParameterError(f"expected a fitted estimator, got an object of type {type(model).__name__}.")
@@ -466,7 +466,7 @@ def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
 
 def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, narrow: bool = True) -> Array:
     """Return a function of the dense rows of X, computed where the model is, in the library of X."""
-    _check_model(model)
+    check_model(model)
     like = model.components_
     Y = new_data(model, X, like, name)
     with device_context(like), overflow_allowed():

@@ -108,7 +108,7 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
     See Also
     --------
     ProbabilisticPCA : The model of one cluster.
-    gpukpca.plotting.LocalDisplay : Draw clusters and their axes.
+    gpukpca.plotting.AxesDisplay : Draw clusters and their axes.
 
     Notes
     -----

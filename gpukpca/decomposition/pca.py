@@ -141,6 +141,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
     IncrementalPCA : PCA of batches that come once.
     KernelPCA : PCA in the feature space of a kernel.
     ProbabilisticPCA : The Gaussian model, with missing values.
+    loadings, variable_correlations : What the components consist of.
     gpukpca.algorithms.fit_pca : The same fit as a function.
 
     Notes

@@ -21,6 +21,7 @@ from gpukpca.plotting.style import (
     draw_legend,
     draw_points,
     tidy,
+    white_rim,
 )
 
 MAX_NAMES = 40
@@ -135,7 +136,7 @@ class ScoresDisplay(Display):
         ValueError
             Components that the scores do not have, or `ax` that is no Axes.
         """
-        components = _checked_components(components, self.scores.shape[1])
+        components = checked_components(components, self.scores.shape[1])
         ax = self._axes(ax)
         tidy(ax)
         names = self.names if self.names is not None and len(self.names) <= MAX_NAMES else None
@@ -176,7 +177,7 @@ class ScoresDisplay(Display):
         ax.set_yticks(range(len(texts)), texts, parse_math=False)
 
 
-def _checked_components(components: Any, p: int) -> tuple[int, ...]:
+def checked_components(components: Any, p: int) -> tuple[int, ...]:
     """Return one or two indices of p components; of one component its index alone."""
     try:
         indices = tuple(index(component) for component in components)
@@ -192,11 +193,12 @@ def _checked_components(components: Any, p: int) -> tuple[int, ...]:
 
 def _write_names(ax: Any, points: np.ndarray, names: Any, **style: Any) -> None:
     """Write names near points (n, 2): apart from each other where adjustText is installed, else at the points."""
-    from matplotlib.patheffects import withStroke
+    style = {"color": INK, "parse_math": False, "path_effects": white_rim(), "ha": "center", "va": "center"} | style
+    spread_texts(ax, [ax.text(*point, str(name), **style) for point, name in zip(points, names, strict=True)], points)
 
-    rim = [withStroke(linewidth=2.0, foreground="white")]
-    style = {"color": INK, "parse_math": False, "path_effects": rim, "ha": "center", "va": "center"} | style
-    texts = [ax.text(*point, str(name), **style) for point, name in zip(points, names, strict=True)]
+
+def spread_texts(ax: Any, texts: list[Any], points: np.ndarray) -> None:
+    """Move texts apart from each other and from points (n, 2), where adjustText is installed."""
     # The layout is settled first, and does not change for the texts: moved points would leave their names.
     for text in texts:
         text.set_in_layout(False)

@@ -133,6 +133,13 @@ def _draw_density(ax: Any, points: np.ndarray, labels: Any, codes: np.ndarray | 
     ax.margins(0.03)
 
 
+def white_rim() -> list[Any]:
+    """Return the path effects of text that lies over points."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=2.0, foreground="white")]
+
+
 def color_bar(axes: list[Any], values: Any, label: str = "", inside: Any = None) -> None:
     """Draw the color bar of points or contours in axes `inside`, or in room that `axes` give; without axes none."""
     if not axes:

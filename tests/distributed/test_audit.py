@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA as PeerPCA
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
 
-from gpukpca import PCA, KernelPCA, Nystrom, exceptions, residuals
+from gpukpca import PCA, KernelPCA, Nystrom, exceptions, residuals, variable_correlations
 
 da = pytest.importorskip("dask.array")
 pytest.importorskip("distributed")
@@ -59,3 +59,12 @@ def test_a_model_that_was_fitted_on_a_cluster_is_audited_there(active):
         residuals(model, A, memory_limit=10_000)
     with pytest.raises(exceptions.InvalidParameterError, match="which a cluster cannot share out"):
         residuals((lambda x, y: float(x @ y), data()), A)
+
+
+def test_correlations_of_variables_are_computed_where_the_rows_are(active):
+    X = data()
+    rows = da.from_array(X, chunks=(100, -1))
+    for model in (PCA(3), KernelPCA(3, kernel="rbf", gamma=0.1)):
+        expected = variable_correlations(model.fit(X), X)
+        for Y in (None, rows):
+            np.testing.assert_allclose(variable_correlations(model, rows, Y), expected, atol=1e-13)

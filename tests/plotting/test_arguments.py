@@ -12,10 +12,11 @@ import pytest
 from gpukpca import PCA, KernelPCA, LocalPCA
 from gpukpca.model_selection import KernelPCACV
 from gpukpca.plotting import (
+    AxesDisplay,
+    BiplotDisplay,
     ComponentImagesDisplay,
     ContoursDisplay,
     ImageRowsDisplay,
-    LocalDisplay,
     ScoresDisplay,
     SearchDisplay,
     SpectrumDisplay,
@@ -74,7 +75,7 @@ def test_what_is_no_axes_or_figure_is_named(iris: Any, search: KernelPCACV) -> N
     for draw in (
         lambda ax: ScoresDisplay.from_estimator(model, X, ax=ax),
         lambda ax: SpectrumDisplay.from_estimator(model, ax=ax),
-        lambda ax: LocalDisplay.from_estimator(LocalPCA(2, 1, random_state=0).fit(X), X, ax=ax),
+        lambda ax: AxesDisplay.from_estimator(LocalPCA(2, 1, random_state=0).fit(X), X, ax=ax),
         lambda ax: SearchDisplay.from_estimator(search, ax=ax),
         lambda ax: ContoursDisplay.from_estimator(plane, X[:, :2], axes=ax),
         lambda ax: ContoursDisplay.from_estimator(plane, X[:, :2], axes=[ax]),
@@ -99,7 +100,7 @@ def test_labels_are_checked_by_every_picture(iris: tuple[Any, np.ndarray, np.nda
     for draw in (
         lambda labels: ScoresDisplay.from_estimator(model, X, labels=labels),
         lambda labels: ContoursDisplay.from_estimator(plane, X[:, :2], labels=labels),
-        lambda labels: LocalDisplay.from_estimator(local, X, labels=labels),
+        lambda labels: AxesDisplay.from_estimator(local, X, labels=labels),
         lambda labels: ImageRowsDisplay.from_estimator(model, X, (2, 2), labels=labels),
         lambda labels: plot_fit(model, X, labels=labels),
         lambda labels: plot_images(model, X, (2, 2), labels=labels),
@@ -112,6 +113,10 @@ def test_labels_are_checked_by_every_picture(iris: tuple[Any, np.ndarray, np.nda
 @pytest.mark.parametrize(
     ("draw", "fragment"),
     [
+        (lambda: BiplotDisplay(np.ones((3, 2)), np.ones((4, 3))), r"got \(4, 3\) for p = 2"),
+        (lambda: BiplotDisplay(np.ones((3, 1)), np.ones((4, 1))), "p >= 2"),
+        (lambda: BiplotDisplay(np.ones((3, 2)), np.ones((4, 2)), features="ab"), "2 names of features for 4 arrows"),
+        (lambda: BiplotDisplay(np.ones((3, 2)), np.ones((4, 2))).plot(components=(0,)), "a biplot has two"),
         (lambda: ImageRowsDisplay({}, (2, 2)), "one shape"),
         (lambda: ImageRowsDisplay({"a": np.ones((2, 4)), "b": np.ones((3, 4))}, (2, 2)), "one shape"),
         (lambda: ImageRowsDisplay({"a": np.ones(4)}, (2, 2)), "one shape"),
@@ -121,7 +126,7 @@ def test_labels_are_checked_by_every_picture(iris: tuple[Any, np.ndarray, np.nda
         (lambda: plot_images(None, np.ones((2, 4)), (3, 3)), "9 pixels"),
     ],
 )
-def test_images_that_do_not_fit(draw: Callable[[], Any], fragment: str) -> None:
+def test_numbers_that_do_not_fit(draw: Callable[[], Any], fragment: str) -> None:
     with pytest.raises(ValueError, match=fragment):
         draw()
 
@@ -131,5 +136,5 @@ def test_another_estimator_is_named_with_what_is_needed() -> None:
     for estimator in (KernelPCA(2).fit(X), PCA(2)):
         with pytest.raises(ValueError, match=r"has no components_; give a fitted PCA"):
             ComponentImagesDisplay.from_estimator(estimator, (2, 2))
-    with pytest.raises(ValueError, match="PCA has no n_clusters_; give a fitted LocalPCA"):
-        LocalDisplay.from_estimator(PCA(2).fit(X), X)
+    with pytest.raises(ValueError, match="KernelPCA has no components_; give a fitted PCA or LocalPCA"):
+        AxesDisplay.from_estimator(KernelPCA(2).fit(X), X)

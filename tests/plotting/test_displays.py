@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from gpukpca import PCA, LocalPCA
+from gpukpca import PCA, LocalPCA, variable_correlations
 from gpukpca.model_selection import KernelPCACV
 from gpukpca.plotting import (
+    AxesDisplay,
+    BiplotDisplay,
     ComponentImagesDisplay,
     ContoursDisplay,
     ImageRowsDisplay,
-    LocalDisplay,
     ScoresDisplay,
     SearchDisplay,
     SpectrumDisplay,
@@ -54,7 +55,9 @@ def drawn(search: KernelPCACV, digits: Any) -> dict[str, Callable[[], Any]]:
         "scores": lambda: ScoresDisplay.from_estimator(plane, X),
         "spectrum": lambda: SpectrumDisplay.from_estimator(plane),
         "contours": lambda: ContoursDisplay.from_estimator(plane, X),
-        "local": lambda: LocalDisplay.from_estimator(LocalPCA(2, 1, random_state=0).fit(X), X),
+        "axes": lambda: AxesDisplay.from_estimator(plane, X),
+        "biplot": lambda: BiplotDisplay.from_estimator(model, images),
+        "local": lambda: AxesDisplay.from_estimator(LocalPCA(2, 1, random_state=0).fit(X), X),
         "search": lambda: SearchDisplay.from_estimator(search),
         "components": lambda: ComponentImagesDisplay.from_estimator(model, (8, 8)),
         "reconstructions": lambda: ImageRowsDisplay.from_estimator(model, images[:20], (8, 8)),
@@ -259,7 +262,7 @@ def test_low_bars_have_their_own_axis() -> None:
 def test_local_axes_pass_through_the_means(rng: np.random.Generator, d: int) -> None:
     X = rng.standard_normal((60, d)) + np.repeat([[0.0], [9.0]], 30, axis=0)
     model = LocalPCA(2, 1, random_state=0).fit(X)
-    display = LocalDisplay.from_estimator(model, X)
+    display = AxesDisplay.from_estimator(model, X)
     plane = (lambda rows: rows) if d == 2 else PCA(2).fit(X).transform
     for segment, mean, axis in zip(display.segments, model.means_, model.components_[:, 0], strict=True):
         np.testing.assert_allclose(segment[1], plane(mean[None, :])[0], atol=1e-9)
@@ -270,7 +273,55 @@ def test_local_axes_pass_through_the_means(rng: np.random.Generator, d: int) -> 
     local = np.mean(np.sum((model.denoise(X) - X) ** 2, axis=1))
     assert display.ax_.get_title().endswith(f"2 clusters {local:.3g}")
     with pytest.raises(ValueError, match="1 labels for 60 rows"):
-        LocalDisplay.from_estimator(model, X, labels=["a"])
+        AxesDisplay.from_estimator(model, X, labels=["a"])
+
+
+def test_axes_extend_two_deviations_and_are_those_of_the_data(rng: np.random.Generator) -> None:
+    X = rng.standard_normal((60, 2)) @ [[3.0, 1.0], [0.0, 40.0]] + [5.0, -100.0]
+    for scale in (False, True):
+        model = PCA(scale=scale).fit(X)
+        display = AxesDisplay.from_estimator(model, X)
+        ends = model.mean_ + 2.0 * np.eye(2)[0] * model.explained_variance_[0] ** 0.5 @ model.components_
+        score = model.transform(display.segments[1])
+        np.testing.assert_allclose(score[:, 0], 0.0, atol=1e-9)
+        np.testing.assert_allclose(score[:, 1], model.explained_variance_[1] ** 0.5 * np.array([-2, 0, 2]), atol=1e-9)
+        assert scale or np.allclose(display.segments[0][2], ends)
+        # Drawn orthogonally: one standard deviation has one length across and up.
+        assert display.ax_.get_aspect() == pytest.approx(X[:, 0].std() / X[:, 1].std() if scale else 1.0)
+        ratios = model.explained_variance_ratio_
+        assert display.ax_.get_title() == f"axes with {100 * ratios[0]:.1f} %, {100 * ratios[1]:.1f} % of the variance"
+
+
+def test_lines_lead_to_the_axis_of_one_component(rng: np.random.Generator) -> None:
+    X = rng.standard_normal((200, 2)) * [3.0, 1.0]
+    model = PCA(1).fit(X)
+    lines = AxesDisplay.from_estimator(model, X).ax_.lines[0].get_xydata().reshape(200, 3, 2)
+    np.testing.assert_array_equal(lines[:, 0], X)
+    np.testing.assert_allclose(lines[:, 1], model.inverse_transform(model.transform(X)), atol=1e-12)
+    assert len(AxesDisplay.from_estimator(PCA(1).fit(np.vstack([X, X])), np.vstack([X, X])).ax_.lines) == 2
+
+
+def test_a_biplot_draws_the_longest_arrows_in_one_scale(digits: Any, iris: Any) -> None:
+    model, X, labels = digits
+    display = BiplotDisplay.from_estimator(model, X, n_arrows=3, components=(1, 2), labels=labels)
+    arrows = display.arrows[:, 1:3]
+    longest = np.argsort(-np.linalg.norm(arrows, axis=1))[:3]
+    names = {f"feature {j + 1}" for j in longest}
+    assert names <= set(texts(display.ax_))
+    drawn = np.array([note.xy for note in display.ax_.texts if hasattr(note, "xy")])
+    factor = 0.8 * np.linalg.norm(model.transform(X)[:, 1:3], axis=1).max() / np.linalg.norm(arrows[longest[0]])
+    np.testing.assert_allclose(drawn, factor * arrows[longest], rtol=1e-10)
+    white = PCA(20, whiten=True).fit(X)
+    for fitted in (model, white):
+        found = BiplotDisplay.from_estimator(fitted, X)
+        rest = X - X.mean(axis=0) - found.scores @ found.arrows.T
+        assert np.sum(rest**2) == pytest.approx(
+            (len(X) - 1) * (X.var(axis=0, ddof=1).sum() - white.explained_variance_.sum())
+        )
+    kernel, flowers, _ = iris
+    found = BiplotDisplay.from_estimator(kernel, flowers, features=list("abcd"))
+    np.testing.assert_allclose(found.arrows, variable_correlations(kernel, flowers), atol=1e-12)
+    assert set(texts(found.ax_)) == set("abcd")
 
 
 def test_a_search_has_a_line_for_every_count_and_marks_the_best(search: KernelPCACV) -> None:

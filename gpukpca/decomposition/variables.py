@@ -1,0 +1,144 @@
+"""Reading components by their variables: loadings, and correlations of variables with scores."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from sklearn.utils import get_tags
+
+from gpukpca._typing import Array, ArrayLike
+from gpukpca.algorithms.inputs import new_scores
+from gpukpca.algorithms.pca.correlations import correlations
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import from_host, namespace_of, overflow_allowed
+from gpukpca.data.batches import is_stream, named
+from gpukpca.data.rows import joined
+from gpukpca.decomposition._dask import compute_dask
+from gpukpca.decomposition.diagnostics import check_model, fitted_value
+from gpukpca.decomposition.pca import PCA
+from gpukpca.exceptions import InvalidParameterError
+
+
+def loadings(model: Any) -> Array:
+    """Return the loadings of a PCA, L = V Λ^½: covariances of the variables with standardized scores.
+
+    Parameters
+    ----------
+    model : fitted PCA
+        Of this library or of scikit-learn: with `components_` (unit rows) and `explained_variance_`. Of a model with
+        `loadings_`, such as `ProbabilisticPCA`, those are returned: W = V (Λ - σ²)^½.
+
+    Returns
+    -------
+    array, shape (d, p), in the library and the dtype of the model
+        A row for each variable. Of all components L Lᵀ is the covariance matrix, and x - mean = L g with scores g of
+        variance 1. With ``scale=True`` they are correlations.
+
+    Raises
+    ------
+    NotFittedError
+    InvalidParameterError
+        A model without axes in data space, such as kernel PCA.
+
+    See Also
+    --------
+    variable_correlations : The same over the standard deviations of the variables; for every model with scores.
+    gpukpca.plotting.BiplotDisplay : Draws scores and variables.
+
+    Notes
+    -----
+    Also named component loadings, or the component matrix (Jolliffe, Principal Component Analysis, 2nd ed. 2002,
+    section 2.3). Some programs name V itself loadings: that is `components_`, transposed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA, loadings
+    >>> X = load_iris().data
+    >>> L = loadings(PCA().fit(X))
+    >>> bool(np.allclose(L @ L.T, np.cov(X.T)))
+    True
+    """
+    check_model(model)
+    if (own := fitted_value(model, "loadings_")) is not None:
+        return own
+    V, variances = fitted_value(model, "components_"), fitted_value(model, "explained_variance_")
+    if variances is None or V is None or V.ndim != 2:
+        raise InvalidParameterError(
+            f"{type(model).__name__} has no axes in data space (components_ and explained_variance_), and so no "
+            "loadings; take variable_correlations(model, X), or the last step of a pipeline, model[-1]."
+        )
+    with device_context(V):
+        xp = namespace_of(V)
+        return xp.matrix_transpose(V) * xp.sqrt(variances)[None, :]
+
+
+def variable_correlations(model: Any, X: ArrayLike, Y: ArrayLike | None = None) -> Array:
+    """Return the correlations of variables with the scores of a model: the coordinates in the correlation circle.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        With `transform`: PCA, kernel PCA, a pipeline; of any library that takes X.
+    X : array, CSR matrix, data frame, set of zarr or HDF5, Dask array, or iterable of batches, shape (n, d)
+        Rows whose scores are taken. They need not be those of the fit.
+    Y : the same kinds, shape (n, q), optional
+        Supplementary variables of these rows, which the model has not seen. Default: the columns of X.
+
+    Returns
+    -------
+    array, shape (d, p), or (q, p) with Y; in the library of the variables
+        Entry (j, k) is Σ (x_j - x̄_j)(z_k - z̄_k) / (Σ (x_j - x̄_j)² Σ (z_k - z̄_k)²)^½ over the rows; 0 where a variable
+        or a score is constant. Of PCA on its own data this is v_jk λ_k^½ / s_j, and the squares of a row over all
+        components sum to 1.
+
+    Raises
+    ------
+    NotFittedError
+    InvalidParameterError
+        Y has not the rows of X; a kernel matrix without Y.
+    ValueError, TypeError
+        As `PCA.fit` for the variables, and as `transform` for X.
+
+    See Also
+    --------
+    loadings : Covariances in place of correlations, from the model alone.
+    gpukpca.decomposition.squared_cosines : How well components show points.
+    gpukpca.plotting.BiplotDisplay : Draws scores and variables.
+
+    Notes
+    -----
+    The squares are the cos² of variables (Lê, Josse & Husson, J. Stat. Softw. 25 (2008) 1). Kernel PCA has no axis that
+    is a sum of variables, so only such correlations say what a component follows. Cost: `transform`, and 2 n d p
+    operations; rows in batches and on a cluster are never joined, and sparse ones stay sparse.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA, KernelPCA, variable_correlations
+    >>> X, kind = load_iris(return_X_y=True)
+    >>> variable_correlations(PCA(2, scale=True).fit(X), X).round(3)
+    array([[ 0.89 ,  0.361],
+           [-0.46 ,  0.883],
+           [ 0.992,  0.023],
+           [ 0.965,  0.064]])
+    >>> model = KernelPCA(2, kernel="rbf", gamma="median").fit(X)
+    >>> variable_correlations(model, X, kind[:, None]).shape
+    (1, 2)
+    """
+    check_model(model)
+    if Y is None and get_tags(model).input_tags.pairwise:
+        raise InvalidParameterError("X is a kernel matrix, whose columns are no variables; give the variables as Y.")
+    reader, variables = PCA(), X if Y is None else Y
+    if is_stream(X):
+        scores = joined(PCA()._rows_and_place(X)[0], model.transform)
+    else:
+        scores = compute_dask(reader, model.transform(X))
+    with device_context(variables), overflow_allowed(), nullcontext() if Y is None else named("Y"):
+        rows, place = reader._rows_and_place(variables)
+        if rows.shape[0] != scores.shape[0]:
+            raise InvalidParameterError(f"{rows.shape[0]} rows of variables for {scores.shape[0]} rows of X.")
+        Z = new_scores(scores, int(scores.shape[1]), place.work, least=2)
+        return from_host(correlations(rows, Z), place.origin, place.origin.dtype)
