@@ -43,11 +43,11 @@ COPIES, STEPS = 6, 30
 WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
 # Copies of a panel in float64: of features as they are eliminated, widened and centered, and of rows for a template.
 FEATURE_COPIES = 3
+# Columns that randomly pivoted Cholesky evaluates for each that it keeps.
+COLUMNS_A_PIVOT = 1.5
 # Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers: vectors and products,
 # with signs, in the map, and as scores.
 RESULT_BLOCKS = 10
-# Columns that randomly pivoted Cholesky evaluates for each that it keeps.
-COLUMNS_A_PIVOT = 1.5
 
 
 def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
