@@ -56,7 +56,7 @@ class ColumnBasis:
     def array(self) -> Array:
         """Return all columns, shape (n, count); shares memory."""
         first, *others = self.parts
-        return map_rows(first, _side_by_side, *others, width=self.count)
+        return map_rows(first, _side_by_side, *others, width=self.count) if others else first
 
     def take(self, chosen: np.ndarray) -> np.ndarray:
         """Return the rows named by host integers, shape (len(chosen), count), on the host in float64."""

@@ -18,7 +18,7 @@ def column_sums(V: Array, workers: int = 1) -> Array:
 def inner_products(A: Array, B: Array, workers: int = 1) -> np.ndarray:
     """Return ``A.T @ B``, shape (a, b), small, on the host, accumulated in the widest floating type."""
     if isinstance(A, Rows):
-        products: np.ndarray = A.fold(linalg.inner_products, B if B is A else A.split(B))
+        products: np.ndarray = A.fold(linalg.inner_products, B if isinstance(B, Rows) else A.split(B))
         return products
     return linalg.inner_products(A, B, workers)
 

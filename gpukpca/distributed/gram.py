@@ -10,10 +10,12 @@ import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, Indices, SymmetricOperator
+from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.linalg import mirror_upper
 from gpukpca.backend.namespace import cast, item_size, to_host
 from gpukpca.backend.parallel import TileReport, worker_count
+from gpukpca.distributed.blocks import RemoteBlock
 from gpukpca.distributed.client import Cluster, released
 from gpukpca.distributed.pairs import (
     Group,
@@ -36,7 +38,7 @@ from gpukpca.kernels.streamed import LazyRows
 
 
 class DaskGram(SymmetricOperator):
-    """The kernel matrix of rows on a cluster as an operator: ``op @ V`` for V on this machine.
+    """The kernel matrix of rows on a cluster as an operator: ``op @ V`` for V on this machine, or on the workers.
 
     The rows are cut into groups. Every pair of groups has a worker, which caches as many of its tiles as its memory
     allows; each tile is used twice, as in `TiledGram`. A pair gets the rows of V of its two groups, and its parts of
@@ -54,11 +56,14 @@ class DaskGram(SymmetricOperator):
     template : PreparedRows, optional
         What the kernel learned from all rows. Default ``kernel.template(rows)``. One for centering makes an operator
         for use inside a `CenteredGram` only.
+    keeps_blocks : bool
+        Whether V and K @ V stay on the workers. Only what is computed from Dask arrays survives the end of a worker
+        there.
 
     Attributes
     ----------
     shape, dtype, like
-        See `gpukpca.gram.SymmetricOperator`; blocks are NumPy arrays.
+        See `gpukpca.gram.SymmetricOperator`; blocks are NumPy arrays, or `RemoteBlock`.
     rows : PreparedRows
         ``rows.take(chosen)`` prepares rows on this machine.
 
@@ -84,6 +89,7 @@ class DaskGram(SymmetricOperator):
         cached: float | None = None,
         report: TileReport | None = None,
         template: PreparedRows | None = None,
+        keeps_blocks: bool = False,
     ) -> None:
         self.kernel: Kernel = resolved_on(kernel, rows)
         if self.kernel.stored_only:
@@ -95,7 +101,6 @@ class DaskGram(SymmetricOperator):
         self.name: str = f"the kernel {type(self.kernel).__name__}"
         self.shape: tuple[int, int] = (n, n)
         self.dtype: Any = rows.dtype
-        self.like: Array = rows.like[:, 0]
         self.source = rows
         self.report = report
         self._cached = cached
@@ -103,7 +108,8 @@ class DaskGram(SymmetricOperator):
         self.rounding: float = self.kernel.rounding(self.template)
         self.positive_definite: bool | None = self.kernel.positive_definite
         self.rows: _TakenRows = _TakenRows(self.kernel, rows, self.template)
-        self.workers: int = worker_count(self.like)
+        self.like: Array = RemoteBlock.empty(self.pairs.rows, rows.dtype) if keeps_blocks else rows.like[:, 0]
+        self.workers: int = worker_count(rows.like)
 
     @cached_property
     def pairs(self) -> TilePairs:
@@ -117,7 +123,8 @@ class DaskGram(SymmetricOperator):
         """Return K @ V, shape (n, b), in the dtype of K."""
         if V.ndim != 2 or V.shape[0] != self.shape[0]:
             raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
-        return self.pairs.product(cast(to_host(V), self.dtype), self.report)
+        V = V if isinstance(V, RemoteBlock) else cast(to_host(V), self.dtype)
+        return self.pairs.product(V, self.report)
 
     # -- the rest of the protocol --------------------------------------------------------------------------------------
 
@@ -142,7 +149,7 @@ class DaskGram(SymmetricOperator):
 
     def block(self, rows: Indices, columns: Indices) -> Array:
         """Return the entries of K in the named rows and columns, computed on this machine."""
-        return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
+        return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.source.like[:, 0], False)
 
     def to_dense(self) -> Array:
         """Return K as a new square array on this machine, exactly symmetric."""
@@ -201,13 +208,14 @@ class TilePairs:
                 )
         self.owners, self._threads = owners, now
 
-    def product(self, V: np.ndarray, report: TileReport | None) -> np.ndarray:
-        """Return K @ V."""
+    def product(self, V: Array, report: TileReport | None) -> Array:
+        """Return K @ V, where V is."""
         return self.rows.retried(lambda: self._product(V, report))
 
-    def _product(self, V: np.ndarray, report: TileReport | None) -> np.ndarray:
+    def _product(self, V: Array, report: TileReport | None) -> Array:
         self.resubmit()
-        blocks, bounds, submit = self.rows.split(V).panels, self.rows.bounds, self.cluster.submit
+        stays, bounds, submit = isinstance(V, RemoteBlock), self.rows.bounds, self.cluster.submit
+        blocks = V.panels if stays else self.rows.split(V).panels
         products = [
             submit(TilePair.times, tiles, *(blocks[k] for k in dict.fromkeys(pair)), name="product", worker=owner)
             for tiles, pair, owner in zip(self._tiles, self.groups, self.owners, strict=True)
@@ -221,7 +229,11 @@ class TilePairs:
                 places = [0 if self.groups[k][0] == group else 1 for k in touching]
                 parts = [products[k] for k in touching]
                 sums.append(submit(added, *parts, arguments=(places, str(V.dtype)), name="sum"))
-            return np.concatenate(self.cluster.results(sums, [f"the sum of {span}" for span in spans]), axis=0)
+            names = [f"the sum of {span}" for span in spans]
+            if not stays:
+                return np.concatenate(self.cluster.results(sums, names), axis=0)
+            self.cluster.wait(sums, names)
+            return RemoteBlock(V.device, V.like, sums.__getitem__)
 
 
 class _TakenRows(LazyRows):
@@ -242,21 +254,30 @@ class _TakenRows(LazyRows):
 
 @dataclass(frozen=True)
 class ClusterStorage(TiledStorage):
-    """Upper tiles on the workers of a cluster, cached where their memory allows."""
+    """Upper tiles on the workers of a cluster, cached where their memory allows; blocks may stay there too."""
+
+    keeps_blocks: bool = False
 
     @classmethod
-    def of(cls, rows: ClusterRows, row_bytes: int) -> Self:
-        """Return the storage with as many tiles as half of the memory of the workers holds along with prepared rows."""
+    def of(cls, rows: ClusterRows, row_bytes: int, solver_bytes: int = 0) -> Self:
+        """Return the storage with as many tiles as half of the memory of the workers holds along with prepared rows.
+
+        Where a solver works with many bytes of blocks, and half of that room holds them, the blocks stay on the
+        workers. Rows that were sent from this process would not survive the end of a worker there.
+        """
         cluster, (n, d), item = rows.cluster, rows.shape, item_size(rows.dtype)
-        groups = group_count(cluster.threads)
+        groups, memory_of = group_count(cluster.threads), cluster.memory(rows.on_gpu)
+        is_much = blocking.LOCAL_BLOCK_BYTES < solver_bytes <= SHARE_OF_WORKER * sum(memory_of) / 2.0
+        keeps_blocks = is_much and not rows.is_sent
         rooms = []
-        for worker, memory in zip(cluster.workers, cluster.memory(rows.on_gpu), strict=True):
+        for worker, memory in zip(cluster.workers, memory_of, strict=True):
             share = worker.threads / cluster.threads
             touched = min(1.0, share * (groups + 1) / 2.0 + 2.0 / groups)  # of the groups, by the pairs of a worker
-            rooms.append((SHARE_OF_WORKER * memory - touched * n * (d * item + row_bytes)) / share)
+            room = SHARE_OF_WORKER * memory - touched * n * (d * item + row_bytes)
+            rooms.append(room / share - keeps_blocks * solver_bytes)
         edge = tile_edge_for(-(-n // groups), 1, rows.on_gpu)
         within = TiledStorage.within(int(min(rooms)), n, item, len(cluster.workers), edge)
-        return cls(n, within.workers, edge, within.cached_tiles)
+        return cls(n, within.workers, edge, within.cached_tiles, keeps_blocks=keeps_blocks)
 
     @property
     def cached_share(self) -> float:
@@ -269,12 +290,14 @@ class ClusterStorage(TiledStorage):
 
     def build(self, source: StorageInput) -> Any:
         template = source.template or source.kernel.template(source.X, centered=True)
-        return DaskGram(source.kernel, source.X, cached=self.cached_share, report=source.report, template=template)
+        settings: dict[str, Any] = {"cached": self.cached_share, "report": source.report}
+        return DaskGram(source.kernel, source.X, template=template, keeps_blocks=self.keeps_blocks, **settings)
 
     def __str__(self) -> str:
         cached = "all" if self.is_fully_cached else str(self.cached_tiles)
-        tiles = pluralize(self.tiles, "upper tile")
-        return f"distributed: {tiles} of edge {self.tile_edge} on {pluralize(self.workers, 'worker')}, {cached} cached"
+        tiles, where = pluralize(self.tiles, "upper tile"), pluralize(self.workers, "worker")
+        basis = ", with the basis" if self.keeps_blocks else ""
+        return f"distributed: {tiles} of edge {self.tile_edge} on {where}, {cached} cached{basis}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -211,9 +211,10 @@ class ClusterRows(Rows):
     def _task(self, function: Callable[..., Any], arguments: Sequence[Any], stays: bool) -> Callable[[int], Any]:
         """Return the submission of ``function(panel, *arguments)``; results that do not stay are host arrays."""
         rows = [self, *(argument for argument in arguments if isinstance(argument, ClusterRows))]
-        shared = self.cluster.share(*arguments[len(rows) - 1 :])
+        others, name = arguments[len(rows) - 1 :], short_name(function)
+        task, shared = (on_panel, [self.cluster.share(*others)]) if others else (partial(on_panel, ()), [])
         return lambda k: self.cluster.submit(
-            on_panel, shared, *(one.panels[k] for one in rows), arguments=(function, stays), name=short_name(function)
+            task, *shared, *(one.panels[k] for one in rows), arguments=(function, stays), name=name
         )
 
     def split(self, A: Array) -> ClusterRows:
@@ -254,7 +255,7 @@ class ClusterRows(Rows):
 
 def short_name(function: Callable[..., Any]) -> str:
     """Return the name of a function for keys and errors."""
-    return function.__name__.strip("_")
+    return getattr(function, "__name__", type(function).__name__).strip("_")
 
 
 def merged_in_tree(leaves: Iterable[Leaf], join: Callable[[list[Leaf]], Leaf]) -> Leaf:

@@ -17,11 +17,13 @@ import numpy as np
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
+from gpukpca.backend.linalg import leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
 from gpukpca.backend.random import random_directions, restore_generator
 from gpukpca.data.column_basis import ColumnBasis
+from gpukpca.data.products import inner_products
+from gpukpca.data.rows import gathered
 from gpukpca.eigen.krylov_sizes import (
     DROP_FACTOR,
     allowed_by_pair,
@@ -133,7 +135,7 @@ def result(task: KrylovTask, state: KrylovState) -> EigenResult:
     """Return the eigenpairs of an iteration that is done."""
     exponent, values = state.exponent or 0, np.diag(state.T)
     p = task.request.count_of(task.op, np.ldexp(values, exponent)) or state.p
-    U, W = state.Q.array[:, :p], state.W.array[:, :p]
+    U, W = (gathered(basis.array[:, :p]) for basis in (state.Q, state.W))
     # Eigenvectors of a small matrix times a basis are orthonormal to some hundred eps only.
     factor = from_host(newton_factor(U), U)
     return EigenResult.of(

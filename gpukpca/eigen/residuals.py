@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import column_norms, down_columns, entries_of_columns, inner_products, times_small
+from gpukpca.backend.linalg import column_norms, down_columns, entries_of_columns, times_small
 from gpukpca.backend.namespace import (
     EPSILON,
     accumulation_dtype,
@@ -21,6 +21,7 @@ from gpukpca.backend.namespace import (
     namespace_of,
 )
 from gpukpca.backend.parallel import row_slices
+from gpukpca.data.products import inner_products
 
 # Eigenvalues of modulus up to this many eps of the operator's size are rounding noise.
 NULL_FACTOR = 20.0

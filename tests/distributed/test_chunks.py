@@ -263,7 +263,10 @@ def check_streamed(there: KernelPCA, here: KernelPCA, Z: Any) -> None:
     np.testing.assert_allclose(there.certificate_, here.certificate_, rtol=0, atol=size * here.total_variance_ * N)
     assert isinstance(Z, da.Array)
     expected = np.abs(here.transform(data()))
-    np.testing.assert_allclose(np.abs(Z.compute()), expected, rtol=0, atol=1e4 * size * np.max(expected))
+    scores = Z.compute()
+    np.testing.assert_allclose(np.abs(scores), expected, rtol=0, atol=1e4 * size * np.max(expected))
+    U = scores / np.sqrt(there.eigenvalues_)  # the eigenvectors, as the page on clusters says
+    np.testing.assert_allclose(U.T @ U, np.eye(2), rtol=0, atol=1e4 * size)
 
 
 def test_landmarks_that_are_points_are_added_up_on_the_workers(active, monkeypatch):

@@ -29,9 +29,9 @@ from gpukpca.distributed.client import Cluster, LostWorkError, active_cluster, v
 from gpukpca.distributed.gram import ClusterStorage, DaskColumns, DaskGram
 from gpukpca.distributed.pairs import Group, TilePair, added, place_pairs
 from gpukpca.distributed.rows import ClusterRows, group_count
-from gpukpca.eigen import pivoted_cholesky
+from gpukpca.eigen import BlockKrylov, EigenResult, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError, RankWarning
-from gpukpca.gram import BasePointGram, TiledGram
+from gpukpca.gram import BasePointGram, CenteredGram, TiledGram
 from gpukpca.kernels import (
     RBF,
     BlockCallable,
@@ -804,6 +804,24 @@ def test_a_worker_that_dies_while_landmarks_are_chosen_changes_nothing(processes
     found = pivoted_cholesky(op, 16, generator(0), report=kill)
     np.testing.assert_array_equal(found.pivots, expected.pivots)
     np.testing.assert_array_equal(gathered(found.F), gathered(expected.F))
+
+
+def test_a_worker_that_dies_with_a_part_of_the_basis_changes_nothing(processes):
+    X = rows()
+
+    def solved(report: Callable[..., None] | None) -> EigenResult:
+        op = CenteredGram(of_chunks(processes, X, keeps_blocks=True))
+        return top_eigh(op, 2, BlockKrylov(passes=3), rng=0, report=report)
+
+    def kill(n_passes: int, *_: Any) -> None:
+        if n_passes == 2:
+            home = min(processes.scheduler_info()["workers"])
+            processes.run(os._exit, 1, workers=[home], on_error="ignore")
+
+    expected, found = solved(None), solved(kill)
+    np.testing.assert_array_equal(found.eigenvectors, expected.eigenvectors)
+    one = top_eigh(CenteredGram(TiledGram(KERNELS["rbf"], X)), 2, BlockKrylov(passes=3), rng=0)
+    np.testing.assert_allclose(found.eigenvalues, one.eigenvalues, rtol=100 * U)
 
 
 def test_a_task_that_ends_worker_after_worker_is_named(processes, tmp_path):

@@ -45,6 +45,9 @@ WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
 FEATURE_COPIES = 3
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
+# Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers: vectors and products,
+# with signs, in the map, and as scores.
+RESULT_BLOCKS = 10
 
 
 def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
@@ -158,8 +161,12 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
         solver = replace(solver, block_size=solver.width(n, p, True))
     transit = BLOCKS_IN_TRANSIT * 8 * n * solver.width(n, p, False)
     needed = solver.workspace_bytes(n, task.components_for(solver), task.item, task.on_gpu)
+    # A checkpoint, and the dense solver where it may take over, need blocks in this process.
+    may_stay = isinstance(solver, BlockKrylov) and not solver.or_dense and not task.has_checkpoint
+    storage = ClusterStorage.of(task.X, task.row_bytes, needed if may_stay else 0)
+    if storage.keeps_blocks:
+        needed = RESULT_BLOCKS * n * p * task.item
     needed += 2 * n * n * task.item if isinstance(solver, Dense) else transit
-    storage = ClusterStorage.of(task.X, task.row_bytes)
     return _candidate(task, solver, reason, storage, needed + _basis_bytes(task), None, notes=notes)
 
 
