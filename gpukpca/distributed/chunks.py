@@ -145,9 +145,7 @@ class ChunkRows(ClusterRows):
         """Return rows of some chunks, spread as if every row at a distance of `step` were taken."""
         few = np.unique(np.linspace(0, len(self._kept) - 1, CHUNKS_SAMPLED).astype(np.int64)).tolist()
         count = -(-self.shape[0] // (step * len(few)))
-        settings, numbers = [(some_rows, self._as_panel)] * len(few), [self._kept[k] for k in few]
-        futures = self._futures(some_rows, settings, count, numbers=numbers)
-        return np.concatenate(self.cluster.results(futures, [f"rows of chunk {k}" for k in numbers]))
+        return np.concatenate(self._of_chunks({self._kept[k]: partial(some_rows, count=count) for k in few}))
 
     def fold(self, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
         if any(isinstance(argument, ClusterRows) for argument in arguments):
@@ -174,19 +172,30 @@ class ChunkRows(ClusterRows):
     def take(self, chosen: Any, *others: ClusterRows) -> Array:
         if others or "panels" in vars(self):
             return super().take(chosen, *others)
-        self._ensure_checked()
         chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)
         owners = np.searchsorted([stop for _, stop in self.bounds], chosen, side="right")
         touched = np.unique(owners).tolist()
-        places = [chosen[owners == k] - self.bounds[k][0] for k in touched]
-        settings = [(partial(gather_rows, chosen=numbers), self._as_panel) for numbers in places]
-        futures = self._futures(gather_rows, settings, numbers=[self._kept[k] for k in touched])
+        places = {self._kept[k]: chosen[owners == k] - self.bounds[k][0] for k in touched}
+        calls = {number: partial(gather_rows, chosen=place) for number, place in places.items()}
         out = np.empty((len(chosen), self.shape[1]), dtype=self.dtype)
-        for k, rows in zip(
-            touched, self.cluster.results(futures, [f"rows of panel {k}" for k in touched]), strict=True
-        ):
+        for k, rows in zip(touched, self._of_chunks(calls), strict=True):
             out[owners == k] = rows
         return out
+
+    def _of_chunks(self, calls: dict[int, Callable[[Array], Array]]) -> list[Array]:
+        """Return the result of a function of each numbered chunk, with finite entries.
+
+        They are checked like those of `fold`, in the same task, where no pass has checked all chunks.
+        """
+        names = [f"rows of chunk {k}" for k in calls]
+        if not self._is_checked:
+            said = [(call, self._as_panel, k, (self.chunks[k], self.shape[1])) for k, call in calls.items()]
+            found = self.cluster.results(self._futures(gather_rows, said, numbers=list(calls)), names)
+            if all(result for _, result in found):
+                return [result[0] for _, result in found]
+            self._ensure_checked()  # counts what is not finite in all chunks, and raises
+        settings = [(call, self._as_panel) for call in calls.values()]
+        return self.cluster.results(self._futures(gather_rows, settings, numbers=list(calls)), names)
 
     @cached_property
     def panels(self) -> list[Any]:  # type: ignore[override]
@@ -214,11 +223,15 @@ class ChunkRows(ClusterRows):
         *arguments: Any,
         numbers: Sequence[int] | None = None,
     ) -> list[Any]:
-        """Return the futures of the results of chunks, with the settings of each; see `on_chunk`."""
+        """Return the futures of the results of chunks, with the settings of each.
+
+        See `on_chunk`; `on_unchecked` where no pass has checked all chunks.
+        """
+        of = on_chunk if self._is_checked else on_unchecked
         name, shared, found = unique_name(function), self.cluster.share(*arguments), []
         tasks = list(zip(self._kept if numbers is None else numbers, settings, strict=True))
         for start, stop in row_slices(len(tasks), SUBMITTED):
-            graph = self._graph.tasks(name, shared, on_chunk, tasks[start:stop])
+            graph = self._graph.tasks(name, shared, of, tasks[start:stop])
             found += self._submit_graph(graph, [(name, k) for k, _ in tasks[start:stop]])
         return found
 

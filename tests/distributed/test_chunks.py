@@ -15,6 +15,7 @@ from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.rows import merged_in_tree
 from gpukpca.gram.storage import LowRankStorage, StreamedStorage
+from tests.each import each
 from tests.tolerances import eps
 
 dask = pytest.importorskip("dask")
@@ -289,3 +290,19 @@ def test_a_factor_without_room_on_the_workers_is_added_up(active, monkeypatch):
     there = KernelPCA(2, **settings)
     check_streamed(there, here, there.fit_transform(A))
     np.testing.assert_array_equal(there.landmarks_, here.landmarks_)
+
+
+@each("kernel", ["rbf", "laplacian", "matern"])
+def test_landmarks_load_each_chunk_twice(active, no_room, kernel):
+    """A few chunks show what the kernel prepares for, all give a sample, and all are added up."""
+    settings, source = {"kernel": kernel, "gamma": 0.05}, Loads(data())
+    there = KernelPCA(2, eigen_solver=Nystrom(rank=30), random_state=0, **settings).fit(source.array)
+    assert source.count <= 2 * CHUNKS + 4
+    here = KernelPCA(2, eigen_solver=Nystrom(landmarks=there.landmarks_), **settings).fit(data())
+    check_streamed(there, here, there.transform(source.array))
+    source.count = 0
+    there = KernelPCA(2, eigen_solver=Nystrom(landmarks=range(0, N, 20)), **settings)
+    assert isinstance(there.plan(source.array).storage, StreamedStorage)
+    assert source.count <= 4
+    there.fit(source.array)
+    assert source.count <= 4 + N // 20 + CHUNKS + 4

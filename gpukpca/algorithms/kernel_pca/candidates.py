@@ -11,7 +11,7 @@ from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
 from gpukpca.backend import blocking
-from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_OF_WORKER
+from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import slice_of
 from gpukpca.data.slicing import panel_length
@@ -157,13 +157,6 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
     needed += 2 * n * n * task.item if isinstance(solver, Dense) else transit
     storage = ClusterStorage.of(task.X, task.row_bytes)
     return _candidate(task, solver, reason, storage, needed + _basis_bytes(task), None, notes=notes)
-
-
-def workers_hold_factor(task: FitTask, requested: Nystrom) -> bool:
-    """Return whether the workers of a cluster have room for the rows and their factor."""
-    needed = task.n * (task.d + _with_rank(requested, task)[1]) * task.item
-    memory: int = sum(task.X.cluster.memory(task.X.on_gpu))
-    return needed <= SHARE_OF_WORKER * memory
 
 
 def landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Candidate:

@@ -15,7 +15,6 @@ from gpukpca.algorithms.kernel_pca.candidates import (
     on_cluster,
     stored,
     streamed,
-    workers_hold_factor,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
@@ -126,7 +125,7 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
 def _landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Candidate]:
     """Yield the factor on the workers where they have room for it, and that whose rows are added up and forgotten."""
     needs_scores = task.preimage is not None
-    if requested.points is None and (needs_scores or workers_hold_factor(task, requested)):
+    if requested.points is None and (needs_scores or task.fits_on_workers(requested.rank_for(task.n, task.p))):
         yield landmarks_on_cluster(task, requested, reason)
     elif needs_scores:
         raise InvalidParameterError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,9 @@ from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
-from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
+from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE, SHARE_OF_WORKER
 from gpukpca.backend.namespace import from_host, is_memory_map
+from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen.request import FIRST_GUESS
@@ -67,13 +68,28 @@ class FitTask(Task):
             )
         if isinstance(kernel, Precomputed):
             check_square(X)
-        points = getattr(settings.eigen_solver, "points", None)
-        if points is not None and is_on_cluster:  # the fit takes nothing else from the rows in advance
-            sample = from_host(points, X.like)
-        template = None if kernel.stored_only else kernel.template(X if sample is None else sample, centered=True)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
-        return cls(X, resources, kernel, settings, X if basis is None else basis, template, p, has_checkpoint)
+        task = cls(X, resources, kernel, settings, X if basis is None else basis, None, p, has_checkpoint)
+        if kernel.stored_only:
+            return task
+        if is_on_cluster and settings.is_nystrom:
+            sample = task._shown_in_advance()
+        return replace(task, template=kernel.template(X if sample is None else sample, centered=True))
+
+    def _shown_in_advance(self) -> Any:
+        """Return the rows of a cluster that a fit by landmarks prepares for: a few where others are read once."""
+        solver = self.settings.solver_for(self.n, self.p, False)[0]
+        if solver.points is not None:
+            return from_host(solver.points, self.X.like)
+        if self.preimage is not None or self.fits_on_workers(solver.rank_for(self.n, self.p)):
+            return self.X
+        return self.X.sample(sampling_step(self.n, self.d))
+
+    def fits_on_workers(self, columns: int) -> bool:
+        """Return whether the workers of a cluster have room for the rows and a factor of so many columns."""
+        memory: int = sum(self.X.cluster.memory(self.X.on_gpu))
+        return self.n * (self.d + columns) * self.item <= SHARE_OF_WORKER * memory
 
     @cached_property
     def maps_file(self) -> bool:
