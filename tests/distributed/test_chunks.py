@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import scipy.sparse
+from sklearn.base import clone
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions
 from gpukpca.data.rows import gathered
@@ -250,6 +252,58 @@ def test_incremental_pca_reads_the_chunks_in_order(active):
         IncrementalPCA(2).fit(da.from_array(with_value(233, np.nan), chunks=(10, D)))
     with pytest.raises(ValueError, match="Expected 2D array, got 1D"):
         IncrementalPCA(2).fit(source.array[:, 0])
+
+
+# -- CSR chunks --------------------------------------------------------------------------------------------------------
+
+
+def sparse_data() -> scipy.sparse.csr_array:
+    rng = np.random.default_rng(0)
+    return scipy.sparse.csr_array(data() * (rng.random((N, D)) < [0.9, 0.3, 0.3, 0.2, 0.2]))
+
+
+def test_csr_chunks_are_the_joined_matrix(active, no_room, sizes):
+    sizes(READ_ENTRIES=4 * D)  # ten rows are three dense slices
+    X = sparse_data()
+    chunks = da.from_array(X.toarray(), chunks=(10, D)).map_blocks(scipy.sparse.csr_array)
+    hidden = chunks.map_blocks(lambda block: block, meta=np.empty((0, D)))
+    points = Nystrom(landmarks=X.toarray()[::20])
+    models = {
+        "PCA": PCA(3, svd_solver="covariance_eigh"),
+        "randomized": PCA(3, svd_solver="randomized", random_state=0),
+        "Nystrom of points": KernelPCA(3, kernel="rbf", gamma=0.02, eigen_solver=points),
+        "Nystrom of rows": KernelPCA(3, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(landmarks=range(0, N, 20))),
+        "exact": KernelPCA(3, kernel="rbf", gamma=0.02, tol=1e-10),
+    }
+    for name, model in models.items():
+        here, expected = clone(model).fit(X), np.abs(clone(model).fit(X).transform(X))
+        for A in (chunks, hidden):
+            there = clone(model).fit(A)
+            np.testing.assert_allclose(there.explained_variance_, here.explained_variance_, rtol=1e-9, err_msg=name)
+            found = np.abs(there.transform(A).compute())
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 * np.max(expected), err_msg=name)
+    batches = [X[start : start + 10].toarray() for start in range(0, N, 10)]
+    found, expected = IncrementalPCA(2).fit(chunks), IncrementalPCA(2).fit(batches)
+    np.testing.assert_array_equal(found.components_, expected.components_)
+
+
+def test_entries_of_csr_chunks_are_checked(active, no_room):
+    X = with_value(233, np.nan)
+    for model in (PCA(2), KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20))):
+        with pytest.raises(ValueError, match=r"contains NaN.*: 1 value\(s\), the first in row 233, column 2"):
+            model.fit(da.from_array(X, chunks=(10, D)).map_blocks(scipy.sparse.csr_array))
+
+
+def test_sparse_chunks_of_another_library_are_refused_before_a_task(active, graphs):
+    class Coordinates(np.ndarray):
+        def todense(self) -> np.ndarray:
+            return np.asarray(self)
+
+    A = da.from_array(data(), chunks=(10, D))
+    A = da.Array(A.dask, A.name, A.chunks, meta=np.empty((0, D)).view(Coordinates))
+    with pytest.raises(TypeError, match=r"Coordinates; make it CSR of SciPy"):
+        PCA(2).fit(A)
+    assert not graphs
 
 
 # -- landmarks ---------------------------------------------------------------------------------------------------------

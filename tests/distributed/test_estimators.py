@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 from click.testing import CliRunner
 from sklearn.base import clone
 
@@ -490,7 +489,6 @@ FAULTS: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "no rows": ({}, lambda: chunked(data())[:0], ValueError, r"0 sample\(s\)"),
     "complex": ({}, lambda: chunked(data()) + 1j, ValueError, "omplex"),
     "text": ({}, lambda: chunked(data()).astype("U5"), TypeError, "numbers"),
-    "sparse": ({}, lambda: chunked(data()).map_blocks(scipy.sparse.csr_array), TypeError, "toarray"),
     "device": ({"device": "cuda:1"}, lambda: chunked(data()), ValueError, "device='cuda:1'"),
 }
 OF_PCA: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
