@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import logging
+import operator
 import threading
 from contextlib import nullcontext
 from typing import Any, ClassVar
@@ -11,7 +14,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions, residuals
 from gpukpca.data.rows import gathered
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster
@@ -107,6 +110,73 @@ def test_chunks_that_stay_give_the_same_bits(client, monkeypatch):
     monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
     sums.append(ChunkRows(source.array, cluster).fold(np.sum))
     assert len(set(sums)) == 1
+
+
+class Meeting:
+    """The first tasks of two workers, which wait for each other."""
+
+    seen: ClassVar[set[str]] = set()
+    lock, barrier = threading.Lock(), threading.Barrier(2)
+
+
+def workers_that_meet(panel: np.ndarray) -> set[str]:
+    address = distributed.get_worker().address
+    with Meeting.lock:
+        is_first = address not in Meeting.seen
+        Meeting.seen.add(address)
+    if is_first:
+        Meeting.barrier.wait(30)
+    return {address}
+
+
+def this_worker(panel: np.ndarray) -> set[str]:
+    return {distributed.get_worker().address}
+
+
+def test_workers_that_join_get_chunks_and_those_that_leave_lose_them(no_room, monkeypatch):
+    settings = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with (
+        distributed.LocalCluster(n_workers=1, **settings) as workers,
+        distributed.Client(workers, set_as_default=False) as client,
+    ):
+        source, cluster = Loads(data()), Cluster(client)
+        rows = ChunkRows(source.array, cluster)
+        first = rows.fold(this_worker, merge=operator.or_)
+        monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [2**30])
+        held = ChunkRows(source.array, cluster)
+        loaded = source.count
+        workers.scale(2)
+        client.wait_for_workers(2)
+        assert len(first) == 1
+        assert first < rows.fold(workers_that_meet, merge=operator.or_)
+        loaded += CHUNKS
+        client.retire_workers(sorted(first))
+        assert held.fold(this_worker, merge=operator.or_).isdisjoint(first)
+        assert (held.is_held, source.count) == (True, loaded)  # chunks move from worker to worker
+
+
+def test_fits_leave_the_configuration_of_dask_and_of_logs_alone(active):
+    def settings() -> tuple[Any, ...]:
+        names = [
+            name for name in logging.root.manager.loggerDict if name.startswith(("dask", "distributed", "tornado"))
+        ]
+        return copy.deepcopy(dask.config.config), {name: logging.getLogger(name).level for name in names}
+
+    A = da.from_array(data(), chunks=(100, D))
+    PCA(2).fit(A)  # lazy imports
+    before = settings()
+    for model in (
+        PCA(2),
+        IncrementalPCA(2),
+        KernelPCA(2, kernel="rbf", gamma=0.05),
+        KernelPCA(2, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank=20)),
+    ):
+        residuals(model.fit(A), A)
+        model.transform(A).compute()
+        assert settings() == before
+    with pytest.raises(ValueError, match="NaN"):
+        PCA(2).fit(da.from_array(with_value(233, np.nan), chunks=(100, D)))
+    assert settings() == before
 
 
 def test_results_are_merged_in_order():
