@@ -6,7 +6,7 @@ import operator
 import pickle
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -190,7 +190,7 @@ class ChunkRows(ClusterRows):
             out[owners == k] = rows
         return out
 
-    def _of_chunks(self, calls: dict[int, Callable[[Array], Array]]) -> list[Array]:
+    def _of_chunks(self, calls: Mapping[Any, Callable[[Array], Array]]) -> list[Array]:
         """Return the result of a function of each numbered chunk, with finite entries.
 
         They are checked like those of `fold`, in the same task, where no pass has checked all chunks.

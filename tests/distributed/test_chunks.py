@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions, residuals
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions, load, residuals, save
 from gpukpca.data.rows import gathered
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster
@@ -44,11 +44,11 @@ class Loads:
         self.known[name := str(len(self.known))] = self
         chunks = (N // CHUNKS,) * CHUNKS, (D,)
         self.array = da.arange(CHUNKS, chunks=1).map_blocks(
-            load, name, chunks=chunks, new_axis=1, meta=np.empty((0, D)), name=f"load-{name}"
+            load_chunk, name, chunks=chunks, new_axis=1, meta=np.empty((0, D)), name=f"load-{name}"
         )
 
 
-def load(k: np.ndarray, name: str) -> np.ndarray:
+def load_chunk(k: np.ndarray, name: str) -> np.ndarray:
     source = Loads.known[name]
     with source.lock:
         source.count += 1
@@ -430,3 +430,46 @@ def test_landmarks_load_each_chunk_twice(active, no_room, kernel):
     assert source.count <= 4
     there.fit(source.array)
     assert source.count <= 4 + N // 20 + CHUNKS + 4
+
+
+EXACT = {
+    "linear": ({"kernel": "linear"}, D),
+    "all components": ({"kernel": "linear", "n_components": None}, D),
+    "a share": ({"kernel": "linear", "n_components": 0.9}, D),
+    "requested as Nystrom": ({"kernel": "linear", "eigen_solver": "nystrom"}, D),
+    "monomials": ({"kernel": "poly", "degree": 2}, 21),
+    "of one degree": ({"kernel": "poly", "degree": 3, "coef0": 0.0, "gamma": 0.1}, 35),
+}
+
+
+@each("name", EXACT)
+def test_few_features_are_added_up_in_one_pass_without_an_approximation(active, no_room, name):
+    settings, features = EXACT[name]
+    X = np.c_[data()[:, :-1], np.arange(N) == 233]  # a feature that a sample of the rows does not show
+    source, here = Loads(X), KernelPCA(**{"n_components": 3} | settings).fit(X)
+    there = KernelPCA(**{"n_components": 3} | settings)
+    Z = there.fit_transform(source.array)
+    assert source.count <= CHUNKS + 4
+    storage = there.plan_.storage
+    assert isinstance(storage, StreamedStorage)
+    assert (storage.rank, there.plan_.is_approximate, there.X_fit_.shape[1]) == (features, False, D)
+    assert len(there.X_fit_) <= features + 1
+    assert hasattr(there, "certificate_") == hasattr(here, "certificate_") == (name == "requested as Nystrom")
+    size = 1e4 * eps("float64")
+    np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=0, atol=size * here.eigenvalues_[0])
+    np.testing.assert_allclose(there.total_variance_, here.total_variance_, rtol=1e-11)
+    expected = np.abs(here.transform(X))
+    gap = np.min(-np.diff(here.eigenvalues_)) / here.eigenvalues_[0]
+    atol = size / gap * np.max(expected)
+    np.testing.assert_allclose(np.abs(Z.compute()), expected, rtol=0, atol=atol)
+
+
+def test_the_exact_pre_image_of_the_linear_kernel_needs_no_scores(active, no_room, tmp_path):
+    settings = {"n_components": 2, "kernel": "linear", "fit_inverse_transform": True}
+    there, here = KernelPCA(**settings).fit(da.from_array(data(), chunks=(37, D))), KernelPCA(**settings).fit(data())
+    save(there, tmp_path / "model")
+    for model in (there, load(tmp_path / "model")):
+        points = model.inverse_transform(model.transform(data()))
+        np.testing.assert_allclose(points, here.inverse_transform(here.transform(data())), atol=1e-10)
+    few = da.from_array(data()[:4], chunks=(2, D))  # fewer rows than features
+    assert not isinstance(KernelPCA(2, kernel="linear").fit(few).plan_.storage, StreamedStorage)
