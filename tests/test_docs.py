@@ -18,7 +18,7 @@ import sklearn.datasets
 from click.testing import CliRunner
 
 from gpukpca._extras import EXTRAS, pip_install
-from gpukpca.algorithms.kernel_pca import candidates, planning
+from gpukpca.algorithms.kernel_pca import planning, task
 from gpukpca.backend import blocking
 from gpukpca.cuda.device import probe
 from gpukpca.eigen import block_krylov, landmarks, partial_cholesky, request, residuals, solve
@@ -132,11 +132,11 @@ SAMPLE = planning.START_LANDMARKS
 # Page of docs/explanation -> phrases in it that state constants of the code.
 LIMITS = {
     "solvers": [
-        f"at most n/{planning.MONOMIALS_PAY} or {planning.FEW_MONOMIALS} monomials",
+        f"at most n/{task.MONOMIALS_PAY} or {task.FEW_MONOMIALS} monomials",
         f"n ≤ {solve.DENSE_UP_TO_CPU} (GPU: {solve.DENSE_UP_TO_GPU})",
         f"more than n/{block_krylov.DENSE_SHARE} components (GPU: n/{block_krylov.FEWEST_SHARE})",
         f"about {block_krylov.PASSES} passes",
-        f"Up to {candidates.LARGEST_SMALL_PROBLEM} of them",
+        f"Up to {task.LARGEST_SMALL_PROBLEM} of them",
         f"where p > n/{block_krylov.FEWEST_SHARE},",
         f"With {100 * planning.CHEAP_SHARE:.0f} % or fewer",
         f"blocks then have p + {block_krylov.SPARE_COLUMNS} columns",

@@ -38,8 +38,8 @@ from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 
-# scikit-learn's rule for the rows of a batch.
-ROWS_A_FEATURE = 5
+# scikit-learn's rule for the rows of a batch; and the batches from which on they are longer, up to a size in bytes.
+ROWS_A_FEATURE, BATCHES = 5, 100
 
 
 class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
@@ -57,8 +57,8 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     copy : bool
         Ignored, as in scikit-learn's signature; X is never written to.
     batch_size : None or int >= 1
-        Rows of a batch in `fit`. None: 5 d. The batches of an iterable and the chunks of a Dask array keep their
-        sizes.
+        Rows of a batch in `fit`. None: 5 d, as in scikit-learn, and for more than 500 d rows a hundredth of them, up to
+        8 MiB in float64. The batches of an iterable and the chunks of a Dask array keep their sizes.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where the batches are. "cuda": batches on the host are copied one at a time.
     memory_limit : None, int or str
@@ -83,7 +83,9 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         Mean of the variances that are not kept (probabilistic PCA).
     total_variance_ : float
         Sum of the variances of the features, over n - 1; exact.
-    n_components_, n_samples_seen_, batch_size_ : int
+    n_components_, n_samples_seen_ : int
+    batch_size_ : int
+        Rows of a batch in a `fit` of as many rows as were seen.
     device_ : str
         The device that computed.
     n_features_in_, feature_names_in_
@@ -164,7 +166,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
             The estimator itself.
         """
         with fit_session(self, X):
-            batches = batches_of(self, in_batches(X), lambda _, d: self._rows_of_a_batch(d), self.n_components or 0)
+            batches = batches_of(self, in_batches(X), self._rows_of_a_batch, self.n_components or 0)
             with device_context(batches.like), self._few_threads():
                 fit = self._updated_by_all(batches)
                 self._publish(fit, batches.place)
@@ -244,14 +246,16 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     def _few_threads(self) -> AbstractContextManager[None]:
         return single_threaded_blas(self.n_features_in_ <= blocking.BATCH_ONE_THREAD_UP_TO)
 
-    def _rows_of_a_batch(self, d: int) -> int:
+    def _rows_of_a_batch(self, n: int, d: int) -> int:
         """Return the rows of a batch. Free memory, which differs between runs, must not change the last digits."""
-        return ROWS_A_FEATURE * d if self.batch_size is None else int(self.batch_size)
+        if self.batch_size is not None:
+            return int(self.batch_size)
+        return max(ROWS_A_FEATURE * d, min(n // BATCHES, blocking.UPDATE_ENTRIES // d))
 
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
         publish(self, fit, place.to_origin, without=("state",), properties=("n_components", "device"))
-        self.batch_size_: int = self._rows_of_a_batch(int(self.n_features_in_))
+        self.batch_size_: int = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
         self._result = fit
 
     @property

@@ -13,7 +13,7 @@ from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
-from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.task import FitTask, is_spanned
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
@@ -157,8 +157,9 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
     gamma_ : float
     X_fit_ : array (n, d)
         With Nyström the landmarks, and `projection_` has as many rows. For a nearly flat kernel (a small gamma) one row
-        more than the rank: the base point, which saves digits. Absent where a kernel matrix was fitted that is known by
-        its products, and where a model of a kernel matrix was loaded.
+        more than the rank: the base point, which saves digits. Points that span the features of the linear kernel, or
+        the monomials of a polynomial one, where a cluster added these up. Absent where a kernel matrix was fitted that
+        is known by its products, and where a model of a kernel matrix was loaded.
     certificate_ : float
         Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
         leave plus ρ for rounding. Each difference is at least -ρ.
@@ -336,7 +337,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         place = local_placement(rows)
         resources = session.resources(place)
         kernel, settings = kernel_and_settings(self, rows, resources)
-        needs_all = not settings.is_nystrom or settings.preimage is not None
+        is_few = settings.is_nystrom and settings.preimage is None
+        needs_all = not is_few and not is_spanned(kernel, settings, rows)
         basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel)
         fit = fit_rows(rows, kernel, settings, resources, basis=basis, **tools)
@@ -396,7 +398,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
             "landmarks_": landmarks,
             "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
             "dual_coef_": to_origin(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,
-            "X_transformed_fit_": None if preimage is None else to_origin(fit.scores),
+            "X_transformed_fit_": None if preimage is None or fit.scores is None else to_origin(fit.scores),
         }
         for name, value in optional.items():
             self.__dict__.pop(name, None)

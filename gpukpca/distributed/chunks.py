@@ -6,8 +6,7 @@ import operator
 import pickle
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,18 +14,24 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, namespace_of, to_host
+from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.gate import LARGEST_EXACT, OF_EXTENDED, OF_INTEGERS
+from gpukpca.data.batches import slice_of
 from gpukpca.data.rows import Merge, itself
 from gpukpca.data.slicing import gather_rows
 from gpukpca.distributed.client import Cluster
+from gpukpca.distributed.contents import (
+    ChunkFacts,
+    checked_width,
+    chunk_facts,
+    chunk_fault,
+    first_of_all,
+    lost_digits,
+)
 from gpukpca.distributed.lazy import whole_rows
 from gpukpca.distributed.rows import (
     JOINED,
     ClusterRows,
-    Entries,
     as_panel,
     merge_results,
     merged_in_tree,
@@ -102,7 +107,10 @@ class ChunkRows(ClusterRows):
         self._graph = ChunkGraph(cluster.persist(X, settings) if self.is_held else X)
         self._check = check
         self._is_checked = False
-        says_all = X.dtype in (np.float32, np.float64) and is_numpy(X._meta) and not np.isnan(X.shape).any()
+        if fault := chunk_fault(X._meta, np.dtype(float)):
+            raise TypeError(f"the Dask array {fault}.")
+        is_known = is_numpy(X._meta) or is_sparse(X._meta)
+        says_all = X.dtype in (np.float32, np.float64) and is_known and not np.isnan(X.shape).any()
         if says_all and all(X.shape) and not cuda and not self.is_held:
             facts = [ChunkFacts((size, X.shape[1]), str(X.dtype)) for size in X.chunks[0]]
         else:
@@ -145,17 +153,15 @@ class ChunkRows(ClusterRows):
         """Return rows of some chunks, spread as if every row at a distance of `step` were taken."""
         few = np.unique(np.linspace(0, len(self._kept) - 1, CHUNKS_SAMPLED).astype(np.int64)).tolist()
         count = -(-self.shape[0] // (step * len(few)))
-        settings, numbers = [(some_rows, self._as_panel)] * len(few), [self._kept[k] for k in few]
-        futures = self._futures(some_rows, settings, count, numbers=numbers)
-        return np.concatenate(self.cluster.results(futures, [f"rows of chunk {k}" for k in numbers]))
+        return np.concatenate(self._of_chunks({self._kept[k]: partial(some_rows, count=count) for k in few}))
 
     def fold(self, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
         if any(isinstance(argument, ClusterRows) for argument in arguments):
             return super().fold(function, *arguments, merge=merge)
         if self._is_checked:
-            settings = [(function, self._as_panel)] * len(self._kept)
+            settings = [(function, self._as_panel, merge)] * len(self._kept)
             return self._summed(on_chunk, self._kept, settings, *arguments, merge=merge)
-        said = [(function, self._as_panel, k, (self.chunks[k], self.shape[1])) for k in self._kept]
+        said = [(function, self._as_panel, k, (self.chunks[k], self.shape[1]), merge) for k in self._kept]
         merge = partial(merged_checked, merge)
         facts, result = self._summed(on_unchecked, self._kept, said, *arguments, merge=merge)
         self._is_checked = True
@@ -174,25 +180,36 @@ class ChunkRows(ClusterRows):
     def take(self, chosen: Any, *others: ClusterRows) -> Array:
         if others or "panels" in vars(self):
             return super().take(chosen, *others)
-        self._ensure_checked()
         chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)
         owners = np.searchsorted([stop for _, stop in self.bounds], chosen, side="right")
         touched = np.unique(owners).tolist()
-        places = [chosen[owners == k] - self.bounds[k][0] for k in touched]
-        settings = [(partial(gather_rows, chosen=numbers), self._as_panel) for numbers in places]
-        futures = self._futures(gather_rows, settings, numbers=[self._kept[k] for k in touched])
+        places = {self._kept[k]: chosen[owners == k] - self.bounds[k][0] for k in touched}
+        calls = {number: partial(gather_rows, chosen=place) for number, place in places.items()}
         out = np.empty((len(chosen), self.shape[1]), dtype=self.dtype)
-        for k, rows in zip(
-            touched, self.cluster.results(futures, [f"rows of panel {k}" for k in touched]), strict=True
-        ):
+        for k, rows in zip(touched, self._of_chunks(calls), strict=True):
             out[owners == k] = rows
         return out
+
+    def _of_chunks(self, calls: Mapping[Any, Callable[[Array], Array]]) -> list[Array]:
+        """Return the result of a function of each numbered chunk, with finite entries.
+
+        They are checked like those of `fold`, in the same task, where no pass has checked all chunks.
+        """
+        names = [f"rows of chunk {k}" for k in calls]
+        if not self._is_checked:
+            said = [(itself, (*self._as_panel, call), k, (self.chunks[k], self.shape[1])) for k, call in calls.items()]
+            found = self.cluster.results(self._futures(gather_rows, said, numbers=list(calls)), names)
+            if all(result for _, result in found):
+                return [result[0] for _, result in found]
+            self._ensure_checked()  # counts what is not finite in all chunks, and raises
+        settings = [(itself, (*self._as_panel, call)) for call in calls.values()]
+        return self.cluster.results(self._futures(gather_rows, settings, numbers=list(calls)), names)
 
     @cached_property
     def panels(self) -> list[Any]:  # type: ignore[override]
         """The futures of all panels, which stay on the workers from the first request on."""
         self._ensure_checked()
-        return self._futures(itself, [(itself, self._as_panel, True)] * len(self._kept))
+        return self._futures(itself, [(itself, self._as_panel, None, True)] * len(self._kept))
 
     @cached_property
     def held(self) -> ClusterRows:
@@ -214,11 +231,15 @@ class ChunkRows(ClusterRows):
         *arguments: Any,
         numbers: Sequence[int] | None = None,
     ) -> list[Any]:
-        """Return the futures of the results of chunks, with the settings of each; see `on_chunk`."""
+        """Return the futures of the results of chunks, with the settings of each.
+
+        See `on_chunk`; `on_unchecked` where no pass has checked all chunks.
+        """
+        of = on_chunk if self._is_checked else on_unchecked
         name, shared, found = unique_name(function), self.cluster.share(*arguments), []
         tasks = list(zip(self._kept if numbers is None else numbers, settings, strict=True))
         for start, stop in row_slices(len(tasks), SUBMITTED):
-            graph = self._graph.tasks(name, shared, on_chunk, tasks[start:stop])
+            graph = self._graph.tasks(name, shared, of, tasks[start:stop])
             found += self._submit_graph(graph, [(name, k) for k, _ in tasks[start:stop]])
         return found
 
@@ -356,19 +377,29 @@ def of_chunk(packed: bytes, shared: tuple[Any, ...], *chunk: Any) -> Any:
 
 
 def on_chunk(
-    chunk: Any, shared: tuple[Any, ...], function: Callable[..., Any], panel: tuple[str, bool], stays: bool = False
+    chunk: Any,
+    shared: tuple[Any, ...],
+    function: Callable[..., Any],
+    panel: tuple[Any, ...],
+    merge: Merge | None = None,
+    stays: bool = False,
 ) -> Any:
-    """Return the result of a function of a chunk as a panel."""
-    return on_panel(shared, as_panel(chunk, *panel), function, stays)
+    """Return the result of a function of a chunk as a panel, with `merge` of dense slices of a sparse chunk."""
+    if merge is None or not is_sparse(chunk):
+        return on_panel(shared, as_panel(chunk, *panel), function, stays)
+    rows, d = chunk.tocsr(), int(chunk.shape[1])
+    slices = (rows[start:stop] for start, stop in row_slices(int(rows.shape[0]), slice_of(d)))
+    return merge_results(*(on_panel(shared, as_panel(one, *panel), function, False) for one in slices), merge)
 
 
 def on_unchecked(
     chunk: Any,
     shared: tuple[Any, ...],
     function: Callable[..., Any],
-    panel: tuple[str, bool],
+    panel: tuple[Any, ...],
     k: int,
     shape: tuple[int, int],
+    merge: Merge | None = None,
 ) -> tuple[list[ChunkFacts], list[Any]]:
     """Return the contents of chunk k and, in a list, its result; none where an entry is not finite.
 
@@ -387,7 +418,7 @@ def on_unchecked(
         )
     if fact.nan[0] or fact.infinity[0]:
         return facts, []
-    return facts, [on_chunk(chunk, shared, function, panel)]
+    return facts, [on_chunk(chunk, shared, function, panel, merge)]
 
 
 def merged_checked(merge: Merge, a: tuple[Any, list[Any]], b: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
@@ -399,38 +430,6 @@ def nothing(_: Any) -> None:
     """Return None: that the argument is there."""
 
 
-# -- the contents of chunks of a Dask array ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ChunkFacts:
-    """The contents of a chunk; `largest` is its largest integer that float64 cannot hold, 0 without one."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    on_gpu: bool = False
-    largest: int = 0
-    nan: Entries = (0, 0, 0)
-    infinity: Entries = (0, 0, 0)
-
-
-def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
-    """Return the contents of chunk k, in a list; raise where it is no array of real numbers."""
-    dtype = str(getattr(chunk, "dtype", ""))
-    if dtype.startswith("complex"):
-        raise ValueError(f"Complex data not supported: chunk {k} holds {dtype}.")
-    if fault := _fault(chunk):
-        raise TypeError(f"chunk {k} of the Dask array {fault}.")
-    kind, largest = chunk.dtype.kind, 0
-    with device_context(chunk):
-        if kind in "iu" and chunk.size:
-            largest = max(abs(int(chunk.max())), abs(int(chunk.min())))
-        nan, infinity = entries_not_finite(chunk) if kind == "f" else ((0, 0, 0),) * 2
-    largest = largest if largest > LARGEST_EXACT else 0
-    shape = tuple(map(int, chunk.shape))
-    return [ChunkFacts(shape, dtype, is_foreign(chunk), largest, nan, infinity)]
-
-
 def row_count(panel: Array) -> int:
     """Return the number of rows of a panel."""
     return int(panel.shape[0])
@@ -439,61 +438,3 @@ def row_count(panel: Array) -> int:
 def some_rows(panel: Array, count: int) -> Array:
     """Return about so many rows of a panel."""
     return panel[:: max(1, int(panel.shape[0]) // count), :]
-
-
-def _fault(chunk: Any) -> str:
-    """Return why a chunk is not an array of real numbers."""
-    if is_sparse(chunk) or hasattr(chunk, "todense") or type(chunk).__module__.startswith("cupyx."):
-        return "is sparse; make it dense with X.map_blocks(lambda block: block.toarray())"
-    if isinstance(chunk, np.ma.MaskedArray):
-        return "is masked; fill the array first, with dask.array.ma.filled"
-    if not (is_numpy(chunk) or is_foreign(chunk)):
-        return f"is of the type {type(chunk).__name__}; arrays are needed"
-    return "" if chunk.dtype.kind in "biuf" else f"holds {chunk.dtype}; real numbers are needed: X.astype(float)"
-
-
-def entries_not_finite(panel: Array) -> tuple[Entries, Entries]:
-    """Return count and first place of NaN and of infinity."""
-    xp = namespace_of(panel)
-    if bool(xp.all(xp.isfinite(panel))):
-        return (0, 0, 0), (0, 0, 0)
-    nan, infinity = (np.argwhere(test(to_host(panel))) for test in (np.isnan, np.isinf))
-    return _entries(nan), _entries(infinity)
-
-
-def _entries(places: np.ndarray) -> Entries:
-    return (len(places), int(places[0, -2]), int(places[0, -1])) if len(places) else (0, 0, 0)
-
-
-def first_of_all(found: Sequence[Entries], lengths: Sequence[int]) -> Entries:
-    """Return the count over chunks of these lengths, and the first place with its row counted over all of them."""
-    start = 0
-    for (count, row, column), length in zip(found, lengths, strict=True):
-        if count:
-            return sum(other[0] for other in found), start + row, column
-        start += length
-    return 0, 0, 0
-
-
-def checked_width(facts: Sequence[ChunkFacts]) -> int:
-    """Return the width that all chunks have; raise an error that names the chunk that is wrong."""
-    for k, fact in enumerate(facts):
-        if len(fact.shape) != 2 or fact.shape[1] != facts[0].shape[1]:
-            raise ValueError(
-                f"chunk {k} has the shape {fact.shape}, and chunk 0 {facts[0].shape}: along axis 1 all must be of one "
-                "width."
-            )
-    n, d = sum(fact.shape[0] for fact in facts), facts[0].shape[1]
-    if not n:
-        raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
-    if not d:
-        raise ValueError(f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
-    return d
-
-
-def lost_digits(facts: Sequence[ChunkFacts]) -> str:
-    """Return what of the chunks float64 cannot hold; nothing where it holds all."""
-    if max(fact.largest for fact in facts):
-        return OF_INTEGERS
-    extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
-    return OF_EXTENDED if extended else ""

@@ -16,8 +16,8 @@ from gpukpca.backend.device import cuda_place, device_context, placed_rows
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.gate import as_rows
-from gpukpca.data.rows import Merge, Rows
-from gpukpca.data.slicing import gather_rows
+from gpukpca.data.rows import Merge, Rows, itself
+from gpukpca.data.slicing import dense_rows, gather_rows
 from gpukpca.distributed.client import Cluster, LostWorkError
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, held_warnings
 
@@ -333,11 +333,11 @@ def picked_rows(*arguments: Any) -> np.ndarray:
         return np.concatenate([to_host(gather_rows(panel, chosen)) for panel in panels], axis=1)
 
 
-def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:
-    """Return rows as an array that kernels take; with `cuda` on the GPU of this worker."""
+def as_panel(rows: Any, dtype: str, cuda: bool, chosen: Callable[[Any], Any] = itself) -> Array:
+    """Return rows, or some `chosen` of them, as a dense array; with `cuda` on the GPU of this worker."""
     # What the chunks lose is reported once, by the process of the user.
     with device_context(rows), held_warnings():
-        rows = as_rows(rows)
+        rows = dense_rows(chosen(as_rows(rows)))
         rows = rows if str(rows.dtype) == dtype else rows.astype(dtype)
     if not cuda or not is_numpy(rows):
         return rows

@@ -255,7 +255,8 @@ class LowRankStorage(Storage):
 class StreamedStorage(Storage):
     """A Nyström factor F (n, rank) whose rows are computed, added up, and forgotten.
 
-    Landmarks are chosen among `sample` rows. The operator that it builds is that of a few rows.
+    Landmarks are chosen among `sample` rows; 0: F is exact, by points that span the feature space. The operator that it
+    builds is that of a few rows.
     """
 
     rank: int
@@ -272,6 +273,8 @@ class StreamedStorage(Storage):
         return shifted_gram(source.kernel, source.X, source.template, cached_tiles=0, n_jobs=source.n_jobs)
 
     def __str__(self) -> str:
+        if not self.sample:
+            return f"streamed: K = F Fᵀ, rows of F ({self.n} x {self.rank}) are added up"
         return f"streamed: K ≈ F Fᵀ, rows of F are added up; {self.rank} landmarks of {pluralize(self.sample, 'row')}"
 
 

@@ -229,6 +229,19 @@ def test_whitened_zeros():
     assert np.max(np.abs(peer[:, 1:])) > 0.1
 
 
+def test_size_of_batches():
+    peer = theirs.IncrementalPCA(1).fit(data(1000, 2)).batch_size_
+    for rows, d, expected in ((1000, 2, peer), (3000, 2, 30), (550_000, 1, 5500), (40, 4, 20)):
+        model = IncrementalPCA(1)
+        assert model.fit(data(rows, d)).batch_size_ == expected
+    assert model._rows_of_a_batch(30_000_000, 50) == 2**20 // 50
+    assert model._rows_of_a_batch(30_000_000, 10_000) == 50_000
+    events = []
+    IncrementalPCA(1, verbose=events.append).fit(data(3000, 2))
+    assert len(events) == 100
+    assert IncrementalPCA(1, batch_size=7).fit(data(3000, 2)).batch_size_ == 7
+
+
 def test_batches():
     batches = [X[:10], X[10:11], X[11:]]
     np.testing.assert_allclose(PCA(2).fit(batches).explained_variance_, PCA(2).fit(X).explained_variance_, rtol=1e-12)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import logging
+import operator
 import threading
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import scipy.sparse
+from sklearn.base import clone
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions, load, residuals, save
 from gpukpca.data.rows import gathered
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.rows import merged_in_tree
 from gpukpca.gram.storage import LowRankStorage, StreamedStorage
+from tests.each import each
 from tests.tolerances import eps
 
 dask = pytest.importorskip("dask")
@@ -38,11 +44,11 @@ class Loads:
         self.known[name := str(len(self.known))] = self
         chunks = (N // CHUNKS,) * CHUNKS, (D,)
         self.array = da.arange(CHUNKS, chunks=1).map_blocks(
-            load, name, chunks=chunks, new_axis=1, meta=np.empty((0, D)), name=f"load-{name}"
+            load_chunk, name, chunks=chunks, new_axis=1, meta=np.empty((0, D)), name=f"load-{name}"
         )
 
 
-def load(k: np.ndarray, name: str) -> np.ndarray:
+def load_chunk(k: np.ndarray, name: str) -> np.ndarray:
     source = Loads.known[name]
     with source.lock:
         source.count += 1
@@ -104,6 +110,73 @@ def test_chunks_that_stay_give_the_same_bits(client, monkeypatch):
     monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
     sums.append(ChunkRows(source.array, cluster).fold(np.sum))
     assert len(set(sums)) == 1
+
+
+class Meeting:
+    """The first tasks of two workers, which wait for each other."""
+
+    seen: ClassVar[set[str]] = set()
+    lock, barrier = threading.Lock(), threading.Barrier(2)
+
+
+def workers_that_meet(panel: np.ndarray) -> set[str]:
+    address = distributed.get_worker().address
+    with Meeting.lock:
+        is_first = address not in Meeting.seen
+        Meeting.seen.add(address)
+    if is_first:
+        Meeting.barrier.wait(30)
+    return {address}
+
+
+def this_worker(panel: np.ndarray) -> set[str]:
+    return {distributed.get_worker().address}
+
+
+def test_workers_that_join_get_chunks_and_those_that_leave_lose_them(no_room, monkeypatch):
+    settings = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with (
+        distributed.LocalCluster(n_workers=1, **settings) as workers,
+        distributed.Client(workers, set_as_default=False) as client,
+    ):
+        source, cluster = Loads(data()), Cluster(client)
+        rows = ChunkRows(source.array, cluster)
+        first = rows.fold(this_worker, merge=operator.or_)
+        monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [2**30])
+        held = ChunkRows(source.array, cluster)
+        loaded = source.count
+        workers.scale(2)
+        client.wait_for_workers(2)
+        assert len(first) == 1
+        assert first < rows.fold(workers_that_meet, merge=operator.or_)
+        loaded += CHUNKS
+        client.retire_workers(sorted(first))
+        assert held.fold(this_worker, merge=operator.or_).isdisjoint(first)
+        assert (held.is_held, source.count) == (True, loaded)  # chunks move from worker to worker
+
+
+def test_fits_leave_the_configuration_of_dask_and_of_logs_alone(active):
+    def settings() -> tuple[Any, ...]:
+        names = [
+            name for name in logging.root.manager.loggerDict if name.startswith(("dask", "distributed", "tornado"))
+        ]
+        return copy.deepcopy(dask.config.config), {name: logging.getLogger(name).level for name in names}
+
+    A = da.from_array(data(), chunks=(100, D))
+    PCA(2).fit(A)  # lazy imports
+    before = settings()
+    for model in (
+        PCA(2),
+        IncrementalPCA(2),
+        KernelPCA(2, kernel="rbf", gamma=0.05),
+        KernelPCA(2, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank=20)),
+    ):
+        residuals(model.fit(A), A)
+        model.transform(A).compute()
+        assert settings() == before
+    with pytest.raises(ValueError, match="NaN"):
+        PCA(2).fit(da.from_array(with_value(233, np.nan), chunks=(100, D)))
+    assert settings() == before
 
 
 def test_results_are_merged_in_order():
@@ -251,6 +324,58 @@ def test_incremental_pca_reads_the_chunks_in_order(active):
         IncrementalPCA(2).fit(source.array[:, 0])
 
 
+# -- CSR chunks --------------------------------------------------------------------------------------------------------
+
+
+def sparse_data() -> scipy.sparse.csr_array:
+    rng = np.random.default_rng(0)
+    return scipy.sparse.csr_array(data() * (rng.random((N, D)) < [0.9, 0.3, 0.3, 0.2, 0.2]))
+
+
+def test_csr_chunks_are_the_joined_matrix(active, no_room, sizes):
+    sizes(READ_ENTRIES=4 * D)  # ten rows are three dense slices
+    X = sparse_data()
+    chunks = da.from_array(X.toarray(), chunks=(10, D)).map_blocks(scipy.sparse.csr_array)
+    hidden = chunks.map_blocks(lambda block: block, meta=np.empty((0, D)))
+    points = Nystrom(landmarks=X.toarray()[::20])
+    models = {
+        "PCA": PCA(3, svd_solver="covariance_eigh"),
+        "randomized": PCA(3, svd_solver="randomized", random_state=0),
+        "Nystrom of points": KernelPCA(3, kernel="rbf", gamma=0.02, eigen_solver=points),
+        "Nystrom of rows": KernelPCA(3, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(landmarks=range(0, N, 20))),
+        "exact": KernelPCA(3, kernel="rbf", gamma=0.02, tol=1e-10),
+    }
+    for name, model in models.items():
+        here, expected = clone(model).fit(X), np.abs(clone(model).fit(X).transform(X))
+        for A in (chunks, hidden):
+            there = clone(model).fit(A)
+            np.testing.assert_allclose(there.explained_variance_, here.explained_variance_, rtol=1e-9, err_msg=name)
+            found = np.abs(there.transform(A).compute())
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 * np.max(expected), err_msg=name)
+    batches = [X[start : start + 10].toarray() for start in range(0, N, 10)]
+    found, expected = IncrementalPCA(2).fit(chunks), IncrementalPCA(2).fit(batches)
+    np.testing.assert_array_equal(found.components_, expected.components_)
+
+
+def test_entries_of_csr_chunks_are_checked(active, no_room):
+    X = with_value(233, np.nan)
+    for model in (PCA(2), KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20))):
+        with pytest.raises(ValueError, match=r"contains NaN.*: 1 value\(s\), the first in row 233, column 2"):
+            model.fit(da.from_array(X, chunks=(10, D)).map_blocks(scipy.sparse.csr_array))
+
+
+def test_sparse_chunks_of_another_library_are_refused_before_a_task(active, graphs):
+    class Coordinates(np.ndarray):
+        def todense(self) -> np.ndarray:
+            return np.asarray(self)
+
+    A = da.from_array(data(), chunks=(10, D))
+    A = da.Array(A.dask, A.name, A.chunks, meta=np.empty((0, D)).view(Coordinates))
+    with pytest.raises(TypeError, match=r"Coordinates; make it CSR of SciPy"):
+        PCA(2).fit(A)
+    assert not graphs
+
+
 # -- landmarks ---------------------------------------------------------------------------------------------------------
 
 
@@ -292,3 +417,62 @@ def test_a_factor_without_room_on_the_workers_is_added_up(active, monkeypatch):
     there = KernelPCA(2, **settings)
     check_streamed(there, here, there.fit_transform(A))
     np.testing.assert_array_equal(there.landmarks_, here.landmarks_)
+
+
+@each("kernel", ["rbf", "laplacian", "matern"])
+def test_landmarks_load_each_chunk_twice(active, no_room, kernel):
+    """A few chunks show what the kernel prepares for, all give a sample, and all are added up."""
+    settings, source = {"kernel": kernel, "gamma": 0.05}, Loads(data())
+    there = KernelPCA(2, eigen_solver=Nystrom(rank=30), random_state=0, **settings).fit(source.array)
+    assert source.count <= 2 * CHUNKS + 4
+    here = KernelPCA(2, eigen_solver=Nystrom(landmarks=there.landmarks_), **settings).fit(data())
+    check_streamed(there, here, there.transform(source.array))
+    source.count = 0
+    there = KernelPCA(2, eigen_solver=Nystrom(landmarks=range(0, N, 20)), **settings)
+    assert isinstance(there.plan(source.array).storage, StreamedStorage)
+    assert source.count <= 4
+    there.fit(source.array)
+    assert source.count <= 4 + N // 20 + CHUNKS + 4
+
+
+EXACT = {
+    "linear": ({"kernel": "linear"}, D),
+    "all components": ({"kernel": "linear", "n_components": None}, D),
+    "a share": ({"kernel": "linear", "n_components": 0.9}, D),
+    "requested as Nystrom": ({"kernel": "linear", "eigen_solver": "nystrom"}, D),
+    "monomials": ({"kernel": "poly", "degree": 2}, 21),
+    "of one degree": ({"kernel": "poly", "degree": 3, "coef0": 0.0, "gamma": 0.1}, 35),
+}
+
+
+@each("name", EXACT)
+def test_few_features_are_added_up_in_one_pass_without_an_approximation(active, no_room, name):
+    settings, features = EXACT[name]
+    X = np.c_[data()[:, :-1], np.arange(N) == 233]  # a feature that a sample of the rows does not show
+    source, here = Loads(X), KernelPCA(**{"n_components": 3} | settings).fit(X)
+    there = KernelPCA(**{"n_components": 3} | settings)
+    Z = there.fit_transform(source.array)
+    assert source.count <= CHUNKS + 4
+    storage = there.plan_.storage
+    assert isinstance(storage, StreamedStorage)
+    assert (storage.rank, there.plan_.is_approximate, there.X_fit_.shape[1]) == (features, False, D)
+    assert len(there.X_fit_) <= features + 1
+    assert hasattr(there, "certificate_") == hasattr(here, "certificate_") == (name == "requested as Nystrom")
+    size = 1e4 * eps("float64")
+    np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=0, atol=size * here.eigenvalues_[0])
+    np.testing.assert_allclose(there.total_variance_, here.total_variance_, rtol=1e-11)
+    expected = np.abs(here.transform(X))
+    gap = np.min(-np.diff(here.eigenvalues_)) / here.eigenvalues_[0]
+    atol = size / gap * np.max(expected)
+    np.testing.assert_allclose(np.abs(Z.compute()), expected, rtol=0, atol=atol)
+
+
+def test_the_exact_pre_image_of_the_linear_kernel_needs_no_scores(active, no_room, tmp_path):
+    settings = {"n_components": 2, "kernel": "linear", "fit_inverse_transform": True}
+    there, here = KernelPCA(**settings).fit(da.from_array(data(), chunks=(37, D))), KernelPCA(**settings).fit(data())
+    save(there, tmp_path / "model")
+    for model in (there, load(tmp_path / "model")):
+        points = model.inverse_transform(model.transform(data()))
+        np.testing.assert_allclose(points, here.inverse_transform(here.transform(data())), atol=1e-10)
+    few = da.from_array(data()[:4], chunks=(2, D))  # fewer rows than features
+    assert not isinstance(KernelPCA(2, kernel="linear").fit(few).plan_.storage, StreamedStorage)

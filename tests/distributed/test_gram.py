@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 from gpukpca import PCA, Progress
 from gpukpca.backend.namespace import library_of
@@ -300,6 +299,15 @@ def unknown(X: Any) -> Any:
     return X[da.ones(X.shape[0], chunks=X.chunks[0], dtype=bool)]
 
 
+class Coordinates:
+    """A sparse array of another library."""
+
+    dtype, shape, ndim = np.dtype(float), (2, 2), 2
+
+    def todense(self) -> np.ndarray:
+        return np.eye(2)
+
+
 def lazily_wrong(chunk: Any, dtype: Any = np.float64) -> Any:
     """A Dask array of one chunk that is not what it says it is."""
     return da.from_delayed(dask.delayed(lambda: chunk, pure=False)(), (2, 2), dtype=dtype)
@@ -358,10 +366,10 @@ WRONG = {
     "one dimension": (lambda: da.ones(5), ValueError, r"expected a 2D Dask array, got 1 dimension"),
     "no rows": (lambda: da.zeros((0, 3)), ValueError, r"0 sample\(s\): every chunk is empty"),
     "no columns": (lambda: da.zeros((3, 0)), ValueError, r"0 feature\(s\) \(shape=\(3, 0\)\) while"),
-    "sparse": (
-        lambda: lazily_wrong(scipy.sparse.csr_array(np.eye(2))),
+    "sparse, of another library": (
+        lambda: lazily_wrong(Coordinates()),
         TypeError,
-        r"chunk 0 of the Dask array is sparse; make it dense with X\.map_blocks",
+        r"chunk 0 of the Dask array is of the type .*Coordinates; make it CSR of SciPy with X\.map_blocks",
     ),
     "masked": (lambda: lazily_wrong(np.ma.masked_less(np.eye(2), 1)), TypeError, r"chunk 0 .* is masked"),
     "objects": (lambda: lazily_wrong(np.array([["a", 1]] * 2, dtype=object)), TypeError, r"holds object; real numbers"),

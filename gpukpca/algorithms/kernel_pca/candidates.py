@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Integral
 
-from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.task import LARGEST_SMALL_PROBLEM, FitTask, explicit_features
 from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
 from gpukpca.backend import blocking
-from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_OF_WORKER
+from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import slice_of
 from gpukpca.data.slicing import panel_length
@@ -27,8 +27,6 @@ from gpukpca.gram.tiling import prepared_at_once
 from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
 
-# Features up to which the small eigenproblem of a factor is solved whole.
-LARGEST_SMALL_PROBLEM = 2000
 # Slices of CSR rows for a tile, which are copies: of both sides, of a strip, and the right one widened, multiplied and
 # by columns. Bytes of a stored entry.
 SPARSE_SLICES, STORED_ENTRY_BYTES = 6, 16
@@ -43,6 +41,8 @@ COPIES, STEPS = 6, 30
 WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
 # Copies of a panel in float64: of features as they are eliminated, widened and centered, and of rows for a template.
 FEATURE_COPIES = 3
+# The reason for the eigenproblem of a factor, given its columns and the samples.
+EXACT = "{} features span the feature space, fewer than the {} samples: exact"
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
 # Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers: vectors and products,
@@ -80,11 +80,19 @@ def factored(task: FitTask, columns: int) -> Candidate:
     solver: PlannedSolver = LowRank(tol=settings.tol) if is_small else iterative
     needed = task.copy_bytes + 2 * n * columns * item + _square_bytes(task, columns)  # F as it is, and centered
     needed += solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu)
-    reason = f"{columns} features span the feature space, fewer than the {n} samples: exact"
+    reason = EXACT.format(columns, n)
     work = Work(bytes=4 * n * columns * item, functions=0 if isinstance(task.kernel, Linear) else n * columns)
     one_pass = Work(blocks=4 * n * columns * solver.width(n, p, task.on_gpu))
     work += solver.work(n, p, one_pass, item, task.on_gpu) or _small_work(task, columns, p)
     return _candidate(task, solver, reason, LowRankStorage(n, task.workers, columns), needed, work, p)
+
+
+def spanned(task: FitTask) -> Candidate:
+    """Return the eigenproblem of K = F Fᵀ on a cluster, whose rows of F are added up and forgotten."""
+    columns = explicit_features(task.kernel, task.settings, task.n, task.d)
+    found = streamed(task, Nystrom(landmarks=list(range(columns))), EXACT.format(columns, task.n))
+    storage = StreamedStorage(task.n, task.workers, columns, 0)
+    return replace(found, plan=replace(found.plan, solver=LowRank(tol=task.settings.tol), storage=storage))
 
 
 def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Candidate:
@@ -168,13 +176,6 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
         needed = RESULT_BLOCKS * n * p * task.item
     needed += 2 * n * n * task.item if isinstance(solver, Dense) else transit
     return _candidate(task, solver, reason, storage, needed + _basis_bytes(task), None, notes=notes)
-
-
-def workers_hold_factor(task: FitTask, requested: Nystrom) -> bool:
-    """Return whether the workers of a cluster have room for the rows and their factor."""
-    needed = task.n * (task.d + _with_rank(requested, task)[1]) * task.item
-    memory: int = sum(task.X.cluster.memory(task.X.on_gpu))
-    return needed <= SHARE_OF_WORKER * memory
 
 
 def landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Candidate:

@@ -165,7 +165,7 @@ def fit_rows(
         listener(Progress("plan", str(plan)))
     source = StorageInput(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
-        if plan.is_approximate:
+        if plan.is_approximate or task.is_spanned:
             return fit_by_landmarks(task, plan, source, random.generator, listener)
         # K is released before the axes are computed.
         return exact_fit(task, chosen, source, random, listener, open_checkpoint).with_axes()

@@ -13,11 +13,11 @@ from gpukpca.algorithms.kernel_pca.candidates import (
     factored,
     landmarks_on_cluster,
     on_cluster,
+    spanned,
     stored,
     streamed,
-    workers_hold_factor,
 )
-from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.task import FitTask, explicit_features
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
 from gpukpca.backend import blocking
 from gpukpca.data.batches import BatchedRows, slice_of
@@ -29,7 +29,6 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import TiledStorage
 from gpukpca.gram.tiling import tile_edge_for
-from gpukpca.kernels import Linear
 
 # When K is recomputed in every pass, extra columns cost little: p + 30 of them save two of seven passes (measured), and
 # a start from the components of 1000 rows saves one more. With more than this share of the tiles cached neither pays.
@@ -37,9 +36,6 @@ CHEAP_SHARE = 0.7
 START_LANDMARKS = 1000
 # The start costs 2 of n / 1000 of a pass that fills the cache, and saves one or two passes.
 SAMPLE_PAYS, SAMPLE_PAYS_IF_RECOMPUTED = 40, 4
-# Monomials are written down where they are few, or few relative to the samples. Measured with n / 2 of them, tiles are
-# three times as fast and take half the memory.
-MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
 
 
 def plan_of(task: FitTask) -> Candidate:
@@ -100,6 +96,9 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
             'plain callables are stored. Use gram="auto".',
             argument="gram",
         )
+    if task.is_spanned:
+        yield spanned(task)
+        return
     if features := _explicit_features(task):
         yield factored(task, features)
     if isinstance(requested, Nystrom):
@@ -126,7 +125,7 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
 def _landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Candidate]:
     """Yield the factor on the workers where they have room for it, and that whose rows are added up and forgotten."""
     needs_scores = task.preimage is not None
-    if requested.points is None and (needs_scores or workers_hold_factor(task, requested)):
+    if requested.points is None and (needs_scores or task.fits_on_workers(requested.rank_for(task.n, task.p))):
         yield landmarks_on_cluster(task, requested, reason)
     elif needs_scores:
         raise InvalidParameterError(
@@ -145,14 +144,9 @@ def _may_stream(task: FitTask) -> bool:
 
 def _explicit_features(task: FitTask) -> int:
     """Return the columns of an exact factor of K, where features are fewer than samples; else 0."""
-    settings, n = task.settings, task.n
-    if not settings.requests(Nystrom, "auto", "nystrom") or settings.gram != "auto":
-        return 0
     if task.is_sparse or task.is_on_cluster:
         return 0
-    count = task.kernel.feature_count(task.d) or 0
-    few = max(n // MONOMIALS_PAY, min(n - 1, FEW_MONOMIALS))
-    return count if count <= (n - 1 if isinstance(task.kernel, Linear) else few) else 0
+    return explicit_features(task.kernel, task.settings, task.n, task.d)
 
 
 def _solvers(task: FitTask, solver: PlannedSolver) -> Iterator[tuple[PlannedSolver, tuple[str, ...]]]:

@@ -143,8 +143,9 @@ def streamed_fit(
     `with_vectors` reads the rows a second time for eigenvectors and scores.
     """
     started, solver = time.perf_counter(), plan.solver
-    if isinstance(solver, Nystrom) and solver.is_given and int(among.rows.shape[0]) >= SHOWING:
-        # What the kernel takes from given landmarks is the same for any order of the rows.
+    shows = task.is_on_cluster or (isinstance(solver, Nystrom) and solver.is_given)
+    if shows and int(among.rows.shape[0]) >= SHOWING:
+        # What the kernel takes from given landmarks is the same for any order of the rows; a cluster reads no others.
         task = replace(task, template=task.kernel.template(among.rows, centered=True))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
     features, workers = basis.features(task), _workers(task, basis, task.n)

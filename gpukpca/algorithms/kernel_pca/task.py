@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from gpukpca.algorithms.fields import documented, field_of
@@ -12,18 +12,48 @@ from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
-from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
-from gpukpca.backend.namespace import from_host, is_memory_map
+from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE, SHARE_OF_WORKER
+from gpukpca.backend.namespace import from_host, is_memory_map, item_size
+from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
+from gpukpca.eigen import Nystrom
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for
-from gpukpca.kernels import Kernel, Linear, Precomputed
+from gpukpca.kernels import Kernel, Linear, Polynomial, Precomputed
 from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_square
+
+# Monomials are written down where they are few, or few relative to the samples. Measured with n / 2 of them, tiles are
+# three times as fast and take half the memory.
+MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
+# Features up to which the small eigenproblem of a factor is solved whole.
+LARGEST_SMALL_PROBLEM = 2000
+
+
+def explicit_features(kernel: Kernel, settings: KernelPCASettings, n: int, d: int) -> int:
+    """Return the columns of an exact factor of K for dense rows, where features are fewer than samples; else 0."""
+    if not settings.requests(Nystrom, "auto", "nystrom") or settings.gram != "auto":
+        return 0
+    count = kernel.feature_count(d) or 0
+    few = max(n // MONOMIALS_PAY, min(n - 1, FEW_MONOMIALS))
+    return count if count <= (n - 1 if isinstance(kernel, Linear) else few) else 0
+
+
+def is_spanned(kernel: Kernel, settings: KernelPCASettings, rows: ClusterRows) -> bool:
+    """Return whether a fit of rows on a cluster adds up an exact factor of K, and keeps points in place of its rows.
+
+    Polynomials through points lose digits, which float32 has not got.
+    """
+    features = explicit_features(kernel, settings, *rows.shape)
+    requested = 0 if settings.n_components is None or settings.is_share else int(settings.n_components)
+    if not max(1, requested) <= features <= LARGEST_SMALL_PROBLEM:
+        return False
+    is_polynomial = isinstance(kernel, Polynomial) and kernel.degree >= 1 and item_size(rows.dtype) == 8
+    return isinstance(kernel, Linear) or (is_polynomial and settings.preimage is None)
 
 
 def resolved_within(kernel: Kernel, X: Any, resources: Resources) -> Kernel:
@@ -48,6 +78,7 @@ class FitTask(Task):
     template: PreparedRows | None = field_of("", "learned by the kernel from X; None for stored kernels")
     p: int = field_of("", "components to compute; a guess where a share of the variance is requested")
     has_checkpoint: bool = field_of("", "whether the fit writes checkpoints", default=False)
+    sample: Any = field_of("", "the rows that the template is of; None: all", default=None)
 
     @classmethod
     def of(
@@ -71,14 +102,37 @@ class FitTask(Task):
         is_matrix = isinstance(kernel, Precomputed)
         if is_matrix:
             check_square(X)
-        points = getattr(settings.eigen_solver, "points", None)
-        if points is not None and is_on_cluster:  # the fit takes nothing else from the rows in advance
-            sample = from_host(points, X.like)
-        template = None if kernel.stored_only else kernel.template(X if sample is None else sample, centered=True)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
         basis = None if is_matrix else X if basis is None else basis
-        return cls(X, resources, kernel, settings, basis, template, p, has_checkpoint)
+        task = cls(X, resources, kernel, settings, basis, None, p, has_checkpoint)
+        if kernel.stored_only:
+            return task
+        if is_on_cluster and (settings.is_nystrom or task.is_spanned):
+            sample = task._shown_in_advance()
+        return replace(task, template=kernel.template(X if sample is None else sample, centered=True), sample=sample)
+
+    def _shown_in_advance(self) -> Any:
+        """Return the rows of a cluster that a fit by landmarks prepares for: a few where others are read once."""
+        few_rows = partial(self.X.sample, sampling_step(self.n, self.d))
+        if self.is_spanned:
+            return few_rows()
+        solver = self.settings.solver_for(self.n, self.p, False)[0]
+        if solver.points is not None:
+            return from_host(solver.points, self.X.like)
+        if self.preimage is not None or self.fits_on_workers(solver.rank_for(self.n, self.p)):
+            return self.X
+        return few_rows()
+
+    @cached_property
+    def is_spanned(self) -> bool:
+        """Return whether an exact factor is added up on a cluster; see the function."""
+        return self.is_on_cluster and is_spanned(self.kernel, self.settings, self.X)
+
+    def fits_on_workers(self, columns: int) -> bool:
+        """Return whether the workers of a cluster have room for the rows and a factor of so many columns."""
+        memory: int = sum(self.X.cluster.memory(self.X.on_gpu))
+        return self.n * (self.d + columns) * self.item <= SHARE_OF_WORKER * memory
 
     @cached_property
     def maps_file(self) -> bool:

@@ -1,0 +1,105 @@
+"""The contents of the chunks of a Dask array, as a worker finds them, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, namespace_of, to_host
+from gpukpca.data.gate import LARGEST_EXACT, OF_EXTENDED, OF_INTEGERS
+from gpukpca.data.slicing import dense_rows, place_of
+from gpukpca.distributed.rows import Entries
+
+
+@dataclass(frozen=True)
+class ChunkFacts:
+    """The contents of a chunk; `largest` is its largest integer that float64 cannot hold, 0 without one."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    on_gpu: bool = False
+    largest: int = 0
+    nan: Entries = (0, 0, 0)
+    infinity: Entries = (0, 0, 0)
+
+
+def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
+    """Return the contents of chunk k, in a list; raise where it is no array of real numbers."""
+    dtype = str(getattr(chunk, "dtype", ""))
+    if dtype.startswith("complex"):
+        raise ValueError(f"Complex data not supported: chunk {k} holds {dtype}.")
+    if fault := chunk_fault(chunk, getattr(chunk, "dtype", None)):
+        raise TypeError(f"chunk {k} of the Dask array {fault}.")
+    kind, largest = chunk.dtype.kind, 0
+    with device_context(chunk):
+        if kind in "iu" and chunk.size:
+            largest = max(abs(int(chunk.max())), abs(int(chunk.min())))
+        nan, infinity = entries_not_finite(chunk) if kind == "f" else ((0, 0, 0),) * 2
+    largest = largest if largest > LARGEST_EXACT else 0
+    shape = tuple(map(int, chunk.shape))
+    return [ChunkFacts(shape, dtype, is_foreign(chunk), largest, nan, infinity)]
+
+
+def chunk_fault(chunk: Any, dtype: Any) -> str:
+    """Return why a chunk is not an array of real numbers."""
+    if not is_sparse(chunk) and (hasattr(chunk, "todense") or type(chunk).__module__.startswith("cupyx.")):
+        advice = "make it CSR of SciPy with X.map_blocks(lambda block: block.tocsr()), or dense"
+        return f"is of the type {type(chunk).__module__}.{type(chunk).__name__}; {advice}"
+    if isinstance(chunk, np.ma.MaskedArray):
+        return "is masked; fill the array first, with dask.array.ma.filled"
+    if not (is_numpy(chunk) or is_foreign(chunk) or is_sparse(chunk)):
+        return f"is of the type {type(chunk).__name__}; arrays are needed"
+    return "" if dtype.kind in "biuf" else f"holds {dtype}; real numbers are needed: X.astype(float)"
+
+
+def entries_not_finite(panel: Array) -> tuple[Entries, Entries]:
+    """Return count and first place of NaN and of infinity."""
+    entries = place_of(panel)
+    xp = namespace_of(entries)
+    if bool(xp.all(xp.isfinite(entries))):
+        return (0, 0, 0), (0, 0, 0)
+    nan, infinity = (np.argwhere(test(to_host(dense_rows(panel)))) for test in (np.isnan, np.isinf))
+    return _entries(nan), _entries(infinity)
+
+
+def _entries(places: np.ndarray) -> Entries:
+    return (len(places), int(places[0, -2]), int(places[0, -1])) if len(places) else (0, 0, 0)
+
+
+def first_of_all(found: Sequence[Entries], lengths: Sequence[int]) -> Entries:
+    """Return the count over chunks of these lengths, and the first place with its row counted over all of them."""
+    start = 0
+    for (count, row, column), length in zip(found, lengths, strict=True):
+        if count:
+            return sum(other[0] for other in found), start + row, column
+        start += length
+    return 0, 0, 0
+
+
+def checked_width(facts: Sequence[ChunkFacts]) -> int:
+    """Return the width that all chunks have; raise an error that names the chunk that is wrong."""
+    for k, fact in enumerate(facts):
+        if len(fact.shape) != 2 or fact.shape[1] != facts[0].shape[1]:
+            raise ValueError(
+                f"chunk {k} has the shape {fact.shape}, and chunk 0 {facts[0].shape}: along axis 1 all must be of one "
+                "width."
+            )
+    n, d = sum(fact.shape[0] for fact in facts), facts[0].shape[1]
+    if not n:
+        raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
+    if not d:
+        raise ValueError(f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
+    return d
+
+
+def lost_digits(facts: Sequence[ChunkFacts]) -> str:
+    """Return what of the chunks float64 cannot hold; nothing where it holds all."""
+    if max(fact.largest for fact in facts):
+        return OF_INTEGERS
+    extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
+    return OF_EXTENDED if extended else ""
