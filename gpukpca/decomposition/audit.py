@@ -163,16 +163,19 @@ def _audit_of_pairs(
         X = place.to_work(data)
         kernel = resolved_within(kernel_from(reader), X, resources)
         check_symmetry(kernel, X)
+        landmarks, axes = (None, None) if source.landmarks is None else source.landmarks(kernel, X)
         found = audit_rows(
             X,
             kernel,
-            source.vectors(kernel, X, resources.n_jobs),
+            source.vectors,
             source.eigenvalues,
             resources,
-            landmarks=None if source.landmarks is None else source.landmarks(kernel, X),
+            landmarks=landmarks,
+            axes=axes,
             passes=passes,
             random=Randomness(reader.random_state),
             progress=listener_of(reader),
         )
-        check_stated(found)
+        if source.kept is None:
+            check_stated(found)
         return found
