@@ -1,4 +1,4 @@
-"""Fitted models of any library as an audit reads them: vectors, eigenvalues, landmarks, and the shape of the data."""
+"""What an audit reads: fitted models of any library as vectors, eigenvalues and landmarks, and the rows of the fit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend.namespace import cast, from_host, to_host
+from gpukpca.data.batches import is_sliced, is_stream
 from gpukpca.data.gate import as_rows
-from gpukpca.data.place import rows_at
+from gpukpca.data.place import Placement, rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
+from gpukpca.decomposition._batches import batches_in_slices, repeated
+from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from
+from gpukpca.decomposition._session import FitSession
+from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
@@ -178,6 +183,18 @@ def _source_of_scores(kernel: Any, scores: Any) -> KernelSource:
 
 def _host(values: Any) -> np.ndarray:
     return to_host(values).astype(np.float64)
+
+
+def rows_and_place(reader: KernelPCA, container: Any, session: FitSession) -> tuple[Any, Placement]:
+    """Return the checked rows, where they are or in batches that are read again, and where they are computed."""
+    if (rows := cluster_rows(reader, container)) is not None:
+        return rows, local_placement(rows)
+    if (is_stream(container) or is_sliced(container)) and not kernel_from(reader).stored_only:
+        batches = repeated(batches_in_slices(reader, container), "residuals")
+        batches.counted()
+        return batches, batches.place
+    data = training_data(reader, compute_dask(reader, container))
+    return data, session.place(data)
 
 
 def check_stated(found: EigenpairAudit) -> None:

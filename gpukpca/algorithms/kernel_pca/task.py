@@ -77,8 +77,8 @@ class FitTask(Task):
 
     @cached_property
     def maps_file(self) -> bool:
-        """Return whether X is read from its file during the fit."""
-        return is_memory_map(self.X) and not self.place.moved
+        """Return whether X is read from its file, or batch by batch, during the fit."""
+        return self.is_batched or (is_memory_map(self.X) and not self.place.moved)
 
     @property
     def is_read_again(self) -> bool:
@@ -127,7 +127,9 @@ class FitTask(Task):
 
     @cached_property
     def copy_bytes(self) -> int:
-        """Return the bytes of the copy of X that the fit keeps, where it keeps one."""
+        """Return the bytes of the copy of X that the fit keeps, where it keeps one, or those of a batch."""
+        if self.is_batched:  # and two that `BatchedRows.slice` holds
+            return 2 * super().copy_bytes
         is_kept = self.place.moved or (self.settings.copies_data and not self.maps_file and not self.is_on_cluster)
         return self.data_bytes if is_kept else 0
 
