@@ -89,6 +89,8 @@ def test_weights_of_another_library_are_features_up_to_a_rotation():
         F, allowed = K[:, [0, 1, 2, 2]] @ M, 1e-14 * np.linalg.cond(M)
         assert np.allclose(features.rows_of(X) @ rotation, F, atol=allowed * np.max(np.abs(F)))
         assert np.allclose(rotation.T @ rotation, np.eye(4), atol=1e-14)
+        left = np.max(np.abs(1.0 - np.sum(F[[0, 1, 2, 2]] ** 2, axis=1)))
+        assert np.isclose(features.start.noise, left, rtol=1e-6, atol=allowed * np.max(F**2))
 
 
 def test_equal_landmarks_count_once():

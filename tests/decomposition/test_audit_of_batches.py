@@ -20,12 +20,12 @@ class Sliced:
 
     def __init__(self, A):
         self.A, self.shape, self.dtype = A, A.shape, A.dtype
-        self.largest = self.read = 0
+        self.largest = self.read = self.calls = 0
 
     def __getitem__(self, rows):
         assert isinstance(rows, slice)
         part = self.A[rows]
-        self.largest, self.read = max(self.largest, len(part)), self.read + len(part)
+        self.largest, self.read, self.calls = max(self.largest, len(part)), self.read + len(part), self.calls + 1
         return part
 
 
@@ -79,6 +79,7 @@ def test_sets_and_batches_have_the_audit_of_their_array(small, tmp_path):
         for container in (rows, batches):
             residuals(model, container, random_state=0, n_jobs=1)
         assert rows.largest <= 50
+        assert rows.calls <= rows.read / 25  # tiles of 32 rows are cut from slices of 50
         assert max(rows.read / len(X), batches.passes) < 10  # where memory holds the rows, K takes one of these
     model = PCA(3).fit(X)
     rows = Sliced(X)
@@ -121,6 +122,20 @@ def test_rows_are_read_within_the_memory_limit_whatever_their_number(sizes):
         assert [event.done for event in events if event.stage == "pass"] == [1]
         tiles = [event for event in events if event.stage == "tiles"]
         assert tiles[-1].done == tiles[-1].total > 10
+
+
+def test_features_of_the_linear_kernel_are_multiplied_batch_by_batch(sizes):
+    X = points(4000, 100)
+    sizes(READ_ENTRIES=10_000)
+    model, rows = (Linear(), X[:, :1]), Sliced(X)
+    expected = residuals(model, X)
+    tracemalloc.start()
+    found = residuals(model, rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    check_equal(found, expected)
+    assert peak < X.nbytes / 2
+    assert (rows.largest, rows.read / len(X)) <= (100, 10)
 
 
 def test_what_cannot_be_read_again_is_refused_with_advice():

@@ -80,7 +80,7 @@ def audit_rows(
 ) -> EigenpairAudit:
     """Return the audit of vectors (n, p) against K of finite rows X (n, d) where `resources` say that it computes.
 
-    X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. Without `eigenvalues` the
+    X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. Without `eigenvalues` the
     vectors are scores, whose squared lengths are the eigenvalues. With `landmarks`, whose features of the rows are F,
     the error of Nyström is bounded, by one or two passes over K; without `vectors` these are F times the `axes` (r, p).
     """
