@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, KernelPCA, Nystrom, residuals
+from gpukpca.decomposition._batches import batches_in_slices
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial, Precomputed
 
@@ -79,7 +80,6 @@ def test_sets_and_batches_have_the_audit_of_their_array(small, tmp_path):
         for container in (rows, batches):
             residuals(model, container, random_state=0, n_jobs=1)
         assert rows.largest <= 50
-        assert rows.calls <= rows.read / 25  # tiles of 32 rows are cut from slices of 50
         assert max(rows.read / len(X), batches.passes) < 10  # where memory holds the rows, K takes one of these
     model = PCA(3).fit(X)
     rows = Sliced(X)
@@ -96,6 +96,13 @@ def test_every_dtype_and_many_threads_have_the_same_audit(small, threads_for_lit
     narrow = residuals(model, counts.astype("float32"), random_state=0)
     for container in (Sliced(counts.astype("float32")), Batches(counts.astype("float32"), 40)):
         check_equal(residuals(model, container, random_state=0), narrow, rtol=1e-4)
+
+
+def test_rows_of_a_set_are_read_with_those_after_them(small):
+    X = points()
+    batches, calls = batches_in_slices(KernelPCA(), rows := Sliced(X)), rows.calls
+    assert all(np.array_equal(batches.slice(start, start + 10), X[start : start + 10]) for start in range(0, 50, 10))
+    assert rows.calls == calls + 1
 
 
 def test_a_stream_is_audited_by_its_batches(small):
