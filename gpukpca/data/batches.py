@@ -97,6 +97,8 @@ class BatchedRows(Rows):
         self.like: Array = like
         self.sizes = sizes
         self.largest = max(sizes or [0])
+        # The pass that `slice` goes on with: its first row at hand, batches at hand, and those that follow.
+        self._ahead: tuple[int, list[Array], Iterator[Array]] | None = None
 
     @classmethod
     def of_array(cls, X: Any) -> BatchedRows:
@@ -188,6 +190,27 @@ class BatchedRows(Rows):
         """Return the rows ``function(batch, *arguments)``, computed in every pass."""
         like = from_host(np.empty((0, width)), self.like, self.dtype)
         return BatchedRows(lambda: self._results(function, arguments), like, self.sizes)
+
+    def slice(self, start: int, stop: int) -> Array:
+        """Return consecutive rows in memory; a pass goes on from the call before, or begins where that is behind.
+
+        A batch before the slice stays at hand, for threads that follow each other.
+        """
+        if self._ahead is None or start < self._ahead[0]:
+            self._ahead = 0, [], iter(self)
+        first, held, batches = self._ahead
+        while first + sum(batch.shape[0] for batch in held) < stop:
+            if held and first + held[0].shape[0] <= start - self.largest:
+                first += held.pop(0).shape[0]
+            held.append(next(batches))
+        self._ahead = first, held, batches
+        parts = []
+        for batch in held:
+            last = first + batch.shape[0]
+            if start < last and first < stop:
+                parts.append(batch[max(start - first, 0) : min(stop, last) - first, :])
+            first = last
+        return concat(parts, axis=0)
 
     def split(self, A: Array) -> BatchedRows:
         sizes = self.counted()

@@ -72,11 +72,6 @@ class Rows(ABC):
         return concat(self.each(function, *arguments), axis=0)
 
 
-def threads_for(X: Any, n_jobs: int | None) -> int | None:
-    """Return the threads for a panel of X: one for rows in panels, of which Dask has a thread for each."""
-    return 1 if isinstance(X, Rows) else n_jobs
-
-
 def fold(X: Any, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
     """Return ``function(panel, *arguments)`` of all panels of X, merged; an array is one panel."""
     return X.fold(function, *arguments, merge=merge) if isinstance(X, Rows) else function(X, *arguments)

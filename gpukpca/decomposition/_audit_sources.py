@@ -1,4 +1,4 @@
-"""Fitted models of any library as an audit reads them: vectors, eigenvalues, landmarks, and the shape of the data."""
+"""What an audit reads: fitted models of any library as vectors, eigenvalues and landmarks, and the rows of the fit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.audit import EigenpairAudit
-from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
+from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend.namespace import cast, from_host, to_host
+from gpukpca.data.batches import is_sliced, is_stream
 from gpukpca.data.gate import as_rows
-from gpukpca.data.place import rows_at
-from gpukpca.data.rows import threads_for
+from gpukpca.data.place import Placement, rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
+from gpukpca.decomposition._batches import batches_in_slices, repeated
+from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from
+from gpukpca.decomposition._session import FitSession
+from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
@@ -44,13 +48,17 @@ TAKEN = (
 
 
 class KernelSource(NamedTuple):
-    """Hold what an audit of kernel PCA reads from a model; functions take the kernel and the placed rows."""
+    """Hold what an audit of kernel PCA reads from a model.
+
+    `landmarks` takes the kernel and the placed rows, and returns the map to features, and axes of these where there are
+    no `vectors`.
+    """
 
     kernel: Any  # as `KernelPCA` takes it
-    vectors: Callable[[Kernel, Any, int | None], Array]
+    vectors: Array | None
     eigenvalues: np.ndarray | None
     shape: tuple[int, int]
-    landmarks: Callable[[Kernel, Any], np.ndarray | WeightedFeatures] | None = None
+    landmarks: Callable[[Kernel, Any], tuple[LandmarkFeatures, np.ndarray | None]] | None = None
     # Row numbers, and the rows that the model keeps of them.
     kept: tuple[np.ndarray, Any] | None = None
 
@@ -100,40 +108,28 @@ def source_of(model: Any) -> KernelSource:
 def _source_of_own(model: KernelPCA) -> KernelSource:
     fit: Any = model._result
     shape = fit.n_samples, int(model.n_features_in_)
-    if fit.stream is not None:
-        return _source_of_stream(model, shape)
-    landmarks = fit.landmarks
-    rows = np.arange(shape[0]) if landmarks is None else landmarks
+    is_stream, numbers = fit.stream is not None, fit.landmarks
+    if not is_stream and numbers is None:
+        kept = np.arange(shape[0]), model.X_fit_
+        return KernelSource(model.kernel_, model.eigenvectors_, _host(model.eigenvalues_), shape, None, kept)
+
+    def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
+        like, learned = place_of(X), fit.map.template
+        # Of a stream the means of the rows that it began with: its axes belong to them.
+        template = None if learned is None else learned.moved(like)
+        basis = cast(rows_at(model.X_fit_, like), like.dtype)
+        columns = numbers if isinstance(kernel, Precomputed) else None
+        found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns)
+        return found, F.T @ _host(model.projection_) if is_stream else None
+
     return KernelSource(
         model.kernel_,
-        lambda *_: model.eigenvectors_,
+        None if is_stream else model.eigenvectors_,
         _host(model.eigenvalues_),
         shape,
-        None if landmarks is None else lambda *_: landmarks,
-        (rows, model.X_fit_),
+        features,
+        None if numbers is None else (numbers, model.X_fit_),
     )
-
-
-def _source_of_stream(model: KernelPCA, shape: tuple[int, int]) -> KernelSource:
-    """Return the map of a model whose rows were read once: it has no eigenvectors, and landmarks that may be points."""
-
-    def basis(kernel: Kernel, X: Any) -> tuple[Any, Any]:
-        like, learned = place_of(X), model._result.map.template
-        # The means of the rows that the fit began with: its axes belong to them.
-        template = kernel.template(X, centered=True) if learned is None else learned.moved(like)
-        return cast(rows_at(model.X_fit_, like), like.dtype), template
-
-    def features(kernel: Kernel, X: Any) -> WeightedFeatures:
-        return WeightedFeatures.of_basis(kernel, *basis(kernel, X))
-
-    def scores(kernel: Kernel, X: Any, n_jobs: int | None) -> Array:
-        A = _host(model.projection_)
-        own = WeightedFeatures.of_weights(kernel, *basis(kernel, X), A)
-        return own.times(X, np.eye(A.shape[1]), threads_for(X, n_jobs))
-
-    numbers = model._result.landmarks
-    kept = None if numbers is None else (numbers, model.X_fit_)
-    return KernelSource(model.kernel_, scores, _host(model.eigenvalues_), shape, features, kept)
 
 
 def _source_of_peer(peer: Any) -> KernelSource:
@@ -145,7 +141,7 @@ def _source_of_peer(peer: Any) -> KernelSource:
     n = int(peer.eigenvectors_.shape[0])
     kept = None if isinstance(kernel, Precomputed) else (np.arange(n), peer.X_fit_)
     shape = n, int(peer.n_features_in_)
-    return KernelSource(kernel, lambda *_: peer.eigenvectors_, _host(peer.eigenvalues_), shape, None, kept)
+    return KernelSource(kernel, peer.eigenvectors_, _host(peer.eigenvalues_), shape, None, kept)
 
 
 def _source_of_nystroem(peer: Nystroem, pca: Any) -> KernelSource:
@@ -154,16 +150,14 @@ def _source_of_nystroem(peer: Nystroem, pca: Any) -> KernelSource:
     check_is_fitted(pca)
     n, d = samples_of(pca), int(peer.components_.shape[1])
 
-    def features(kernel: Kernel, X: Any) -> WeightedFeatures:
-        place = place_of(X)
-        basis = from_host(to_host(dense_rows(peer.components_)), place)
-        return WeightedFeatures.of_weights(kernel, basis, None, np.asarray(peer.normalization_).T.astype(np.float64))
-
-    def scores(kernel: Kernel, X: Any, n_jobs: int | None) -> Array:
-        return features(kernel, X).times(X, _host(pca.components_).T, threads_for(X, n_jobs))
+    def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray]:
+        basis = from_host(to_host(dense_rows(peer.components_)), place_of(X))
+        weights = np.asarray(peer.normalization_).T.astype(np.float64)
+        found, rotation = LandmarkFeatures.of_weights(kernel, basis, weights)
+        return found, rotation @ _host(pca.components_).T
 
     kept = peer.component_indices_, peer.components_
-    return KernelSource(_kernel_of_nystroem(peer), scores, spectrum_of(pca) * max(n - 1, 1), (n, d), features, kept)
+    return KernelSource(_kernel_of_nystroem(peer), None, spectrum_of(pca) * max(n - 1, 1), (n, d), features, kept)
 
 
 def _kernel_of_nystroem(peer: Nystroem) -> Kernel:
@@ -184,11 +178,23 @@ def _source_of_scores(kernel: Any, scores: Any) -> KernelSource:
     Z = dense_rows(as_rows(scores, name="scores", shape="(n_samples, n_components)", finite=True))
     if not int(Z.shape[1]):
         raise InvalidParameterError(f"scores has shape {tuple(Z.shape)}; give at least one column.")
-    return KernelSource(kernel, lambda *_: Z, None, (int(Z.shape[0]), 0))
+    return KernelSource(kernel, Z, None, (int(Z.shape[0]), 0))
 
 
 def _host(values: Any) -> np.ndarray:
     return to_host(values).astype(np.float64)
+
+
+def rows_and_place(reader: KernelPCA, container: Any, session: FitSession) -> tuple[Any, Placement]:
+    """Return the checked rows, where they are or in batches that are read again, and where they are computed."""
+    if (rows := cluster_rows(reader, container)) is not None:
+        return rows, local_placement(rows)
+    if (is_stream(container) or is_sliced(container)) and not kernel_from(reader).stored_only:
+        batches = repeated(batches_in_slices(reader, container), "residuals")
+        batches.counted()
+        return batches, batches.place
+    data = training_data(reader, compute_dask(reader, container))
+    return data, session.place(data)
 
 
 def check_stated(found: EigenpairAudit) -> None:

@@ -48,6 +48,7 @@ class PlacedBatches(BatchedRows):
         super().__init__(lambda: (self._placed(piece) for piece in pieces()), like, sizes)
         self.once = once
         self._read_rows = read
+        self._held: tuple[int, Array] = 0, self.like
 
     def some(self, count: int) -> tuple[Any, np.ndarray, BatchedRows]:
         """Return about `count` rows, their numbers, and the batches; those of a set that is read by slices are spread.
@@ -62,6 +63,17 @@ class PlacedBatches(BatchedRows):
 
     def drawn(self, count: int, rng: np.random.Generator) -> tuple[Any, np.ndarray, BatchedRows]:
         return super().drawn(count, rng) if self._read_rows is None else self.some(count)
+
+    def slice(self, start: int, stop: int) -> Array:
+        """Return consecutive rows in memory; those of a set are read with the rows after them. See `BatchedRows`."""
+        if self._read_rows is None:
+            return super().slice(start, stop)
+        first, held = self._held
+        if start < first or first + held.shape[0] < stop:
+            last = max(stop, min(start + self.largest, sum(self.sizes or [])))
+            self._held = 0, self.like  # not in memory together with the next one
+            self._held = first, held = start, self._placed(self._read_rows(start, last))
+        return held[start - first : stop - first, :]
 
     def _placed(self, piece: Any) -> Array:
         """Return a batch in the widest dtype so far: that of all batches after a first pass."""

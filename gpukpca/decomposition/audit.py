@@ -22,14 +22,13 @@ from gpukpca.decomposition._audit_sources import (
     check_stated,
     fitted_model,
     last_step,
+    rows_and_place,
     source_of,
 )
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
@@ -58,8 +57,9 @@ def residuals(
         `best_estimator_`; a fitted `Pipeline` that ends in one, of which `Nystroem` and a PCA are taken together as
         an approximation of kernel PCA. Or the scores (n, p) of the rows from anywhere, with what `KernelPCA` takes as
         `kernel`. Columns of scores are divided by their lengths, and not made orthogonal.
-    X : array, CSR matrix, data frame or Dask array, shape (n, d); for PCA also an iterable of batches
-        The rows of the fit, in their order; the kernel matrix (n, n) with kernel="precomputed".
+    X : array, CSR matrix, data frame, Dask array, set or iterable of batches, shape (n, d)
+        The rows of the fit, in their order; the kernel matrix (n, n) with kernel="precomputed". A memory map, a set of
+        zarr, HDF5 or the like, and an iterable that starts again are read in parts, and never held whole.
     passes : 1 or 2
         Passes over K for an approximation by landmarks. A second one tightens `norm_bound`. Others take one.
     random_state : None, int, RandomState or Generator
@@ -83,7 +83,8 @@ def residuals(
     ------
     NotFittedError
     InvalidParameterError
-        Another kind of model; X has not the rows of the fit, or not its features; a parameter out of range.
+        Another kind of model; X has not the rows of the fit, or not its features; batches that come only once; a
+        parameter out of range.
     MemoryBudgetError
         The products do not fit into the memory.
     ValueError, TypeError
@@ -98,8 +99,9 @@ def residuals(
     Notes
     -----
     Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations a pass; O(n d p) for the linear kernel.
-    Landmarks add two sweeps with n kernel values a landmark. Memory: a few blocks of n (p + 31) items, and one for each
-    thread. Of PCA: one sweep for the mean and one product, 4 n d p operations.
+    Landmarks add three sweeps with n kernel values a landmark, and two with a second pass. Memory: a few blocks of
+    n (p + 31) items, one for each thread, and a panel of rows. Of PCA: one sweep for the mean and one product, 4 n d p
+    operations.
 
     ‖E‖₂, E = K - F Fᵀ centered, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a probability of α^-r;
     here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.
@@ -153,26 +155,27 @@ def _audit_of_pairs(
     source: KernelSource, container: Any, reader: Any, session: FitSession, passes: int
 ) -> EigenpairAudit:
     """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
-    rows = cluster_rows(reader, container)
-    data = training_data(reader, compute_dask(reader, container)) if rows is None else rows
+    data, place = rows_and_place(reader, container, session)
     check_shape(data, source.shape)
     if source.kept is not None:
         check_rows_of_fit(data, *source.kept)
-    place = session.place(data) if rows is None else local_placement(rows)
     with session.on(place, data) as resources:
         X = place.to_work(data)
         kernel = resolved_within(kernel_from(reader), X, resources)
         check_symmetry(kernel, X)
+        landmarks, axes = (None, None) if source.landmarks is None else source.landmarks(kernel, X)
         found = audit_rows(
             X,
             kernel,
-            source.vectors(kernel, X, resources.n_jobs),
+            source.vectors,
             source.eigenvalues,
             resources,
-            landmarks=None if source.landmarks is None else source.landmarks(kernel, X),
+            landmarks=landmarks,
+            axes=axes,
             passes=passes,
             random=Randomness(reader.random_state),
             progress=listener_of(reader),
         )
-        check_stated(found)
+        if source.kept is None:
+            check_stated(found)
         return found

@@ -7,10 +7,12 @@ from typing import Any
 from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import symmetric_from_upper
-from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, namespace_of
+from gpukpca.backend.namespace import cast, empty_like, namespace_of
 from gpukpca.backend.parallel import occupied, worker_count
 from gpukpca.data.products import inner_products, times_small
+from gpukpca.data.rows import joined
 from gpukpca.data.slicing import by_panels, gather_rows, place_of
+from gpukpca.data.statistics import row_square_sums
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 
 
@@ -72,14 +74,7 @@ class LowRankGram(SymmetricOperator):
         return times_small(self.F, inner_products(self.F, V, workers), workers)
 
     def diagonal(self) -> Array:
-        wide = accumulation_dtype(self.F)
-        xp = namespace_of(self.F)
-
-        def squares(panel: Array, *_: int) -> Array:
-            panel = cast(panel, wide)
-            return cast(xp.sum(panel * panel, axis=1), self.dtype)
-
-        return by_panels(self.F, squares)
+        return joined(self.F, row_square_sums)
 
     def columns(self, indices: Indices) -> Array:
         check_indices(self, indices)

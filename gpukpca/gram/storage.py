@@ -9,6 +9,7 @@ from typing import Any
 from gpukpca._formatting import pluralize
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.parallel import TileReport
+from gpukpca.data.rows import map_rows
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.product import gram_matrix
@@ -245,7 +246,8 @@ class LowRankStorage(Storage):
         if self.source is not None:
             return self.source.build(source)
         template = source.template or source.kernel.template(source.X, centered=True)
-        return LowRankGram(source.kernel.features(source.X, template), n_jobs=source.n_jobs)
+        F = map_rows(source.X, source.kernel.features, template, width=self.rank)
+        return LowRankGram(F, n_jobs=source.n_jobs)
 
     def __str__(self) -> str:
         return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"

@@ -19,6 +19,7 @@ from gpukpca.backend.linalg import tile_times, transposed_tile_times
 from gpukpca.backend.namespace import cast, empty_like, is_numpy, item_size, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles, occupied, row_slices, worker_count
 from gpukpca.data.gate import as_rows
+from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices
 from gpukpca.gram.product import (
@@ -135,7 +136,7 @@ class TiledGram(SymmetricOperator):
         self.positive_definite: bool | None = self.kernel.positive_definite
         self.shape: tuple[int, int] = (n, n)
         self.dtype: Any = X.dtype
-        self.like: Array = empty_like(X)
+        self.like: Array = empty_like(place_of(X))
         self.workers: int = worker_count(self.like, n_jobs, n * n / 2 * (X.shape[1] + blocking.KERNEL_VALUE))
         row_bytes = dense_row_bytes(self.kernel, X)
         edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
@@ -229,7 +230,8 @@ def shifted_gram(
     template : PreparedRows, optional
         ``kernel.template(X, centered=True)``, where it is known.
     panel : int
-        0 holds all prepared rows of X. Else products read X (a memory map) and hold the rows of so many tile columns.
+        0 holds all prepared rows of X. Else products read X, a memory map or batches, and hold the rows of so many tile
+        columns.
     **options
         `cached_tiles`, `tile_edge`, `n_jobs` and `report` of `TiledGram`.
     """
@@ -332,11 +334,12 @@ class _WorkerAccumulator:
         tiles = self.tiles
         if (cached := tiles.cached(number)) is not None:
             return cached
+        left = tiles.rows.slice(*tiles.bounds[i])  # first: batches are then read from one end to the other
         if self._right is None or self._column != j:
             self._column, self._right = j, tiles.rows.slice(*tiles.bounds[j])
         if self._buffer is None and number >= tiles.cached_tiles:
             self._buffer = writable((tiles.widest, tiles.widest), tiles.like)
-        return tiles.compute(number, tiles.rows.slice(*tiles.bounds[i]), self._right, self._buffer)
+        return tiles.compute(number, left, self._right, self._buffer)
 
     def _add(self, i: int, part: Array) -> None:
         if self.sums[i] is None:

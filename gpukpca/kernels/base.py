@@ -199,13 +199,13 @@ class Kernel:
         Raises
         ------
         InvalidParameterError
-            X is on a cluster, and the kernel defines `prepare_rows` alone.
+            X is in batches or on a cluster, and the kernel defines `prepare_rows` alone.
         """
         if isinstance(X, Rows):
             if type(self).prepare_rows is not Kernel.prepare_rows:
                 raise InvalidParameterError(
-                    f"{type(self).__name__} defines prepare_rows but no template(X, centered), so a cluster cannot "
-                    "prepare its rows part by part."
+                    f"{type(self).__name__} defines prepare_rows but no template(X, centered), so that rows in "
+                    "batches, or on a cluster, cannot be prepared part by part."
                 )
             X = X.like
         return self.prepare(X, centered=centered)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import namespace_of
+from gpukpca.data.batches import BatchedRows
 from gpukpca.data.slicing import gather_rows
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -28,11 +29,11 @@ class LazyRows(PreparedRows):
 
 
 class StreamedRows(LazyRows):
-    """Rows of X, usually a memory map (n, d), of which at most `keep` are in memory; the slices used last stay."""
+    """Rows of X (n, d), a memory map or batches, of which at most `keep` are in memory; the slices used last stay."""
 
     in_memory = False
 
-    def __init__(self, kernel: Kernel, X: Array, template: PreparedRows, keep: int) -> None:
+    def __init__(self, kernel: Kernel, X: Array | BatchedRows, template: PreparedRows, keep: int) -> None:
         super().__init__(kernel, int(X.shape[0]), template)
         self.X = X
         self.keep = keep
@@ -44,9 +45,9 @@ class StreamedRows(LazyRows):
         with self._lock:  # two workers that need the same slice read it once
             if (rows := self._kept.pop((start, stop), None)) is None:
                 self.rows_read += stop - start
-                # In new memory: a slice of a memory map is no copy.
-                part = namespace_of(self.X).asarray(self.X[start:stop, :], copy=True)
-                rows = self.kernel.prepare(part, like=self._template)
+                part = self.X.slice(start, stop) if isinstance(self.X, BatchedRows) else self.X[start:stop, :]
+                # In new memory: a slice of a memory map is no copy, and that of a batch would keep all of it.
+                rows = self.kernel.prepare(namespace_of(part).asarray(part, copy=True), like=self._template)
             self._kept[start, stop] = rows
             while len(self._kept) > 1 and sum(e - s for s, e in self._kept) > self.keep:
                 self._kept.popitem(last=False)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from gpukpca.algorithms.audit import UnitVectors, measured_pairs
-from gpukpca.algorithms.kernel_pca.audit import ALPHA, VECTORS, norm_bound
-from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
+from gpukpca.algorithms.kernel_pca.audit import ALPHA, VECTORS, CenteredFactor, norm_bound
+from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend import blocking
+from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import landmark_cholesky
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, DenseGram
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram
 from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels import RBF, Linear, Polynomial, Precomputed
 from tests import operators, oracle, tolerances
@@ -46,19 +47,20 @@ def test_features_by_panels_are_those_of_the_cholesky_factor(xp, dtype, sizes, k
     op = shifted_gram(kernel, there, template)
     shifted = op.rows.shifted
     factor = landmark_cholesky(BasePointGram(op, 77) if shifted else op, chosen[:-1] if shifted else chosen)
-    F = xp.host(factor.F).astype(np.float64)
-    F = F - F.mean(axis=0)
+    F0 = xp.host(factor.F).astype(np.float64)
+    F = F0 - F0.mean(axis=0)
     V = operators.points(90, 4, seed=1).astype(dtype)
-    features = WeightedFeatures.of_rows(kernel, there, chosen, template)
+    features, of_basis = LandmarkFeatures.of_basis(kernel, gather_rows(there, chosen), template)
     assert features.rank == factor.rank
+    assert np.allclose(of_basis @ of_basis.T, F0[chosen] @ F0[chosen].T, atol=1e3 * tolerances.eps(dtype))
     # What base point and rounding of small pivots leave, relative to the largest eigenvalue.
     allowed = 1e4 * tolerances.eps(dtype) * np.linalg.norm(F, 2) ** 2
+    whole = CenteredFactor(there, features, CenteredGram(op), 1)
     for entries in (2**20, 64):  # one panel, and many
-        sizes(PANEL_ENTRIES=blocking.PerDevice(entries, entries))
-        gram, products = features.gram_and_products(there, xp.array(V), 1)
+        sizes(PIVOT_PANEL_ENTRIES=blocking.PerDevice(entries, entries), FEWEST_PIVOT_ROWS=7)
+        gram, products = whole.products(xp.array(V))
         assert np.max(np.abs(np.linalg.eigvalsh(gram) - np.linalg.eigvalsh(F.T @ F))) <= allowed
-        assert np.allclose(products, features.products(there, xp.array(V), 1), rtol=1e-9, atol=0.0)
-        found = features.times(there, products, 1)
+        found = whole.times(products)
         assert xp.owns(found)
         assert np.max(np.abs(xp.host(found) - F @ (F.T @ V))) <= allowed * np.linalg.norm(V, 2)
 
@@ -66,21 +68,38 @@ def test_features_by_panels_are_those_of_the_cholesky_factor(xp, dtype, sizes, k
 def test_features_of_a_stored_matrix_are_those_of_its_kernel():
     X, chosen = operators.points(60, 3), np.array([3, 50, 41, 12])
     K = oracle.gram(oracle.rbf(0.1), X)
-    stored = WeightedFeatures.of_rows(Precomputed(), K, chosen, None)
-    kernel = RBF(0.1)
-    evaluated = WeightedFeatures.of_rows(kernel, X, chosen, kernel.template(X, centered=True))
-    V = operators.points(60, 2, seed=1)
-    for one, other in zip(stored.gram_and_products(K, V, 1), evaluated.gram_and_products(X, V, 1), strict=True):
-        assert np.allclose(one, other, rtol=1e-9, atol=1e-11)
-    assert max(stored.noise, evaluated.noise) < 1e-12
+    kernel, V = RBF(0.1), operators.points(60, 2, seed=1)
+    stored, own = LandmarkFeatures.of_basis(Precomputed(), K[chosen], None, chosen)
+    evaluated, other = LandmarkFeatures.of_basis(kernel, X[chosen], kernel.template(X, centered=True))
+    assert np.allclose(own, other, rtol=1e-9, atol=1e-11)
+    op = CenteredGram(DenseGram(K))
+    both = CenteredFactor(K, stored, op, 1).products(V), CenteredFactor(X, evaluated, op, 1).products(V)
+    for one, two in zip(*both, strict=True):
+        assert np.allclose(one, two, rtol=1e-9, atol=1e-11)
+    assert max(stored.start.noise, evaluated.start.noise) < 1e-12
+
+
+def test_weights_of_another_library_are_features_up_to_a_rotation():
+    X, rng = operators.points(50, 3), np.random.default_rng(0)
+    K = oracle.gram(oracle.rbf(0.1), X)
+    # Symmetric roots, of a singular K(S, S) with an inverse that was cut off, and any matrix.
+    values, Q = np.linalg.eigh(oracle.gram(oracle.rbf(0.1), X[[0, 1, 2, 2]]))
+    for M in (Q @ np.diag(np.maximum(values, 1e-12) ** -0.5) @ Q.T, rng.standard_normal((4, 4))):
+        features, rotation = LandmarkFeatures.of_weights(RBF(0.1), X[[0, 1, 2, 2]], M)
+        F, allowed = K[:, [0, 1, 2, 2]] @ M, 1e-14 * np.linalg.cond(M)
+        assert np.allclose(features.rows_of(X) @ rotation, F, atol=allowed * np.max(np.abs(F)))
+        assert np.allclose(rotation.T @ rotation, np.eye(4), atol=1e-14)
+        left = np.max(np.abs(1.0 - np.sum(F[[0, 1, 2, 2]] ** 2, axis=1)))
+        assert np.isclose(features.start.noise, left, rtol=1e-6, atol=allowed * np.max(F**2))
 
 
 def test_equal_landmarks_count_once():
     X = np.repeat(operators.points(30, 3), 2, axis=0)
     kernel = RBF(0.1)
-    features = WeightedFeatures.of_rows(kernel, X, np.array([0, 1, 8, 9]), kernel.template(X, centered=True))
+    features, of_basis = LandmarkFeatures.of_basis(kernel, X[[0, 1, 8, 9]], kernel.template(X, centered=True))
     assert features.rank == 2
-    assert features.noise < 1e-12
+    assert features.start.noise < 1e-12
+    assert np.array_equal(of_basis[[0, 2]], of_basis[[1, 3]])
 
 
 def test_pairs_are_measured_for_any_vectors():

@@ -105,3 +105,24 @@ def test_what_is_a_stream_and_what_is_read_by_slices(tmp_path):
         assert not is_stream(given)
     assert is_sliced(mapped)
     assert not is_sliced(X)
+
+
+def test_slices_of_batches_are_those_of_the_array():
+    A = np.arange(60.0).reshape(20, 3)
+    for sizes in ([7, 7, 6], [1] * 20, [20], [3, 1, 12, 4]):
+        cuts = list(pairwise(np.cumsum([0, *sizes]).tolist()))
+        begun = []
+
+        def read(cuts=cuts, begun=begun):
+            begun.append(1)
+            return (A[start:stop] for start, stop in cuts)
+
+        rows = BatchedRows(read, A[:0], sizes)
+        pairs = [(start, stop) for start in range(20) for stop in range(start + 1, 21)]
+        assert all(np.array_equal(rows.slice(*pair), A[slice(*pair)]) for pair in pairs)
+        del begun[:]
+        rows.slice(0, 1)
+        for start in range(0, 20, 4):  # forward in one pass, and back by less than a batch
+            rows.slice(start, start + 4)
+            rows.slice(max(start - min(sizes), 0), start + 1)
+        assert len(begun) <= 1

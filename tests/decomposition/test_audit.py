@@ -463,7 +463,6 @@ def test_wrong_models_and_rows_are_refused_with_advice():
         (("rbf", X[:, :0]), X, "give at least one column"),
         (("rbf", X[:, 0]), X, "scores has shape"),
         (("rbf", X * np.nan), X, "Input scores contains NaN"),
-        (exact, [X[:60], X[60:]], "KernelPCA takes one array here, and X is an iterable of batches"),
         (exact, np.where(X > 2, np.nan, X), "Input X contains NaN"),
     ):
         with pytest.raises((InvalidParameterError, ValueError), match=message):

@@ -165,8 +165,8 @@ def test_kernel_pca_takes_an_operator_as_the_kernel_matrix(A, tmp_path):
 
 def test_kernel_pca_of_an_operator_computes_where_it_is(A, xp):
     op = Products(xp.array(A), like=xp.array(A[:1]))
+    model = KernelPCA(2, kernel="precomputed", random_state=0)
     with pytest.warns(GpuKPCAWarning, match="no diagonal"):
-        model = KernelPCA(2, kernel="precomputed", random_state=0)
         scores = model.fit_transform(op)
     assert xp.owns(scores)
     assert xp.owns(model.eigenvectors_)

@@ -11,18 +11,18 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.audit import EigenpairAudit, UnitVectors, measured_pairs, product_rounding
+from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures, features_times, products_of_panel
 from gpukpca.algorithms.kernel_pca.planning import plan_of_pass
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
-from gpukpca.algorithms.kernel_pca.weighted_features import WeightedFeatures
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_norms
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, move, namespace_of, to_host
 from gpukpca.backend.random import Randomness, standard_normal
 from gpukpca.backend.work import Work
-from gpukpca.eigen.partial_cholesky import NOISE, ROUNDING
+from gpukpca.data.rows import along, fold, joined
+from gpukpca.eigen.partial_cholesky import NOISE, ROUNDING, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.gram import CenteredGram
 from gpukpca.gram.storage import StorageInput, TiledStorage
@@ -31,21 +31,20 @@ from gpukpca.kernels.definiteness import may_be_semidefinite
 
 # Random vectors and the base of the failure probability of the bound on the norm, ALPHA^-VECTORS.
 VECTORS, ALPHA = 30, 2.0
-# Rows of X, or features of another library; None without an approximation.
-Landmarks = np.ndarray | WeightedFeatures | None
 # Blocks of n rows that are held at once: the vectors, centered, with a column of ones, and two products.
 BLOCKS = 6
-# Panels of features, alone, with columns beside them, and widened; and squares of their number on the host.
-FEATURE_PANELS, SQUARES = 3, 6
+# Copies of a panel of features in float64, of a worker; and squares of their number on the host, and of a worker.
+FEATURE_COPIES, SQUARES, WORKER_SQUARES = 5, 6, 3
 
 
 @dataclass(frozen=True)
 class AuditPass(PlannedSolver):
-    """The products of an audit, as a plan counts them: so many columns, passes, and features of landmarks."""
+    """The products of an audit, as a plan counts them: so many columns, passes, features of landmarks, and threads."""
 
     columns: int
     passes: int
     features: int = 0
+    workers: int = 1
 
     @property
     def name(self) -> str:
@@ -56,8 +55,11 @@ class AuditPass(PlannedSolver):
 
     def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
         blocks = n * self.columns * (BLOCKS * item_size + (2 if item_size < 8 else 1) * 8)
-        panel = min(n, blocking.PANEL_ENTRIES.on(on_gpu) // max(1, self.features)) * (self.features + self.columns)
-        return blocks + n * BLOCKS * item_size + 8 * (FEATURE_PANELS * panel + SQUARES * self.features**2)
+        if self.features:
+            wide = self.features + self.columns
+            panel = min(n, pivot_panel(n, self.features, on_gpu)) * FEATURE_COPIES * wide
+            blocks += 8 * self.workers * (panel + WORKER_SQUARES * self.features * wide) + 8 * SQUARES * wide**2
+        return blocks + n * BLOCKS * item_size
 
     def work(self, n: int, p: int, one_pass: Work, item_size: int, on_gpu: bool) -> Work:
         return one_pass * self.passes
@@ -66,35 +68,41 @@ class AuditPass(PlannedSolver):
 def audit_rows(
     X: Any,
     kernel: Kernel,
-    vectors: Array,
+    vectors: Array | None,
     eigenvalues: np.ndarray | None,
     resources: Resources,
     *,
-    landmarks: Landmarks = None,
+    landmarks: LandmarkFeatures | None = None,
+    axes: np.ndarray | None = None,
     passes: int = 1,
     random: Randomness | None = None,
     progress: Listener | None = None,
 ) -> EigenpairAudit:
     """Return the audit of vectors (n, p) against K of finite rows X (n, d) where `resources` say that it computes.
 
-    X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. Without `eigenvalues` the
-    vectors are scores, whose squared lengths are the eigenvalues. `landmarks` are rows of X, or features; with them the
-    error of Nyström is bounded, by one or two passes over K.
+    X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. Without `eigenvalues` the
+    vectors are scores, whose squared lengths are the eigenvalues. With `landmarks`, whose features of the rows are F,
+    the error of Nyström is bounded, by one or two passes over K; without `vectors` these are F times the `axes` (r, p).
     """
-    started, listener, p = time.perf_counter(), timed(progress), int(vectors.shape[1])
-    passes = 1 if landmarks is None else passes
+    started, listener = time.perf_counter(), timed(progress)
+    p: int = (axes if vectors is None else vectors).shape[1]  # type: ignore[union-attr]
     task = FitTask.of(X, kernel, KernelPCASettings(n_components=max(p, 1), copies_data=False), resources)
-    op = CenteredGram(_kernel_operator(task, _audit_pass(p, landmarks, passes), listener))
-    U, lengths = UnitVectors.of(cast(move(vectors, op.like), op.dtype))
-    products = _Products(op, passes, listener)
+    solver = AuditPass(p, 1)
+    if landmarks is not None:
+        solver = AuditPass(p + VECTORS, passes, landmarks.rank, task.workers)
+    op = CenteredGram(_kernel_operator(task, solver, listener))
+    products = _Products(op, solver.passes, listener)
+    factor = None
+    if landmarks is not None:
+        workers = 1 if task.is_on_cluster else task.workers  # Dask has a thread for every panel
+        factor = CenteredFactor(X, landmarks, op, workers)
+    given: Any = vectors if factor is None or axes is None else factor.times(axes)
+    U, lengths = UnitVectors.of(cast(move(given, op.like), op.dtype))
     error: dict[str, Any] = {}
-    if landmarks is None:
+    if factor is None:
         W = products.times(U)
     else:
-        n_jobs = 1 if task.is_on_cluster else resources.n_jobs  # Dask has a thread for every panel
-        if isinstance(landmarks, np.ndarray):
-            landmarks = WeightedFeatures.of_rows(kernel, X, landmarks, task.template)
-        W, error = _with_error(products, X, U, landmarks, random or Randomness(None), n_jobs)
+        W, error = _with_error(products, U, factor, random or Randomness(None))
     pairs = measured_pairs(op, U, W)
     return EigenpairAudit(
         matrix="centered kernel matrix",
@@ -110,14 +118,6 @@ def audit_rows(
         seconds=time.perf_counter() - started,
         **({"rounding": product_rounding(op, pairs.quotients)} | error),
     )
-
-
-def _audit_pass(p: int, landmarks: Landmarks, passes: int) -> AuditPass:
-    """Return the products for p vectors, and for the random ones where there are landmarks."""
-    if landmarks is None:
-        return AuditPass(p, passes)
-    rank = len(landmarks) if isinstance(landmarks, np.ndarray) else landmarks.rank
-    return AuditPass(p + VECTORS, passes, rank)
 
 
 def _kernel_operator(task: FitTask, solver: AuditPass, listener: Listener | None) -> SymmetricOperator:
@@ -148,27 +148,47 @@ class _Products:
         return W
 
 
+@dataclass(frozen=True)
+class CenteredFactor:
+    """F of landmarks for all rows of X, centered: every method computes it again, panel by panel."""
+
+    X: Any
+    features: LandmarkFeatures
+    op: CenteredGram
+    workers: int
+
+    def products(self, V: Array) -> tuple[np.ndarray, np.ndarray]:
+        """Return FᵀF (r, r) and FᵀV (r, b) on the host in float64."""
+        r = self.features.rank
+        P = fold(self.X, products_of_panel, along(self.X, V), self.features, self.workers)
+        P = P[:r] - np.outer(P[:r, r], P[r]) / self.op.shape[0]  # a constant row of F changes nothing
+        return (P[:, :r] + P[:, :r].T) / 2.0, P[:, r + 1 :]
+
+    def times(self, S: np.ndarray) -> Array:
+        """Return F S for a small host matrix (r, b)."""
+        shift = self.features.start.shift
+        return self.op.project(joined(self.X, features_times, self.features, shift, S, self.workers))
+
+
 def _with_error(
-    products: _Products, X: Any, U: Array, features: WeightedFeatures, random: Randomness, n_jobs: int | None
+    products: _Products, U: Array, factor: CenteredFactor, random: Randomness
 ) -> tuple[Array, dict[str, Any]]:
     """Return A U, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered."""
     op, p = products.op, int(U.shape[1])
-    n = op.shape[0]
-    V = op.project(standard_normal(random.generator, (n, VECTORS), op.like))
-    gram, T = features.gram_and_products(X, V, n_jobs)
+    V = op.project(standard_normal(random.generator, (op.shape[0], VECTORS), op.like))
+    gram, T = factor.products(V)
     theta = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
     W = products.times(namespace_of(U).concat([U, V], axis=1))
-    V = W[:, p:] - cast(features.times(X, T, n_jobs), op.dtype)
+    V = W[:, p:] - factor.times(T)
     norms = [float(np.max(column_norms(V)))]
     if products.passes == 2:
-        T = features.products(X, V, n_jobs)
-        V = products.times(V) - cast(features.times(X, T, n_jobs), op.dtype)
+        V = products.times(V) - factor.times(factor.products(V)[1])
         norms.append(float(np.max(column_norms(V))))
     rounding = product_rounding(op, theta)
     return W[:, :p], {
         "rounding": rounding,
         "landmark_eigenvalues": np.concatenate([theta, np.zeros(p)])[:p],
-        "trace_bound": _trace_bound(op, features, theta),
+        "trace_bound": _trace_bound(op, factor.features, theta),
         "norm_bound": norm_bound(norms, rounding),
         "failure_probability": ALPHA**-VECTORS,
     }
@@ -187,7 +207,7 @@ def norm_bound(norms: list[float], rounding: float) -> float:
     return math.sqrt(factor * (norms[1] + rounding * norms[0])) + (factor + 1.0) * rounding
 
 
-def _trace_bound(op: CenteredGram, features: WeightedFeatures, theta: np.ndarray) -> float | None:
+def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray) -> float | None:
     """Return tr A - tr F Fᵀ, F centered, with the rounding of both; None for a kernel that is not semidefinite.
 
     The differences of the eigenvalues sum to it, and none is negative.
@@ -197,5 +217,5 @@ def _trace_bound(op: CenteredGram, features: WeightedFeatures, theta: np.ndarray
     n, base = op.shape[0], to_host(op.base.diagonal()).astype(np.float64)
     share = max(ROUNDING[dtype_name(op.dtype)], op.rounding * epsilon(op.like))
     expected = share * max(float(np.sum(np.abs(base))), op.noise_scale)
-    noise = NOISE * max(0.0, n * features.noise - expected)
+    noise = NOISE * max(0.0, n * features.start.noise - expected)
     return max(op.trace - float(np.sum(theta)), 0.0) + expected + noise

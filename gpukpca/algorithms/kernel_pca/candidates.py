@@ -54,7 +54,7 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
     """Return a solver with K as it was passed, as a square matrix, or by tiles: as many cached as memory allows."""
     n, item, bytes_read = task.n, task.item, 0
     storage = task.settings.storage_for(n, task.workers)
-    if task.is_batched:
+    if task.is_given:
         storage, needed = GivenStorage(n, task.workers), _solver_bytes(task, solver)
     elif isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker
         needed = n * n * item + _solver_bytes(task, solver)
@@ -78,7 +78,8 @@ def factored(task: FitTask, columns: int) -> Candidate:
     iterative = BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
     is_small = columns <= LARGEST_SMALL_PROBLEM or not iterative.iterates(columns, p)
     solver: PlannedSolver = LowRank(tol=settings.tol) if is_small else iterative
-    needed = task.copy_bytes + 2 * n * columns * item + _square_bytes(task, columns)  # F as it is, and centered
+    held = 2 * task.rows_at_once * columns * item  # F as it is, and centered
+    needed = task.copy_bytes + held + _square_bytes(task, columns)
     needed += solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu)
     reason = EXACT.format(columns, n)
     work = Work(bytes=4 * n * columns * item, functions=0 if isinstance(task.kernel, Linear) else n * columns)
@@ -113,7 +114,7 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     needed = held + max(growing, _square_bytes(task, rank), SMALL_PROBLEM_SQUARES * small, vectors)
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
-        source = (GivenStorage if task.is_batched else DenseStorage)(n, workers)
+        source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
     storage = LowRankStorage(n, workers, rank, source)
     bytes_read = n * task.d * item if panel else 0
     work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, rank, p)
@@ -287,18 +288,19 @@ def _basis_bytes(task: FitTask) -> int:
 
 
 def _panel_for(task: FitTask, edge: int) -> int:
-    """Return the tile columns whose rows are held at once, where X is a memory map with too many rows; else 0."""
+    """Return the tile columns whose rows are held at once, where X is read again and not held whole; else 0."""
     row = max(task.row_bytes, task.d * task.item)
     if not task.maps_file:
         return 0
     limit = int(SHARE_FOR_ROWS * task.resources.allowed())
-    return 0 if task.n * row <= limit else max(1, limit // (2 * row * edge) - 2 * task.workers)
+    return 0 if task.n * row <= limit and not task.is_batched else max(1, limit // (2 * row * edge) - 2 * task.workers)
 
 
 def _row_bytes(task: FitTask, rows: int) -> int:
     """Return the bytes of the model's copy of the data and of so many prepared rows."""
     # While X is read, cached slices also hold the operand that a product made of them, as wide again.
-    return task.copy_bytes + rows * task.row_bytes * (2 if rows < task.n else 1)
+    is_read, row = task.is_batched or rows < task.n, task.row_bytes
+    return task.copy_bytes + rows * (max(row, task.d * task.item) if task.is_batched else row) * (2 if is_read else 1)
 
 
 def _solver_bytes(task: FitTask, solver: PlannedSolver) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import subtract_outer_sum
@@ -17,6 +17,7 @@ from gpukpca.backend.namespace import (
     cast,
     concat,
     dtype_name,
+    empty_like,
     epsilon,
     from_host,
     full,
@@ -26,10 +27,12 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
 from gpukpca.data.scale import scale_for_squares
-from gpukpca.data.slicing import take_rows
+from gpukpca.data.slicing import place_of, take_columns, take_rows
+from gpukpca.eigen import landmark_cholesky
 from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.partial_cholesky import INDEFINITE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+from gpukpca.gram import BasePointGram, DenseGram
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -64,7 +67,13 @@ class FactorSums:
 
     @classmethod
     def empty(
-        cls, pivot_factor: np.ndarray, shift: np.ndarray, *, is_relative: bool, noise: float, stopped: str
+        cls,
+        pivot_factor: np.ndarray,
+        shift: np.ndarray,
+        *,
+        is_relative: bool,
+        noise: float = 0.0,
+        stopped: str = "rank",
     ) -> FactorSums:
         """Return the sums over no rows; `noise` is that of the landmarks."""
         k = len(shift)
@@ -101,18 +110,77 @@ class LandmarkFeatures:
     Attributes
     ----------
     kernel : Kernel
-    rows : PreparedRows
-        The landmarks, and the base point as the last row.
+    rows : PreparedRows or None
+        The landmarks, and the base point as the last row; None of a precomputed kernel.
     start : FactorSums
         Of no rows, with the factor L.
     like : array, shape (0,)
         Where rows are computed, in the type of K.
+    columns : host array of int, or None
+        The landmarks among the columns of a precomputed kernel.
     """
 
     kernel: Kernel
-    rows: PreparedRows
+    rows: PreparedRows | Any
     start: FactorSums
     like: Array
+    columns: np.ndarray | None = None
+
+    @classmethod
+    def of_basis(
+        cls, kernel: Kernel, basis: Any, template: PreparedRows | None, columns: np.ndarray | None = None
+    ) -> tuple[Self, np.ndarray]:
+        """Return the map of landmarks without dependent ones, K(S, S) = L Lᵀ, and the rows f of all of them.
+
+        With rows prepared for centering K is relative to the last landmark, the base point. Of a precomputed kernel the
+        basis are rows of K, and `columns` names them.
+        """
+        op: SymmetricOperator
+        rows: Any = None
+        if columns is not None:
+            op = DenseGram(take_columns(basis, columns))
+        else:
+            rows = kernel.prepare(basis, like=template, centered=True)
+            K = compute_tile(kernel, rows, rows, empty_like(place_of(basis)), diagonal=True)
+            op = DenseGram(K, rounding=kernel.rounding(rows if template is None else template))
+            op = BasePointGram(op, op.shape[0] - 1) if rows.shifted else op
+        op.positive_definite, count = kernel.positive_definite, op.shape[0]
+        is_relative = isinstance(op, BasePointGram)
+        factor = landmark_cholesky(op, np.arange(count - is_relative))
+        kept = np.append(factor.pivots, count - 1) if is_relative else factor.pivots
+        if columns is None:
+            rows = rows.take(kept)
+        else:
+            columns = columns[kept]
+        start = FactorSums.empty(factor.pivot_factor, np.zeros(factor.rank), is_relative=is_relative)
+        return cls(kernel, rows, start, op.like, columns)._measured(basis, op)
+
+    @classmethod
+    def of_weights(cls, kernel: Kernel, basis: Any, weights: np.ndarray) -> tuple[Self, np.ndarray]:
+        """Return the map of points with the weights M (m, m) of another library, and a rotation Q.
+
+        Its features k(x, S) M are f Q with M⁻ᵀ = L Q. M is invertible.
+        """
+        rows, like = kernel.prepare(basis), empty_like(place_of(basis))
+        Q, R = np.linalg.qr(np.linalg.inv(weights))
+        op = DenseGram(compute_tile(kernel, rows, rows, like, diagonal=True))
+        start = FactorSums.empty(R.T, np.zeros(len(R)), is_relative=False)
+        return cls(kernel, rows, start, like)._measured(basis, op)[0], Q.T
+
+    def _measured(self, basis: Any, op: SymmetricOperator) -> tuple[Self, np.ndarray]:
+        """Return the map with its `shift` and its noise, and the rows f of all landmarks, whose K is `op`.
+
+        The noise is by how much ‖f(s)‖² differs from k(s, s), which is rounding.
+        """
+        F = to_host(self.rows_of(basis)).astype(np.float64)
+        left = to_host(op.diagonal()).astype(np.float64) - np.sum(F * F, axis=1)
+        noise = float(np.max(np.abs(left), initial=0.0))
+        return replace(self, start=replace(self.start, shift=np.mean(F, axis=0), noise=noise)), F
+
+    @property
+    def rank(self) -> int:
+        """Return the number of features."""
+        return len(self.start.pivot_factor)
 
     def moved(self, like: Array) -> LandmarkFeatures:
         """Return the map where `like` lives."""
@@ -150,25 +218,35 @@ class LandmarkFeatures:
         scale, dtype = scale_for_squares(size, self.like.dtype), self.wide if is_small else self.like.dtype
         return Elimination.of(np.zeros((len(L), 0)), L, [], self.like, scale, dtype)
 
-    def of(self, X: Any) -> tuple[Array, Array, Array]:
-        """Return f (b, l) of rows X (b, d), k(x, x), and the sizes of what cancels in it (b,), both in the widest type.
-
-        The features lie in the memory of a new tile.
-        """
-        prepared, k = self.kernel.prepare(cast(X, self.like.dtype), like=self.rows), len(self.start.pivot_factor)
-        K = compute_tile(self.kernel, prepared, self.rows, self.like, False)
-        diagonal = cast(self.kernel.tile_diagonal(prepared), self.wide)
-        sizes = namespace_of(diagonal).abs(diagonal)
+    def _rows(self, X: Any) -> tuple[Array, PreparedRows | Any, Array | None]:
+        """Return f (b, l) of rows X (b, d), the prepared rows, and k(x, x₀) - k(x₀, x₀) / 2 where there is a base."""
+        X, k, own = cast(X, self.like.dtype), self.rank, None
+        if self.columns is not None:
+            prepared, K = None, take_columns(X, self.columns)
+        else:
+            prepared = self.kernel.prepare(X, like=self.rows)
+            K = compute_tile(self.kernel, prepared, self.rows, self.like, False)
         if (from_base := self._from_base) is not None:
             own = cast(K[:, -1], self.wide) - float(from_base[-1])
             K = subtract_outer_sum(K[:, :k], own, from_base[:k])
-            diagonal, sizes = diagonal - 2.0 * own, sizes + 2.0 * namespace_of(own).abs(own)
-        return self._elimination.rows(K[:, :k], []) if k else K[:, :0], diagonal, sizes
+        return self._elimination.rows(K[:, :k], []) if k else K[:, :0], prepared, own
+
+    def rows_of(self, X: Any) -> Array:
+        """Return f (b, l) of rows X (b, d), in the memory of a new tile."""
+        return self._rows(X)[0]
+
+    def of(self, X: Any) -> tuple[Array, Array, Array]:
+        """Return f as `rows_of`, k(x, x), and the sizes of what cancels in it (b,), both in the widest type."""
+        f, prepared, own = self._rows(X)
+        diagonal = cast(self.kernel.tile_diagonal(prepared), self.wide)
+        xp = namespace_of(diagonal)
+        sizes = xp.abs(diagonal)
+        return (f, diagonal, sizes) if own is None else (f, diagonal - 2.0 * own, sizes + 2.0 * xp.abs(own))
 
     def panels(self, X: Any) -> list[tuple[int, int]]:
         """Return (start, stop) of panels of rows (n, d) that stay in cache with their features."""
         n, d = map(int, X.shape)
-        return row_slices(n, feature_panel(n, d, self.rows.n_rows, is_on_gpu(self.like)))
+        return row_slices(n, feature_panel(n, d, self.rank + self.start.relative, is_on_gpu(self.like)))
 
     def definite(self, residuals: np.ndarray, sizes: np.ndarray) -> float:
         """Return the noise of residuals of rows; raise `IndefiniteKernelError` where one is negative beyond it."""
@@ -221,9 +299,23 @@ def features_times(panel: Any, features: LandmarkFeatures, mean: np.ndarray, M: 
     center, right = from_host(mean, like, wide)[None, :], from_host(M, like, wide)
 
     def product(first: int, last: int, _: Any) -> Array:
-        f = features.of(take_rows(panel, first, last))[0]
+        f = features.rows_of(take_rows(panel, first, last))
         return cast((cast(f, wide) - center) @ right, like.dtype)
 
     n = int(panel.shape[0])
     with overflow_allowed():
         return assemble_rows(product, features.panels(panel), (n, M.shape[1]), like, workers)
+
+
+def products_of_panel(panel: Any, V: Array, features: LandmarkFeatures, workers: int) -> np.ndarray:
+    """Return Gᵀ [G, V] for a panel of rows with G = [f - shift, 1], on the host in float64."""
+    wide, like = features.wide, features.like
+    shift = from_host(features.start.shift, like, wide)[None, :]
+
+    def products(first: int, last: int, _: Any) -> Array:
+        f = cast(features.rows_of(take_rows(panel, first, last)), wide)
+        G = concat([f - shift, full((last - first, 1), 1.0, f)], axis=1)
+        return namespace_of(G).matrix_transpose(G) @ concat([G, cast(V[first:last, :], wide)], axis=1)
+
+    with overflow_allowed():
+        return to_host(sum_over(products, features.panels(panel), workers, like)).astype(np.float64)

@@ -134,10 +134,15 @@ class FitTask(Task):
         memory: int = sum(self.X.cluster.memory(self.X.on_gpu))
         return self.n * (self.d + columns) * self.item <= SHARE_OF_WORKER * memory
 
+    @property
+    def is_given(self) -> bool:
+        """Return whether K is an operator that the user passed."""
+        return isinstance(self.kernel, Precomputed) and self.is_batched
+
     @cached_property
     def maps_file(self) -> bool:
-        """Return whether X is read from its file during the fit."""
-        return is_memory_map(self.X) and not self.place.moved
+        """Return whether X is read from its file, or batch by batch, during the fit."""
+        return self.is_batched or (is_memory_map(self.X) and not self.place.moved)
 
     @property
     def is_read_again(self) -> bool:
@@ -186,7 +191,9 @@ class FitTask(Task):
 
     @cached_property
     def copy_bytes(self) -> int:
-        """Return the bytes of the copy of X that the fit keeps, where it keeps one."""
+        """Return the bytes of the copy of X that the fit keeps, where it keeps one, or those of a batch."""
+        if self.is_batched:  # and two that `BatchedRows.slice` holds
+            return 2 * super().copy_bytes
         is_kept = self.place.moved or (self.settings.copies_data and not self.maps_file and not self.is_on_cluster)
         return self.data_bytes if is_kept else 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,8 +18,8 @@ from gpukpca.eigen import Dense
 IN_MOMENTS, IN_SPLIT = 6, 4
 # Arrays (m, k) of a panel of m rows: distances or log-densities, and weights.
 OF_CLUSTERS = 6
-# Vectors (n,): of k-means++, of labels without a gap, and of the rows of a cluster with their weights.
-IN_START, IN_LABELS, IN_CLUSTER = 8, 6, 3
+# Vectors (n,): of labels without a gap, and of the rows of a cluster with their weights.
+IN_LABELS, IN_CLUSTER = 6, 3
 # Matrices (d, d) of a worker while its covariance is summed.
 SQUARES_HELD = 4
 # Bytes of an item of sums and covariances.
@@ -57,7 +56,7 @@ class MixtureMemory:
         span = 2 * n * d if rotated else 0  # coordinates and a basis
         # The labels of all starts, and the weights of the best pair before.
         held = span + (self.n_init + 1) * n + (self._weights if self.n_pairs > 1 else 0)
-        return max(moments, spanning, held + max(self._starting, self._assigning, self._fitting, self._labeling))
+        return max(moments, spanning, held + max(self._assigning, self._fitting, self._labeling))
 
     @property
     def _weights(self) -> int:
@@ -65,13 +64,11 @@ class MixtureMemory:
         return self.n * (self.k + 1)
 
     @property
-    def _starting(self) -> int:
-        """Return the items of a start."""
-        return self._sums + (IN_START + int(math.log(self.k))) * self.n + self._panels(self.width)
-
-    @property
     def _assigning(self) -> int:
-        """Return the items of an assignment: weights of the best start, of before, and of now in panels and joined."""
+        """Return the items of an assignment: weights of the best start, of before, and of now in panels and joined.
+
+        A start by k-means++ takes less.
+        """
         return self._sums + 3 * self._weights + max(self._weights, self._panels(self.width))
 
     @property
