@@ -60,7 +60,7 @@ class EigenpairAudit:
         "one less `rounding`. -inf beyond the dimension of the span",
     )
     skew: float = field_of("", "the largest modulus of uᵢᵀuⱼ for two vectors: 0 where they are orthogonal")
-    trace: float = field_of("", "the sum of all eigenvalues of A")
+    trace: float = field_of("", "the sum of all eigenvalues of A; NaN: unknown")
     rounding: float = field_of("", "the allowance for the rounding of products and entries in `intervals` and `bounds`")
     n_passes: int = field_of("", "products of A with a block")
     n_products: int = field_of("", "columns multiplied in all passes")

@@ -23,7 +23,7 @@ from gpukpca.data.place import Placement, rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
 from gpukpca.decomposition._batches import batches_in_slices, repeated
 from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
-from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from
+from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from, matrix_of
 from gpukpca.decomposition._session import FitSession
 from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
@@ -109,16 +109,17 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
     fit: Any = model._result
     shape = fit.n_samples, int(model.n_features_in_)
     is_stream, numbers = fit.stream is not None, fit.landmarks
+    rows: Any = getattr(model, "X_fit_", None)  # not of every kernel matrix
+    kept = None if rows is None else (np.arange(shape[0]) if numbers is None else numbers, rows)
     if not is_stream and numbers is None:
-        kept = np.arange(shape[0]), model.X_fit_
         return KernelSource(model.kernel_, model.eigenvectors_, _host(model.eigenvalues_), shape, None, kept)
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
         like, learned = place_of(X), fit.map.template
         # Of a stream the means of the rows that it began with: its axes belong to them.
         template = None if learned is None else learned.moved(like)
-        basis = cast(rows_at(model.X_fit_, like), like.dtype)
         columns = numbers if isinstance(kernel, Precomputed) else None
+        basis = cast(rows_at(rows, like), like.dtype) if columns is None else gather_rows(X, columns)
         found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns)
         return found, F.T @ _host(model.projection_) if is_stream else None
 
@@ -128,7 +129,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         _host(model.eigenvalues_),
         shape,
         features,
-        None if numbers is None else (numbers, model.X_fit_),
+        None if numbers is None else kept,
     )
 
 
@@ -187,6 +188,7 @@ def _host(values: Any) -> np.ndarray:
 
 def rows_and_place(reader: KernelPCA, container: Any, session: FitSession) -> tuple[Any, Placement]:
     """Return the checked rows, where they are or in batches that are read again, and where they are computed."""
+    container = matrix_of(reader, container)
     if (rows := cluster_rows(reader, container)) is not None:
         return rows, local_placement(rows)
     if (is_stream(container) or is_sliced(container)) and not kernel_from(reader).stored_only:

@@ -175,6 +175,22 @@ def test_kernel_pca_of_an_operator_computes_where_it_is(A, xp):
     np.testing.assert_allclose(xp.host(model.transform(xp.array(A[:5]))), xp.host(scores)[:5], rtol=0, atol=1e-6)
 
 
+def test_an_operator_is_audited_as_the_matrix(A, tmp_path):
+    for solver in ("auto", Nystrom(rank=60)):
+        model = KernelPCA(2, kernel="precomputed", eigen_solver=solver, random_state=0).fit(scipy.sparse.csr_array(A))
+        model.save(tmp_path / "model")
+        expected = gpukpca.residuals(model, A, random_state=0)
+        for name, op in forms(A).items():
+            found = gpukpca.residuals(gpukpca.load(tmp_path / "model"), op, random_state=0)
+            for field in ("residual_norms", "landmark_eigenvalues", "norm_bound"):
+                ours, theirs = getattr(found, field), getattr(expected, field)
+                if theirs is not None:  # products of sparse matrices differ by rounding
+                    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12 * A[0, 0], err_msg=name)
+            assert np.isfinite(found.trace) == hasattr(op, "diagonal")
+    with pytest.raises(InvalidParameterError, match="are not the rows of the fit"):
+        gpukpca.residuals(model, scipy.sparse.csr_array(1.1 * A))
+
+
 def test_objects_that_are_no_operators_are_refused(A):
     made = scipy.sparse.csr_array
     lazy = type("Lazy", (Products,), {"__matmul__": lambda self, V: made(self.A @ V)})

@@ -112,7 +112,7 @@ def audit_rows(
         residual_norms=pairs.residuals,
         ritz_values=pairs.ritz_values,
         skew=pairs.skew,
-        trace=op.trace,
+        trace=op.trace if op.base.has_diagonal else math.nan,
         n_passes=products.done,
         n_products=products.columns,
         seconds=time.perf_counter() - started,
@@ -210,9 +210,9 @@ def norm_bound(norms: list[float], rounding: float) -> float:
 def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray) -> float | None:
     """Return tr A - tr F Fᵀ, F centered, with the rounding of both; None for a kernel that is not semidefinite.
 
-    The differences of the eigenvalues sum to it, and none is negative.
+    The differences of the eigenvalues sum to it, and none is negative. None also without the diagonal of K.
     """
-    if not may_be_semidefinite(features.kernel):
+    if not op.base.has_diagonal or not may_be_semidefinite(features.kernel):
         return None
     n, base = op.shape[0], to_host(op.base.diagonal()).astype(np.float64)
     share = max(ROUNDING[dtype_name(op.dtype)], op.rounding * epsilon(op.like))
