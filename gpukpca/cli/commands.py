@@ -13,7 +13,7 @@ from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.cli.apply import run_denoise, run_transform
 from gpukpca.cli.contents import show_contents
 from gpukpca.cli.fit import run_fit, run_plan
-from gpukpca.cli.inputs import BUNDLED, TEXT_SUFFIXES
+from gpukpca.cli.inputs import BUNDLED
 from gpukpca.cli.machine import show_machine
 from gpukpca.cli.methods import DEFAULT_COMPONENTS, METHODS
 from gpukpca.cli.options import (
@@ -35,11 +35,13 @@ from gpukpca.eigen.landmarks import LANDMARKS
 
 SOURCE, SAVED = click.Argument(["source"], metavar="INPUT"), click.Argument(["model"], type=PATH)
 INPUT = [
-    option("--key", "Array of an .npz file. [default: its only matrix, or X, x_train or data]"),
+    option(
+        "--key", "Array of an .npz or HDF5 file or a folder of zarr. [default: its only matrix, or X, x_train or data]"
+    ),
     option(
         "--label-column",
-        "Labels of the rows, which color plots: a column of a text file, counted from 0, or an array of an .npz file. "
-        "A negative number counts from the last column.",
+        "Labels of the rows, which color plots: a column of a table, counted from 0, or an array that --key could "
+        "name. A negative number counts from the last column.",
         metavar="NAME|NUMBER",
     ),
     option("--index-column", "Names of the rows, given in the same way.", metavar="NAME|NUMBER"),
@@ -184,8 +186,9 @@ fit = GroupedCommand(
         ],
     },
     name="fit",
-    help=f"""Compute the principal components of INPUT: a .npy, .npz or text file ({", ".join(TEXT_SUFFIXES)}) whose
-    rows are samples, or a bundled data set ({", ".join(BUNDLED)}).
+    help=f"""Compute the principal components of INPUT, whose rows are samples: text (.csv, .tsv, .txt, .dat, also with
+    .gz or .zst), .parquet, .npy, .npz (also a sparse matrix of SciPy), a folder of zarr, .h5, - for the standard input,
+    or a bundled data set ({", ".join(BUNDLED)}).
 
     Options that only some methods read name them in brackets.
 

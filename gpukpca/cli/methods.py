@@ -6,7 +6,6 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +16,7 @@ from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, Probabilisti
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.checkpoint import Checkpoint
+from gpukpca.cli.inputs import title_of
 from gpukpca.cli.report import Column
 from gpukpca.cli.table import Table
 from gpukpca.decomposition._kernels import SHARED as KERNEL_DEFAULTS
@@ -67,7 +67,7 @@ class Method:
     def heading(self, options: SimpleNamespace, n: int) -> str:
         """Return the heading of the picture."""
         title = self.title.format(kernel=options.kernel) + (" of standardized columns" if options.scale else "")
-        return f"{Path(options.source).stem}, {title}{', whitened' if options.whiten else ''}, n = {n}"
+        return f"{title_of(options.source)}, {title}{', whitened' if options.whiten else ''}, n = {n}"
 
     def plan_of(self, model: Any) -> Any:
         """Return the plan of a fitted model, None where the method has none."""
@@ -206,7 +206,7 @@ def _pca_figure(options: SimpleNamespace, model: PCA, scores: Any, table: Table,
         return None
     from gpukpca.plotting import plot_images
 
-    return plot_images(model, table.X, options.image_shape, scores, table.labels, title=heading)
+    return plot_images(model, table.dense(), options.image_shape, scores, table.labels, title=heading)
 
 
 # -- probabilistic and Bayesian PCA ------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def _local_figure(options: SimpleNamespace, model: LocalPCA, scores: Any, table:
 
     figure = new_figure(6.8, 5.6, heading)
     ax = figure.subplots()
-    LocalDisplay.from_estimator(model, table.X, ax=ax)
+    LocalDisplay.from_estimator(model, table.dense(), ax=ax)
     if table.feature_names is not None and len(table.feature_names) == 2:
         ax.set_xlabel(table.feature_names[0], parse_math=False)
         ax.set_ylabel(table.feature_names[1], parse_math=False)

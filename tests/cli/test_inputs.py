@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pytest
 
 from gpukpca.cli import table, text
@@ -89,6 +90,31 @@ def test_another_delimiter_or_decimal_sign_is_an_error_that_names_the_options():
     for options in ({"decimal": ","}, {"delimiter": "."}):
         with pytest.raises(ValueError, match=r"is also the delimiter of x\.csv; give another --delimiter"):
             read_input("x.csv", **options)
+
+
+def test_columns_of_text_are_named_at_once_with_the_options_that_are_free():
+    write("x.csv", "who,x,city,y,note\nAda,1,Rome,2,a\nBob,3,Oslo,4,\n")
+    signs = "; --delimiter and --decimal say how numbers are written."
+    names, labels = "; --index-column takes names", "; --label-column takes labels"
+    two = "The columns city, note have such cells. "
+    for options, advice in (
+        ({}, f"The columns who, city, note have such cells. --drop who,city,note leaves them out{names}{labels}"),
+        ({"index_column": "who"}, f"{two}--drop city,note leaves them out{labels}"),
+        ({"index_column": "who", "label_column": "city"}, "--drop note leaves it out"),
+        ({"columns": "x,city,note"}, f"{two}Leave city,note out of --columns{names}{labels}"),
+        ({"transpose": True, "index_column": "who"}, f"{two}--drop city,note leaves them out"),
+    ):
+        with pytest.raises(ValueError, match=r"x\.csv, line 2") as caught:
+            read_input("x.csv", **options)
+        assert str(caught.value).endswith(f"not a finite one. {advice}{signs}")
+        polars.read_csv("x.csv").write_parquet("x.parquet")
+        with pytest.raises(ValueError, match=r"x\.parquet, row 0") as caught:
+            read_input("x.parquet", **options)
+        assert str(caught.value).endswith(f"not a finite one. {advice}.")
+    # The advice is right for names that are numbers, have commas, or are none.
+    for content, advice in (("1,a,b\n", "--drop 1,2 leaves"), ('"a,b",7,c\nu,v,1\n', "--drop 0,1 leaves")):
+        with pytest.raises(ValueError, match=advice):
+            read_input(write("y.csv", content), header=content.count("\n") > 1)
 
 
 @pytest.mark.parametrize(("delimiter", "name"), [(",", "x.csv"), (";", "x.csv"), ("\t", "x.txt")])
