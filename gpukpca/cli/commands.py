@@ -24,6 +24,7 @@ from gpukpca.cli.options import (
     LargeCount,
     NumberOr,
     RowsByColumns,
+    Setting,
     WholeNumber,
     choice,
     flag,
@@ -95,6 +96,15 @@ MODEL = {
         flag(
             "--scale",
             "Standardize every column to mean 0 and standard deviation 1 (over n, as scikit-learn's StandardScaler).",
+        ),
+        option(
+            "--set settings",
+            "Another parameter, may be repeated: of the kernel (-k matern --set nu=2.5; poly, sigmoid: coef0), of "
+            "nystrom (landmarks), of the checkpoint (interval, in seconds), or of the estimator (gram; local: "
+            "method=hard).",
+            type=Setting(),
+            multiple=True,
+            metavar="NAME=VALUE",
         ),
     ],
     "Kernel PCA": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +14,14 @@ import numpy as np
 
 from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca._formatting import format_bytes, pluralize
+from gpukpca._rules import closest
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.checkpoint import Checkpoint
 from gpukpca.cli.inputs import title_of
 from gpukpca.cli.report import Column
 from gpukpca.cli.table import Table
+from gpukpca.decomposition._kernels import NAMED_KERNELS, kernel_from, unused_parameters
 from gpukpca.decomposition._kernels import SHARED as KERNEL_DEFAULTS
-from gpukpca.decomposition._kernels import unused_parameters
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
 
@@ -60,9 +61,41 @@ class Method:
         known = inspect.signature(self.estimator).parameters
         values = {name: vars(options).get(name) for name in (*SHARED, *self.options) if name in known}
         parameters = {name: value for name, value in values.items() if value is not None} | self.parameters(options)
+        for name, value in options.settings:
+            self._set(parameters, name, value)
         model = self.estimator(**parameters, verbose=listener)
         check_parameters(model)
+        if self.name == "kernel":
+            kernel = kernel_from(model)
+            if "gamma" in kernel.parameter_names():
+                kernel.set_params(gamma=1.0)  # checked above; the data may decide it
+            kernel.check()
         return model
+
+    def _set(self, parameters: dict[str, Any], name: str, value: Any) -> None:
+        """Set a parameter that has no option: of the kernel, of the solver or checkpoint, or of the estimator."""
+        kernel = NAMED_KERNELS[parameters["kernel"]].parameter_names() if "kernel" in parameters else []
+        held = {field.name: key for key, one in parameters.items() if is_dataclass(one) for field in fields(one)}
+        held.pop("folder", None)  # of a checkpoint
+        own = {*inspect.signature(self.estimator).parameters} - {*KERNEL_DEFAULTS, "verbose", "copy_X", "kernel_params"}
+        options = {one.name: one.opts[-1] for one in click.get_current_context().command.params}
+        by_option = {*SHARED, *self.options} & {*options}
+        if name in by_option and name in {*kernel, *held, *own}:
+            raise InvalidParameterError(f"--set {name}: give the option {options[name]}.")
+        if name in KERNEL_DEFAULTS and name in kernel:
+            parameters[name] = value
+        elif name in kernel:
+            parameters["kernel_params"] = {**parameters.get("kernel_params", {}), name: value}
+        elif name in held:
+            parameters[held[name]] = replace(parameters[held[name]], **{name: value})
+        elif name in own:
+            parameters[name] = value
+        else:
+            names = sorted({*kernel, *held, *own} - by_option)
+            raise InvalidParameterError(
+                f"--set {name}: there is no such parameter with these options; there are {', '.join(names)}."
+                f"{closest(name, names)}"
+            )
 
     def heading(self, options: SimpleNamespace, n: int) -> str:
         """Return the heading of the picture."""

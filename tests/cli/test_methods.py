@@ -376,6 +376,43 @@ def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
     assert "<!-- c -->" in drawn
 
 
+# -- parameters without an option --------------------------------------------------------------------------------------
+
+SETTINGS: list[tuple[str, Any]] = [
+    ("-k matern --set nu=2.5 --gamma 0.5", KernelPCA(2, kernel="matern", gamma=0.5, kernel_params={"nu": 2.5})),
+    (
+        "-k rational_quadratic --set alpha=3",
+        KernelPCA(2, kernel="rational_quadratic", kernel_params={"alpha": 3}),
+    ),
+    ("--method local --set method=hard --set n_init=2", LocalPCA(2, 2, method="hard", n_init=2)),
+    ("--method ppca --set solver=em", ProbabilisticPCA(2, solver="em")),
+]
+
+
+def test_parameters_without_an_option_are_set_by_name():
+    X = read_input("iris").X
+    for options, model in SETTINGS:
+        fit("iris", "-n", 2, *options.split(), "-o", "s.npz", "--force", "-q")
+        np.testing.assert_array_equal(loaded()["scores"], model.set_params(random_state=0).fit_transform(X))
+    assert facts()["parameters"]["solver"] == "em"
+    assert "nu=2.5" in done("plan", "iris", "-n", 2, "-k", "matern", "--set", "nu=2.5").stdout
+
+
+def test_settings_are_checked_before_the_input_is_read():
+    for options, expected in (
+        ("--set nu", "'nu' is no setting; give NAME=VALUE, such as nu=2.5"),
+        ("-k matern --set nu=-1", "Matern: --set nu=-1 is not allowed; nu must be"),
+        ("-k matern --set nu=abc", "Matern: --set nu='abc' is not allowed"),
+        ("-k rbf --set nu=2", "--set nu: there is no such parameter with these options; there are alpha, "),
+        ("--method pca --set n_oversample=2", "Did you mean 'n_oversamples'?"),
+        ("--set gamma=2", "--set gamma: give the option --gamma"),
+        ("--set verbose=2", "--set verbose: there is no such parameter"),
+        ("--method local --set method=hrd", "LocalPCA: --set method='hrd' is not allowed"),
+        ("--method ppca --set solver=none", "ProbabilisticPCA: --set solver=None is not allowed"),
+    ):
+        assert expected in refused("fit", "absent.csv", *options.split(), *OUT)
+
+
 # -- options of methods ------------------------------------------------------------------------------------------------
 
 VALUES = {"kernel": "rbf", "preimage": "ridge", "eigen_solver": "dense", "landmarks": "uniform", "gram": "dense"}
