@@ -8,7 +8,7 @@ from typing import get_args
 
 import click
 
-from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS, GramStorageName
+from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS
 from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.cli.apply import run_denoise, run_transform
 from gpukpca.cli.contents import show_contents
@@ -32,7 +32,6 @@ from gpukpca.cli.options import (
 )
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
-from gpukpca.eigen.landmarks import LANDMARKS
 
 SOURCE, SAVED = click.Argument(["source"], metavar="INPUT"), click.Argument(["model"], type=PATH)
 INPUT = [
@@ -122,7 +121,6 @@ MODEL = {
             metavar="NUMBER|scale|median",
         ),
         option("--degree", "Degree of the polynomial kernel.", type=float, default=3),
-        option("--coef0", "Constant term of the polynomial and the sigmoid kernel.", type=float, default=1),
         choice("--preimage", PREIMAGES, "Method that maps back to data space, for `gpukpca denoise`. [default: none]"),
     ],
     "Other methods": [
@@ -134,13 +132,10 @@ MODEL = {
             metavar="COUNT|bic",
             default="2",
         ),
-        flag("--hard", "Put every sample in one cluster, that of the nearest plane."),
     ],
     "Solver": [
         choice("--eigen-solver", EIGEN_SOLVERS, "Solver of the eigenproblem.", default="auto"),
         option("--rank", "Number of landmarks of nystrom. [default: 500, or 10 for each component]", type=COUNT),
-        choice("--landmarks", LANDMARKS, "How nystrom draws its landmarks.", default="rpcholesky"),
-        choice("--gram", get_args(GramStorageName), "How the kernel matrix is stored.", default="auto"),
         choice("--svd-solver", get_args(SVDSolver), "Algorithm that computes the components.", default="auto"),
         option("--max-iter", "Largest number of passes over the kernel matrix or the data.", type=int),
         option(
@@ -162,20 +157,12 @@ MODEL = {
         ),
     ],
 }
-CHECKPOINT = (
-    option(
-        "--checkpoint",
-        "Write the state of the fit to this folder, and resume from it when the command runs again.",
-        type=FolderName(path_type=Path),
-        metavar="FOLDER",
-    ),
-    option(
-        "--checkpoint-interval",
-        "Write it after the first pass that ends so many seconds after the last time; 0: after every pass. "
-        "[default: 60]",
-        type=click.FloatRange(min=0),
-        metavar="SECONDS",
-    ),
+CHECKPOINT = option(
+    "--checkpoint",
+    "Write the state of the fit to this folder every 60 seconds (--set interval=SECONDS), and resume from it when the "
+    "command runs again.",
+    type=FolderName(path_type=Path),
+    metavar="FOLDER",
 )
 
 fit = GroupedCommand(
@@ -183,7 +170,7 @@ fit = GroupedCommand(
     (SOURCE,),
     {
         **MODEL,
-        "Computation": [*MODEL["Computation"], *CHECKPOINT],
+        "Computation": [*MODEL["Computation"], CHECKPOINT],
         "Output": [
             option("-o --output", "Scores and spectrum as .npz, or scores as .csv or .npy.", type=PATH),
             option("--save", "The model as .safetensors, for `gpukpca transform` and `gpukpca denoise`.", type=PATH),

@@ -26,7 +26,6 @@ from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
 
 DEFAULT_COMPONENTS = 10
-CHECKPOINT = ("checkpoint", "checkpoint_interval")
 # Options that every method reads.
 SHARED = ("n_components", "device", "memory_limit", "n_jobs", "tol", "random_state")
 # How plans begin the note that names the cluster.
@@ -159,13 +158,11 @@ def _notes(notes: tuple[str, ...]) -> Lines:
 
 def _spectral_parameters(options: SimpleNamespace) -> dict[str, Any]:
     """Return the parameters of the methods that accept «all» and write checkpoints; a plan has no checkpoint."""
-    count, checkpoint = None if options.n_components == "all" else options.n_components, None
-    folder, seconds = vars(options).get("checkpoint"), vars(options).get("checkpoint_interval")
-    if folder is not None:
-        checkpoint = Checkpoint(str(folder), *([] if seconds is None else [seconds]))
-    elif seconds is not None:
-        raise InvalidParameterError("--checkpoint-interval needs --checkpoint.")
-    return {"n_components": count, "checkpoint": checkpoint}
+    folder = vars(options).get("checkpoint")
+    return {
+        "n_components": None if options.n_components == "all" else options.n_components,
+        "checkpoint": None if folder is None else Checkpoint(str(folder)),
+    }
 
 
 # -- kernel PCA --------------------------------------------------------------------------------------------------------
@@ -181,11 +178,11 @@ def _kernel_parameters(options: SimpleNamespace) -> dict[str, Any]:
     parameters = _spectral_parameters(options) | {"copy_X": False} | {name: KERNEL_DEFAULTS[name] for name in unused}
     if options.eigen_solver == "nystrom":
         return parameters | {
-            "eigen_solver": Nystrom(rank=options.rank, landmarks=options.landmarks, tol=options.tol or 0.0),
+            "eigen_solver": Nystrom(rank=options.rank, tol=options.tol or 0.0),
             "tol": 0,
         }
-    if options.rank is not None or options.landmarks != "rpcholesky":
-        raise InvalidParameterError("--rank and --landmarks are for --eigen-solver nystrom.")
+    if options.rank is not None:
+        raise InvalidParameterError("--rank is for --eigen-solver nystrom.")
     return parameters
 
 
@@ -335,8 +332,8 @@ METHODS = {
             estimator=KernelPCA,
             title="{kernel} kernel",
             options=(
-                *("kernel", "gamma", "degree", "coef0", "preimage"),
-                *("eigen_solver", "rank", "landmarks", "gram", "max_iter", *CHECKPOINT, "scheduler"),
+                *("kernel", "gamma", "degree", "preimage"),
+                *("eigen_solver", "rank", "max_iter", "checkpoint", "scheduler"),
             ),
             parameters=_kernel_parameters,
             default_count=lambda n, d: min(DEFAULT_COMPONENTS, n),
@@ -350,7 +347,7 @@ METHODS = {
             summary="principal components of the columns themselves",
             estimator=PCA,
             title="PCA",
-            options=("svd_solver", "whiten", "image_shape", *CHECKPOINT, "scheduler"),
+            options=("svd_solver", "whiten", "image_shape", "checkpoint", "scheduler"),
             parameters=_spectral_parameters,
             default_count=lambda n, d: min(DEFAULT_COMPONENTS, n, d),
             columns=lambda model: [
@@ -392,8 +389,7 @@ METHODS = {
             summary="a PCA for every cluster of the samples",
             estimator=LocalPCA,
             title="local PCA",
-            options=("n_clusters", "hard", "max_iter"),
-            parameters=lambda options: {"method": "hard" if options.hard else "mixture"},
+            options=("n_clusters", "max_iter"),
             default_count=lambda n, d: max(1, min(2, d - 1)),
             columns=_local_columns,
             lines=_local_lines,

@@ -154,7 +154,7 @@ BAD = [
     ("shape of one number", ["digits", *PCA, "--image-shape", "8", *PICTURE, *OUT], "'8' is no shape"),
     ("shape of nothing", ["digits", *PCA, "--image-shape", "0x8", *PICTURE, *OUT], "'0x8' is no shape"),
     ("shape without a picture", ["digits", *PCA, "--image-shape", "8x8", *OUT], "give --plot as well"),
-    ("landmarks of no nystrom", ["iris", "--rank", 5, *OUT], "--rank and --landmarks are for --eigen-solver nystrom"),
+    ("landmarks of no nystrom", ["iris", "--rank", 5, *OUT], "--rank is for --eigen-solver nystrom"),
     ("no name of a folder", ["iris", "--checkpoint", "", *OUT], "the name is empty"),
     ("no scheduler", ["iris", "--scheduler", "nowhere", *OUT], "nowhere"),
     ("quiet and verbose", ["iris", "-q", "-v", *OUT], "--quiet and --verbose contradict each other"),
@@ -223,7 +223,7 @@ BAD_OPTIONS = [
     "--max-iter 0",
     "--max-iter 0 --method ppca",
     "--max-iter 0 --method bayesian",
-    "--coef0 nan -k poly",
+    "--set coef0=nan -k poly",
     "--degree -1 -k poly",
     "--device foo",
     "--device foo --method pca",
@@ -267,7 +267,7 @@ def test_warnings_and_kernels_keep_their_parameters():
     result = fit("iris", "-n", 1000, *OUT, "-q")
     assert result.stderr.startswith("warning: n_components is more than the number of samples")
     message = refused("fit", "iris", "--preimage", "fixed_point", "-k", "sigmoid", "-o", "t.npz")
-    assert "Sigmoid(gamma=0.25, coef0=1.0)" in message
+    assert "Sigmoid(gamma=0.25, coef0=1)" in message
 
 
 @pytest.mark.parametrize(("failure", "code"), [(ValueError("bad"), 2), (KeyboardInterrupt(), 130)])
