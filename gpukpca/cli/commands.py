@@ -73,6 +73,7 @@ DEVICE = option(
 )
 FORCE = flag("--force", "Replace files that exist.")
 QUIET = flag("-q --quiet", "Print only warnings and errors.")
+JSON = flag("--json as_json", "Print one JSON object, for scripts.")
 DEBUG = flag("--debug", "Print the traceback of an error.")
 IMAGES = "Samples are images of this shape, such as 16x16: --plot shows images."
 MODEL = {
@@ -204,7 +205,7 @@ plan = GroupedCommand(
             option("--features", "Their columns. --dtype is their precision. [default: float64]", type=LargeCount()),
         ],
         **MODEL,
-        "Output": [flag("--json as_json", "Print one JSON object, for scripts."), DEBUG],
+        "Output": [JSON, DEBUG],
     },
     name="plan",
     help="""Print what `gpukpca fit INPUT` with the same options would do: solver, storage of the kernel matrix, memory,
@@ -255,15 +256,15 @@ denoise = GroupedCommand(
 def run_info(options: SimpleNamespace) -> None:
     """Print what a file holds, or what the machine has."""
     if options.file is None:
-        show_machine()
+        show_machine(options.as_json)
     else:
-        show_contents(options.file)
+        show_contents(options.file, options.as_json)
 
 
 info = GroupedCommand(
     run_info,
     (click.Argument(["file"], type=PATH, required=False),),
-    {"Output": [DEBUG]},
+    {"Output": [JSON, DEBUG]},
     name="info",
     help="""Print what the model file FILE holds: class, version, parameters, arrays and notes. Its arrays are not read,
     and nothing is checked but the form of the header. Without FILE print devices, versions and BLAS libraries.

@@ -71,10 +71,10 @@ def run_fit(options: SimpleNamespace) -> None:
     """Check, read, fit, write, print."""
     if options.quiet and options.verbose:
         raise ValueError("--quiet and --verbose contradict each other; give one of them.")
-    targets = checked_targets(options)
     log = logged() if options.verbose else nullcontext()
     with log, ProgressBar(Console(stderr=True), hidden=options.verbose) as bar:
         method, model = _method_and_model(options, 0 if options.quiet else bar)
+        targets = checked_targets(options)
         with _cluster(model, options.scheduler) as shared:
             table, scaler = _prepared(options, method, model)
             started = time.perf_counter()
@@ -93,7 +93,7 @@ def run_fit(options: SimpleNamespace) -> None:
 def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, Any]:
     """Return the method and its estimator, with all that can be checked before the input is read."""
     method = METHODS[options.method]
-    check_options(method)
+    check_options(method, options)
     return method, method.estimator_from(options, listener)
 
 

@@ -28,6 +28,8 @@ from gpukpca.exceptions import InvalidParameterError
 DEFAULT_COMPONENTS = 10
 # Options that every method reads.
 SHARED = ("n_components", "device", "memory_limit", "n_jobs", "tol", "random_state")
+# Words for the number of components, and the methods that know them.
+COUNT_WORDS = {"mle": ["pca"], "bic": ["local"], "all": ["kernel", "pca"]}
 # How plans begin the note that names the cluster.
 CLUSTER_NOTE = "cluster: "
 Lines = list[tuple[str, str]]
@@ -119,8 +121,14 @@ def given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def check_options(method: Method) -> None:
-    """Raise for an option that only other methods read."""
+def check_options(method: Method, options: SimpleNamespace) -> None:
+    """Raise for an option, or a word for the number of components, that only other methods read."""
+    owners = COUNT_WORDS.get(options.n_components, [method.name])
+    if method.name not in owners:
+        raise InvalidParameterError(
+            f"--n-components {options.n_components} does not apply to --method {method.name}; it is for --method "
+            f"{' or '.join(owners)}. Give a count."
+        )
     for option in click.get_current_context().command.params:
         owners = [one.name for one in METHODS.values() if option.name in one.options]
         if owners and method.name not in owners and given(str(option.name)):
