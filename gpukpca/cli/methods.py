@@ -113,7 +113,14 @@ class Method:
 
         heading = self.heading(options, len(scores))
         figure = self.figure and self.figure(options, model, scores, table, heading)
-        return figure or plot_fit(model, table.X, scores, table.labels, table.sample_names, heading)
+        figure = figure or plot_fit(model, table.X, scores, table.labels, table.sample_names, heading)
+        for ax in figure.axes if table.label_name else ():
+            if ax.get_legend() is not None:
+                ax.get_legend().set_title(table.label_name)
+                ax.get_legend().get_title().set_parse_math(False)
+            elif ax.get_ylabel() == "label":  # of a color bar
+                ax.set_ylabel(table.label_name, parse_math=False)
+        return figure
 
 
 def given(name: str) -> bool:

@@ -73,7 +73,8 @@ def write_rows(
     A .csv file has the «clusters» among `arrays`, without which the scores of a local PCA mean nothing.
     """
     if path.suffix.lower() == ".csv":
-        _write_csv(file, rows, columns, {"sample": table.sample_names, "cluster": arrays.get("clusters")})
+        before = {"sample": table.sample_names, "label": table.labels, "cluster": arrays.get("clusters")}
+        _write_csv(file, rows, columns, before)
         return
     if path.suffix.lower() == ".npy":
         np.save(file, rows)

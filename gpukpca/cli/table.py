@@ -63,6 +63,7 @@ class Table:
     labels: np.ndarray | None = None  # (n,) integers, floats or strings
     sample_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    label_name: str = ""  # of their column
 
     def transposed(self) -> Table:
         """Return the table with rows and columns swapped, and with them the names."""

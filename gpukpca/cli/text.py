@@ -73,7 +73,8 @@ class Layout:
         features = None if self.header is None else tuple(self.header[i] for i in self.kept)
         source = f"{self.path.name}, {'no header' if self.header is None else 'header in the first line'}"
         names, labels = ([unquoted(cell.strip()) for cell in cells] for cells in (names, labels))
-        return Table(X, source, _as_numbers(labels) if labels else None, tuple(names) or None, features)
+        label = "" if self.label is None or self.header is None else self.header[self.label]
+        return Table(X, source, _as_numbers(labels) if labels else None, tuple(names) or None, features, label)
 
 
 def read_text(path: Source, how: InputOptions) -> Table:
@@ -126,6 +127,7 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
         None if labels is None else _as_numbers(labels.to_list()),
         None if samples is None else tuple(samples.to_list()),
         tuple(names),
+        "" if label is None else first[label],
     )
 
 
@@ -363,12 +365,14 @@ def _not_a_number(where: str, cell: str, column: str, texts: list[str], how: Inp
 
 
 def _as_numbers(labels: list[str]) -> np.ndarray:
-    """Return integers where all labels are, else floats where all are, else the strings.
+    """Return integers where all labels are, else floats where all are, NaN for missing ones, else the strings.
 
     Labels with zeros before them are codes, which differ as text: 001 is not 1.
     """
     if all(len(label) <= 18 and re.fullmatch(r"0|-?[1-9][0-9]*", label) for label in labels):
         return np.array([int(label) for label in labels])
-    numbers = [_number(label, ".") for label in labels]
-    codes = any(re.match(r"[+-]?0[0-9]", label) for label in labels)
-    return np.array(labels) if codes or None in numbers else np.array(numbers, dtype=np.float64)
+    known = [label for label in labels if label.lower() not in MISSING]
+    codes = any(re.match(r"[+-]?0[0-9]", label) for label in known)
+    if codes or not known or any(_number(label, ".") is None for label in known):
+        return np.array(labels)
+    return np.array([math.nan if label.lower() in MISSING else float(label) for label in labels])
