@@ -111,7 +111,7 @@ MODEL = {
         choice(
             "-k --kernel",
             NAMED_KERNELS,
-            "Kernel function. With precomputed, INPUT is the kernel matrix.",
+            "Kernel function. With precomputed, INPUT is the kernel matrix. In Python the default is linear.",
             default="rbf",
         ),
         option(
