@@ -17,18 +17,16 @@ from sklearn.utils import get_tags
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
 from gpukpca._container import is_container
 from gpukpca._files import replaced_whole
-from gpukpca.cli.inputs import read_input
+from gpukpca.cli.inputs import read_input, title_of
 from gpukpca.cli.machine import cost
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import show_pairs
-from gpukpca.cli.table import Table, input_options
-from gpukpca.data.finite import FINITE, check_finite
+from gpukpca.cli.table import CHUNK, Table, input_options
+from gpukpca.data.finite import FINITE, NotFiniteError, check_finite
 from gpukpca.decomposition import load_with_notes
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.persistence.model_file import KIND
 
-# Rows between two updates of the progress bar.
-CHUNK = 4096
 # Samples in a picture.
 PICTURED = 12
 Map = Callable[[np.ndarray], np.ndarray]
@@ -40,8 +38,9 @@ def run_transform(options: SimpleNamespace) -> None:
     pipeline, model, notes = _load(options)
     table = _table(options, model, notes)
     started = time.perf_counter()
-    scores = _in_chunks(pipeline.transform, table.X, options.quiet)
-    clusters = {"clusters": _in_chunks(pipeline.predict, table.X, True)} if isinstance(model, LocalPCA) else {}
+    scores = _in_chunks(options, model, pipeline.transform, table.X)
+    is_local = isinstance(model, LocalPCA)
+    clusters = {"clusters": _in_chunks(options, model, pipeline.predict, table.X, hidden=True)} if is_local else {}
     facts = _facts(options, model, table, time.perf_counter() - started, targets)
     with replaced_whole(targets["output"]) as (file,):
         columns = component_names(scores.shape[1])
@@ -62,14 +61,15 @@ def run_denoise(options: SimpleNamespace) -> None:
     elif options.plot is not None and min(table.X.shape) < 2:
         raise InvalidParameterError("--plot: one sample, or one column, has no plane to draw.")
     started = time.perf_counter()
-    points = _in_chunks(lambda X: before.inverse_transform(denoise(before.transform(X))), table.X, options.quiet)
+    points = _in_chunks(options, model, lambda X: before.inverse_transform(denoise(before.transform(X))), table.X)
     facts = _facts(options, model, table, time.perf_counter() - started, targets)
-    facts["mean_squared_change"] = float(np.nanmean((points - table.X) ** 2, dtype=np.float64))
+    X = table.dense()
+    facts["mean_squared_change"] = float(np.nanmean((points - X) ** 2, dtype=np.float64))
     with replaced_whole(*targets.values()) as files:
         columns = table.feature_names or [f"feature_{i + 1}" for i in range(points.shape[1])]
         write_rows(files[0], targets["output"], "denoised", points, columns, table, {}, facts)
         if "plot" in targets:
-            draw(files[1], targets["plot"], _figure(options, table, points))
+            draw(files[1], targets["plot"], _figure(options, table, X, points))
     _show(options, table, facts)
 
 
@@ -129,19 +129,25 @@ def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table
                 f"column {i + 1} of {source} is {own!r}, and the model was fitted with {other!r} there: give the same "
                 "columns in the same order."
             )
-    # Checked here, because the estimator would count the rows from the start of a chunk.
-    advice = f"{type(model).__name__} does not accept missing values; impute or drop them first."
-    check_finite(table.X, FINITE, source, missing=missing, of_missing=advice)
     return table
 
 
-def _in_chunks(function: Map, X: np.ndarray, quiet: bool) -> np.ndarray:
+def _in_chunks(options: SimpleNamespace, model: Any, function: Map, X: Any, hidden: bool = False) -> np.ndarray:
     """Return ``function(X)``, computed some rows at a time with a bar on a terminal."""
     console = Console(stderr=True)
     starts = range(0, X.shape[0], CHUNK)
-    hidden = quiet or not console.is_terminal or len(starts) < 2
-    bar = track(starts, "samples", console=console, transient=True, disable=hidden)
-    return np.concatenate([np.asarray(function(X[start : start + CHUNK])) for start in bar])
+    hidden = hidden or options.quiet or not console.is_terminal or len(starts) < 2
+    missing = bool(get_tags(model).input_tags.allow_nan)
+    advice = f"{type(model).__name__} does not accept missing values; impute or drop them first."
+    parts = []
+    for start in track(starts, "samples", console=console, transient=True, disable=hidden):
+        chunk = X[start : start + CHUNK]
+        try:
+            check_finite(chunk, FINITE, options.source, missing=missing, of_missing=advice)
+        except NotFiniteError as error:  # which counts the rows from the start of the chunk
+            raise error.moved(start) from None
+        parts.append(np.asarray(function(chunk)))
+    return np.concatenate(parts)
 
 
 def _facts(
@@ -166,20 +172,20 @@ def _show(options: SimpleNamespace, table: Table, facts: dict[str, Any]) -> None
         show_pairs(Console(), lines)
 
 
-def _figure(options: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
+def _figure(options: SimpleNamespace, table: Table, X: np.ndarray, points: np.ndarray) -> Any:
     """Return some samples before and after as images, or all of them in the first principal plane."""
     from gpukpca.plotting import ImageRowsDisplay, ScoresDisplay
     from gpukpca.plotting.display import new_figure
 
-    title = f"{Path(options.source).stem}, denoised by {options.model.name}"
+    title = f"{title_of(options.source)}, denoised by {options.model.name}"
     if options.image_shape is not None:
         chosen = np.linspace(0, len(points) - 1, min(PICTURED, len(points))).astype(int)
-        rows = {"given": table.X[chosen], "denoised": points[chosen]}
+        rows = {"given": X[chosen], "denoised": points[chosen]}
         figure = ImageRowsDisplay(rows, options.image_shape, grays="denoised").plot().figure_
         figure.suptitle(title, fontsize=8, parse_math=False)
         return figure
     # Missing cells are drawn where the model puts them.
-    imputed = np.where(np.isnan(table.X), points, table.X).astype(np.float64)
+    imputed = np.where(np.isnan(X), points, X).astype(np.float64)
     plane = PCA(2).fit(imputed)
     figure = new_figure(9.6, 4.4, title)
     axes = figure.subplots(1, 2, sharex=True, sharey=True)

@@ -8,12 +8,12 @@ from typing import get_args
 
 import click
 
-from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS, GramStorageName
+from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS
 from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.cli.apply import run_denoise, run_transform
 from gpukpca.cli.contents import show_contents
 from gpukpca.cli.fit import run_fit, run_plan
-from gpukpca.cli.inputs import BUNDLED, TEXT_SUFFIXES
+from gpukpca.cli.inputs import BUNDLED
 from gpukpca.cli.machine import show_machine
 from gpukpca.cli.methods import DEFAULT_COMPONENTS, METHODS
 from gpukpca.cli.options import (
@@ -24,6 +24,7 @@ from gpukpca.cli.options import (
     LargeCount,
     NumberOr,
     RowsByColumns,
+    Setting,
     WholeNumber,
     choice,
     flag,
@@ -31,15 +32,16 @@ from gpukpca.cli.options import (
 )
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
-from gpukpca.eigen.landmarks import LANDMARKS
 
 SOURCE, SAVED = click.Argument(["source"], metavar="INPUT"), click.Argument(["model"], type=PATH)
 INPUT = [
-    option("--key", "Array of an .npz file. [default: its only matrix, or X, x_train or data]"),
+    option(
+        "--key", "Array of an .npz or HDF5 file or a folder of zarr. [default: its only matrix, or X, x_train or data]"
+    ),
     option(
         "--label-column",
-        "Labels of the rows, which color plots: a column of a text file, counted from 0, or an array of an .npz file. "
-        "A negative number counts from the last column.",
+        "Labels of the rows, which color plots: a column of a table, counted from 0, or an array that --key could "
+        "name. A negative number counts from the last column.",
         metavar="NAME|NUMBER",
     ),
     option("--index-column", "Names of the rows, given in the same way.", metavar="NAME|NUMBER"),
@@ -71,6 +73,7 @@ DEVICE = option(
 )
 FORCE = flag("--force", "Replace files that exist.")
 QUIET = flag("-q --quiet", "Print only warnings and errors.")
+JSON = flag("--json as_json", "Print one JSON object, for scripts.")
 DEBUG = flag("--debug", "Print the traceback of an error.")
 IMAGES = "Samples are images of this shape, such as 16x16: --plot shows images."
 MODEL = {
@@ -94,12 +97,21 @@ MODEL = {
             "--scale",
             "Standardize every column to mean 0 and standard deviation 1 (over n, as scikit-learn's StandardScaler).",
         ),
+        option(
+            "--set settings",
+            "Another parameter, may be repeated: of the kernel (-k matern --set nu=2.5; poly, sigmoid: coef0), of "
+            "nystrom (landmarks), of the checkpoint (interval, in seconds), or of the estimator (gram; local: "
+            "method=hard).",
+            type=Setting(),
+            multiple=True,
+            metavar="NAME=VALUE",
+        ),
     ],
     "Kernel PCA": [
         choice(
             "-k --kernel",
             NAMED_KERNELS,
-            "Kernel function. With precomputed, INPUT is the kernel matrix.",
+            "Kernel function. With precomputed, INPUT is the kernel matrix. In Python the default is linear.",
             default="rbf",
         ),
         option(
@@ -110,7 +122,6 @@ MODEL = {
             metavar="NUMBER|scale|median",
         ),
         option("--degree", "Degree of the polynomial kernel.", type=float, default=3),
-        option("--coef0", "Constant term of the polynomial and the sigmoid kernel.", type=float, default=1),
         choice("--preimage", PREIMAGES, "Method that maps back to data space, for `gpukpca denoise`. [default: none]"),
     ],
     "Other methods": [
@@ -122,13 +133,10 @@ MODEL = {
             metavar="COUNT|bic",
             default="2",
         ),
-        flag("--hard", "Put every sample in one cluster, that of the nearest plane."),
     ],
     "Solver": [
         choice("--eigen-solver", EIGEN_SOLVERS, "Solver of the eigenproblem.", default="auto"),
         option("--rank", "Number of landmarks of nystrom. [default: 500, or 10 for each component]", type=COUNT),
-        choice("--landmarks", LANDMARKS, "How nystrom draws its landmarks.", default="rpcholesky"),
-        choice("--gram", get_args(GramStorageName), "How the kernel matrix is stored.", default="auto"),
         choice("--svd-solver", get_args(SVDSolver), "Algorithm that computes the components.", default="auto"),
         option("--max-iter", "Largest number of passes over the kernel matrix or the data.", type=int),
         option(
@@ -150,20 +158,12 @@ MODEL = {
         ),
     ],
 }
-CHECKPOINT = (
-    option(
-        "--checkpoint",
-        "Write the state of the fit to this folder, and resume from it when the command runs again.",
-        type=FolderName(path_type=Path),
-        metavar="FOLDER",
-    ),
-    option(
-        "--checkpoint-interval",
-        "Write it after the first pass that ends so many seconds after the last time; 0: after every pass. "
-        "[default: 60]",
-        type=click.FloatRange(min=0),
-        metavar="SECONDS",
-    ),
+CHECKPOINT = option(
+    "--checkpoint",
+    "Write the state of the fit to this folder every 60 seconds (--set interval=SECONDS), and resume from it when the "
+    "command runs again.",
+    type=FolderName(path_type=Path),
+    metavar="FOLDER",
 )
 
 fit = GroupedCommand(
@@ -171,7 +171,7 @@ fit = GroupedCommand(
     (SOURCE,),
     {
         **MODEL,
-        "Computation": [*MODEL["Computation"], *CHECKPOINT],
+        "Computation": [*MODEL["Computation"], CHECKPOINT],
         "Output": [
             option("-o --output", "Scores and spectrum as .npz, or scores as .csv or .npy.", type=PATH),
             option("--save", "The model as .safetensors, for `gpukpca transform` and `gpukpca denoise`.", type=PATH),
@@ -184,8 +184,9 @@ fit = GroupedCommand(
         ],
     },
     name="fit",
-    help=f"""Compute the principal components of INPUT: a .npy, .npz or text file ({", ".join(TEXT_SUFFIXES)}) whose
-    rows are samples, or a bundled data set ({", ".join(BUNDLED)}).
+    help=f"""Compute the principal components of INPUT, whose rows are samples: text (.csv, .tsv, .txt, .dat, also with
+    .gz or .zst), .parquet, .npy, .npz (also a sparse matrix of SciPy), a folder of zarr, .h5, - for the standard input,
+    or a bundled data set ({", ".join(BUNDLED)}).
 
     Options that only some methods read name them in brackets.
 
@@ -204,7 +205,7 @@ plan = GroupedCommand(
             option("--features", "Their columns. --dtype is their precision. [default: float64]", type=LargeCount()),
         ],
         **MODEL,
-        "Output": [flag("--json as_json", "Print one JSON object, for scripts."), DEBUG],
+        "Output": [JSON, DEBUG],
     },
     name="plan",
     help="""Print what `gpukpca fit INPUT` with the same options would do: solver, storage of the kernel matrix, memory,
@@ -255,15 +256,15 @@ denoise = GroupedCommand(
 def run_info(options: SimpleNamespace) -> None:
     """Print what a file holds, or what the machine has."""
     if options.file is None:
-        show_machine()
+        show_machine(options.as_json)
     else:
-        show_contents(options.file)
+        show_contents(options.file, options.as_json)
 
 
 info = GroupedCommand(
     run_info,
     (click.Argument(["file"], type=PATH, required=False),),
-    {"Output": [DEBUG]},
+    {"Output": [JSON, DEBUG]},
     name="info",
     help="""Print what the model file FILE holds: class, version, parameters, arrays and notes. Its arrays are not read,
     and nothing is checked but the form of the header. Without FILE print devices, versions and BLAS libraries.

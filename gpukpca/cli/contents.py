@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from gpukpca._formatting import format_bytes, pluralize
-from gpukpca.cli.failures import shortened
+from gpukpca.cli.failures import say, shortened
 from gpukpca.cli.report import show_pairs
 from gpukpca.persistence.contents import StoredArray, StoredStep, contents_of
 
@@ -17,9 +19,12 @@ MOST_LINES = 100
 MOST_SHOWN = 200
 
 
-def show_contents(path: Path) -> None:
+def show_contents(path: Path, as_json: bool) -> None:
     """Print class, version, parameters, arrays and notes of a model file, whose arrays are not read."""
     found = contents_of(path)
+    if as_json:
+        say(json.dumps({"file": str(path), **asdict(found)}))
+        return
     lines = [
         ("file", f"{path}, {format_bytes(found.size)}"),
         ("written by", f"gpukpca {found.version}, in format {found.format}"),

@@ -88,6 +88,8 @@ def message_of(error: BaseException) -> str:
     """Return the message of an error, with the option of the running command for the argument that is wrong."""
     message, argument = str(error), getattr(error, "argument", None)
     context = click.get_current_context(silent=True)
+    if context and argument in dict(context.params.get("settings", ())):
+        return message.replace(f"{argument}=", f"--set {argument}=", 1)
     for one in context.command.params if context and argument else ():
         if one.name == argument and isinstance(one, click.Option):
             option = max(one.opts, key=len)

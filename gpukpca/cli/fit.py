@@ -71,10 +71,10 @@ def run_fit(options: SimpleNamespace) -> None:
     """Check, read, fit, write, print."""
     if options.quiet and options.verbose:
         raise ValueError("--quiet and --verbose contradict each other; give one of them.")
-    targets = checked_targets(options)
     log = logged() if options.verbose else nullcontext()
     with log, ProgressBar(Console(stderr=True), hidden=options.verbose) as bar:
         method, model = _method_and_model(options, 0 if options.quiet else bar)
+        targets = checked_targets(options)
         with _cluster(model, options.scheduler) as shared:
             table, scaler = _prepared(options, method, model)
             started = time.perf_counter()
@@ -93,7 +93,7 @@ def run_fit(options: SimpleNamespace) -> None:
 def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, Any]:
     """Return the method and its estimator, with all that can be checked before the input is read."""
     method = METHODS[options.method]
-    check_options(method)
+    check_options(method, options)
     return method, method.estimator_from(options, listener)
 
 
@@ -107,12 +107,15 @@ def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Tab
         check_image_shape(options.image_shape, table.X.shape[1])
     if not options.scale:
         return table, None
-    check_finite(table.X, "Impute or drop missing values first.", missing=method.takes_missing)
-    check_memory(table.X.size * (4 if table.X.dtype == np.float32 else 8), "the standardized matrix")
+    X = table.X[:]
+    if not isinstance(X, np.ndarray):
+        raise ValueError("--scale centers columns, which fills a sparse matrix; leave it out, or give a dense one.")
+    check_finite(X, "Impute or drop missing values first.", missing=method.takes_missing)
+    check_memory(X.size * (4 if X.dtype == np.float32 else 8), "the standardized matrix")
     scaler = StandardScaler()
+    low, high = np.fmin.reduce(X), np.fmax.reduce(X)
     with overflow_allowed():
-        X = scaler.fit_transform(table.X)
-    low, high = np.fmin.reduce(table.X), np.fmax.reduce(table.X)
+        X = scaler.fit_transform(X)
     lost = np.where(scaler.var_ == 0.0, low < high, ~np.isfinite(scaler.var_) & np.isfinite(low))
     if len(columns := np.flatnonzero(lost)):
         raise ValueError(
@@ -171,7 +174,7 @@ def _facts(
         "method": method.name,
         "input": table.source,
         "columns": abbreviated(table.feature_names or ()) or f"{table.X.shape[1]} without names",
-        "missing": int(np.sum(np.isnan(table.X))) if method.takes_missing else 0,
+        "missing": table.count_missing() if method.takes_missing else 0,
         "scaled": "" if scaler is None else _scaled_line(scaler),
         "transposed": options.transpose,
         "parameters": parameters,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,64 +17,110 @@ import numpy as np
 from gpukpca._container import is_container
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
-from gpukpca.cli.table import InputOptions, Table, check_memory
-from gpukpca.cli.text import DELIMITERS, read_text
+from gpukpca.cli.table import InputOptions, Source, Table, check_memory
+from gpukpca.cli.text import PACKINGS, TEXT_SUFFIXES, read_parquet, read_text
 from gpukpca.persistence.model_file import KIND
 
 # Of scikit-learn, then simulated: the same numbers every time.
 BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods")
-TEXT_SUFFIXES = tuple(DELIMITERS)
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
 # Characters of a reason, which may quote the whole of a header.
 MOST_QUOTED = 300
 # Options that only some kinds of input read.
 SPECIAL = ("key", "label_column", "index_column", "header", "delimiter", "decimal")
+# The suffix of bundled sets, and of no file.
+BUNDLE = "/"
+STANDARD_INPUT = "standard input"
+# The first bytes of the standard input, which has no suffix, -> that of its kind; else it is .csv.
+MAGIC = {
+    b"\x93NUMPY": ".npy",
+    b"PK\x03\x04": ".npz",
+    b"PAR1": ".parquet",
+    b"\x89HDF": ".h5",
+    b"\x1f\x8b": ".csv.gz",
+    b"(\xb5/\xfd": ".csv.zst",
+}
+# The files by which a folder is known as one of zarr, in its formats 2 and 3.
+ZARR_MARKS = ("zarr.json", ".zarray", ".zgroup")
+# Suffix -> how to convert a file that is not read.
+CONVERSIONS = {
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), "Save the sheet as .csv"),
+    **dict.fromkeys((".feather", ".arrow", ".ipc"), "polars.read_ipc('{0}').write_parquet('x.parquet') converts it"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "polars.read_ndjson('{0}').write_parquet('x.parquet') converts it"),
+    **dict.fromkeys((".rds", ".rdata"), "write.csv in R converts a table"),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "in the Python that wrote it, numpy.save('x.npy', X) converts X"),
+    **dict.fromkeys((".pt", ".pth"), "numpy.save('x.npy', tensor.numpy()) converts a tensor"),
+    **dict.fromkeys((".bz2", ".xz", ".zip", ".tar"), "unpack it, or compress text by gzip or zstd"),
+    ".mat": "numpy.save('x.npy', scipy.io.loadmat('{0}')['X']) converts its array X",
+    ".mtx": "scipy.sparse.save_npz('x.npz', scipy.io.mmread('{0}')) converts it",
+    ".h5ad": "scipy.sparse.save_npz('x.npz', X) or numpy.save('x.npy', X) converts X = anndata.read_h5ad('{0}').X",
+}
 
 
 def read_input(source: str, **options: Any) -> Table:
-    """Read a .npy, .npz or text file, or a bundled data set; `options` are fields of `InputOptions`.
+    """Read a file, a folder of zarr, the standard input ("-") or a bundled set; `options` are those of `InputOptions`.
 
-    A file is preferred where both exist. Errors in text name line and column.
+    A file is preferred to a bundled set of its name. Errors in text name line and column.
     """
     how, path = InputOptions(**options), Path(source)
     bundled = not path.is_file() and source in BUNDLED
-    if not bundled:
-        _check_file(path)
-    suffix = path.suffix.lower()
-    if not bundled and suffix not in READERS:
-        raise ValueError(
-            f"{path}: files ending in {suffix or 'nothing'} cannot be read; give {', '.join(READERS)}, "
-            f"or one of {', '.join(BUNDLED)}."
-        )
-    read, kind, allowed = (_read_bundled, "a bundled data set", ()) if bundled else READERS[suffix]
+    file = Source(path, BUNDLE) if bundled else _standard_input() if source == "-" else _checked_file(path)
+    read, kind, allowed = READERS[file.suffix]
     for name in SPECIAL:
         value = vars(how)[name]
         if value is not None and name not in allowed:
             option = "no-header" if value is False else name.replace("_", "-")
-            raise ValueError(f"--{option} does not apply to {source}, which is {kind}.")
-    table = read(path, how)
-    # A text file has no more than the selected columns of numbers.
-    table = table if read is read_text else table.with_features(how, source)
+            raise ValueError(f"--{option} does not apply to {file}, which is {kind}.")
+    table = read(file, how)
+    # A table has no more than the selected columns of numbers.
+    table = table if read in (read_text, read_parquet) else table.with_features(how, str(file))
     table = table.transposed() if how.transpose else table
     return replace(table, X=_as_dtype(table.X, how.dtype))
 
 
-def _check_file(path: Path) -> None:
-    """Raise for a path that is no file with content."""
+def title_of(source: str) -> str:
+    """Return the name of an input in a picture."""
+    packed = next((packing for packing in PACKINGS if source.lower().endswith(packing)), "")
+    return STANDARD_INPUT if source == "-" else Path(source[: len(source) - len(packed)]).stem
+
+
+def _standard_input() -> Source:
+    """Return what the standard input holds; its first bytes show its kind."""
+    stream = sys.stdin.buffer
+    if stream.isatty():
+        raise ValueError("- is the standard input, which is a terminal here; send a file to it: gpukpca ... - < FILE.")
+    if not (content := stream.read()):
+        raise ValueError(f"{STANDARD_INPUT} is empty.")
+    suffix = next((suffix for magic, suffix in MAGIC.items() if content.startswith(magic)), ".csv")
+    return Source(Path(STANDARD_INPUT), suffix, content)
+
+
+def _checked_file(path: Path) -> Source:
+    """Return a file that has content and a reader, or a folder of zarr."""
+    if path.is_dir() and any((path / mark).exists() for mark in ZARR_MARKS):
+        return Source(path, ".zarr")
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a directory; give a file.")
+        raise IsADirectoryError(f"{path} is a directory, and none of zarr; give a file.")
     if not path.exists():
         raise FileNotFoundError(
             f"{path}: no such file, and no bundled set ({', '.join(BUNDLED)}).{closest(str(path), BUNDLED)}"
         )
     if not path.is_file():  # opening a pipe would wait for a writer, and a device has no end
-        raise ValueError(f"{path} is a pipe or a device; write what it gives to a file first.")
+        raise ValueError(f"{path} is a pipe or a device; give - and send it to the standard input: - < {path}.")
     with path.open("rb") as file:
         if not file.read(1):
             raise ValueError(f"{path} is empty.")
     if is_container(path, KIND):
         raise ValueError(f"{path} is a saved model; give data instead.")
+    if suffix := next((suffix for suffix in READERS if path.name.lower().endswith(suffix)), ""):
+        return Source(path, suffix)
+    suffix, readable = path.suffix.lower(), ", ".join(one for one in READERS if one.count(".") == 1)
+    advice = f" {CONVERSIONS[suffix].format(path)}." if suffix in CONVERSIONS else ""
+    raise ValueError(
+        f"{path}: files ending in {suffix or 'nothing'} cannot be read.{advice} Give {readable}, text with "
+        f"{' or '.join(PACKINGS)} at its end, or one of {', '.join(BUNDLED)}."
+    )
 
 
 def _check_matrix(shape: tuple[int, ...], dtype: np.dtype, source: object) -> None:
@@ -85,28 +133,29 @@ def _check_matrix(shape: tuple[int, ...], dtype: np.dtype, source: object) -> No
         raise ValueError(f"{source}: real numbers are needed, and the array holds {dtype}.")
 
 
-def _as_dtype(X: np.ndarray, dtype: str | None) -> np.ndarray:
+def _as_dtype(X: Any, dtype: str | None) -> Any:
     """Return X in a dtype; None keeps it: estimators make float64 of what is neither float32 nor float64."""
     target = np.dtype(dtype or np.float64)
-    if X.dtype == target or (dtype is None and X.dtype == np.float32):
+    # A set that is read by slices is converted by slices.
+    if X.dtype == target or (dtype is None and (X.dtype == np.float32 or not isinstance(X, np.ndarray))):
         return X
     check_memory(X.size * target.itemsize, f"the matrix in {target}")
     # What overflows is reported by the estimator, with its row and column.
     with np.errstate(over="ignore"):
-        return X if dtype is None else X.astype(target)
+        return X if dtype is None else X[:].astype(target)
 
 
-# -- NumPy files and bundled sets --------------------------------------------------------------------------------------
+# -- arrays in files, and bundled sets ---------------------------------------------------------------------------------
 
 
 @contextmanager
-def _reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn what NumPy raises for a broken file into one ValueError that names the file."""
+def _reading(path: Source, kind: str) -> Iterator[None]:
+    """Turn what a library raises for a broken file into one ValueError that names the file."""
     try:
         yield
-    except (OSError, MemoryError):
-        raise
     except Exception as error:  # a header of NumPy is tokenized, parsed and evaluated as Python is
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:  # of the system
+            raise
         reason = str(error)[:MOST_QUOTED] or type(error).__name__
         raise ValueError(f"{path} cannot be read as {kind}, it is damaged: {reason}") from error
 
@@ -119,15 +168,15 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
     return shape, dtype
 
 
-def _read_npy(path: Path, how: InputOptions) -> Table:
+def _read_npy(path: Source, how: InputOptions) -> Table:
     """Map a .npy file into memory."""
-    with path.open("rb") as file:
+    with path.open() as file:
         if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
             raise ValueError(f"{path} is not a .npy file: it does not start as one.")
         file.seek(0)
         with _reading(path, ".npy"):
             shape, dtype = _header(file)
-        there = path.stat().st_size - file.tell()
+        there = path.size - file.tell()
     _check_matrix(shape, dtype, path)
     described = math.prod(shape) * dtype.itemsize
     if described > there:
@@ -136,35 +185,85 @@ def _read_npy(path: Path, how: InputOptions) -> Table:
             f"({format_bytes(described)}), and {format_bytes(there)} follow. Copy or write the file again."
         )
     with _reading(path, ".npy"):
-        return Table(np.lib.format.open_memmap(path, mode="r"), f"{path.name}, memory map")
+        if path.content is None:
+            return Table(np.lib.format.open_memmap(path.path, mode="r"), f"{path.name}, memory map")
+        return Table(np.load(path.readable, allow_pickle=False), path.name)
 
 
-def _read_npz(path: Path, how: InputOptions) -> Table:
+def _read_npz(path: Source, how: InputOptions) -> Table:
     """Read one matrix of a .npz file, with labels and names where the options name arrays."""
-    if not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(path.readable):
         raise ValueError(f"{path} is not a .npz file: it is no zip archive, or it is cut off.")
-    with _reading(path, ".npz"), zipfile.ZipFile(path) as archive:
+    with _reading(path, ".npz"), zipfile.ZipFile(path.readable) as archive:
         headers = {}
         for name in archive.namelist():
             if name.endswith(".npy"):
                 with archive.open(name) as member:
                     headers[name.removesuffix(".npy")] = _header(member)
+    if {"format", "shape", "data"} <= set(headers) and how.key is None:
+        return _read_sparse(path, how, headers)
+    key, needed = _needed(path, headers, how)
+    check_memory(sum(math.prod(headers[name][0]) * headers[name][1].itemsize for name in needed), str(path))
+    with _reading(path, ".npz"), np.load(path.readable, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in needed}
+    return _table(path, key, arrays, how)
+
+
+def _read_sparse(path: Source, how: InputOptions, headers: dict[str, Any]) -> Table:
+    """Read a matrix that `scipy.sparse.save_npz` wrote, as CSR."""
+    from scipy.sparse import load_npz
+
+    for name in ("label_column", "index_column"):
+        if vars(how)[name] is not None:
+            raise ValueError(f"--{name.replace('_', '-')} does not apply to {path}, which holds one sparse matrix.")
+    check_memory(2 * sum(math.prod(shape) * dtype.itemsize for shape, dtype in headers.values()), str(path))
+    with _reading(path, "SciPy's sparse .npz"):
+        X = load_npz(path.readable).tocsr()
+    _check_matrix(X.shape, X.dtype, path)
+    return Table(X, f"{path.name}, sparse with {X.nnz} stored entries")
+
+
+def _read_set(path: Source, how: InputOptions) -> Table:
+    """Open a set of zarr or HDF5, whose rows are read by slices, with labels and names in memory."""
+    name = "zarr" if path.suffix == ".zarr" else "h5py"
+    try:
+        package = import_module(name)
+    except ImportError:
+        raise ValueError(f"{path} is read by {name}, which is not installed: pip install {name}.") from None
+    with _reading(path, name):
+        root = package.open(path.path, mode="r") if name == "zarr" else package.File(path.readable, "r")
+        sets = {"": root}
+        if not hasattr(root, "shape"):
+            # The key may be that of a set in a group.
+            named = (*root, how.key) if how.key is not None and how.key in root else root
+            sets = {one: root[one] for one in named if hasattr(root[one], "shape")}
+    key, needed = _needed(path, {one: (part.shape, part.dtype) for one, part in sets.items()}, how)
+    with _reading(path, name):
+        return _table(path, key, {one: sets[one] if one == key else sets[one][:] for one in needed}, how)
+
+
+def _needed(path: Source, headers: dict[str, Any], how: InputOptions) -> tuple[str, set[str]]:
+    """Return the name of the matrix, and with it those of labels and names; `headers` hold shapes and dtypes."""
     key = _matrix_key(path, headers) if how.key is None else how.key
     needed = {name for name in (key, how.label_column, how.index_column) if name is not None}
     for name in needed - set(headers):
         raise ValueError(f"{path} has no array {name!r}; it has {_listed(headers)}.{closest(name, headers)}")
-    _check_matrix(*headers[key], path)
-    check_memory(sum(math.prod(headers[name][0]) * headers[name][1].itemsize for name in needed), str(path))
-    with _reading(path, ".npz"), np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in needed}
+    shape, dtype = headers[key]
+    _check_matrix(shape, dtype, path)
+    return key, needed
+
+
+def _table(path: Source, key: str, arrays: Mapping[str, Any], how: InputOptions) -> Table:
+    """Return the matrix of a name with its labels and names, all among `arrays`."""
     labels, names = (
-        None if name is None else _one_per_row(path, name, arrays[name], len(arrays[key]))
+        None if name is None else _one_per_row(path, name, arrays[name], arrays[key].shape[0])
         for name in (how.label_column, how.index_column)
     )
-    return Table(arrays[key], f"{path.name}, array {key!r}", labels, None if names is None else tuple(map(str, names)))
+    source = f"{path.name}, array {key!r}" if key else path.name
+    return Table(arrays[key], source, labels, None if names is None else tuple(map(str, names)))
 
 
-def _matrix_key(path: Path, headers: dict[str, Any]) -> str:
+def _matrix_key(path: Source, headers: dict[str, Any]) -> str:
     """Return the name of the only matrix, or of the one with a usual name."""
     matrices = [name for name, (shape, _) in headers.items() if len(shape) == 2]
     usual = [name for name in USUAL_KEYS if name in matrices]
@@ -177,17 +276,19 @@ def _listed(headers: dict[str, Any]) -> str:
     return ", ".join(f"{name} {shape}" for name, (shape, _) in headers.items()) or "no arrays"
 
 
-def _one_per_row(path: Path, key: str, values: np.ndarray, n: int) -> np.ndarray:
+def _one_per_row(path: Source, key: str, values: np.ndarray, n: int) -> np.ndarray:
     """Return labels or names: a vector of n numbers or strings."""
     if values.size != n or values.ndim not in (1, 2) or values.shape[0] != n:
         raise ValueError(f"{path}: {key!r} has shape {values.shape}, and the matrix has {n} rows.")
+    if values.dtype.kind in ("O", "T"):  # text of any length, as HDF5 and zarr store it
+        values = np.array([one.decode() if isinstance(one, bytes) else str(one) for one in values.ravel()])
     if values.dtype.kind not in "iufbUS":
         raise ValueError(f"{path}: {key!r} holds {values.dtype}; numbers or strings are needed.")
     values = values.reshape(n)
     return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
-def _read_bundled(path: Path, how: InputOptions) -> Table:
+def _read_bundled(path: Source, how: InputOptions) -> Table:
     """Return a data set that comes with this library or with scikit-learn."""
     from gpukpca.datasets import uk_foods
 
@@ -203,9 +304,16 @@ def _read_bundled(path: Path, how: InputOptions) -> Table:
     return Table(bunch.data, f"{name}, bundled with scikit-learn", labels, None, tuple(map(str, bunch.feature_names)))
 
 
-# Suffix -> reader, kind, and the special options that it takes.
-READERS: dict[str, tuple[Callable[[Path, InputOptions], Table], str, tuple[str, ...]]] = {
+# Suffix -> reader, kind, and the special options that it takes. Longer suffixes come first.
+ARRAYS = ("key", "label_column", "index_column")
+READERS: dict[str, tuple[Callable[[Source, InputOptions], Table], str, tuple[str, ...]]] = {
+    **{
+        text + packing: (read_text, "a text file", SPECIAL[1:]) for packing in (*PACKINGS, "") for text in TEXT_SUFFIXES
+    },
+    ".parquet": (read_parquet, "a parquet file", ARRAYS[1:]),
     ".npy": (_read_npy, "a .npy file", ()),
-    ".npz": (_read_npz, "a .npz file", ("key", "label_column", "index_column")),
-    **dict.fromkeys(TEXT_SUFFIXES, (read_text, "a text file", SPECIAL[1:])),
+    ".npz": (_read_npz, "a .npz file", ARRAYS),
+    ".zarr": (_read_set, "a folder of zarr", ARRAYS),
+    **dict.fromkeys((".h5", ".hdf5"), (_read_set, "an HDF5 file", ARRAYS)),
+    BUNDLE: (_read_bundled, "a bundled data set", ()),
 }

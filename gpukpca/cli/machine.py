@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from importlib import metadata
@@ -14,6 +15,7 @@ from gpukpca import __version__
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.backend.device import cuda_place, free_bytes, host_free_bytes
 from gpukpca.backend.parallel import usable_cpus
+from gpukpca.cli.failures import say
 from gpukpca.cli.report import show_pairs
 from gpukpca.cuda.device import probe
 
@@ -21,7 +23,7 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "matplotlib")
 CUPY_PACKAGES = ("cupy", "cupy-cuda12x", "cupy-cuda13x")
 
 
-def show_machine() -> None:
+def show_machine(as_json: bool) -> None:
     """Print devices, versions and BLAS libraries."""
     from threadpoolctl import threadpool_info
 
@@ -33,11 +35,15 @@ def show_machine() -> None:
         ("cuda", f"{found}{memory}" if works else f"none: {found}"),
         *versions().items(),
     ]
-    for library in threadpool_info():
-        if library["user_api"] == "blas":
-            name, threads = library["internal_api"], library["num_threads"]
-            lines.append(("blas", f"{name} {library['version'] or ''}, {pluralize(threads, 'thread')}"))
-    show_pairs(Console(), lines)
+    libraries = [
+        f"{one['internal_api']} {one['version'] or ''}, {pluralize(one['num_threads'], 'thread')}"
+        for one in threadpool_info()
+        if one["user_api"] == "blas"
+    ]
+    if as_json:
+        say(json.dumps(dict(lines) | {"blas": libraries}))
+    else:
+        show_pairs(Console(), [*lines, *(("blas", library) for library in libraries)])
 
 
 def cost(seconds: float, targets: dict[str, Path]) -> dict[str, Any]:

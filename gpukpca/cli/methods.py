@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,19 +14,22 @@ import numpy as np
 
 from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca._formatting import format_bytes, pluralize
+from gpukpca._rules import closest
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.checkpoint import Checkpoint
+from gpukpca.cli.inputs import title_of
 from gpukpca.cli.report import Column
 from gpukpca.cli.table import Table
+from gpukpca.decomposition._kernels import NAMED_KERNELS, kernel_from, unused_parameters
 from gpukpca.decomposition._kernels import SHARED as KERNEL_DEFAULTS
-from gpukpca.decomposition._kernels import unused_parameters
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
 
 DEFAULT_COMPONENTS = 10
-CHECKPOINT = ("checkpoint", "checkpoint_interval")
 # Options that every method reads.
 SHARED = ("n_components", "device", "memory_limit", "n_jobs", "tol", "random_state")
+# Words for the number of components, and the methods that know them.
+COUNT_WORDS = {"mle": ["pca"], "bic": ["local"], "all": ["kernel", "pca"]}
 # How plans begin the note that names the cluster.
 CLUSTER_NOTE = "cluster: "
 Lines = list[tuple[str, str]]
@@ -60,14 +62,46 @@ class Method:
         known = inspect.signature(self.estimator).parameters
         values = {name: vars(options).get(name) for name in (*SHARED, *self.options) if name in known}
         parameters = {name: value for name, value in values.items() if value is not None} | self.parameters(options)
+        for name, value in options.settings:
+            self._set(parameters, name, value)
         model = self.estimator(**parameters, verbose=listener)
         check_parameters(model)
+        if self.name == "kernel":
+            kernel = kernel_from(model)
+            if "gamma" in kernel.parameter_names():
+                kernel.set_params(gamma=1.0)  # checked above; the data may decide it
+            kernel.check()
         return model
+
+    def _set(self, parameters: dict[str, Any], name: str, value: Any) -> None:
+        """Set a parameter that has no option: of the kernel, of the solver or checkpoint, or of the estimator."""
+        kernel = NAMED_KERNELS[parameters["kernel"]].parameter_names() if "kernel" in parameters else []
+        held = {field.name: key for key, one in parameters.items() if is_dataclass(one) for field in fields(one)}
+        held.pop("folder", None)  # of a checkpoint
+        own = {*inspect.signature(self.estimator).parameters} - {*KERNEL_DEFAULTS, "verbose", "copy_X", "kernel_params"}
+        options = {one.name: one.opts[-1] for one in click.get_current_context().command.params}
+        by_option = {*SHARED, *self.options} & {*options}
+        if name in by_option and name in {*kernel, *held, *own}:
+            raise InvalidParameterError(f"--set {name}: give the option {options[name]}.")
+        if name in KERNEL_DEFAULTS and name in kernel:
+            parameters[name] = value
+        elif name in kernel:
+            parameters["kernel_params"] = {**parameters.get("kernel_params", {}), name: value}
+        elif name in held:
+            parameters[held[name]] = replace(parameters[held[name]], **{name: value})
+        elif name in own:
+            parameters[name] = value
+        else:
+            names = sorted({*kernel, *held, *own} - by_option)
+            raise InvalidParameterError(
+                f"--set {name}: there is no such parameter with these options; there are {', '.join(names)}."
+                f"{closest(name, names)}"
+            )
 
     def heading(self, options: SimpleNamespace, n: int) -> str:
         """Return the heading of the picture."""
         title = self.title.format(kernel=options.kernel) + (" of standardized columns" if options.scale else "")
-        return f"{Path(options.source).stem}, {title}{', whitened' if options.whiten else ''}, n = {n}"
+        return f"{title_of(options.source)}, {title}{', whitened' if options.whiten else ''}, n = {n}"
 
     def plan_of(self, model: Any) -> Any:
         """Return the plan of a fitted model, None where the method has none."""
@@ -79,7 +113,14 @@ class Method:
 
         heading = self.heading(options, len(scores))
         figure = self.figure and self.figure(options, model, scores, table, heading)
-        return figure or plot_fit(model, table.X, scores, table.labels, table.sample_names, heading)
+        figure = figure or plot_fit(model, table.X, scores, table.labels, table.sample_names, heading)
+        for ax in figure.axes if table.label_name else ():
+            if ax.get_legend() is not None:
+                ax.get_legend().set_title(table.label_name)
+                ax.get_legend().get_title().set_parse_math(False)
+            elif ax.get_ylabel() == "label":  # of a color bar
+                ax.set_ylabel(table.label_name, parse_math=False)
+        return figure
 
 
 def given(name: str) -> bool:
@@ -87,8 +128,14 @@ def given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def check_options(method: Method) -> None:
-    """Raise for an option that only other methods read."""
+def check_options(method: Method, options: SimpleNamespace) -> None:
+    """Raise for an option, or a word for the number of components, that only other methods read."""
+    owners = COUNT_WORDS.get(options.n_components, [method.name])
+    if method.name not in owners:
+        raise InvalidParameterError(
+            f"--n-components {options.n_components} does not apply to --method {method.name}; it is for --method "
+            f"{' or '.join(owners)}. Give a count."
+        )
     for option in click.get_current_context().command.params:
         owners = [one.name for one in METHODS.values() if option.name in one.options]
         if owners and method.name not in owners and given(str(option.name)):
@@ -126,13 +173,11 @@ def _notes(notes: tuple[str, ...]) -> Lines:
 
 def _spectral_parameters(options: SimpleNamespace) -> dict[str, Any]:
     """Return the parameters of the methods that accept «all» and write checkpoints; a plan has no checkpoint."""
-    count, checkpoint = None if options.n_components == "all" else options.n_components, None
-    folder, seconds = vars(options).get("checkpoint"), vars(options).get("checkpoint_interval")
-    if folder is not None:
-        checkpoint = Checkpoint(str(folder), *([] if seconds is None else [seconds]))
-    elif seconds is not None:
-        raise InvalidParameterError("--checkpoint-interval needs --checkpoint.")
-    return {"n_components": count, "checkpoint": checkpoint}
+    folder = vars(options).get("checkpoint")
+    return {
+        "n_components": None if options.n_components == "all" else options.n_components,
+        "checkpoint": None if folder is None else Checkpoint(str(folder)),
+    }
 
 
 # -- kernel PCA --------------------------------------------------------------------------------------------------------
@@ -148,11 +193,11 @@ def _kernel_parameters(options: SimpleNamespace) -> dict[str, Any]:
     parameters = _spectral_parameters(options) | {"copy_X": False} | {name: KERNEL_DEFAULTS[name] for name in unused}
     if options.eigen_solver == "nystrom":
         return parameters | {
-            "eigen_solver": Nystrom(rank=options.rank, landmarks=options.landmarks, tol=options.tol or 0.0),
+            "eigen_solver": Nystrom(rank=options.rank, tol=options.tol or 0.0),
             "tol": 0,
         }
-    if options.rank is not None or options.landmarks != "rpcholesky":
-        raise InvalidParameterError("--rank and --landmarks are for --eigen-solver nystrom.")
+    if options.rank is not None:
+        raise InvalidParameterError("--rank is for --eigen-solver nystrom.")
     return parameters
 
 
@@ -206,7 +251,7 @@ def _pca_figure(options: SimpleNamespace, model: PCA, scores: Any, table: Table,
         return None
     from gpukpca.plotting import plot_images
 
-    return plot_images(model, table.X, options.image_shape, scores, table.labels, title=heading)
+    return plot_images(model, table.dense(), options.image_shape, scores, table.labels, title=heading)
 
 
 # -- probabilistic and Bayesian PCA ------------------------------------------------------------------------------------
@@ -273,7 +318,7 @@ def _local_figure(options: SimpleNamespace, model: LocalPCA, scores: Any, table:
 
     figure = new_figure(6.8, 5.6, heading)
     ax = figure.subplots()
-    AxesDisplay.from_estimator(model, table.X, ax=ax)
+    AxesDisplay.from_estimator(model, table.dense(), ax=ax)
     if table.feature_names is not None and len(table.feature_names) == 2:
         ax.set_xlabel(table.feature_names[0], parse_math=False)
         ax.set_ylabel(table.feature_names[1], parse_math=False)
@@ -302,8 +347,8 @@ METHODS = {
             estimator=KernelPCA,
             title="{kernel} kernel",
             options=(
-                *("kernel", "gamma", "degree", "coef0", "preimage"),
-                *("eigen_solver", "rank", "landmarks", "gram", "max_iter", *CHECKPOINT, "scheduler"),
+                *("kernel", "gamma", "degree", "preimage"),
+                *("eigen_solver", "rank", "max_iter", "checkpoint", "scheduler"),
             ),
             parameters=_kernel_parameters,
             default_count=lambda n, d: min(DEFAULT_COMPONENTS, n),
@@ -317,7 +362,7 @@ METHODS = {
             summary="principal components of the columns themselves",
             estimator=PCA,
             title="PCA",
-            options=("svd_solver", "whiten", "image_shape", *CHECKPOINT, "scheduler"),
+            options=("svd_solver", "whiten", "image_shape", "checkpoint", "scheduler"),
             parameters=_spectral_parameters,
             default_count=lambda n, d: min(DEFAULT_COMPONENTS, n, d),
             columns=lambda model: [
@@ -359,8 +404,7 @@ METHODS = {
             summary="a PCA for every cluster of the samples",
             estimator=LocalPCA,
             title="local PCA",
-            options=("n_clusters", "hard", "max_iter"),
-            parameters=lambda options: {"method": "hard" if options.hard else "mixture"},
+            options=("n_clusters", "max_iter"),
             default_count=lambda n, d: max(1, min(2, d - 1)),
             columns=_local_columns,
             lines=_local_lines,

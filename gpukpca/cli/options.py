@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,6 +79,23 @@ class FolderName(click.Path):
         if value == "":
             self.fail("the name is empty; give that of a folder.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Setting(click.ParamType):
+    """The name of a parameter and its value: a number, true, false, none, or text."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the name and the value."""
+        name, mark, text = value.partition("=")
+        if not (mark and name.strip().isidentifier()):
+            self.fail(f"{value!r} is no setting; give NAME=VALUE, such as nu=2.5.", param, ctx)
+        words = {"true": True, "false": False, "none": None}
+        for read in (lambda: words[text.strip().lower()], lambda: int(text), lambda: float(text)):
+            with suppress(KeyError, ValueError):
+                return name.strip(), read()
+        return name.strip(), text.strip()
 
 
 class RowsByColumns(click.ParamType):

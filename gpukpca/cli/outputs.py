@@ -24,8 +24,9 @@ SUFFIXES = {"output": TABLES, "plot": PICTURES, "save": MODELS}
 def checked_targets(options: SimpleNamespace) -> dict[str, Path]:
     """Return the files that a command will write, by option; raise before any work for one that cannot be written."""
     targets = {name: path for name in SUFFIXES if (path := vars(options).get(name)) is not None}
-    if options.output is None and ("save" not in vars(options) or not targets):
-        others = " for the scores, --save for the model, --plot for a picture" if "save" in vars(options) else ""
+    is_fit = "save" in vars(options)  # which prints its table
+    if options.output is None and not (is_fit and (targets or not options.quiet)):
+        others = " for the scores, --save for the model, --plot for a picture" if is_fit else ""
         raise ValueError(f"nothing would be written: give --output{others}.")
     for name, path in targets.items():
         _check_target(f"--{name}", path, SUFFIXES[name], options)
@@ -72,7 +73,8 @@ def write_rows(
     A .csv file has the «clusters» among `arrays`, without which the scores of a local PCA mean nothing.
     """
     if path.suffix.lower() == ".csv":
-        _write_csv(file, rows, columns, {"sample": table.sample_names, "cluster": arrays.get("clusters")})
+        before = {"sample": table.sample_names, "label": table.labels, "cluster": arrays.get("clusters")}
+        _write_csv(file, rows, columns, before)
         return
     if path.suffix.lower() == ".npy":
         np.save(file, rows)

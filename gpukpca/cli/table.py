@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -17,23 +19,68 @@ from gpukpca.exceptions import MemoryBudgetError
 
 # Of the columns that the report names.
 MOST_NAMES, LONGEST_NAME = 12, 30
+# Rows that are read at once.
+CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Source:
+    """Hold what is read: a file, a folder, or the content of the standard input, which has the name of `path`."""
+
+    path: Path
+    suffix: str  # of its kind, in lower case
+    content: bytes | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """Return the name without folders."""
+        return self.path.name
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+        return self.path.stat().st_size if self.content is None else len(self.content)
+
+    @property
+    def readable(self) -> Path | io.BytesIO:
+        """Return the path, or the content as a file: libraries read both."""
+        return self.path if self.content is None else io.BytesIO(self.content)
+
+    def open(self) -> IO[bytes]:
+        """Return the bytes as a file, which has to be closed."""
+        return self.path.open("rb") if self.content is None else io.BytesIO(self.content)
 
 
 @dataclass(frozen=True)
 class Table:
     """Hold what was read, and how it was understood."""
 
-    X: np.ndarray  # (n, d)
+    X: Any  # (n, d): an array, a memory map, a CSR matrix, or a set of zarr or HDF5; X[:] of a set is in memory
     source: str
     labels: np.ndarray | None = None  # (n,) integers, floats or strings
     sample_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    label_name: str = ""  # of their column
 
     def transposed(self) -> Table:
         """Return the table with rows and columns swapped, and with them the names."""
-        check_memory(self.X.nbytes, "the transposed matrix")
-        X, source = np.ascontiguousarray(self.X.T), f"{self.source}, transposed"
+        check_memory(self.X.size * self.X.dtype.itemsize, "the transposed matrix")
+        X, source = self.X[:].T, f"{self.source}, transposed"
+        X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X.tocsr()
         return Table(X, source, sample_names=self.feature_names, feature_names=self.sample_names)
+
+    def dense(self) -> np.ndarray:
+        """Return the matrix as an array, read where it is a set, filled where it is sparse."""
+        X = self.X[:]
+        return X if isinstance(X, np.ndarray) else X.toarray()
+
+    def count_missing(self) -> int:
+        """Return the number of cells that are NaN, the only number that differs from itself."""
+        chunks = (self.X[start : start + CHUNK] for start in range(0, self.X.shape[0], CHUNK))
+        return int(sum((chunk != chunk).sum() for chunk in chunks))
 
     def with_features(self, how: InputOptions, source: str) -> Table:
         """Return the table with the selected columns alone."""
@@ -42,8 +89,8 @@ class Table:
         if positions == list(range(len(names))):
             return self
         kept = None if self.feature_names is None else tuple(names[i] for i in positions)
-        check_memory(len(self.X) * len(positions) * self.X.itemsize, "the matrix of the chosen columns")
-        return replace(self, X=self.X[:, positions], feature_names=kept)
+        check_memory(self.X.shape[0] * len(positions) * self.X.dtype.itemsize, "the matrix of the chosen columns")
+        return replace(self, X=self.X[:][:, positions], feature_names=kept)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tables of text: polars reads them as the options say; a cell that is no number is an error that names its place."""
+"""Tables: polars reads them as the options say; a cell that is no number is an error that names its place."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca.cli.table import (
     InputOptions,
+    Source,
     Table,
     abbreviated,
     check_memory,
@@ -27,6 +28,7 @@ from gpukpca.cli.table import (
 
 # A blank stands for any white space.
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": " ", ".dat": " "}
+TEXT_SUFFIXES, PACKINGS = tuple(DELIMITERS), (".gz", ".zst")
 # In files of these names, as `numpy.savetxt` writes them.
 COMMENTED, COMMENT = (".txt", ".dat"), re.compile(rb"\s*#(?: +|\s*$)")
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
@@ -35,6 +37,8 @@ MARKS = sorted({spelling for mark in MISSING for spelling in (mark, mark.upper()
 # Of the beginning of a file, which shows how many cells the whole has, and of the numbers of a cell: the columns that
 # polars parses, and the matrix made of them.
 SAMPLE_BYTES, BYTES_PER_CELL = 65536, 16
+# Rows after a cell that is no number, which show all columns of text.
+SHOWN_ROWS = 100
 # Text that a spreadsheet runs as a formula, and the apostrophe before it that makes it text.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -53,7 +57,8 @@ def unquoted(cell: str) -> str:
 class Layout:
     """Describe how a text file is written: the features are the columns `kept` of the lines after `skipped`."""
 
-    path: Path
+    path: Source
+    how: InputOptions
     delimiter: str
     decimal: str
     header: tuple[str, ...] | None
@@ -68,11 +73,13 @@ class Layout:
         features = None if self.header is None else tuple(self.header[i] for i in self.kept)
         source = f"{self.path.name}, {'no header' if self.header is None else 'header in the first line'}"
         names, labels = ([unquoted(cell.strip()) for cell in cells] for cells in (names, labels))
-        return Table(X, source, _as_numbers(labels) if labels else None, tuple(names) or None, features)
+        label = "" if self.label is None or self.header is None else self.header[self.label]
+        return Table(X, source, _as_numbers(labels) if labels else None, tuple(names) or None, features, label)
 
 
-def read_text(path: Path, how: InputOptions) -> Table:
+def read_text(path: Source, how: InputOptions) -> Table:
     """Read the numbers of a text file, with the names and labels that the options select."""
+    path = _unpacked(path)
     delimiter = _delimiter(path, how)
     _check_room(path, delimiter.encode())
     try:
@@ -82,15 +89,52 @@ def read_text(path: Path, how: InputOptions) -> Table:
             raise ValueError(f"{path} holds no rows.")
         layout = _layout(path, how, delimiter, line, [unquoted(cell) for cell in first])
         body = body.split(b"\n", layout.skipped)[-1]
-        return _read_fast(layout, body, how.missing) or _read_exactly(layout, body, how.missing)
+        return _read_fast(layout, body) or _read_exactly(layout, body)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8.") from error
 
 
-def _delimiter(path: Path, how: InputOptions) -> str:
+def read_parquet(path: Source, how: InputOptions) -> Table:
+    """Read the numbers of a parquet file, with the names and labels that the options select."""
+    import polars
+
+    try:
+        schema = polars.read_parquet_schema(path.readable)
+        first = list(schema)
+        index, label, kept = _columns(path, how, first)
+        rows = polars.scan_parquet(path.readable, glob=False).select(polars.len()).collect().item()
+        check_memory(rows * (len(kept) + 2) * BYTES_PER_CELL, str(path))
+        read = [first[i] for i in sorted({*kept, *(i for i in (index, label) if i is not None)})]
+        frame = polars.read_parquet(path.readable, columns=read, glob=False)
+    except polars.exceptions.PolarsError as error:
+        raise ValueError(f"{path} cannot be read as parquet, it is damaged: {str(error)[:300]}") from error
+    if not rows:
+        raise ValueError(f"{path} has columns and no rows.")
+    names = [first[i] for i in kept]
+    texts = [name for name in names if not (schema[name].is_numeric() or schema[name] == polars.Boolean)]
+    for name in texts or ([] if how.missing else names):
+        cells = frame[name]
+        if texts or cells.null_count():
+            row = 0 if texts else int(cells.is_null().arg_max())
+            cell = "" if cells[row] is None else str(cells[row])
+            raise ValueError(_not_a_number(f"{path}, row {row}, column {name}", cell, name, texts, how, ""))
+    single = all(schema[name] == polars.Float32 for name in names)
+    X = frame.select(polars.col(names).cast(polars.Float32 if single else polars.Float64)).to_numpy(order="c")
+    labels, samples = (None if i is None else frame[first[i]].cast(polars.String).fill_null("") for i in (label, index))
+    return Table(
+        X,
+        path.name,
+        None if labels is None else _as_numbers(labels.to_list()),
+        None if samples is None else tuple(samples.to_list()),
+        tuple(names),
+        "" if label is None else first[label],
+    )
+
+
+def _delimiter(path: Source, how: InputOptions) -> str:
     """Return the delimiter that the option names, or the usual one of the suffix."""
     marks = "\t" if how.delimiter == "tab" else how.delimiter
-    delimiter = DELIMITERS[path.suffix.lower()] if marks is None else marks
+    delimiter = DELIMITERS[path.suffix] if marks is None else marks
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n':
         raise ValueError(f"--delimiter {marks!r} is not allowed; give tab, or one character such as ; or a blank.")
     if delimiter == (how.decimal or "."):
@@ -100,23 +144,44 @@ def _delimiter(path: Path, how: InputOptions) -> str:
     return delimiter
 
 
-def _check_room(path: Path, delimiter: bytes) -> None:
+def _check_room(path: Source, delimiter: bytes) -> None:
     """Raise where the text and its numbers do not fit in memory, judged by the beginning of the file."""
-    with path.open("rb") as file:
-        sample, size = file.read(SAMPLE_BYTES), path.stat().st_size
-    cells = len(sample.replace(delimiter, b" ").split()) * size / len(sample)
+    with path.open() as file:
+        sample, size = file.read(SAMPLE_BYTES), path.size
+    cells = len(sample.replace(delimiter, b" ").split()) * size / max(1, len(sample))
     advice = " Save it as .npy, which is read as a memory map."
     check_memory(2 * size + BYTES_PER_CELL * cells, f"{path} ({format_bytes(size)})", advice)
 
 
-def _body(path: Path, delimiter: bytes) -> bytes:
+def _unpacked(path: Source) -> Source:
+    """Return a file that gzip or zstd packed with its text as content, and the suffix of the text."""
+    packing = next((packing for packing in PACKINGS if path.suffix.endswith(packing)), None)
+    if packing is None:
+        return path
+    import polars
+
+    # One column of whole lines: the separator of units is in no table.
+    with path.open() as file:
+        packed = file.read()
+    try:
+        frame = polars.read_csv(
+            packed, has_header=False, separator="\x1f", quote_char=None, schema={"line": polars.String}
+        )
+    except (polars.exceptions.PolarsError, OSError) as error:
+        raise ValueError(f"{path} cannot be unpacked, or is not UTF-8 text; write it again.") from error
+    content = "\n".join(frame["line"].fill_null("")).encode()
+    return replace(path, suffix=path.suffix.removesuffix(packing), content=content)
+
+
+def _body(path: Source, delimiter: bytes) -> bytes:
     """Return the text with one kind of line ends and white space, without rows of empty cells at its end."""
-    body = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    with path.open() as file:
+        body = file.read().removeprefix(codecs.BOM_UTF8)
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if delimiter == b" ":
         body = b"\n".join(b" ".join(line.split()) for line in body.split(b"\n"))
-    if path.suffix.lower() in COMMENTED and b"#" in body:
+    if path.suffix in COMMENTED and b"#" in body:
         body = _without_comments(body, delimiter)
     end, blank = len(body), b" \n" + delimiter
     while end and body[end - 1] in blank:
@@ -143,7 +208,7 @@ def _without_comments(body: bytes, delimiter: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _rows(path: Path, body: bytes, delimiter: str, skipped: int = 0) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Source, body: bytes, delimiter: str, skipped: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped cells of every row that is not blank, as the csv module reads them.
 
     So many lines of the file come before the body.
@@ -159,19 +224,13 @@ def _rows(path: Path, body: bytes, delimiter: str, skipped: int = 0) -> Iterator
         raise ValueError(f"{reason}; look for a quotation mark without its pair, or give --delimiter.") from error
 
 
-def _layout(path: Path, how: InputOptions, delimiter: str, line: int, first: list[str]) -> Layout:
+def _layout(path: Source, how: InputOptions, delimiter: str, line: int, first: list[str]) -> Layout:
     """Return header and columns from the first row, which ends in a line of the file."""
-    index, label = (
-        None if column is None else column_position(path, option, column, first)
-        for option, column in (("--index-column", how.index_column), ("--label-column", how.label_column))
-    )
-    kept = tuple(i for i in feature_positions(how, path, first) if i not in (index, label))
+    index, label, kept = _columns(path, how, first)
     columns = [column for column in (how.index_column, how.label_column, *how.chosen) if column is not None]
-    names = [column for column in columns if not is_position(column, first)]
-    if names and how.header is False:
-        raise ValueError(f"{names[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
-    if not kept:
-        raise ValueError(f"{path} has no column of numbers apart from names and labels.")
+    by_name = [column for column in columns if not is_position(column, first)]
+    if by_name and how.header is False:
+        raise ValueError(f"{by_name[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
     decimal, header = how.decimal or ".", how.header
     if header is None:
         # An empty corner, or text and no number among the features.
@@ -179,12 +238,26 @@ def _layout(path: Path, how: InputOptions, delimiter: str, line: int, first: lis
         corner = any(not cell for i, cell in enumerate(first) if i not in features)
         texts = [first[i] for i in kept if first[i].lower() not in MISSING]
         is_text = bool(texts) and all(_number(cell, decimal) is None for cell in texts)
-        header = bool(names) or how.names_of_model_in(first) or corner or is_text
+        header = bool(by_name) or how.names_of_model_in(first) or corner or is_text
     if header and not first[0] and 0 in kept:
         text = "the first column has no name and is taken for data; if it counts the rows, give --index-column 0."
         warnings.warn(text, UserWarning, stacklevel=2)
     skipped = line if header else 0
-    return Layout(path, delimiter, decimal, tuple(first) if header else None, skipped, len(first), index, label, kept)
+    return Layout(
+        path, how, delimiter, decimal, tuple(first) if header else None, skipped, len(first), index, label, kept
+    )
+
+
+def _columns(path: Source, how: InputOptions, first: Sequence[str]) -> tuple[int | None, int | None, tuple[int, ...]]:
+    """Return the positions of the names, of the labels, and of the features; `first` are the names of the columns."""
+    index, label = (
+        None if column is None else column_position(path, option, column, first)
+        for option, column in (("--index-column", how.index_column), ("--label-column", how.label_column))
+    )
+    kept = tuple(i for i in feature_positions(how, path, first) if i not in (index, label))
+    if not kept:
+        raise ValueError(f"{path} has no column of numbers apart from names and labels.")
+    return index, label, kept
 
 
 def _number(cell: str, decimal: str) -> float | None:
@@ -199,7 +272,7 @@ def _number(cell: str, decimal: str) -> float | None:
     return value if math.isfinite(value) and "_" not in cell else None
 
 
-def _read_fast(layout: Layout, body: bytes, missing: bool) -> Table | None:
+def _read_fast(layout: Layout, body: bytes) -> Table | None:
     """Return the table that polars reads; None where a cell or a row needs a closer look."""
     import polars
 
@@ -215,7 +288,7 @@ def _read_fast(layout: Layout, body: bytes, missing: bool) -> Table | None:
             schema=kinds,
             separator=layout.delimiter,
             decimal_comma=layout.decimal == ",",
-            null_values=MARKS if missing else None,
+            null_values=MARKS if layout.how.missing else None,
         )
     except polars.exceptions.PolarsError:
         return None
@@ -224,15 +297,16 @@ def _read_fast(layout: Layout, body: bytes, missing: bool) -> Table | None:
     if not np.all(np.isfinite(X)):
         # Polars fills short rows and blank lines with missing values.
         full = body.count(layout.delimiter.encode()) == (layout.width - 1) * len(X) > 0 and b'"' not in body
-        if not missing or np.any(np.isinf(X)) or (frame[:, -1].null_count() and not full):
+        if not layout.how.missing or np.any(np.isinf(X)) or (frame[:, -1].null_count() and not full):
             return None
     return layout.table(X, *texts) if len(X) and not any(None in cells for cells in texts) else None
 
 
-def _read_exactly(layout: Layout, body: bytes, missing: bool) -> Table:
+def _read_exactly(layout: Layout, body: bytes) -> Table:
     """Return the table that the csv module reads; raise for the first cell that is no number."""
     values, names, labels = [], [], []
-    for line, cells in _rows(layout.path, body, layout.delimiter, layout.skipped):
+    rows = _rows(layout.path, body, layout.delimiter, layout.skipped)
+    for line, cells in rows:
         if len(cells) != layout.width:
             raise ValueError(
                 f"{layout.path}, line {line}, column {min(len(cells), layout.width) + 1}: the row has {len(cells)} "
@@ -242,8 +316,9 @@ def _read_exactly(layout: Layout, body: bytes, missing: bool) -> Table:
         numbers = [_number(cells[i], layout.decimal) for i in layout.kept]
         if None in numbers:
             for number, i in zip(numbers, layout.kept, strict=True):
-                if number is None and not (missing and cells[i].lower() in MISSING):
-                    raise ValueError(_fault(layout, line, i, cells[i]))
+                if number is None and not (layout.how.missing and cells[i].lower() in MISSING):
+                    following = (row for _, row in islice(rows, SHOWN_ROWS) if len(row) == layout.width)
+                    raise ValueError(_fault(layout, line, i, [cells, *following]))
         values.append(np.array(numbers, dtype=np.float64))  # None becomes NaN
         names += [] if layout.index is None else [cells[layout.index]]
         labels += [] if layout.label is None else [cells[layout.label]]
@@ -252,28 +327,52 @@ def _read_exactly(layout: Layout, body: bytes, missing: bool) -> Table:
     return layout.table(np.stack(values), names, labels)
 
 
-def _fault(layout: Layout, line: int, column: int, cell: str) -> str:
-    """Return the message for a cell that is no finite number, with what to do."""
-    called = f" ({layout.header[column]})" if layout.header is not None and layout.header[column] else ""
-    where = f"{layout.path}, line {line}, column {column + 1}{called}: {abbreviated([cell])!r}"
-    if cell.lower() in MISSING:
+def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str:
+    """Return the message for a cell in the first of some rows that is no finite number, with what to do."""
+    texts = [
+        i
+        for i in layout.kept
+        if any(row[i].lower() not in MISSING and _number(row[i], layout.decimal) is None for row in rows)
+    ]
+    header = layout.header or ("",) * layout.width
+    # A column is given by its name where that is one cell of CSV that means no number.
+    shown = [header[i] if re.fullmatch(r"[^\d\W][\w .-]*", header[i]) else str(i) for i in range(layout.width)]
+    where = f"{layout.path}, line {line}, column {column + 1}{header[column] and f' ({header[column]})'}"
+    signs = "; --delimiter and --decimal say how numbers are written"
+    return _not_a_number(where, rows[0][column], shown[column], [shown[i] for i in texts], layout.how, signs)
+
+
+def _not_a_number(where: str, cell: str, column: str, texts: list[str], how: InputOptions, signs: str) -> str:
+    """Return the message for a cell that is no finite number; `texts` are all columns with such cells."""
+    where = f"{where}: {abbreviated([cell])!r}"
+    if cell.lower() in MISSING and column not in texts:
         return (
             f"{where} is a missing value. Impute it, leave the column out with --drop {column}, or fit with "
             "--method ppca or bayesian, which take missing values."
         )
-    return (
-        f"{where} is not a number, or not a finite one. --drop {column} or --columns leaves the column out; "
-        "--index-column and --label-column take names; --delimiter and --decimal say how numbers are written."
-    )
+    several = f" The columns {', '.join(texts)} have such cells." if len(texts) > 1 else ""
+    free = [
+        f"{option} takes {what}"
+        for option, what, value in (
+            ("--index-column", "names", how.index_column),
+            ("--label-column", "labels", how.label_column or (how.transpose or None)),
+        )
+        if value is None
+    ]
+    line, them = ",".join(texts), "them" if several else "it"
+    leave = f"Leave {line} out of --columns" if how.columns else f"--drop {line} leaves {them} out"
+    return f"{where} is not a number, or not a finite one.{several} {'; '.join([leave, *free])}{signs}."
 
 
 def _as_numbers(labels: list[str]) -> np.ndarray:
-    """Return integers where all labels are, else floats where all are, else the strings.
+    """Return integers where all labels are, else floats where all are, NaN for missing ones, else the strings.
 
     Labels with zeros before them are codes, which differ as text: 001 is not 1.
     """
     if all(len(label) <= 18 and re.fullmatch(r"0|-?[1-9][0-9]*", label) for label in labels):
         return np.array([int(label) for label in labels])
-    numbers = [_number(label, ".") for label in labels]
-    codes = any(re.match(r"[+-]?0[0-9]", label) for label in labels)
-    return np.array(labels) if codes or None in numbers else np.array(numbers, dtype=np.float64)
+    known = [label for label in labels if label.lower() not in MISSING]
+    codes = any(re.match(r"[+-]?0[0-9]", label) for label in known)
+    if codes or not known or any(_number(label, ".") is None for label in known):
+        return np.array(labels)
+    return np.array([math.nan if label.lower() in MISSING else float(label) for label in labels])

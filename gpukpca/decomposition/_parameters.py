@@ -71,6 +71,17 @@ TOLERANCE = PCA_RULES["tol"]
 # Checked where the data are known.
 LATER = Rule("", lambda value: True)
 
+
+def _is_kernel(value: Any) -> bool:
+    if len(getattr(value, "shape", ())) == 2:
+        raise InvalidParameterError(
+            f"kernel is an array of shape {tuple(value.shape)}. A kernel matrix K takes the place of the data: "
+            'KernelPCA(kernel="precomputed").fit(K).',
+            argument="kernel",
+        )
+    return value in NAMED_KERNELS if isinstance(value, str) else callable(value) and not isinstance(value, type)
+
+
 RULES: dict[str, Rule | CheckedBy] = {
     "alpha": number(at_least=0),
     "batch_size": one_of(NONE, COUNT),
@@ -91,9 +102,7 @@ RULES: dict[str, Rule | CheckedBy] = {
     "iterated_power": one_of(word("auto"), integer(at_least=0)),
     "kernel": Rule(
         "a name, a kernel object or a callable",
-        lambda value: (
-            value in NAMED_KERNELS if isinstance(value, str) else callable(value) and not isinstance(value, type)
-        ),
+        _is_kernel,
         tuple(NAMED_KERNELS),
         "{name}={value!r} is not allowed. Give a name, a kernel object (an instance, not the class), or a callable of "
         "two rows.",

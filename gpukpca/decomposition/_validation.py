@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from gpukpca.data.batches import is_set, is_stream, slice_of_set, spread_runs
 from gpukpca.data.gate import as_rows, column_names
 from gpukpca.data.shapes import DataShape, most_planned_rows
 from gpukpca.data.slicing import dense_rows, gather_rows
+from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -120,11 +122,31 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
 
 
 def _checked(estimator: Any, container: Any, reset: bool, missing: bool = False, finite: bool = True) -> Array:
+    _check_kernel_matrix(estimator, container, reset)
     X = as_rows(container, _name(estimator), missing=missing, finite=finite)
     _check_unique_names(container)
     # Widths and feature names come after finiteness, as in scikit-learn.
     _check_width(estimator, container, X, reset)
     return X
+
+
+def _check_kernel_matrix(estimator: Any, container: Any, reset: bool) -> None:
+    """Raise where a precomputed kernel matrix is that of the wrong side, or a vector of distances."""
+    shape = tuple(getattr(container, "shape", ()))
+    if not is_precomputed(getattr(estimator, "kernel", None)):
+        return
+    if len(shape) == 1 and shape[0] > 2 and shape[0] == math.comb(side := (1 + math.isqrt(1 + 8 * shape[0])) // 2, 2):
+        raise InvalidParameterError(
+            f"the kernel matrix is a vector of {shape[0]} numbers, as scipy.spatial.distance.pdist returns the "
+            f"distances of {side} rows. squareform(distances) is their matrix D; a kernel is a function of it, such as "
+            "exp(-gamma * D**2)."
+        )
+    n = getattr(estimator, "n_features_in_", None)
+    if not reset and len(shape) == 2 and shape[0] == n != shape[1]:
+        raise InvalidParameterError(
+            f"the kernel matrix has shape {shape}; that of new rows has a row for each of them and {n} columns, one "
+            "for each row of the fit. Pass its transpose, K.T."
+        )
 
 
 def _check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:

@@ -126,8 +126,8 @@ class PairwiseCallable(Kernel):
         if (number := _real_number(value)) is None:
             raise InvalidParameterError(
                 f"the kernel {_name(self.function)} must return a number for a pair of rows; for rows ({i}, {j}) it "
-                f"returned {_described(value)}. Kernels that return whole blocks are subclasses of "
-                "gpukpca.kernels.Kernel."
+                f"returned {_described(value)}. If it returns the block of all pairs of two sets of rows, pass "
+                f"gpukpca.kernels.BlockCallable({_name(self.function)})."
             )
         if not math.isfinite(number):
             what = _text_of(number) if np.asarray(value).dtype.kind in NUMBERS else "an integer beyond float64"

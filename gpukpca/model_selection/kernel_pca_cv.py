@@ -31,7 +31,7 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.model_selection.folds import CVFold, score_fold
 from gpukpca.model_selection.grid import GridPoint, candidates_of, grid_of, grouped
-from gpukpca.model_selection.results import SearchResult, results_table, warn_of_scores
+from gpukpca.model_selection.results import SearchResult, results_table, warn_of_edge, warn_of_scores
 
 
 def _is_refitted(search: Any) -> bool:
@@ -102,6 +102,8 @@ class KernelPCACV(ArrayTransformer):
 
     Warns
     -----
+    GpuKPCAWarning
+        The best gamma is the largest of those tried, or the smallest of `gammas`: a better one may lie beyond.
     FitFailedWarning
         A candidate failed on a fold, with the reason, such as an indefinite kernel or more components than rows. Its
         score is NaN.
@@ -208,6 +210,7 @@ class KernelPCACV(ArrayTransformer):
                 folds = self._score_folds(rows, splits, candidates, limit)
             warn_of_scores(grid, folds)
             self._publish(grid, folds)
+            warn_of_edge(grid, self.best_params_, self.gammas is None)
             if self.refit:
                 started = time.perf_counter()
                 best = candidates_of(template, [self.best_params_])[0].estimator

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning as SklearnFitFailedWarning
 
+from gpukpca._rules import is_real
 from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, PrecisionWarning, warn_user
 from gpukpca.model_selection.folds import CandidateScore
 
@@ -73,6 +74,24 @@ def warn_of_scores(grid: list[dict[str, Any]], folds: SearchResult) -> None:
             PrecisionWarning,
             candidates=[grid[number] for number in numbers],
         )
+
+
+def warn_of_edge(grid: list[dict[str, Any]], best: dict[str, Any], automatic: bool) -> None:
+    """Warn where the best gamma is the smallest or the largest of the three or more numbers that were tried.
+
+    The smallest of `automatic` gammas is nearly the linear kernel, and no end of the grid.
+    """
+    for name in ("gamma", "kernel__gamma"):
+        tried = sorted({params[name] for params in grid if is_real(params.get(name))})
+        if len(tried) > 2 and best.get(name) in tried[-1:] + ([] if automatic else tried[:1]):
+            warn_user(
+                f"the best {name} of the search lies on the edge of the grid, and a better one may lie beyond it. "
+                "Extend the grid there.",
+                GpuKPCAWarning,
+                best=best[name],
+                smallest=tried[0],
+                largest=tried[-1],
+            )
 
 
 def _warn_of_failures(grid: list[dict[str, Any]], fits: int, failed: list[tuple[int, int, Exception]]) -> None:

@@ -20,6 +20,7 @@ from gpukpca.plotting.style import (
     classes_of,
     draw_legend,
     draw_points,
+    shown_name,
     tidy,
     white_rim,
 )
@@ -154,7 +155,8 @@ class ScoresDisplay(Display):
             ax.margins(0.14)
             _write_names(ax, points, names, fontsize=8)
         elif classes is not None and CLASSES_BY_COLOR < len(classes) <= MAX_NAMES:
-            medians = np.array([np.median(points[self.labels == label], axis=0) for label in classes])
+            _, codes = classes_of(self.labels)  # by which NaN is a class too
+            medians = np.array([np.median(points[codes == code], axis=0) for code in range(len(classes))])
             _write_names(ax, medians, classes, fontsize=8, weight="bold", color="black", zorder=5)
         return self
 
@@ -166,7 +168,9 @@ class ScoresDisplay(Display):
             rows[np.argsort(x, kind="stable")] = np.arange(len(x))
             classes = draw_points(ax, np.column_stack([x, rows]), self.labels)
             ax.hlines(rows, 0.0, x, color=FAINT, linewidth=0.8, zorder=0)
-            ax.set_yticks(rows, [str(name) for name in names], fontsize=8 if len(x) <= 20 else 6, parse_math=False)
+            ax.set_yticks(
+                rows, [shown_name(name) for name in names], fontsize=8 if len(x) <= 20 else 6, parse_math=False
+            )
             draw_legend(ax, classes, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
             return
         classes, codes = classes_of(self.labels)
@@ -194,7 +198,9 @@ def checked_components(components: Any, p: int) -> tuple[int, ...]:
 def _write_names(ax: Any, points: np.ndarray, names: Any, **style: Any) -> None:
     """Write names near points (n, 2): apart from each other where adjustText is installed, else at the points."""
     style = {"color": INK, "parse_math": False, "path_effects": white_rim(), "ha": "center", "va": "center"} | style
-    spread_texts(ax, [ax.text(*point, str(name), **style) for point, name in zip(points, names, strict=True)], points)
+    spread_texts(
+        ax, [ax.text(*point, shown_name(name), **style) for point, name in zip(points, names, strict=True)], points
+    )
 
 
 def spread_texts(ax: Any, texts: list[Any], points: np.ndarray) -> None:

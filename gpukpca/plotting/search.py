@@ -40,7 +40,7 @@ class SearchDisplay(Display):
     >>> from sklearn.datasets import load_iris
     >>> from gpukpca import KernelPCACV
     >>> from gpukpca.plotting import SearchDisplay
-    >>> search = KernelPCACV(gammas=[0.01, 0.1, 1.0], n_components=[1, 2], cv=3).fit(load_iris().data[::3])
+    >>> search = KernelPCACV(gammas=[0.01, 0.1], n_components=[1, 2], cv=3).fit(load_iris().data[::3])
     >>> SearchDisplay.from_estimator(search).ax_.get_xlabel()
     'gamma'
     """

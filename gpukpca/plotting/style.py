@@ -21,6 +21,8 @@ MAX_CLASSES = len(COLORS)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 # Entries of a legend, in all and in a column; a column takes the height of a figure.
 MAX_ENTRIES, ENTRIES_IN_COLUMN = 40, 20
+# Letters of a name in a picture.
+LONGEST_NAME = 30
 # Vector files of more points than this are slow to open.
 RASTERIZE_FROM = 5000
 # Beyond this number points hide each other, and their density is drawn on a grid of so many cells.
@@ -39,6 +41,12 @@ def tidy(ax: Any, side: str = "left") -> None:
     for axis in (ax.xaxis, ax.yaxis):
         axis.label.set_size(10)
         axis.label.set_color(INK)
+
+
+def shown_name(name: Any) -> str:
+    """Return a number in six digits, or a name without its middle where it is too long for a picture."""
+    text = f"{name:.6g}" if isinstance(name, float) else str(name)
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME * 2 // 3]}…{text[-LONGEST_NAME // 3 + 1 :]}"
 
 
 def axis_label(component: int, ratios: Any, of: str = "") -> str:
@@ -164,7 +172,7 @@ def draw_legend(owner: Any, classes: np.ndarray | None, **place: Any) -> None:
         for color, marker in map(look_of, range(len(shown)))
     ]
     # Matplotlib drops labels that start with an underscore.
-    texts = [f" {name}" if str(name).startswith("_") else str(name) for name in shown]
+    texts = [f" {name}" if name.startswith("_") else name for name in map(shown_name, shown)]
     if len(shown) < len(classes):
         handles.append(Line2D([], [], linestyle=""))
         texts.append(f"and {len(classes) - len(shown)} more")

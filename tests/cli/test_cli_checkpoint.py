@@ -147,7 +147,7 @@ def test_an_interrupt_while_a_checkpoint_is_written_is_followed_by_true_words(
         if next(calls) == number:
             raise KeyboardInterrupt
 
-    interval = ["--checkpoint", "c", "--checkpoint-interval", "0"]
+    interval = ["--checkpoint", "c", "--set", "interval=0"]
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", replace)
         result = command(*FIT, *interval)
@@ -199,10 +199,10 @@ def test_the_options_of_checkpoints_are_checked() -> None:
     assert (result.exit_code, "here: No such file or directory" in result.stderr) == (2, True)
     result = command("fit", "x.npy", "--method", "ppca", "--checkpoint", "c", "-o", "t.npz")
     assert (result.exit_code, "it is for --method kernel or pca" in result.stderr) == (2, True)
-    result = command(*FIT, "--checkpoint-interval", "5", "--force")
-    assert (result.exit_code, result.stderr) == (2, "error: --checkpoint-interval needs --checkpoint.\n")
-    result = command(*FIT, "--checkpoint", "c", "--checkpoint-interval", "-1", "--force")
-    assert (result.exit_code, "--checkpoint-interval" in result.stderr) == (2, True)
+    result = command(*FIT, "--set", "interval=5", "--force")
+    assert (result.exit_code, "--set interval: there is no such parameter" in result.stderr) == (2, True)
+    result = command(*FIT, "--checkpoint", "c", "--set", "interval=-1", "--force")
+    assert (result.exit_code, "Checkpoint: --set interval=-1 is not allowed" in result.stderr) == (2, True)
     result = command(*FIT, "--checkpoint", "", "--force")
     assert (result.exit_code, "the name is empty" in result.stderr) == (2, True)
     assert sorted(os.listdir()) == ["c", "s.npz", "x.npy"]  # nothing in the current folder
@@ -253,7 +253,7 @@ def test_verbose_is_a_line_a_pass_for_logs() -> None:
     assert "largest relative residual" in passes[-1]
     assert command(*FIT, "--force").stderr == ""
     assert command(*FIT, "-v", "--force", "--checkpoint", "c").stderr.count("resumed at pass") == 1
-    every = command(*FIT, "-v", "--force", "--checkpoint", "d", "--checkpoint-interval", "0").stderr
+    every = command(*FIT, "-v", "--force", "--checkpoint", "d", "--set", "interval=0").stderr
     assert every.count("checkpoint of pass") == len(passes)
     both = command(*FIT, "-v", "-q", "--force")
     assert (both.exit_code, both.stderr.count("\n"), "contradict" in both.stderr) == (2, 1, True)

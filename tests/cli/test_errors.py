@@ -95,7 +95,7 @@ BAD = [
     ("key of csv", ["text.csv", "--key", "u", *OUT], "--key does not apply to text.csv"),
     ("label column of a bundled set", ["iris", "--label-column", "u", *OUT], "does not apply"),
     ("no input", [*OUT], "Missing argument"),
-    ("no output", ["iris"], "--output"),
+    ("no output", ["iris", "-q"], "--output"),
     ("unknown option", ["iris", "--gama", "1", *OUT], "--gama"),
     ("zero components", ["iris", "-n", "0", *OUT], "0 leaves nothing; give at least 1"),
     ("share above one", ["iris", "-n", "1.5", *OUT], "a fraction of the variance strictly between 0 and 1"),
@@ -137,13 +137,15 @@ BAD = [
     (
         "minka of a kernel",
         ["iris", "-n", "mle", *OUT],
-        "--n-components 'mle' is not allowed; give None (all), an integer >= 1",
+        "--n-components mle does not apply to --method kernel; it is for --method pca. Give a count.",
     ),
     *(
         (
             f"{n} of {m}",
             ["iris", "-m", m, "-n", n, *OUT],
-            f"--n-components {n if n == '0.9' else repr(n)} is not allowed; n_components must be",
+            "--n-components 0.9 is not allowed; n_components must be"
+            if n == "0.9"
+            else f"--n-components {n} does not apply to --method {m}; it is for --method ",
         )
         for m in ("ppca", "bayesian", "local")
         for n in ("all", "mle", "0.9")
@@ -154,11 +156,23 @@ BAD = [
     ("shape of one number", ["digits", *PCA, "--image-shape", "8", *PICTURE, *OUT], "'8' is no shape"),
     ("shape of nothing", ["digits", *PCA, "--image-shape", "0x8", *PICTURE, *OUT], "'0x8' is no shape"),
     ("shape without a picture", ["digits", *PCA, "--image-shape", "8x8", *OUT], "give --plot as well"),
-    ("landmarks of no nystrom", ["iris", "--rank", 5, *OUT], "--rank and --landmarks are for --eigen-solver nystrom"),
+    ("landmarks of no nystrom", ["iris", "--rank", 5, *OUT], "--rank is for --eigen-solver nystrom"),
     ("no name of a folder", ["iris", "--checkpoint", "", *OUT], "the name is empty"),
     ("no scheduler", ["iris", "--scheduler", "nowhere", *OUT], "nowhere"),
     ("quiet and verbose", ["iris", "-q", "-v", *OUT], "--quiet and --verbose contradict each other"),
 ]
+
+
+def test_wrong_options_are_reported_before_an_output_that_exists():
+    Path("s.npz").write_text("old", encoding="utf-8")
+    for options, expected in (
+        ("--gamma -1", "--gamma -1.0 is not allowed"),
+        ("--method pca --gamma 2", "--gamma does not apply to --method pca"),
+        ("--set nu=2", "--set nu: there is no such parameter"),
+        ("-n mle", "it is for --method pca"),
+        ("", "--output s.npz exists; --force replaces it"),
+    ):
+        assert expected in refused("fit", "absent.csv", *options.split(), *OUT)
 
 
 def make_bad_files() -> None:
@@ -223,7 +237,7 @@ BAD_OPTIONS = [
     "--max-iter 0",
     "--max-iter 0 --method ppca",
     "--max-iter 0 --method bayesian",
-    "--coef0 nan -k poly",
+    "--set coef0=nan -k poly",
     "--degree -1 -k poly",
     "--device foo",
     "--device foo --method pca",
@@ -267,7 +281,7 @@ def test_warnings_and_kernels_keep_their_parameters():
     result = fit("iris", "-n", 1000, *OUT, "-q")
     assert result.stderr.startswith("warning: n_components is more than the number of samples")
     message = refused("fit", "iris", "--preimage", "fixed_point", "-k", "sigmoid", "-o", "t.npz")
-    assert "Sigmoid(gamma=0.25, coef0=1.0)" in message
+    assert "Sigmoid(gamma=0.25, coef0=1)" in message
 
 
 @pytest.mark.parametrize(("failure", "code"), [(ValueError("bad"), 2), (KeyboardInterrupt(), 130)])

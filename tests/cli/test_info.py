@@ -47,6 +47,19 @@ def test_info_prints_what_a_model_file_holds() -> None:
     assert header["version"] == gpukpca.__version__
 
 
+def test_info_prints_one_json_object_for_scripts() -> None:
+    fit("iris", "--scale", "-n", 3, "--gamma", 0.5, *MODEL)
+    found = json.loads(done("info", "m.safetensors", "--json").stdout)
+    assert [step["name"] for step in found["steps"]] == ["StandardScaler", "KernelPCA"]
+    assert found["steps"][1]["parameters"]["gamma"] == "0.5"
+    basis = {"name": "steps.1.fit.map.basis", "dtype": "float64", "shape": [150, 4], "size": 4800}
+    assert basis in found["arrays"]
+    assert (found["version"], found["file"]) == (gpukpca.__version__, "m.safetensors")
+    machine = json.loads(done("info", "--json").stdout)
+    assert machine["gpukpca"] == gpukpca.__version__
+    assert {"cpu", "cuda", "numpy", "blas"} <= set(machine)
+
+
 @each("name", MODELS)
 def test_the_contents_of_every_model_are_those_of_its_file(name: str) -> None:
     fitted(name)[0].save("m")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pytest
 
 from gpukpca.cli import table, text
 from gpukpca.cli.inputs import BUNDLED, read_input
 from gpukpca.exceptions import MemoryBudgetError
-from tests.cli.runs import FOODS, OUT, fit, loaded, refused
+from tests.cli.runs import FOODS, OUT, done, fit, loaded, refused
 from tests.cli.runs import text as write
 from tests.each import each
 
@@ -89,6 +90,31 @@ def test_another_delimiter_or_decimal_sign_is_an_error_that_names_the_options():
     for options in ({"decimal": ","}, {"delimiter": "."}):
         with pytest.raises(ValueError, match=r"is also the delimiter of x\.csv; give another --delimiter"):
             read_input("x.csv", **options)
+
+
+def test_columns_of_text_are_named_at_once_with_the_options_that_are_free():
+    write("x.csv", "who,x,city,y,note\nAda,1,Rome,2,a\nBob,3,Oslo,4,\n")
+    signs = "; --delimiter and --decimal say how numbers are written."
+    names, labels = "; --index-column takes names", "; --label-column takes labels"
+    two = "The columns city, note have such cells. "
+    for options, advice in (
+        ({}, f"The columns who, city, note have such cells. --drop who,city,note leaves them out{names}{labels}"),
+        ({"index_column": "who"}, f"{two}--drop city,note leaves them out{labels}"),
+        ({"index_column": "who", "label_column": "city"}, "--drop note leaves it out"),
+        ({"columns": "x,city,note"}, f"{two}Leave city,note out of --columns{names}{labels}"),
+        ({"transpose": True, "index_column": "who"}, f"{two}--drop city,note leaves them out"),
+    ):
+        with pytest.raises(ValueError, match=r"x\.csv, line 2") as caught:
+            read_input("x.csv", **options)
+        assert str(caught.value).endswith(f"not a finite one. {advice}{signs}")
+        polars.read_csv("x.csv").write_parquet("x.parquet")
+        with pytest.raises(ValueError, match=r"x\.parquet, row 0") as caught:
+            read_input("x.parquet", **options)
+        assert str(caught.value).endswith(f"not a finite one. {advice}.")
+    # The advice is right for names that are numbers, have commas, or are none.
+    for content, advice in (("1,a,b\n", "--drop 1,2 leaves"), ('"a,b",7,c\nu,v,1\n', "--drop 0,1 leaves")):
+        with pytest.raises(ValueError, match=advice):
+            read_input(write("y.csv", content), header=content.count("\n") > 1)
 
 
 @pytest.mark.parametrize(("delimiter", "name"), [(",", "x.csv"), (";", "x.csv"), ("\t", "x.txt")])
@@ -198,6 +224,7 @@ def test_names_and_labels_are_taken_by_name_and_by_number():
         (["+1", "-1"], [1.0, -1.0]),
         (["0.5", "1"], [0.5, 1.0]),
         (["0.5", "red"], ["0.5", "red"]),
+        (["x", "?"], ["x", "?"]),
         (["001", "1", "01"], ["001", "1", "01"]),
         (["01.5", "1.5"], ["01.5", "1.5"]),
     ],
@@ -207,6 +234,32 @@ def test_labels_are_numbers_where_no_two_become_one_class(labels: list[str], exp
     assert read.feature_names is None
     assert read.labels.tolist() == expected
     assert all(type(a) is type(b) for a, b in zip(read.labels.tolist(), expected, strict=True))
+
+
+def test_numbers_among_missing_labels_stay_numbers_and_scores_keep_them():
+    rows = "".join(f"s{i},{i},{i * i},{'NA' if i == 3 else i / 2}\n" for i in range(30))
+    write("x.csv", f"who,x,y,age\n{rows}")
+    labels = read_input("x.csv", index_column="who", label_column="age").labels
+    np.testing.assert_array_equal(labels, [np.nan if i == 3 else i / 2 for i in range(30)])
+    columns = ("--index-column", "who", "--label-column", "age")
+    fit("x.csv", *columns, "-n", 2, "-o", "s.csv", "--plot", "p.svg", "--save", "m.safetensors")
+    assert "<!-- age -->" in Path("p.svg").read_text(encoding="utf-8")
+    done("transform", "m.safetensors", "x.csv", *columns, "-o", "t.csv")
+    for name in ("s.csv", "t.csv"):
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
+        assert lines[0] == "sample,label,component_1,component_2"
+        assert [line.split(",")[:2] for line in lines[1:5]] == [
+            ["s0", "0.0"],
+            ["s1", "0.5"],
+            ["s2", "1.0"],
+            ["s3", "nan"],
+        ]
+        again = read_input(name, index_column="sample", label_column="label")
+        np.testing.assert_array_equal(again.labels, labels)
+        assert again.sample_names[29] == "s29"
+    write("k.csv", "x,y,kind\n1,2,a\n3,5,b\n4,4,a\n")
+    fit("k.csv", "--label-column", "-1", "-n", 2, "-o", "k.npz", "--plot", "k.svg")
+    assert "<!-- kind -->" in Path("k.svg").read_text(encoding="utf-8")
 
 
 TABLE = "id,age,name,x,y\n7,20,a,1,2\n8,21,b,3,4\n"

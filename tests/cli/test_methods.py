@@ -63,7 +63,12 @@ CASES: dict[str, tuple[str, str, Any, str]] = {
     "ppca": ("ppca", "-n 2", ProbabilisticPCA(2), f"{AXES} loadings"),
     "bayesian": ("bayesian", "", BayesianPCA(), f"{AXES} precisions"),
     "local": ("local", "--clusters 2 -n 1", LocalPCA(2, 1), "weights means components noise_variance"),
-    "hard": ("local", "--hard -n 1", LocalPCA(2, 1, method="hard"), "weights means components noise_variance"),
+    "hard": (
+        "local",
+        "--set method=hard -n 1",
+        LocalPCA(2, 1, method="hard"),
+        "weights means components noise_variance",
+    ),
 }
 
 
@@ -376,9 +381,54 @@ def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
     assert "<!-- c -->" in drawn
 
 
+# -- parameters without an option --------------------------------------------------------------------------------------
+
+SETTINGS: list[tuple[str, Any]] = [
+    ("-k matern --set nu=2.5 --gamma 0.5", KernelPCA(2, kernel="matern", gamma=0.5, kernel_params={"nu": 2.5})),
+    (
+        "-k rational_quadratic --set alpha=3",
+        KernelPCA(2, kernel="rational_quadratic", kernel_params={"alpha": 3}),
+    ),
+    ("--method local --set method=hard --set n_init=2", LocalPCA(2, 2, method="hard", n_init=2)),
+    ("-k poly --set coef0=2 --gamma 0.1", KernelPCA(2, kernel="poly", coef0=2, gamma=0.1)),
+    ("-k rbf --gamma 1 --set gram=tiled", KernelPCA(2, kernel="rbf", gamma=1, gram="tiled")),
+    (
+        "-k rbf --gamma 1 --eigen-solver nystrom --rank 9 --set landmarks=uniform",
+        KernelPCA(2, kernel="rbf", gamma=1, eigen_solver=Nystrom(rank=9, landmarks="uniform")),
+    ),
+    ("--method ppca --set solver=em", ProbabilisticPCA(2, solver="em")),
+]
+
+
+def test_parameters_without_an_option_are_set_by_name():
+    X = read_input("iris").X
+    for options, model in SETTINGS:
+        fit("iris", "-n", 2, *options.split(), "-o", "s.npz", "--force", "-q")
+        np.testing.assert_array_equal(loaded()["scores"], model.set_params(random_state=0).fit_transform(X))
+    assert facts()["parameters"]["solver"] == "em"
+    assert "nu=2.5" in done("plan", "iris", "-n", 2, "-k", "matern", "--set", "nu=2.5").stdout
+
+
+def test_settings_are_checked_before_the_input_is_read():
+    for options, expected in (
+        ("--set nu", "'nu' is no setting; give NAME=VALUE, such as nu=2.5"),
+        ("-k matern --set nu=-1", "Matern: --set nu=-1 is not allowed; nu must be"),
+        ("-k matern --set nu=abc", "Matern: --set nu='abc' is not allowed"),
+        ("-k rbf --set nu=2", "--set nu: there is no such parameter with these options; there are alpha, "),
+        ("--method pca --set n_oversample=2", "Did you mean 'n_oversamples'?"),
+        ("-k rbf --set coef0=2", "--set coef0: there is no such parameter"),
+        ("--set landmarks=uniform", "--set landmarks: there is no such parameter"),
+        ("--set gamma=2", "--set gamma: give the option --gamma"),
+        ("--set verbose=2", "--set verbose: there is no such parameter"),
+        ("--method local --set method=hrd", "LocalPCA: --set method='hrd' is not allowed"),
+        ("--method ppca --set solver=none", "ProbabilisticPCA: --set solver=None is not allowed"),
+    ):
+        assert expected in refused("fit", "absent.csv", *options.split(), *OUT)
+
+
 # -- options of methods ------------------------------------------------------------------------------------------------
 
-VALUES = {"kernel": "rbf", "preimage": "ridge", "eigen_solver": "dense", "landmarks": "uniform", "gram": "dense"}
+VALUES = {"kernel": "rbf", "preimage": "ridge", "eigen_solver": "dense"}
 VALUES |= {"svd_solver": "full", "image_shape": "2x2", "checkpoint": "c", "scheduler": "tcp://x:1"}
 OPTIONS = {option.name: option for option in commands.fit.params if isinstance(option, click.Option)}
 

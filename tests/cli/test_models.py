@@ -60,7 +60,12 @@ def test_columns_are_standardized_as_they_were_for_the_fit(X: np.ndarray, method
 def test_a_model_may_be_all_that_is_written(X: np.ndarray):
     assert M in done("fit", "x.npy", "-n", 2, "--save", M).stdout
     assert not Path("s.npz").exists()
-    assert "nothing would be written: give --output for the scores, --save for the model" in refused("fit", "x.npy")
+    assert "nothing would be written: give --output for the scores, --save" in refused("fit", "x.npy", "--quiet")
+    before = sorted(Path().iterdir())
+    alone = done("fit", "x.npy", "-n", 2).stdout
+    assert "eigenvalue" in alone
+    assert "written" not in alone
+    assert sorted(Path().iterdir()) == before
     assert "give --output" in refused("transform", M, "x.npy")
 
 

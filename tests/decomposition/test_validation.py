@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 from sklearn.base import clone
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA
@@ -243,3 +243,23 @@ def test_infinity_is_not_called_a_missing_value(estimator, xp):
             estimator.fit(xp.array(X))
         assert wanted in str(caught.value)
         assert ("missing" in str(caught.value)) == bool(np.isnan(entry))
+
+
+def test_kernel_matrices_in_the_wrong_place_get_the_sentence_that_helps(rng: np.random.Generator):
+    X = rng.standard_normal((12, 3))
+    K = RBF(gamma=0.5)(X)
+    model = KernelPCA(2, kernel="precomputed").fit(K)
+    with pytest.raises(ValueError, match=r"has shape \(12, 5\).* 12 columns.* Pass its transpose, K\.T\."):
+        model.transform(RBF(gamma=0.5)(X, X[:5]))
+    with pytest.raises(ValueError, match=r"vector of 66 numbers.*of 12 rows\. squareform"):
+        KernelPCA(2, kernel="precomputed").fit(pdist(X))
+    with pytest.raises(ValueError, match=r"kernel is an array of shape \(12, 12\).*precomputed.*fit\(K\)"):
+        KernelPCA(2, kernel=K).fit(X)
+
+    def blocks(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        return np.exp(-np.abs(A[:, None] - B[None]))
+
+    with pytest.raises(
+        ValueError, match=r"all pairs of two sets of rows, pass gpukpca\.kernels\.BlockCallable\(.*blocks\)"
+    ):
+        KernelPCA(2, kernel=blocks).fit(X)

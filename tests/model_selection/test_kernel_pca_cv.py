@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSpli
 
 from gpukpca import KernelPCA, Progress, load
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
-from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
+from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, PrecisionWarning
 from gpukpca.kernels import RBF, Laplacian, Sigmoid
 from gpukpca.model_selection import KernelPCACV
 from gpukpca.model_selection.grid import automatic_gammas
@@ -165,6 +165,7 @@ def test_more_components_never_worsen_an_exact_inverse():
     assert abs(search.best_score_) < 1e-20
 
 
+@pytest.mark.filterwarnings("ignore:the best gamma of the search lies on the edge")
 @pytest.mark.parametrize("gammas", [[0.1], [0.1, 0.3], [0.1, 0.3, 0.9]])  # with two threads one is left over, or none
 def test_scores_do_not_depend_on_threads_or_the_order_of_the_grid(gammas: list[float]):
     first = KernelPCACV(gammas=gammas, n_components=[2, 5], n_jobs=1).fit(blobs())
@@ -235,6 +236,7 @@ def test_a_limit_without_room_for_a_matrix_changes_no_score():
 # -- the grid and the folds --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:the best gamma of the search lies on the edge")
 def test_automatic_gammas_reach_around_both_rules():
     X = blobs()
     gammas = automatic_gammas(X)
@@ -420,3 +422,15 @@ def test_saving_a_search_saves_its_best_model(tmp_path: Path):
     model = load(tmp_path / "model.safetensors")
     assert type(model) is KernelPCA
     np.testing.assert_array_equal(model.transform(X), search.transform(X))
+
+
+def test_a_best_gamma_on_the_edge_of_its_grid_is_named(rng: np.random.Generator):
+    X = rng.standard_normal((40, 3))
+    inner = KernelPCACV(kernel="rbf", gammas=[1e-4, 1e-2, 1.0, 1e2], n_components=[4], cv=3).fit(X)
+    best = inner.best_params_["gamma"]
+    assert best not in (1e-4, 1e2)
+    scores = inner.cv_results_["mean_test_score"].tolist()
+    assert scores.index(max(scores)) == [1e-4, 1e-2, 1.0, 1e2].index(best)
+    for gammas in ([best, 100 * best, 1e4 * best], [best / 1e4, best / 100, best]):
+        with pytest.warns(GpuKPCAWarning, match="the best gamma of the search lies on the edge of the grid"):
+            KernelPCACV(kernel="rbf", gammas=gammas, n_components=[4], cv=3).fit(X)

@@ -9,6 +9,7 @@ import pytest
 from sklearn.datasets import load_digits, load_iris
 
 from gpukpca import PCA, KernelPCA
+from gpukpca.exceptions import GpuKPCAWarning
 from gpukpca.model_selection import KernelPCACV
 
 
@@ -27,4 +28,6 @@ def digits() -> tuple[Any, np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def search() -> KernelPCACV:
     X = np.random.default_rng(0).standard_normal((40, 3))
-    return KernelPCACV(gammas=[0.01, 0.1, 1.0], n_components=[1, 2, 4], param_grid={"alpha": [0.1, 1.0]}, cv=2).fit(X)
+    alphas = {"alpha": [0.1, 1.0]}
+    with pytest.warns(GpuKPCAWarning, match="the edge of the grid"):
+        return KernelPCACV(gammas=[0.01, 0.1, 1.0], n_components=[1, 2, 4], param_grid=alphas, cv=2).fit(X)

@@ -443,3 +443,19 @@ def test_a_pipeline_is_drawn_as_its_last_step(iris: tuple[Any, np.ndarray, np.nd
     )
     with pytest.raises(ValueError, match="StandardScaler has no explained_variance_ratio_"):
         SpectrumDisplay.from_estimator(StandardScaler().fit(X))
+
+
+def test_names_of_classes_and_samples_are_short_and_nan_is_a_class(rng: np.random.Generator):
+    X = rng.standard_normal((60, 3))
+    model = PCA(2).fit(X)
+    labels = np.where(np.arange(60) == 2, np.nan, np.arange(60) % 9 * 0.1)
+    display = ScoresDisplay.from_estimator(model, X, labels=labels)
+    expected = ["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "nan"]
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == expected
+    assert all(np.isfinite(text.get_position()).all() for text in display.ax_.texts)
+    names = [f"sample {i} with a name that fills the picture, number {i}" for i in range(35)]
+    for components in ((0, 1), (0,)):
+        ax = ScoresDisplay.from_estimator(model, X[:35], names=names, components=components).ax_
+        shown = [text.get_text() for text in (ax.texts if len(components) == 2 else ax.get_yticklabels())]
+        assert len(set(shown)) == 35
+        assert all(text.startswith("sample ") and "…" in text and len(text) <= 31 for text in shown)
