@@ -88,7 +88,12 @@ def fit_batches(
     `is_first` says that more batches may follow.
     """
     has_checkpoint, listener = open_checkpoint is not None, timed(progress)
-    begun = {"once": once, "is_first": is_first, "has_checkpoint": has_checkpoint, "rng": random.generator}
+    begun: dict[str, Any] = {
+        "once": once,
+        "is_first": is_first,
+        "has_checkpoint": has_checkpoint,
+        "rng": random.generator,
+    }
     task, sample, rows = _begun(batches, kernel, settings, resources, **begun)
     plan = plan_of_batches(task, batches)
     if listener is not None:
