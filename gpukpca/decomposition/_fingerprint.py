@@ -41,9 +41,8 @@ def kernel_fingerprint(
 
 def pca_fingerprint(estimator: Any, X: Any, plan: Plan, rng: np.random.Generator, solver: PlannedSolver) -> Fingerprint:
     """Return the fingerprint of a fit of a `PCA` with its planned method."""
-    return _fingerprint(
-        estimator, X, rng, solver, scale=estimator.scale, method=plan.method, by_samples=plan.by_samples
-    )
+    preparation = {"center": estimator.center, "scale": estimator.scale}
+    return _fingerprint(estimator, X, rng, solver, **preparation, method=plan.method, by_samples=plan.by_samples)
 
 
 def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: PlannedSolver, **more: Any) -> Fingerprint:

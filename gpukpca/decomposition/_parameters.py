@@ -74,6 +74,7 @@ LATER = Rule("", lambda value: True)
 RULES: dict[str, Rule | CheckedBy] = {
     "alpha": number(at_least=0),
     "batch_size": one_of(NONE, COUNT),
+    "center": PCA_RULES["center"],
     "centered": FLAG,
     "checkpoint": one_of(NONE, FOLDER, instance_of(Checkpoint, text="a gpukpca.Checkpoint")),
     "coef0": FINITE,
