@@ -53,6 +53,7 @@ class KernelSource(NamedTuple):
     landmarks: Callable[[Kernel, Any], np.ndarray | WeightedFeatures] | None = None
     # Row numbers, and the rows that the model keeps of them.
     kept: tuple[np.ndarray, Any] | None = None
+    center: bool = True
 
 
 class NystroemPCA(NamedTuple):
@@ -100,6 +101,11 @@ def source_of(model: Any) -> KernelSource:
 def _source_of_own(model: KernelPCA) -> KernelSource:
     fit: Any = model._result
     shape = fit.n_samples, int(model.n_features_in_)
+    if fit.has_sampled_basis and not fit.map.center:
+        raise InvalidParameterError(
+            "a Nyström model with center=False cannot be audited: the features of its landmarks are compared with the "
+            "centered kernel matrix. Its certificate_ bounds the error."
+        )
     if fit.stream is not None:
         return _source_of_stream(model, shape)
     landmarks = fit.landmarks
@@ -111,6 +117,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         shape,
         None if landmarks is None else lambda *_: landmarks,
         (rows, model.X_fit_),
+        fit.map.center,
     )
 
 

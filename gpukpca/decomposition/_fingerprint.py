@@ -35,7 +35,9 @@ def kernel_fingerprint(
     """
     # Storages that have a name give the same K.
     storage = {} if isinstance(estimator.gram, str) else {"gram": estimator.gram}
-    fingerprint = _fingerprint(estimator, X, rng, solver, kernel=kernel_from(estimator), **storage)
+    fingerprint = _fingerprint(
+        estimator, X, rng, solver, center=estimator.center, kernel=kernel_from(estimator), **storage
+    )
     return fingerprint | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
 
 

@@ -169,6 +169,7 @@ def _audit_of_pairs(
             source.vectors(kernel, X, resources.n_jobs),
             source.eigenvalues,
             resources,
+            center=source.center,
             landmarks=None if source.landmarks is None else source.landmarks(kernel, X),
             passes=passes,
             random=Randomness(reader.random_state),

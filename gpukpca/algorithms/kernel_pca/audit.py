@@ -70,6 +70,7 @@ def audit_rows(
     eigenvalues: np.ndarray | None,
     resources: Resources,
     *,
+    center: bool = True,
     landmarks: Landmarks = None,
     passes: int = 1,
     random: Randomness | None = None,
@@ -79,12 +80,13 @@ def audit_rows(
 
     X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. Without `eigenvalues` the
     vectors are scores, whose squared lengths are the eigenvalues. `landmarks` are rows of X, or features; with them the
-    error of Nyström is bounded, by one or two passes over K.
+    error of Nyström is bounded, by one or two passes over K. Without `center` the vectors are those of K itself.
     """
     started, listener, p = time.perf_counter(), timed(progress), int(vectors.shape[1])
     passes = 1 if landmarks is None else passes
-    task = FitTask.of(X, kernel, KernelPCASettings(n_components=max(p, 1), copies_data=False), resources)
-    op = CenteredGram(_kernel_operator(task, _audit_pass(p, landmarks, passes), listener))
+    settings = KernelPCASettings(n_components=max(p, 1), copies_data=False, center=center)
+    task = FitTask.of(X, kernel, settings, resources)
+    op = CenteredGram(_kernel_operator(task, _audit_pass(p, landmarks, passes), listener), center=center)
     U, lengths = UnitVectors.of(cast(move(vectors, op.like), op.dtype))
     products = _Products(op, passes, listener)
     error: dict[str, Any] = {}
@@ -97,7 +99,7 @@ def audit_rows(
         W, error = _with_error(products, X, U, landmarks, random or Randomness(None), n_jobs)
     pairs = measured_pairs(op, U, W)
     return EigenpairAudit(
-        matrix="centered kernel matrix",
+        matrix=f"{'centered ' * center}kernel matrix",
         n_samples=task.n,
         eigenvalues=lengths**2 if eigenvalues is None else eigenvalues,
         rayleigh_quotients=pairs.quotients,

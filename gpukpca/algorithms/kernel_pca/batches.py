@@ -139,6 +139,12 @@ def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, r
             "new stream with sklearn.base.clone(model) to change them.",
             argument="eigen_solver",
         )
+    if settings.center != fit.map.center:
+        raise InvalidParameterError(
+            f"center={settings.center} is requested now, and was {fit.map.center} in the first batch; begin a new "
+            "stream with sklearn.base.clone(model) to change it.",
+            argument="center",
+        )
     settings, basis = replace(settings, eigen_solver=solver), fit.map.basis
     p = fit.plan.n_components if settings.n_components is None or settings.is_share else int(settings.n_components)
     task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, p)

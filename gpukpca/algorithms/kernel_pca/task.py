@@ -74,7 +74,8 @@ class FitTask(Task):
         points = getattr(settings.eigen_solver, "points", None)
         if points is not None and is_on_cluster:  # the fit takes nothing else from the rows in advance
             sample = from_host(points, X.like)
-        template = None if kernel.stored_only else kernel.template(X if sample is None else sample, centered=True)
+        sample = X if sample is None else sample
+        template = None if kernel.stored_only else kernel.template(sample, centered=settings.center)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
         basis = None if is_matrix else X if basis is None else basis
