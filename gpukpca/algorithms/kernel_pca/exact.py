@@ -123,8 +123,8 @@ def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness)
     # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
     columns = min(solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like)), size // 2)
     n_jobs = 1 if task.is_on_cluster else plan.workers  # Dask has a thread for every panel
-    options = {"center": op.center, "n_jobs": n_jobs}
-    sample = partial(components_of_sample, task.kernel, task.X, rows, size, columns, **options)
+    given = task.kernel, task.X, rows, size, columns
+    sample = partial(components_of_sample, *given, center=op.center, n_jobs=n_jobs)
     return replace(solver, start=lambda: sample(random.generator))
 
 
