@@ -2,7 +2,7 @@
 
 Data are shifted before any product, so that a large offset cancels exactly. The shift is the mean of some rows in the
 dtype of X; its distance from the true mean is measured in the widest type and corrected. Deviations whose squares would
-lose digits are first multiplied by a power of two, here and nowhere else.
+lose digits are first multiplied by a power of two, here and nowhere else. Without centering m, shift and rest are 0.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class CenteredMatrix(Protocol):
 
     shape: tuple[int, int]  # (n, d)
     dtype: Any  # of X
+    center: bool = True  # False: m = 0
     like: Array  # small results are computed where this is
     wide: Any  # the widest floating type there
     shift: Array  # (d,), is subtracted before any product; in the dtype of X
@@ -90,7 +91,7 @@ class CenteredMatrix(Protocol):
         return self.adjoint(self.times(V))
 
     def gram_times(self, U: Array) -> Array:
-        """Return Z ZᵀU for columns U (n, b) that sum to zero, shape (n, b)."""
+        """Return Z ZᵀU for U (n, b), whose columns sum to zero where the rows are centered, shape (n, b)."""
         return self.times(self.adjoint(U))
 
     def project(self, V: Array) -> Array:
@@ -135,6 +136,8 @@ class CenteredMatrix(Protocol):
             host = to_host(rest).astype(np.float64)
             if not np.isfinite(host).all():  # or the sums of huge numbers overflow
                 self.check_entries()
+            if not self.center:
+                rest, host = namespace_of(rest).zeros_like(rest), np.zeros_like(host)
             squares = np.maximum(raw - n * host**2, 0.0)
             if may_rescale and self._rescaled_to_unit(squares):
                 continue
@@ -155,9 +158,17 @@ class CenteredMatrix(Protocol):
         deviation = math.sqrt(float(squares.max()) / self.shape[0])
         if 0.0 < deviation < math.inf and scale_for_squares(deviation, self.dtype) == 1.0:
             return False
-        self.unit = power_of_two_scale(half_range(*self.bounds()), self.dtype)
+        self.unit = power_of_two_scale(half_range(*self._bounds_about_mean()), self.dtype)
         self._weigh(np.full(self.shape[1], self.unit))
         return self.unit != 1.0
+
+    def _bounds_about_mean(self) -> tuple[Array, Array]:
+        """Return `bounds`, or without centering such about 0, shapes (d,)."""
+        low, high = self.bounds()
+        if self.center:
+            return low, high
+        size = namespace_of(low).where(high > -low, high, -low)
+        return -size, size
 
     def feature_deviations(self, degrees: int) -> np.ndarray:
         """Return (Σ (x - m)² / degrees)^½ of every feature in the units of X, shape (d,), on the host; then `rescale`.
@@ -174,7 +185,7 @@ class CenteredMatrix(Protocol):
         deviations = np.sqrt(self.squares / self.shape[0])
         if not ((self.squares == 0) | needs_own_scale(deviations, self.wide)).any():
             return
-        halves = 0.5 * np.stack([to_host(bound).astype(np.float64) for bound in self.bounds()])
+        halves = 0.5 * np.stack([to_host(bound).astype(np.float64) for bound in self._bounds_about_mean()])
         halves = halves[1] - halves[0]
         if not needs_own_scale(halves * self._host_weights(), self.wide).any():  # of what was squared
             return
@@ -236,6 +247,8 @@ class CenteredMatrix(Protocol):
         self.measure()
         n = self.shape[0]
         G = self.shifted_gram()
+        if not self.center:
+            return G
         # Centering removes the rest of the mean.
         means = column_sums(G) / n
         half = float(namespace_of(G).sum(means)) / n / 2.0

@@ -44,17 +44,24 @@ class DenseCenteredMatrix(CenteredMatrix):
         Threads (NumPy only).
     shift : array, shape (d,), optional
         Is subtracted before any product; default: the mean of some rows.
+    center : bool
+        False: the mean, and the shift, are 0.
     """
 
-    def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None, shift: Array = None) -> None:
+    def __init__(
+        self, X: Array, by_rows: bool, n_jobs: int | None = None, shift: Array = None, center: bool = True
+    ) -> None:
         self.X = X
+        self.center = center
         self.by_rows = by_rows
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.dtype: Any = X.dtype
         self.like: Array = empty_like(X)
         self.wide: Any = accumulation_dtype(X)
         self.n_jobs = n_jobs
-        if shift is None:
+        if not center:
+            shift = full((self.shape[1],), 0.0, self.like)
+        elif shift is None:
             shift = cast(mean_of_sample(X[:: sampling_step(*self.shape), :], self.wide), X.dtype)
         self.shift: Array = shift
 
@@ -118,7 +125,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             block = self._shifted(start, stop, scratch)
             return xp.matrix_transpose(block) @ add(block @ W, -lost)
 
-        # The columns of Z V sum to zero, so the left factor needs no correction for the rest of the mean.
+        # Where there is a rest of the mean, the columns of Z V sum to zero: the left factor needs no correction for it.
         return self._summed(part, 2 * W.shape[1])
 
     def gram_times(self, U: Array) -> Array:
@@ -132,7 +139,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             return block @ (xp.matrix_transpose(block) @ U)
 
         W = self._summed(part, 2 * U.shape[1])  # of the shifted data; centering removes the rest of the mean
-        return cast(W - column_sums(W)[None, :] / self.shape[0], self.dtype)
+        return cast(W - column_sums(W)[None, :] / self.shape[0] if self.center else W, self.dtype)
 
     def triangle(self, V: Array) -> tuple[np.ndarray, None]:
         """Return R of Z V = Q R; Z V is never stored."""

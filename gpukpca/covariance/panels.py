@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, move
+from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, move, namespace_of
 from gpukpca.backend.orthogonalization import joined_triangle
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
@@ -29,10 +29,11 @@ class CenteringSpec:
     shift: Array
     rest: Array | None
     weights: Array | None
+    center: bool
 
     def rows(self, panel: Array) -> DenseCenteredMatrix:
         """Return the centered matrix of a panel, where that is."""
-        rows = DenseCenteredMatrix(panel, self.by_rows, self.n_jobs, move(self.shift, panel))
+        rows = DenseCenteredMatrix(panel, self.by_rows, self.n_jobs, move(self.shift, panel), self.center)
         rows.rest = None if self.rest is None else cast(move(self.rest, panel), rows.wide)
         rows.weights = None if self.weights is None else cast(move(self.weights, panel), rows.wide)
         return rows
@@ -50,6 +51,8 @@ class PanelCenteredMatrix(CenteredMatrix):
         The mean of some rows, in their dtype.
     n_jobs : int, optional
         Threads of a panel.
+    center : bool
+        False: the mean, and the shift, are 0.
 
     Notes
     -----
@@ -57,15 +60,16 @@ class PanelCenteredMatrix(CenteredMatrix):
     are where `rows.like` is.
     """
 
-    def __init__(self, rows: Rows, by_rows: bool, shift: Array, n_jobs: int | None = None) -> None:
+    def __init__(self, rows: Rows, by_rows: bool, shift: Array, n_jobs: int | None = None, center: bool = True) -> None:
         self.source = rows
+        self.center = center
         self.by_rows = by_rows
         self.n_jobs = n_jobs
         self.shape: tuple[int, int] = rows.shape
         self.dtype: Any = rows.dtype
         self.like: Array = empty_like(rows.like)
         self.wide: Any = accumulation_dtype(rows.like)
-        self.shift: Array = shift
+        self.shift: Array = shift if center else namespace_of(shift).zeros_like(shift)
 
     def check_entries(self) -> None:
         """Pass: panels were checked as they came."""
@@ -75,7 +79,7 @@ class PanelCenteredMatrix(CenteredMatrix):
 
     @property
     def _spec(self) -> CenteringSpec:
-        return CenteringSpec(self.by_rows, self.n_jobs, self.shift, self.rest, self.weights)
+        return CenteringSpec(self.by_rows, self.n_jobs, self.shift, self.rest, self.weights, self.center)
 
     def _sum(self, method: str, *blocks: Array, merge: Merge | None = None) -> Any:
         """Return the merged results of a method of all panels."""

@@ -37,10 +37,13 @@ class ScatterOperator(SymmetricOperator):
         return self.matrix.gram_times(self.project(V)) if self.of_samples else self.matrix.scatter_times(V)
 
     def project(self, V: Array) -> Array:
-        """Return the projection onto vectors whose entries sum to zero, for Z Zᵀ; that of the matrix for ZᵀZ."""
+        """Return the projection onto vectors whose entries sum to zero, for Z Zᵀ of centered rows; V itself without.
+
+        For ZᵀZ return that of the matrix.
+        """
         if not self.of_samples:
             return self.matrix.project(V)
-        return V - cast(column_sums(V) / V.shape[0], V.dtype)[None, :]
+        return V - cast(column_sums(V) / V.shape[0], V.dtype)[None, :] if self.matrix.center else V
 
     def diagonal(self) -> Array:
         return namespace_of(self.like).linalg.diagonal(self.to_dense())

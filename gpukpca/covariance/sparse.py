@@ -30,18 +30,22 @@ class SparseCenteredMatrix(CenteredMatrix):
         Canonical: sorted indices, no duplicates.
     by_rows : bool
         Whether there are fewer features than rows.
+    center : bool
+        False: the mean, and what is subtracted, are 0.
     """
 
     workers = 1  # SciPy's sparse products have one thread
     wide = np.float64
 
-    def __init__(self, X: Array, by_rows: bool) -> None:
+    def __init__(self, X: Array, by_rows: bool, center: bool = True) -> None:
+        self.center = center
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.by_rows = by_rows
         self.dtype: Any = X.dtype
         self.like: Array = np.empty(0, X.dtype)
         self.source = X
-        self._subtract(np.bincount(X.indices, X.data, minlength=self.shape[1]) / self.shape[0])
+        sums = np.bincount(X.indices, X.data, minlength=self.shape[1]) if center else np.zeros(self.shape[1])
+        self._subtract(sums / self.shape[0])
 
     def check_entries(self) -> None:
         check_finite(self.source, FINITE, of_missing=OF_MISSING)

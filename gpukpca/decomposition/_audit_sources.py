@@ -61,6 +61,7 @@ class KernelSource(NamedTuple):
     landmarks: Callable[[Kernel, Any], tuple[LandmarkFeatures, np.ndarray | None]] | None = None
     # Row numbers, and the rows that the model keeps of them.
     kept: tuple[np.ndarray, Any] | None = None
+    center: bool = True
 
 
 class NystroemPCA(NamedTuple):
@@ -108,11 +109,18 @@ def source_of(model: Any) -> KernelSource:
 def _source_of_own(model: KernelPCA) -> KernelSource:
     fit: Any = model._result
     shape = fit.n_samples, int(model.n_features_in_)
+    if fit.has_sampled_basis and not fit.map.center:
+        raise InvalidParameterError(
+            "a Nyström model with center=False cannot be audited: the features of its landmarks are compared with the "
+            "centered kernel matrix. Its certificate_ bounds the error."
+        )
     is_stream, numbers = fit.stream is not None, fit.landmarks
     rows: Any = getattr(model, "X_fit_", None)  # not of every kernel matrix
     kept = None if rows is None else (np.arange(shape[0]) if numbers is None else numbers, rows)
     if not is_stream and numbers is None:
-        return KernelSource(model.kernel_, model.eigenvectors_, _host(model.eigenvalues_), shape, None, kept)
+        return KernelSource(
+            model.kernel_, model.eigenvectors_, _host(model.eigenvalues_), shape, None, kept, fit.map.center
+        )
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
         like, learned = place_of(X), fit.map.template
@@ -130,6 +138,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         shape,
         features,
         None if numbers is None else kept,
+        fit.map.center,
     )
 
 

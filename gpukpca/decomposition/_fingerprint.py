@@ -35,15 +35,16 @@ def kernel_fingerprint(
     """
     # Storages that have a name give the same K.
     storage = {} if isinstance(estimator.gram, str) else {"gram": estimator.gram}
-    fingerprint = _fingerprint(estimator, X, rng, solver, kernel=kernel_from(estimator), **storage)
+    fingerprint = _fingerprint(
+        estimator, X, rng, solver, center=estimator.center, kernel=kernel_from(estimator), **storage
+    )
     return fingerprint | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
 
 
 def pca_fingerprint(estimator: Any, X: Any, plan: Plan, rng: np.random.Generator, solver: PlannedSolver) -> Fingerprint:
     """Return the fingerprint of a fit of a `PCA` with its planned method."""
-    return _fingerprint(
-        estimator, X, rng, solver, scale=estimator.scale, method=plan.method, by_samples=plan.by_samples
-    )
+    preparation = {"center": estimator.center, "scale": estimator.scale}
+    return _fingerprint(estimator, X, rng, solver, **preparation, method=plan.method, by_samples=plan.by_samples)
 
 
 def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: PlannedSolver, **more: Any) -> Fingerprint:

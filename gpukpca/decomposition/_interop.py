@@ -21,7 +21,7 @@ from gpukpca.backend.namespace import cast, overflow_allowed, to_host
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._kernels import kernel_from
-from gpukpca.decomposition.diagnostics import total_variance_of
+from gpukpca.decomposition.diagnostics import is_centered, total_variance_of
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import kernel_matmat
@@ -64,8 +64,8 @@ class KernelPeer:
         ------
         NotFittedError
         InvalidParameterError
-            A kernel that scikit-learn lacks; a Nyström model; scores that differ by more than 1 % of the
-            largest one.
+            A kernel that scikit-learn lacks; a Nyström model; a fit with ``center=False``; scores that differ by more
+            than 1 % of the largest one.
 
         Warns
         -----
@@ -90,6 +90,7 @@ class KernelPeer:
         """
         check_is_fitted(self)
         model: Any = self
+        _check_centered(model)
         if not model._space.holds_all:
             raise InvalidParameterError(
                 "a Nyström model has scores from landmarks, and scikit-learn's KernelPCA needs the eigenvectors of a "
@@ -188,6 +189,14 @@ def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
     known = SOLVERS["PCA" if name == "svd_solver" else "KernelPCA"]
     shared[name] = shared[name] if isinstance(shared[name], str) and shared[name] in known else "auto"
     return shared
+
+
+def _check_centered(model: Any) -> None:
+    if not is_centered(model):
+        raise InvalidParameterError(
+            f"scikit-learn's {type(model).__name__} always centers, and this model was fitted with center=False; use "
+            "save for a file that keeps it."
+        )
 
 
 def _check_scores(peer: Any, theirs: Any, scores: np.ndarray) -> None:
@@ -355,7 +364,7 @@ class PCAPeer:
         ------
         NotFittedError
         InvalidParameterError
-            Scores differ by more than 1 % of the largest one.
+            A fit with ``center=False``; scores that differ by more than 1 % of the largest one.
 
         Warns
         -----
@@ -378,6 +387,7 @@ class PCAPeer:
         """
         check_is_fitted(self)
         model: Any = self
+        _check_centered(model)
         peer = sklearn.decomposition.PCA(**_shared_parameters(model, sklearn.decomposition.PCA))
         for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
             setattr(peer, name, to_host(getattr(model, name)).copy())

@@ -85,6 +85,7 @@ def _is_kernel(value: Any) -> bool:
 RULES: dict[str, Rule | CheckedBy] = {
     "alpha": number(at_least=0),
     "batch_size": one_of(NONE, COUNT),
+    "center": PCA_RULES["center"],
     "centered": FLAG,
     "checkpoint": one_of(NONE, FOLDER, instance_of(Checkpoint, text="a gpukpca.Checkpoint")),
     "coef0": FINITE,

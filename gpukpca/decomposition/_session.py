@@ -137,6 +137,7 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
         max_passes=e.max_iter,
         passes=None if e.iterated_power == "auto" else int(e.iterated_power),
         gram=e.gram,
+        center=bool(e.center),
         remove_zeros=bool(e.remove_zero_eig),
         copies_data=bool(e.copy_X),
         preimage=preimage_method(e, kernel),

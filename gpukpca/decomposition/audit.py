@@ -29,7 +29,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
+from gpukpca.decomposition.diagnostics import is_centered, samples_of, spectrum_of
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
 from gpukpca.kernels.user_defined import check_symmetry
@@ -147,8 +147,8 @@ def _audit_of_axes(model: Any, container: Any, reader: Any, session: FitSession)
     axes = namespace_of(model.components_).matrix_transpose(model.components_)
     with session.on(place, data) as resources:
         X = place.to_work(data)
-        scale = False if scale is None else scale
-        return audit_axes(X, axes, spectrum_of(model), resources, scale=scale, progress=listener_of(reader))
+        options = {"center": is_centered(model), "scale": False if scale is None else scale}
+        return audit_axes(X, axes, spectrum_of(model), resources, **options, progress=listener_of(reader))
 
 
 def _audit_of_pairs(
@@ -170,6 +170,7 @@ def _audit_of_pairs(
             source.vectors,
             source.eigenvalues,
             resources,
+            center=source.center,
             landmarks=landmarks,
             axes=axes,
             passes=passes,

@@ -81,6 +81,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         Parameters of "poly" and "sigmoid".
     kernel_params : dict, optional
         Keyword arguments of a callable kernel; nu of "matern", alpha of "rational_quadratic".
+    center : bool
+        False: eigenpairs of K itself; scores are k(x, X) A, and `offset_` is 0.
     alpha : float >= 0
         Ridge of the pre-image.
     fit_inverse_transform : bool
@@ -130,13 +132,13 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
     Attributes
     ----------
     eigenvalues_ : array (p,)
-        Eigenvalues of the centered kernel matrix, descending, in the units of k(x, x).
+        Eigenvalues of the centered kernel matrix (of K with ``center=False``), descending, in the units of k(x, x).
     eigenvectors_ : array (n, p)
         Unit columns; the entry of largest absolute value is positive. Not there where rows were read once.
     explained_variance_ : array (p,)
-        Eigenvalues / (n - 1): the variances of the scores.
+        Eigenvalues / (n - 1): the variances of the scores, or with ``center=False`` Σ z² / (n - 1).
     explained_variance_ratio_ : array (p,)
-        Exact shares of the trace of the centered kernel matrix, for indefinite kernels of its positive part.
+        Exact shares of the trace of the same matrix, for indefinite kernels of its positive part.
     total_variance_ : float
         The same trace / (n - 1).
     residual_norms_ : array (p,)
@@ -229,6 +231,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
+        center: bool = True,
         alpha: float = 1.0,
         fit_inverse_transform: bool = False,
         preimage: PreimageLike = None,
@@ -252,6 +255,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         self.degree = degree
         self.coef0 = coef0
         self.kernel_params = kernel_params
+        self.center = center
         self.alpha = alpha
         self.fit_inverse_transform = fit_inverse_transform
         self.preimage = preimage

@@ -85,9 +85,13 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
         Ignored, as in scikit-learn's signature; blocks are always orthonormalized.
     random_state : None, int, RandomState or Generator
         Source of the random start of block Krylov.
+    center : bool
+        False: components are right singular vectors of X itself, as of `TruncatedSVD`, and `mean_` is 0. Sparse rows
+        stay sparse either way. There is no Gaussian model then (`score`, `get_covariance`, "mle").
     scale : bool or array (d,)
         True: divide features by their standard deviations (n - 1 degrees of freedom), which gives the components of
         the correlation matrix; constant features are not divided. An array: divide by it. `transform` does the same.
+        Without centering the deviations are those about 0, (Σ x² / (n - 1))^½.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is; see `KernelPCA`.
     memory_limit : None, int or str
@@ -105,8 +109,10 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
     components_ : array (p, d)
         Unit rows; the entry of largest absolute value is positive, the first of those equal to rounding.
     explained_variance_, explained_variance_ratio_, singular_values_ : array (p,)
-        Variances with n - 1 degrees of freedom; their exact shares of the total variance.
+        Variances with n - 1 degrees of freedom, σ² / (n - 1) of the singular values σ; their exact shares of the total.
+        With ``center=False`` that is the mean square of the scores, and not their variance, as `TruncatedSVD` gives.
     total_variance_ : float
+        ``||Z||_F² / (n - 1)`` of the centered, scaled rows Z; of X itself with ``center=False``.
     noise_variance_ : float
         Mean of the variances that are not kept.
     mean_ : array (d,)
@@ -188,6 +194,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
         n_oversamples: int = 10,
         power_iteration_normalizer: Normalizer = "auto",
         random_state: Seed = None,
+        center: bool = True,
         scale: bool | HasShape | Sequence[float] = False,
         device: str | None = None,
         memory_limit: MemoryLimit = None,
@@ -204,6 +211,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
         self.n_oversamples = n_oversamples
         self.power_iteration_normalizer = power_iteration_normalizer
         self.random_state = random_state
+        self.center = center
         self.scale = scale
         self.device = device
         self.memory_limit = memory_limit
@@ -250,6 +258,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
             passes=None if self.iterated_power == "auto" else int(self.iterated_power) + 1,
             oversampling=None if self.n_oversamples == DEFAULT_OVERSAMPLES else int(self.n_oversamples),
             tol=float(self.tol),
+            center=self.center,
             scale=self.scale,
             has_checkpoint=self.checkpoint is not None,
         )

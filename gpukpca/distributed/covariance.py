@@ -23,6 +23,8 @@ class ClusterCenteredMatrix(PanelCenteredMatrix):
     rows : ClusterRows
     by_rows : bool
         Whether panels are read in blocks of rows, else of columns.
+    center : bool
+        False: the mean is 0.
 
     Raises
     ------
@@ -37,10 +39,10 @@ class ClusterCenteredMatrix(PanelCenteredMatrix):
 
     source: ClusterRows
 
-    def __init__(self, rows: ClusterRows, by_rows: bool) -> None:
+    def __init__(self, rows: ClusterRows, by_rows: bool, center: bool = True) -> None:
         sample = rows.sample(sampling_step(*rows.shape))
         # One thread: there are more panels than threads, and Dask has one for each.
-        super().__init__(rows, by_rows, cast(mean_of_sample(sample, np.float64), rows.dtype), n_jobs=1)
+        super().__init__(rows, by_rows, cast(mean_of_sample(sample, np.float64), rows.dtype), n_jobs=1, center=center)
         self.cluster: Cluster = rows.cluster
 
     def shifted_gram(self) -> np.ndarray:

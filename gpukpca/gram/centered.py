@@ -1,4 +1,4 @@
-"""Double centering: H K H with H = I - 11ᵀ/n, by means, without a second matrix."""
+"""Double centering: H K H with H = I - 11ᵀ/n, by means, without a second matrix; or K itself, with H = I."""
 
 from __future__ import annotations
 
@@ -107,10 +107,13 @@ class CenteredGram(SymmetricOperator):
     base : SymmetricOperator, or an object of another library
         The uncentered operator: also a sparse matrix, a LinearOperator, or an object with shape, dtype and ``@``; see
         `gpukpca.eigen.top_eigh`. Without a diagonal it has no `trace`.
+    center : bool
+        False: nothing is centered, H = I, and all means are 0.
 
     Attributes
     ----------
     base : SymmetricOperator
+    center : bool
     column_means : array, shape (n,), in the widest floating type
         m = K 1 / n; costs one pass if no product has been made yet.
     trace : float
@@ -139,8 +142,9 @@ class CenteredGram(SymmetricOperator):
     True
     """
 
-    def __init__(self, base: SymmetricOperator | HasProducts) -> None:
+    def __init__(self, base: SymmetricOperator | HasProducts, *, center: bool = True) -> None:
         self.base: SymmetricOperator = as_operator(base)
+        self.center: bool = center
         self.shape: tuple[int, int] = self.base.shape
         self.dtype: Any = self.base.dtype
         self.like: Array = self.base.like
@@ -197,6 +201,8 @@ class CenteredGram(SymmetricOperator):
 
     def project(self, V: Array) -> Array:
         """Return H V, the projection onto vectors whose entries sum to zero; they hold the range."""
+        if not self.center:
+            return V
         means = column_sums(V) / V.shape[0]
         return V - cast(means, V.dtype)[None, :]
 
@@ -215,7 +221,12 @@ class CenteredGram(SymmetricOperator):
 
     def _set_means(self, row_sums: Array) -> None:
         means = cast(row_sums, accumulation_dtype(self.like)) / (self.shape[0] * self._one)
-        self.known_means = checked_means(means, self.base)
+        self._check_and_keep(means)
+
+    def _check_and_keep(self, means: Array) -> None:
+        """Set the column means of K, of which NaN and infinity in K are seen; without centering they count as 0."""
+        means = checked_means(means, self.base)
+        self.known_means = means if self.center else namespace_of(means).zeros_like(means)
 
     @property
     def column_means(self) -> Array:
@@ -256,7 +267,9 @@ class CenteredGram(SymmetricOperator):
         K = self.base.to_dense()
         xp = namespace_of(K)
         if self.known_means is None:
-            self.known_means = checked_means(column_sums(K) / K.shape[0], self.base)
+            self._check_and_keep(column_sums(K) / K.shape[0])
+        if not self.center:
+            return K
         means = cast(self.known_means, accumulation_dtype(K))
         half = float(xp.sum(means)) / K.shape[0] / 2.0
         return subtract_outer_sum(K, means - half, means - half)

@@ -30,7 +30,7 @@ class StorageInput:
         With numbers in place of rules (`Kernel.resolve`).
     X : array or CSR matrix, shape (n, d), or the rows of a cluster
     template : PreparedRows or None
-        ``kernel.template(X, centered=True)``; None: not computed yet.
+        ``kernel.template(X, centered=True)``; None: not computed yet. One without centering makes K itself.
     n_jobs : int or None
         Threads, as in `gpukpca.KernelPCA`.
     report : callable or None

@@ -228,7 +228,7 @@ def shifted_gram(
     kernel, X
         See `TiledGram`.
     template : PreparedRows, optional
-        ``kernel.template(X, centered=True)``, where it is known.
+        ``kernel.template(X, centered=True)``, where it is known. One without centering makes K itself.
     panel : int
         0 holds all prepared rows of X. Else products read X, a memory map or batches, and hold the rows of so many tile
         columns.

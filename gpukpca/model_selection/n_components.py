@@ -22,7 +22,14 @@ from gpukpca.backend.random import Seed, generator, standard_normal
 from gpukpca.data.gate import as_rows
 from gpukpca.data.slicing import dense_rows
 from gpukpca.data.statistics import feature_means
-from gpukpca.decomposition.diagnostics import fitted_value, samples_of, spectrum_of, total_variance_of, whole_rank
+from gpukpca.decomposition.diagnostics import (
+    fitted_value,
+    is_centered,
+    samples_of,
+    spectrum_of,
+    total_variance_of,
+    whole_rank,
+)
 from gpukpca.exceptions import InvalidParameterError
 
 USUAL_SHARE = 0.95
@@ -271,6 +278,11 @@ def _spectrum_of(model_or_X: Any) -> _Variances:
 
 def _of_model(model: Any) -> _Variances:
     """Return the spectrum of a fitted PCA or kernel PCA, of any library."""
+    if not is_centered(model):
+        raise InvalidParameterError(
+            f"the rules compare variances, and {type(model).__name__} was fitted with center=False; fit with "
+            "center=True, or request a share of the squares by n_components."
+        )
     variances, of_kernel = spectrum_of(model), fitted_value(model, "components_") is None
     vectors = fitted_value(model, "eigenvectors_")
     n = samples_of(model) if vectors is None else int(vectors.shape[0])

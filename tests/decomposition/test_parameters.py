@@ -21,6 +21,7 @@ METHODS = [RidgePreimage, FixedPointPreimage, DistanceConstraintPreimage]
 WRONG: dict[str, tuple[Any, ...]] = {
     "alpha": (-1, "much"),
     "batch_size": (0, 2.5),
+    "center": ("yes", None),
     "centered": ("yes",),
     "checkpoint": (3, ""),
     "coef0": (np.inf, "1"),

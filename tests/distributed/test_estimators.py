@@ -391,6 +391,34 @@ def test_every_parameter_means_what_it_means_in_one_process(active, name):
     np.testing.assert_allclose(there.score(chunked(X)), here.score(X), rtol=1e-11)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_that_are_not_centered_give_the_answer_of_one_process(active, shape):
+    X = rows_of(shape)
+    for solver in (*SOLVERS, "tsqr"):
+        for scale in (False, True):
+            settings = settings_of(solver, n_components=3, center=False, scale=scale)
+            here, there = PCA(**settings).fit(X), PCA(**settings).fit(chunked(X, -(-len(X) // 3)))
+            check_same(there, here)
+            np.testing.assert_allclose(there.transform(chunked(X)).compute(), here.transform(X), atol=1e-10)
+            assert not there.mean_.any()
+
+
+@pytest.mark.parametrize("name", ["rbf", "flat", "linear", "sum", "dense", "nystrom"])
+def test_kernel_matrices_that_are_not_centered_give_the_answer_of_one_process(active, name):
+    X, settings = data(), {"kernel": "rbf", "tol": 1e-12, "random_state": 0} | SETTINGS[name] | {"center": False}
+    settings["n_components"] = 2
+    here, there = KernelPCA(**settings).fit(X), KernelPCA(**settings).fit(chunked(X, 101))
+    K = here.kernel_(X)
+    values, trace = np.linalg.eigvalsh(K)[::-1][:2], float(np.trace(K))
+    lost = values - there.eigenvalues_
+    assert lost.sum() <= (there.certificate_ if name == "nystrom" else 0.0) + 1e-11 * trace
+    assert np.all(lost >= -1e-11 * trace)
+    assert there.total_variance_ == pytest.approx(trace / (N - 1), rel=1e-9)
+    assert not there.offset_.any()
+    size = np.max(np.abs(here.transform(X)))
+    np.testing.assert_allclose(there.transform(X), here.transform(X), atol=1e-8 * size)
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_blocks_on_a_gpu_are_multiplied_there(active, cuda, solver):
     X = rows_of()

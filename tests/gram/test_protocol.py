@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, gram_matrix
@@ -34,6 +36,7 @@ def from_row(K: np.ndarray, i: int) -> np.ndarray:
 # name -> (operator of an operator, the same of a matrix)
 VIEWS = {
     "centered": (CenteredGram, oracle.centered),
+    "not centered": (partial(CenteredGram, center=False), lambda K: K),
     "first row": (lambda op: BasePointGram(op, 0), lambda K: from_row(K, 0)),
     "last row": (lambda op: BasePointGram(op, op.shape[0] - 1), lambda K: from_row(K, len(K) - 1)),
 }
@@ -92,6 +95,10 @@ def test_every_storage_and_every_view_of_it(xp, dtype, n, kernel, storage, view)
         assert np.max(np.abs(xp.host(op.column_means) - K.mean(axis=0))) <= bound
         assert abs(op.trace - np.trace(oracle.centered(K))) <= bound * n
         assert abs(op.noise_scale - abs(K.sum()) / n) <= bound * n
+    if view == "not centered":
+        assert not np.any(xp.host(op.column_means))
+        assert abs(op.trace - np.trace(K)) <= bound * n
+        assert op.noise_scale == 0.0
 
 
 @each("k", [0, 1, 3, 40])

@@ -72,6 +72,7 @@ def audit_rows(
     eigenvalues: np.ndarray | None,
     resources: Resources,
     *,
+    center: bool = True,
     landmarks: LandmarkFeatures | None = None,
     axes: np.ndarray | None = None,
     passes: int = 1,
@@ -83,14 +84,16 @@ def audit_rows(
     X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. Without `eigenvalues` the
     vectors are scores, whose squared lengths are the eigenvalues. With `landmarks`, whose features of the rows are F,
     the error of Nyström is bounded, by one or two passes over K; without `vectors` these are F times the `axes` (r, p).
+    Without `center` the vectors are those of K itself.
     """
     started, listener = time.perf_counter(), timed(progress)
     p: int = (axes if vectors is None else vectors).shape[1]  # type: ignore[union-attr]
-    task = FitTask.of(X, kernel, KernelPCASettings(n_components=max(p, 1), copies_data=False), resources)
+    settings = KernelPCASettings(n_components=max(p, 1), copies_data=False, center=center)
+    task = FitTask.of(X, kernel, settings, resources)
     solver = AuditPass(p, 1)
     if landmarks is not None:
         solver = AuditPass(p + VECTORS, passes, landmarks.rank, task.workers)
-    op = CenteredGram(_kernel_operator(task, solver, listener))
+    op = CenteredGram(_kernel_operator(task, solver, listener), center=center)
     products = _Products(op, solver.passes, listener)
     factor = None
     if landmarks is not None:
@@ -105,7 +108,7 @@ def audit_rows(
         W, error = _with_error(products, U, factor, random or Randomness(None))
     pairs = measured_pairs(op, U, W)
     return EigenpairAudit(
-        matrix="centered kernel matrix",
+        matrix=f"{'centered ' * center}kernel matrix",
         n_samples=task.n,
         eigenvalues=lengths**2 if eigenvalues is None else eigenvalues,
         rayleigh_quotients=pairs.quotients,

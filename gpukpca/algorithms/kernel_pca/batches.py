@@ -64,7 +64,8 @@ def _exact_fit(task: FitTask, plan: Plan, rng: np.random.Generator, listener: Li
     fit = streamed_fit(task, by_points, task.X, among, rng, listener)
     sums: Any = fit.stream
     solver = f"sums of a factor ({len(sums.shift)} columns)"
-    total = np.trace(sums.scatter) if fit.spectrum.total_variance else 0.0
+    _, scatter = sums.about_mean(task.settings.center)
+    total = np.trace(scatter) if fit.spectrum.total_variance else 0.0
     spectrum = replace(fit.spectrum, total_variance=float(total))
     fit = replace(fit, plan=replace(fit.plan, solver=plan.solver), solver=solver, spectrum=spectrum)
     return fit if task.settings.is_nystrom else replace(fit, certificate=None, total_interval=None)
@@ -167,6 +168,12 @@ def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, r
             f"the landmarks were those of {solver!r} in the first batch, and {requested!r} is requested now; begin a "
             "new stream with sklearn.base.clone(model) to change them.",
             argument="eigen_solver",
+        )
+    if settings.center != fit.map.center:
+        raise InvalidParameterError(
+            f"center={settings.center} is requested now, and was {fit.map.center} in the first batch; begin a new "
+            "stream with sklearn.base.clone(model) to change it.",
+            argument="center",
         )
     settings, basis = replace(settings, eigen_solver=solver), fit.map.basis
     p = fit.plan.n_components if settings.n_components is None or settings.is_share else int(settings.n_components)

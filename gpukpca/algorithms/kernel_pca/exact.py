@@ -55,7 +55,7 @@ def exact_fit(
 ) -> KernelPCAFit:
     """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
     settings, plan = task.settings, chosen.plan
-    op = _centered_gram(plan, source)
+    op = _centered_gram(plan, source, settings.center)
     solve: Callable[..., EigenResult] = partial(top_eigh, rng=random, report=pass_report(listener))
     eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
@@ -66,7 +66,7 @@ def exact_fit(
     if eigen is None:
         if chosen.plan.storage != plan.storage:
             del op  # two do not fit into memory
-            op = _centered_gram(chosen.plan, source)
+            op = _centered_gram(chosen.plan, source, settings.center)
         plan, eigen = chosen.plan, solve(op, _request(task, chosen), chosen.plan.solver)
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
     spectrum = checked_spectrum(eigen, op, task.kernel, settings.share or None)
@@ -82,7 +82,7 @@ def exact_fit(
         if settings.n_components is not None:  # else components of rounding are among them
             warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
-    warn_of_rank(spectrum, keep, task.n)
+    warn_of_rank(spectrum, keep, task.n, f"the {'centered ' * settings.center}kernel matrix")
     trace = partial(_trace, op.base)
     if not warn_of_identity(task.kernel, task.n, trace, spectrum, task.basis) and not settings.drops_zeros:
         warn_of_gap(eigen, keep)
@@ -103,10 +103,10 @@ def _request(task: FitTask, chosen: Candidate) -> PairRequest:
     return task.settings.request_of_share(p, chosen.max_count) if task.settings.is_share else PairRequest.of_count(p)
 
 
-def _centered_gram(plan: Plan, source: StorageInput) -> CenteredGram:
-    """Return the centered operator of K in the storage of a plan, which may be a class of the user."""
+def _centered_gram(plan: Plan, source: StorageInput, center: bool) -> CenteredGram:
+    """Return the operator of K, centered if `center`, in the storage of a plan, which may be a class of the user."""
     storage: Any = plan.storage
-    op, n = CenteredGram(storage.build(source)), plan.n_samples
+    op, n = CenteredGram(storage.build(source), center=center), plan.n_samples
     if tuple(op.shape) != (n, n):
         raise InvalidParameterError(
             f"the operator of {type(storage).__name__} has shape {tuple(op.shape)}, and K of {n} rows ({n}, {n})."
@@ -123,7 +123,8 @@ def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness)
     # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
     columns = min(solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like)), size // 2)
     n_jobs = 1 if task.is_on_cluster else plan.workers  # Dask has a thread for every panel
-    sample = partial(components_of_sample, task.kernel, task.X, rows, size, columns, n_jobs=n_jobs)
+    given = task.kernel, task.X, rows, size, columns
+    sample = partial(components_of_sample, *given, center=op.center, n_jobs=n_jobs)
     return replace(solver, start=lambda: sample(random.generator))
 
 

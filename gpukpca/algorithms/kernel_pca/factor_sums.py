@@ -55,15 +55,11 @@ class FactorSums:
     noise: float = field_of("", "by how much residuals that can only be rounding exceed its usual size", "nonnegative")
     stopped: str = field_of("", "why no more landmarks were chosen; see `PivotedCholesky`", default="rank")
 
-    @property
-    def mean(self) -> np.ndarray:
-        """Return the mean of f, shape (l,)."""
-        return self.shift + self.sums / self.count
-
-    @property
-    def scatter(self) -> np.ndarray:
-        """Return Σ (f - mean)(f - mean)ᵀ, shape (l, l)."""
-        return self.squares - np.outer(self.sums, self.sums) / self.count
+    def about_mean(self, center: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean of f, shape (l,), or 0 without centering, and Σ (f - mean)(f - mean)ᵀ, shape (l, l)."""
+        mean = self.shift + self.sums / self.count
+        scatter = self.squares - np.outer(self.sums, self.sums) / self.count
+        return (mean, scatter) if center else (np.zeros_like(mean), scatter + self.count * np.outer(mean, mean))
 
     @classmethod
     def empty(

@@ -54,14 +54,15 @@ class AffineProjection:
     offset: Array = field_of("p", "b.")
     mean_weights: Array = field_of(
         "m",
-        "c: Σ c_j φ(basis_j) is the mean of the features, or of their projections onto the landmarks'. In the widest "
-        "floating type.",
+        "c: Σ c_j φ(basis_j) is the mean of the features, or of their projections onto the landmarks', or 0 without "
+        "centering. In the widest floating type.",
     )
     mean_norm: float = field_of("", "The squared norm of that mean.")
     template: PreparedRows | None = field_of("", "Learned by the kernel from the training set.", default=None)
     rows: PreparedRows | None = field_of(
         "", "The prepared basis, once it is computed.", "derived", default=None, repr=False
     )
+    center: bool = field_of("", "Whether the mean of the features was subtracted; else c and b are 0.", default=True)
 
     @classmethod
     def of_eigenpairs(
@@ -75,7 +76,7 @@ class AffineProjection:
     ) -> tuple[AffineProjection, Array]:
         """Return the map over all training rows, and their scores (n, p); `eigenvalues` are those of `eigen`, checked.
 
-        A = U λ^(-1/2), b = mᵀA with the column means m of K.
+        A = U λ^(-1/2), b = mᵀA with the column means m of K, which are 0 without centering.
         """
         scale = from_host(inverse_roots(eigenvalues), op.like)[None, :]
         # LAPACK's vectors sum to zero up to rounding, which new points would multiply by the mean of K.
@@ -86,10 +87,11 @@ class AffineProjection:
             basis,
             projection,
             cast(offset, op.dtype),
-            mean_weights=full((n,), 1.0 / n, means),
+            mean_weights=full((n,), 1.0 / n if op.center else 0.0, means),
             mean_norm=float(column_sums(means[:, None])[0]) / n,
             template=template,
             rows=rows if rows is not None and rows.is_local else None,
+            center=op.center,
         )
         return affine, eigen.products * scale
 
@@ -101,7 +103,7 @@ class AffineProjection:
     def prepared(self, kernel: Kernel) -> PreparedRows:
         """Return the basis prepared for the kernel, which is cached, and left out of pickles."""
         if self.rows is None:  # landmarks alone do not determine the shift of all training rows: the template has it
-            rows = kernel.prepare(self.basis, like=self.template, centered=True)
+            rows = kernel.prepare(self.basis, like=self.template, centered=self.center)
             object.__setattr__(self, "rows", rows)
             return rows
         return self.rows
@@ -131,9 +133,12 @@ class LinearAxes:
     )
 
     @classmethod
-    def of_rows(cls, X: Array, projection: Array) -> Self:
-        """Return the axes V = Aᵀ (X - mean) of training rows (n, d), with A of shape (n, p)."""
+    def of_rows(cls, X: Array, projection: Array, center: bool = True) -> Self:
+        """Return the axes V = Aᵀ (X - mean) of training rows (n, d), A (n, p); without centering the mean is 0."""
         mean, n = feature_means(X), int(X.shape[0])
+        if not center:
+            mean = namespace_of(mean).zeros_like(mean)
+            return cls(_weighted_sums(X, mean, projection), cast(mean, X.dtype), mean)
         rest = _weighted_sums(X, mean, full((n, 1), 1.0 / n, projection))[0, :]
         # The norm of a column of A is 1 / (sqrt(n) times the deviation of its scores).
         xp = namespace_of(projection)

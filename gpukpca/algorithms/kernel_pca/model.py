@@ -115,7 +115,7 @@ class KernelPCAFit:
         m = self.map
         if not isinstance(self.kernel, Linear) or self.has_sampled_basis or is_sparse(m.basis):
             return self
-        return replace(self, axes=LinearAxes.of_rows(m.basis, m.projection))
+        return replace(self, axes=LinearAxes.of_rows(m.basis, m.projection, m.center))
 
     @property
     def n_samples(self) -> int:
@@ -134,7 +134,7 @@ class KernelPCAFit:
 
     @property
     def eigenvalues(self) -> Array:
-        """Return the eigenvalues of the centered kernel matrix, descending, shape (p,)."""
+        """Return the eigenvalues of the centered kernel matrix, or of K without centering, descending, shape (p,)."""
         return from_host(self.spectrum.eigenvalues, self.map.projection)
 
     @property
@@ -149,7 +149,7 @@ class KernelPCAFit:
 
     @property
     def total_variance(self) -> float:
-        """Return the trace of the centered kernel matrix over n - 1."""
+        """Return the trace of the centered kernel matrix, or of K without centering, over n - 1."""
         return self.spectrum.total_variance / self.degrees_of_freedom
 
     @property

@@ -56,9 +56,11 @@ def nystrom_fit(
     factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, rank_report(listener))
     F = factor.F
     workers = worker_count(F, task.resources.n_jobs, n * factor.rank * blocking.ENTRY_PASS)
-    means = column_sums(F, workers) / n
-    mean = to_host(means).astype(np.float64)
-    F = subtract_row(F, cast(means, F.dtype))  # in place where the library can: F is as large as memory allows
+    mean = np.zeros(factor.rank)
+    if task.settings.center:
+        means = column_sums(F, workers) / n
+        mean = to_host(means).astype(np.float64)
+        F = subtract_row(F, cast(means, F.dtype))  # in place where the library can: F is as large as memory allows
     gram = LowRankGram(F, cancelled_trace(factor, mean, n), n_jobs=task.resources.n_jobs)
     eigen, axes = LowRank().pairs(gram, pairs_of(task, plan) or max(1, factor.rank), rng)
     eigen = replace(eigen, seconds=time.perf_counter() - started)
@@ -80,7 +82,9 @@ def relative_to_base(op: SymmetricOperator, rng: np.random.Generator) -> BasePoi
 
 
 class Approximation(NamedTuple):
-    """The eigenpairs λ, U of F Fᵀ, F (n, k) centered, with the mean of its rows before, and FᵀU (k, p) on the host.
+    """The eigenpairs λ, U of F Fᵀ, F (n, k) less `mean`, that of its rows, and FᵀU (k, p) on the host.
+
+    Without centering the mean is 0.
 
     `leading_products` gives the inner products of the first r columns of F. Where no eigenvectors are stored, those of
     `eigen` have no rows.
@@ -143,6 +147,7 @@ def finished_fit(
             mean_norm=host.mean_norm,
             template=task.empty_template,
             rows=None if rows is None else rows.take(host.landmarks),
+            center=settings.center,
         ),
         n_jobs=task.resources.n_jobs,
         landmarks=host.landmarks,

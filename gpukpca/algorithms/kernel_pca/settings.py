@@ -50,6 +50,7 @@ RULES = {
         Rule("a class", lambda value: isinstance(value, type) and issubclass(value, Storage)),
         text='"auto", "dense", "tiled" or a class based on gpukpca.gram.Storage',
     ),
+    "center": FLAG,
     "remove_zeros": FLAG,
     "copies_data": FLAG,
     "preimage": Rule(
@@ -103,6 +104,7 @@ class KernelPCASettings:
     max_passes: int | None = field_of("", "the most passes of block Krylov", default=None)
     passes: int | None = field_of("", "the exact number of passes of block Krylov", default=None)
     gram: GramStorage = field_of("", '"auto", "dense", "tiled" or a class based on `Storage`', default="auto")
+    center: bool = field_of("", "False: eigenpairs of K itself, not of the centered matrix", default=True)
     remove_zeros: bool = field_of(
         "", "whether to leave out components without variance; with all components they always are", default=False
     )

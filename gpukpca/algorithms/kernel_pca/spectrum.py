@@ -214,7 +214,7 @@ def warn_of_rounding(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricO
     )
 
 
-def warn_of_rank(spectrum: Spectrum, keep: int, n: int, matrix: str = "the centered kernel matrix") -> None:
+def warn_of_rank(spectrum: Spectrum, keep: int, n: int, matrix: str) -> None:
     """Warn where fewer components of a matrix carry variance than are kept, or where none is kept."""
     rank = int(np.sum(spectrum.eigenvalues > 0))
     if keep == 0:

@@ -26,16 +26,19 @@ def components_of_sample(
     size: int,
     columns: int,
     rng: np.random.Generator,
+    center: bool = True,
     n_jobs: int | None = None,
 ) -> Array:
     """Return scores of all rows on the components of `size` random rows, (n, columns): Nyström with even landmarks.
 
-    `rows` are those of X prepared for centering. Cost: n size kernel values, which is 2 size / n of a pass.
+    `rows` are those of X, prepared for centering if `center`. Cost: n size kernel values, 2 size / n of a pass.
     """
     chosen = np.sort(random_subset(rng, rows.n_rows, size))
     sample = rows.take(chosen)
     K = compute_tile(kernel, sample, sample, empty_like(place_of(X)), diagonal=True)
-    eigen = top_eigh(CenteredGram(DenseGram(K)), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng)
+    eigen = top_eigh(
+        CenteredGram(DenseGram(K), center=center), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng
+    )
     return joined(X, _sample_scores, kernel, gather_rows(X, chosen), sample, eigen.eigenvectors, n_jobs)
 
 

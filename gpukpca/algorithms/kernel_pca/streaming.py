@@ -146,7 +146,7 @@ def streamed_fit(
     shows = task.is_on_cluster or (isinstance(solver, Nystrom) and solver.is_given)
     if shows and int(among.rows.shape[0]) >= SHOWING:
         # What the kernel takes from given landmarks is the same for any order of the rows; a cluster reads no others.
-        task = replace(task, template=task.kernel.template(among.rows, centered=True))
+        task = replace(task, template=task.kernel.template(among.rows, centered=task.settings.center))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
     features, workers = basis.features(task), _workers(task, basis, task.n)
     merge: Merge = FactorSums.merged
@@ -180,12 +180,12 @@ def fit_of_sums(
 
     Components have the signs of those `before`, of the same basis.
     """
-    n, mean, requested = sums.count, sums.mean, task.settings.n_components
+    n, requested = sums.count, task.settings.n_components
+    mean, scatter = sums.about_mean(task.settings.center)
     shifted = BasePointGram(basis.op, int(basis.op.shape[0]) - 1) if sums.relative else None
     factor = basis.factor(sums, basis.features(task).rounding)
     gram = LowRankGram(factor.F, cancelled_trace(factor, mean, n))
     task = replace(task, basis=basis.rows)
-    scatter = sums.scatter
     is_all = requested is None or task.settings.is_share
     eigen, axes = _eigenpairs(scatter, max(1, factor.rank) if is_all else int(requested or 0), gram)
     if before is not None:

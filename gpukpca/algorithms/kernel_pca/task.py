@@ -110,7 +110,8 @@ class FitTask(Task):
             return task
         if is_on_cluster and (settings.is_nystrom or task.is_spanned):
             sample = task._shown_in_advance()
-        return replace(task, template=kernel.template(X if sample is None else sample, centered=True), sample=sample)
+        template = kernel.template(X if sample is None else sample, centered=settings.center)
+        return replace(task, template=template, sample=sample)
 
     def _shown_in_advance(self) -> Any:
         """Return the rows of a cluster that a fit by landmarks prepares for: a few where others are read once."""

@@ -22,16 +22,18 @@ def audit_axes(
     variances: np.ndarray,
     resources: Resources,
     *,
+    center: bool = True,
     scale: Any = False,
     progress: Listener | None = None,
 ) -> EigenpairAudit:
     """Return the audit of axes (d, p) against the covariance matrix of rows X (n, d), divided by `scale` if given.
 
-    X is an array, a CSR matrix, in batches or on a cluster. The matrix has n - 1 degrees of freedom, and the rows' own
-    mean is subtracted, so that eigenvalues are variances. The first sweep over X, for the mean, finds NaN and infinity.
+    X is an array, a CSR matrix, in batches or on a cluster. The matrix has n - 1 degrees of freedom, and if `center`
+    the rows' own mean is subtracted, so that eigenvalues are variances. The first sweep over X, for the mean, finds NaN
+    and infinity.
     """
     started = time.perf_counter()
-    Z = centered_matrix(X, True, resources.n_jobs)
+    Z = centered_matrix(X, True, resources.n_jobs, center)
     if (divisors := feature_scale(scale, Z)) is not None:
         Z.rescale(divisors)
     Z.measure()

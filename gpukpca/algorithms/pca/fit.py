@@ -103,7 +103,8 @@ def fit_pca(
     Notes
     -----
     Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
-    The rows are centered before they are multiplied, and float32 products are summed in float64.
+    The rows are centered before they are multiplied, and float32 products are summed in float64. With ``center=False``
+    of the settings the components are right singular vectors of X itself; see `gpukpca.PCA`.
 
     Jolliffe, Principal Component Analysis (2002). Musco & Musco, arXiv 1504.05477 (block Krylov).
 
@@ -155,7 +156,7 @@ def fit_rows(
         listener(Progress("plan", str(plan)))
     X = resources.place.to_work(X)
     by_rows = X.shape[0] >= X.shape[1] if plan.solver is None else not plan.by_samples
-    Z = centered_matrix(X, by_rows, resources.n_jobs)
+    Z = centered_matrix(X, by_rows, resources.n_jobs, settings.center)
     scale = feature_scale(settings.scale, Z)
     if scale is not None:
         Z.rescale(scale)

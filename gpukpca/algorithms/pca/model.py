@@ -36,6 +36,7 @@ from gpukpca.data.csr import less_full_columns
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of
 from gpukpca.data.slicing import dense_rows, take_rows
+from gpukpca.exceptions import InvalidParameterError
 
 
 @documented
@@ -50,6 +51,7 @@ class LinearProjection:
     inverse_roots: np.ndarray = field_of(
         "p", "1 / standard deviation of the scores, 0 where that is 0; on the host", "nonnegative"
     )
+    center: bool = field_of("", "whether the mean was subtracted; else the shift is 0", default=True)
 
     @classmethod
     def of(cls, Z: CenteredMatrix, V: Array, deviations: np.ndarray) -> LinearProjection:
@@ -61,7 +63,7 @@ class LinearProjection:
         # Not the mean less the shift: the mean of data with a large offset is rounded.
         rest = (cast(Z.shift, Z.wide) - cast(shift, Z.wide)) + Z.rest
         offset = xp.sum(rest[:, None] * cast(axes, Z.wide), axis=0)
-        return cls(shift, xp.asarray(axes, copy=True), to_host(offset), weights, reciprocals(deviations))
+        return cls(shift, xp.asarray(axes, copy=True), to_host(offset), weights, reciprocals(deviations), Z.center)
 
     def transform(self, Y: Array, n_jobs: int | None = None) -> Array:
         """Return the scores (m, p) of new rows Y (m, d), where the map is computed; host rows are moved by panels."""
@@ -151,7 +153,12 @@ class PCAFit:
 
     @property
     def gaussian(self) -> GaussianModel:
-        """Return the Gaussian model of probabilistic PCA behind these components."""
+        """Return the Gaussian model of probabilistic PCA behind these components; raise without centering."""
+        if not self.projection.center:
+            raise InvalidParameterError(
+                "the components are of rows that were not centered (center=False), so there is no covariance and no "
+                "likelihood; fit with center=True for the Gaussian model."
+            )
         deviations = deviations_of(self.singular_values, self.n_samples)
         return GaussianModel(self.components, deviations**2, self.noise_variance, self.scale)
 

@@ -24,16 +24,18 @@ from gpukpca.distributed.rows import ClusterRows
 from gpukpca.exceptions import InvalidParameterError
 
 
-def centered_matrix(X: Array | Rows, by_rows: bool, n_jobs: int | None) -> CenteredMatrix:
-    """Return the operator of the rows of X less their mean, read in blocks of rows or of columns."""
+def centered_matrix(X: Array | Rows, by_rows: bool, n_jobs: int | None, center: bool = True) -> CenteredMatrix:
+    """Return the operator of the rows of X less their mean if `center`, read in blocks of rows or of columns."""
     if isinstance(X, ClusterRows):
-        return ClusterCenteredMatrix(X, by_rows)
+        return ClusterCenteredMatrix(X, by_rows, center)
     if isinstance(X, BatchedRows):
         shift = cast(
             mean_of_sample(X.sample(sampling_step(X.largest, X.shape[1])), accumulation_dtype(X.like)), X.dtype
         )
-        return PanelCenteredMatrix(X, by_rows, shift, n_jobs)
-    return SparseCenteredMatrix(X, by_rows) if is_sparse(X) else DenseCenteredMatrix(X, by_rows, n_jobs)
+        return PanelCenteredMatrix(X, by_rows, shift, n_jobs, center)
+    if is_sparse(X):
+        return SparseCenteredMatrix(X, by_rows, center)
+    return DenseCenteredMatrix(X, by_rows, n_jobs, center=center)
 
 
 def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -> np.ndarray | None:
@@ -59,6 +61,9 @@ def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -
 
 
 def _deviations(Z: CenteredMatrix) -> np.ndarray:
-    """Return standard deviations with n - 1 degrees of freedom; infinity for columns constant but for rounding."""
+    """Return standard deviations with n - 1 degrees of freedom; infinity for columns constant but for rounding.
+
+    Of rows that are not centered they are those about 0.
+    """
     deviations = Z.feature_deviations(max(Z.shape[0] - 1, 1))
     return np.where(Z.constant_columns(CONSTANT_ENTRIES), np.inf, deviations)

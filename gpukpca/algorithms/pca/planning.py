@@ -19,6 +19,7 @@ from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.covariance.dense import SQUARES
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.block_krylov import WIDENING, too_many
+from gpukpca.exceptions import InvalidParameterError
 
 # Up to this many rows and columns the SVD itself costs next to nothing.
 SMALL = 500
@@ -101,6 +102,12 @@ class PCATask(Task):
 
 def plan_of(task: PCATask) -> Candidate:
     """Return the first method that fits into memory; else raise `MemoryBudgetError` with advice."""
+    if task.rank.minka and not task.settings.center:
+        raise InvalidParameterError(
+            "n_components='mle' is a choice by the likelihood of centered rows, and center=False was given; give a "
+            "number or a share, or center=True.",
+            argument="n_components",
+        )
     return choose_plan(_candidates(task), partial(_too_big, task))
 
 

@@ -32,6 +32,7 @@ RULES = {
     "passes": one_of(NONE, integer(at_least=1)),
     "oversampling": one_of(NONE, integer(at_least=1)),
     "tol": Rule("a number in [0, 1) (0: the default of the dtype)", lambda value: is_real(value) and 0 <= value < 1),
+    "center": FLAG,
     "scale": Rule("True, False or positive numbers, one a feature", lambda value: not isinstance(value, str)),
     "has_checkpoint": FLAG,
     "warns_of_rounding": FLAG,
@@ -62,6 +63,7 @@ class PCASettings:
     passes: int | None = field_of("", "passes of block Krylov; None: until the residuals are small", default=None)
     oversampling: int | None = field_of("", "columns of a block beyond p; None: the solver's default", default=None)
     tol: float = field_of("", "0 is the default of the dtype", default=0.0)
+    center: bool = field_of("", "False: singular vectors of the rows themselves, not less their mean", default=True)
     scale: bool | HasShape | Sequence[float] = field_of(
         "", "True: divide the features by their standard deviations. An array: divide them by that", default=False
     )

@@ -1,0 +1,161 @@
+"""PCA with center=False: singular vectors of X itself."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.decomposition import TruncatedSVD
+
+from gpukpca import PCA, load, residuals
+from gpukpca.algorithms import PCASettings, fit_pca
+from gpukpca.algorithms.pca.operator import centered_matrix
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.model_selection import n_components_for
+from tests import tolerances
+from tests.each import each
+
+SOLVERS = ["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
+P = 3
+
+
+def rows_of(n, d, seed=0):
+    """Return rows with a large mean and many zeros, and with gaps between the first singular values."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * 0.6 ** np.arange(d) + 2.0
+    return np.where(rng.random((n, d)) < 0.6, 0.0, X)
+
+
+def assert_is_svd(model, X, dtype="float64", array=np.asarray, host=np.asarray):
+    """Return the scores of a fit that is checked against LAPACK's SVD of X in float64."""
+    n = len(X)
+    Z = X if model.scale_ is None else X / np.sqrt((X**2).sum(axis=0) / (n - 1))
+    s, Vt = np.linalg.svd(Z)[1:]
+    tol = 2e4 * tolerances.eps(dtype)
+    components = host(model.components_).astype(np.float64)
+    np.testing.assert_allclose(host(model.singular_values_), s[:P], rtol=tol)
+    np.testing.assert_allclose(host(model.explained_variance_), s[:P] ** 2 / (n - 1), rtol=tol)
+    np.testing.assert_allclose(np.abs(np.sum(components * Vt[:P], axis=1)), 1.0, atol=tol)
+    assert model.total_variance_ == pytest.approx((Z**2).sum() / (n - 1), rel=tol)
+    assert not np.any(host(model.mean_))
+    scores = host(model.transform(array(X.astype(dtype))))
+    np.testing.assert_allclose(scores, Z @ components.T, atol=tol * s[0])
+    return scores
+
+
+@each("solver", SOLVERS)
+@each("shape", [(80, 10), (10, 80), (30, 30)])
+@each("scale", [False, True])
+@each("dtype", ["float64", "float32"])
+def test_every_route_finds_the_singular_vectors_of_the_rows(xp, solver, shape, scale, dtype):
+    X = rows_of(*shape).astype(dtype).astype(np.float64)
+    model = PCA(P, center=False, svd_solver=solver, scale=scale, tol=1e-10 if dtype == "float64" else 0, random_state=0)
+    scores = xp.host(model.fit_transform(xp.array(X.astype(dtype))))
+    assert xp.owns(model.components_)
+    np.testing.assert_allclose(
+        scores, assert_is_svd(model, X, dtype, xp.array, xp.host), atol=2e4 * tolerances.eps(dtype) * 50
+    )
+    points = xp.host(model.inverse_transform(model.transform(xp.array(X.astype(dtype)))))
+    V = xp.host(model.components_)
+    weights = 1.0 if not scale else xp.host(model.scale_)
+    np.testing.assert_allclose(points, X / weights @ V.T @ V * weights, atol=1e5 * tolerances.eps(dtype))
+
+
+@each("solver", SOLVERS)
+@each("shape", [(80, 10), (10, 80)])
+def test_dense_and_sparse_rows_batches_and_memory_maps_give_one_answer(tmp_path, solver, shape):
+    X = rows_of(*shape)
+    file = np.memmap(tmp_path / "rows", X.dtype, "w+", shape=X.shape)
+    file[:] = X
+    containers = {"map": file, "batches": [X[:3], X[3:4], X[4:]]}
+    if solver != "full":
+        containers |= {"csr": scipy.sparse.csr_array(X), "csc": scipy.sparse.csc_matrix(X)}
+    for rows in containers.values():
+        model = PCA(P, center=False, svd_solver=solver, tol=1e-10, random_state=0).fit(rows)
+        assert_is_svd(model, X)
+
+
+def test_sparse_rows_stay_sparse():
+    X = scipy.sparse.random_array((50, 30), density=0.2, rng=0, format="csr")
+    full = scipy.sparse.csr_array(np.column_stack([np.ones(50), X.toarray()]))  # with a column that is subtracted
+    assert centered_matrix(full, True, 1, center=False).X.nnz == full.nnz
+    s = np.linalg.svd(full.toarray(), compute_uv=False)
+    np.testing.assert_allclose(PCA(P, center=False).fit(full).singular_values_, s[:P], rtol=1e-12)
+
+
+def test_truncated_svd_has_the_same_axes_and_another_variance():
+    X = scipy.sparse.csr_array(rows_of(80, 10))
+    peer = TruncatedSVD(P, algorithm="arpack", random_state=0).fit(X)
+    model = PCA(P, center=False).fit(X)
+    np.testing.assert_allclose(model.singular_values_, peer.singular_values_, rtol=1e-10)
+    np.testing.assert_allclose(np.abs(np.sum(model.components_ * peer.components_, axis=1)), 1.0, rtol=1e-10)
+    scores = model.transform(X)
+    np.testing.assert_allclose(peer.explained_variance_, scores.var(axis=0), rtol=1e-8)
+    np.testing.assert_allclose(model.explained_variance_, (scores**2).sum(axis=0) / 79, rtol=1e-10)
+
+
+@each("solver", SOLVERS)
+def test_rows_of_mean_exactly_zero_give_the_centered_answer(solver):
+    X = np.round(np.random.default_rng(0).standard_normal((20, 6)) * 2.0 ** -np.arange(6) * 2**20)
+    X = np.concatenate([X, -X])
+    one, other = (
+        PCA(4, center=center, svd_solver=solver, tol=1e-10, random_state=0).fit(X) for center in (True, False)
+    )
+    for name in ("singular_values_", "components_", "total_variance_", "noise_variance_"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-12)
+
+
+def test_large_offsets_and_tiny_or_huge_entries_keep_their_digits():
+    X = rows_of(40, 6)
+    for unit in (2.0**-500, 2.0**450):
+        model = PCA(P, center=False, svd_solver="covariance_eigh").fit(X * unit)
+        np.testing.assert_allclose(model.singular_values_ / unit, np.linalg.svd(X, compute_uv=False)[:P], rtol=1e-12)
+    constant = PCA(2, center=False).fit(np.full((30, 2), 1e6) + np.eye(30, 2))
+    s = np.linalg.svd(np.full((30, 2), 1e6) + np.eye(30, 2), compute_uv=False)
+    np.testing.assert_allclose(constant.singular_values_, s, rtol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:some components are uncertain")  # as with centering
+def test_small_singular_values_beside_a_large_one_are_resolved():
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((size, 4)))[0] for size in (60, 8))
+    values = np.array([1e6, 1e1, 1e-3, 1e-6])
+    for solver in ("covariance_eigh", "dual", "full"):
+        for X in ((U * values) @ V.T, ((U * values) @ V.T).T):
+            model = PCA(4, center=False, svd_solver=solver, random_state=0).fit(X)
+            np.testing.assert_allclose(model.singular_values_, np.linalg.svd(X, compute_uv=False)[:4], rtol=1e-2)
+
+
+def test_what_needs_the_mean_refuses():
+    X = rows_of(40, 6)
+    model, fit = PCA(2, center=False).fit(X), fit_pca(X, 2, settings=PCASettings(center=False))
+    attempts = (
+        (lambda: model.score(X), "no covariance and no likelihood"),
+        (model.get_covariance, "no covariance and no likelihood"),
+        (model.get_precision, "no covariance and no likelihood"),
+        (lambda: fit.log_density(X), "no covariance and no likelihood"),
+        (model.as_sklearn, "always centers"),
+        (lambda: n_components_for(model, value=0.5), "center=False"),
+        (lambda: PCA("mle", center=False).fit(X), "'mle' is a choice by the likelihood"),
+        (lambda: PCA("mle", center=False).plan(X), "'mle' is a choice by the likelihood"),
+        (lambda: PCA(center="no").fit(X), "center='no'"),
+    )
+    for attempt, words in attempts:
+        with pytest.raises(InvalidParameterError, match=words):
+            attempt()
+    assert PCA(0.9, center=False).fit(X).explained_variance_ratio_.sum() > 0.9
+
+
+def test_models_are_saved_audited_and_pickled(tmp_path):
+    X = rows_of(80, 10)
+    model = PCA(P, center=False, scale=True).fit(X)
+    model.save(tmp_path / "model")
+    for again in (load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.transform(X), model.transform(X))
+        with pytest.raises(InvalidParameterError, match="no likelihood"):
+            again.set_params(center=True).score(X)  # the parameter of the next fit
+    audit = residuals(model, X)
+    assert np.all(audit.residual_norms <= 1e-12 * audit.eigenvalues[0])
+    assert audit.trace == pytest.approx(model.total_variance_, rel=1e-12)
