@@ -674,7 +674,12 @@ MATRICES = [
         **{"n_components": 1, "kernel": "precomputed"},
     ),
     bad("tiles of a matrix", 'gram="tiled"', linear_gram, InvalidParameterError, **MATRIX, gram="tiled"),
-    bad("sparse matrix", "sparse", lambda: scipy.sparse.csr_array(linear_gram()), **MATRIX),
+    right(
+        "sparse matrix",
+        values_are(lambda X: spectrum(X.toarray(), 2)),
+        lambda: scipy.sparse.csr_array(linear_gram()),
+        **MATRIX,
+    ),
 ]
 
 SOLVERS = [

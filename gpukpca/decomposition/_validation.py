@@ -122,30 +122,38 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
 
 
 def _checked(estimator: Any, container: Any, reset: bool, missing: bool = False, finite: bool = True) -> Array:
-    _check_kernel_matrix(estimator, container, reset)
+    is_matrix = is_precomputed(getattr(estimator, "kernel", None))
+    if is_matrix:
+        _check_not_condensed(container)
     X = as_rows(container, _name(estimator), missing=missing, finite=finite)
     _check_unique_names(container)
     # Widths and feature names come after finiteness, as in scikit-learn.
+    if is_matrix and not reset:
+        _check_not_transposed(estimator, *X.shape)
     _check_width(estimator, container, X, reset)
     return X
 
 
-def _check_kernel_matrix(estimator: Any, container: Any, reset: bool) -> None:
-    """Raise where a precomputed kernel matrix is that of the wrong side, or a vector of distances."""
-    shape = tuple(getattr(container, "shape", ()))
-    if not is_precomputed(getattr(estimator, "kernel", None)):
+def _check_not_condensed(container: Any) -> None:
+    """Raise where a kernel matrix is a vector of the distances between rows."""
+    shape = getattr(container, "shape", None)
+    if not isinstance(shape, tuple) or len(shape) != 1 or shape[0] < 3:
         return
-    if len(shape) == 1 and shape[0] > 2 and shape[0] == math.comb(side := (1 + math.isqrt(1 + 8 * shape[0])) // 2, 2):
+    if shape[0] == math.comb(side := (1 + math.isqrt(1 + 8 * shape[0])) // 2, 2):
         raise InvalidParameterError(
             f"the kernel matrix is a vector of {shape[0]} numbers, as scipy.spatial.distance.pdist returns the "
             f"distances of {side} rows. squareform(distances) is their matrix D; a kernel is a function of it, such as "
             "exp(-gamma * D**2)."
         )
+
+
+def _check_not_transposed(estimator: Any, m: int, width: int) -> None:
+    """Raise where a kernel matrix (m, width) of new rows has them as columns."""
     n = getattr(estimator, "n_features_in_", None)
-    if not reset and len(shape) == 2 and shape[0] == n != shape[1]:
+    if m == n != width:
         raise InvalidParameterError(
-            f"the kernel matrix has shape {shape}; that of new rows has a row for each of them and {n} columns, one "
-            "for each row of the fit. Pass its transpose, K.T."
+            f"X has {width} features, but {_name(estimator)} is expecting {n} features as input: a kernel matrix of "
+            f"new rows has a row for each of them, and a column for each row of the fit. Pass its transpose, K.T."
         )
 
 

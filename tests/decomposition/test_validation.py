@@ -249,7 +249,7 @@ def test_kernel_matrices_in_the_wrong_place_get_the_sentence_that_helps(rng: np.
     X = rng.standard_normal((12, 3))
     K = RBF(gamma=0.5)(X)
     model = KernelPCA(2, kernel="precomputed").fit(K)
-    with pytest.raises(ValueError, match=r"has shape \(12, 5\).* 12 columns.* Pass its transpose, K\.T\."):
+    with pytest.raises(ValueError, match=r"X has 5 features.* expecting 12 features.* Pass its transpose, K\.T\."):
         model.transform(RBF(gamma=0.5)(X, X[:5]))
     with pytest.raises(ValueError, match=r"vector of 66 numbers.*of 12 rows\. squareform"):
         KernelPCA(2, kernel="precomputed").fit(pdist(X))
