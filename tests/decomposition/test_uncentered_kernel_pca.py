@@ -13,7 +13,7 @@ from gpukpca import KernelPCA, Nystrom, load, residuals
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial
-from gpukpca.model_selection import n_components_for
+from gpukpca.model_selection import KernelPCACV, n_components_for
 from tests import oracle, tolerances
 from tests.each import each
 
@@ -121,6 +121,25 @@ def test_the_linear_kernel_has_the_scores_of_pca_without_a_mean():
         np.testing.assert_allclose(model.eigenvalues_, s**2, rtol=1e-7)
         np.testing.assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-6)
         np.testing.assert_allclose(model.transform(np.zeros((1, 5))), 0.0, atol=1e-12)
+
+
+def test_landmarks_of_the_linear_kernel_span_a_space_through_zero():
+    rows = np.random.default_rng(0).standard_normal((40, 100)) + 1.0
+    model = KernelPCA(10, center=False, preimage="ridge", eigen_solver=Nystrom(rank=30), random_state=0).fit(rows)
+    assert model.X_fit_.shape == (30, 100)
+    scores = model.transform(rows)
+    np.testing.assert_allclose(model.transform(model.inverse_transform(scores)), scores, atol=1e-10)
+    np.testing.assert_allclose(model.inverse_transform(np.zeros((1, 10))), 0.0, atol=1e-12)
+
+
+def test_a_search_keeps_candidates_with_and_without_centering_apart():
+    both, *each_one = (
+        KernelPCACV("rbf", gammas=0.05, n_components=[2, 4], param_grid={"center": choice}, cv=3).fit(X)
+        for choice in ([True, False], [True], [False])
+    )
+    alone = [score for search in each_one for score in search.cv_results_["mean_test_score"]]
+    np.testing.assert_allclose(both.cv_results_["mean_test_score"], alone, rtol=1e-9)
+    assert abs(alone[0] - alone[2]) > 1e-6
 
 
 def test_pre_images_of_all_components_give_the_rows_again():
