@@ -12,6 +12,7 @@ from scipy.sparse.linalg import aslinearoperator
 from gpukpca import KernelPCA, Nystrom, load, residuals
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial
 from gpukpca.model_selection import KernelPCACV, n_components_for
 from tests import oracle, tolerances
@@ -214,6 +215,7 @@ def test_what_is_of_centered_matrices_alone_refuses():
         (lambda: residuals(landmarks, X), "cannot be audited"),
         (lambda: n_components_for(model, value=0.5), "center=False"),
         (lambda: KernelPCA(P, center=1.5).fit(X), r"center=1\.5"),
+        (lambda: CenteredGram(DenseGram(np.eye(3)), center="no"), "center='no'"),
         (lambda: KernelPCA(1, kernel="precomputed", center=False).fit(overflowing), "overflow"),
     )
     for attempt, words in attempts:
