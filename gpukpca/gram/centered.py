@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasProducts, Indices, SymmetricOperator
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.external import as_operator
@@ -144,7 +145,8 @@ class CenteredGram(SymmetricOperator):
 
     def __init__(self, base: SymmetricOperator | HasProducts, *, center: bool = True) -> None:
         self.base: SymmetricOperator = as_operator(base)
-        self.center: bool = center
+        FLAG.check_argument("center", center)
+        self.center: bool = bool(center)
         self.shape: tuple[int, int] = self.base.shape
         self.dtype: Any = self.base.dtype
         self.like: Array = self.base.like

@@ -12,8 +12,9 @@ from scipy.sparse.linalg import aslinearoperator
 from gpukpca import KernelPCA, Nystrom, load, residuals
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial
-from gpukpca.model_selection import n_components_for
+from gpukpca.model_selection import KernelPCACV, n_components_for
 from tests import oracle, tolerances
 from tests.each import each
 
@@ -123,6 +124,25 @@ def test_the_linear_kernel_has_the_scores_of_pca_without_a_mean():
         np.testing.assert_allclose(model.transform(np.zeros((1, 5))), 0.0, atol=1e-12)
 
 
+def test_landmarks_of_the_linear_kernel_span_a_space_through_zero():
+    rows = np.random.default_rng(0).standard_normal((40, 100)) + 1.0
+    model = KernelPCA(10, center=False, preimage="ridge", eigen_solver=Nystrom(rank=30), random_state=0).fit(rows)
+    assert model.X_fit_.shape == (30, 100)
+    scores = model.transform(rows)
+    np.testing.assert_allclose(model.transform(model.inverse_transform(scores)), scores, atol=1e-10)
+    np.testing.assert_allclose(model.inverse_transform(np.zeros((1, 10))), 0.0, atol=1e-12)
+
+
+def test_a_search_keeps_candidates_with_and_without_centering_apart():
+    both, *each_one = (
+        KernelPCACV("rbf", gammas=0.05, n_components=[2, 4], param_grid={"center": choice}, cv=3).fit(X)
+        for choice in ([True, False], [True], [False])
+    )
+    alone = [score for search in each_one for score in search.cv_results_["mean_test_score"]]
+    np.testing.assert_allclose(both.cv_results_["mean_test_score"], alone, rtol=1e-9)
+    assert abs(alone[0] - alone[2]) > 1e-6
+
+
 def test_pre_images_of_all_components_give_the_rows_again():
     for preimage, error in (("ridge", 1e-2), ("fixed_point", 0.3), ("distance_constraint", 0.3)):
         model = KernelPCA(60, kernel=RBF(0.05), center=False, preimage=preimage, alpha=1e-8).fit(X)
@@ -195,6 +215,7 @@ def test_what_is_of_centered_matrices_alone_refuses():
         (lambda: residuals(landmarks, X), "cannot be audited"),
         (lambda: n_components_for(model, value=0.5), "center=False"),
         (lambda: KernelPCA(P, center=1.5).fit(X), r"center=1\.5"),
+        (lambda: CenteredGram(DenseGram(np.eye(3)), center="no"), "center='no'"),
         (lambda: KernelPCA(1, kernel="precomputed", center=False).fit(overflowing), "overflow"),
     )
     for attempt, words in attempts:

@@ -30,5 +30,7 @@ def fit_preimage(X: Any, fit: KernelPCAFit, method: PreimageOptions | None) -> P
         return preimage
     if fit.axes is not None:
         return LinearPreimage(fit.axes.components, fit.axes.mean, fit.axes.wide_mean)
+    if not m.center:
+        return LinearPreimage.of_rows(m.basis, m.projection, center=False)
     rows: Any = m.prepared(fit.kernel)
     return LinearPreimage.of_landmarks(m.basis, rows.mean, m.projection, m.mean_weights)
