@@ -53,7 +53,7 @@ class WithGaussianModel:
         Raises
         ------
         InvalidParameterError
-            The variances of the data are smaller than their dtype holds.
+            The variances of the data are smaller than their dtype holds; a PCA with ``center=False``.
         numpy.linalg.LinAlgError
             The data have no variance at all.
         """
@@ -93,6 +93,7 @@ class WithLikelihood(WithGaussianModel):
         Raises
         ------
         NotFittedError, ValueError
+            Also of a PCA with ``center=False``.
         numpy.linalg.LinAlgError
             The model has no variance at all.
 

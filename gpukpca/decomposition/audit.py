@@ -77,14 +77,15 @@ def residuals(
     -------
     EigenpairAudit
         ``print(audit)`` shows a table. Of kernel PCA the eigenvalues are those of the centered kernel matrix, as
-        `KernelPCA.eigenvalues_`; of PCA variances, as `PCA.explained_variance_`.
+        `KernelPCA.eigenvalues_`; of PCA variances, as `PCA.explained_variance_`. Of fits with ``center=False`` nothing
+        is centered.
 
     Raises
     ------
     NotFittedError
     InvalidParameterError
-        Another kind of model; X has not the rows of the fit, or not its features; batches that come only once; a
-        parameter out of range.
+        Another kind of model; Nyström with ``center=False``; X has not the rows of the fit, or not its features;
+        batches that come only once; a parameter out of range.
     MemoryBudgetError
         The products do not fit into the memory.
     ValueError, TypeError

@@ -203,7 +203,7 @@ def n_components_for(
     ------
     InvalidParameterError
         An unknown rule; a value that is missing, out of range or not taken by the rule; a model with too few
-        components.
+        components, or of rows that were not centered.
     ValueError
         Data with NaN or infinity.
 
