@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from gpukpca._rules import is_integer
@@ -14,16 +13,6 @@ from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows
 from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
-
-
-def training_batches(batches: Iterable[Any], purpose: str, name: str) -> list[Array]:
-    """Return batches of rows, checked by `as_rows`, with equal features and in one place."""
-    rows = [as_rows(batch, purpose, name=f"{name}[{number}]", finite=True) for number, batch in enumerate(batches)]
-    if not rows:
-        raise InvalidParameterError(f"{name} is empty; give at least one batch of rows.")
-    for number, batch in enumerate(rows):
-        check_alike(f"{name}[{number}]", batch, f"{name}[0]", rows[0])
-    return rows
 
 
 def check_alike(name: str, rows: Array, other: str, reference: Array) -> None:

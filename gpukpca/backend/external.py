@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import seeded_uniform
 from gpukpca.cuda import device as cuda_device
 from gpukpca.exceptions import InvalidParameterError
@@ -26,6 +28,8 @@ from gpukpca.exceptions import InvalidParameterError
 # may compute its products by transforms or in part in a narrower type.
 ENTRY_ROUNDING, PRODUCT_ROUNDING = 100.0, 0.5
 REAL = "biuf"
+# Entries of a sparse matrix that are compared at once with those of its transpose.
+COMPARED_ENTRIES = 2**20
 
 
 def as_operator(op: Any) -> SymmetricOperator:
@@ -64,10 +68,11 @@ class ExternalOperator(SymmetricOperator):
 
     def __matmul__(self, V: Array) -> Array:
         W = self.A @ V
-        if is_sparse(W) or not same_place(self.like, W) or tuple(W.shape) != tuple(V.shape):
+        shape = tuple(getattr(W, "shape", ()))
+        if is_sparse(W) or shape != tuple(V.shape) or not same_place(self.like, W):
             raise InvalidParameterError(
                 f"a product of {self.name} with a block of shape {tuple(V.shape)} must be a dense array of this shape "
-                f"from {library_of(self.like)}; got {type(W).__name__} of shape {tuple(getattr(W, 'shape', ()))}."
+                f"from {library_of(self.like)}; got {type(W).__name__} of shape {shape}."
             )
         return cast(W, self.dtype)
 
@@ -78,15 +83,26 @@ class ExternalOperator(SymmetricOperator):
                 "shares of it, no ratios, and no landmarks by the diagonal. Request a number of pairs, or give the "
                 "object a method diagonal()."
             )
-        return cast(self.A.diagonal(), self.dtype)
+        diagonal = self.A.diagonal()
+        if tuple(getattr(diagonal, "shape", ())) != self.shape[:1]:
+            raise InvalidParameterError(
+                f"diagonal() of {self.name} must return an array of shape ({self.shape[0]},); got "
+                f"{type(diagonal).__name__} of shape {tuple(getattr(diagonal, 'shape', ()))}."
+            )
+        return cast(diagonal, self.dtype)
 
     def columns(self, indices: Indices) -> Array:
         chosen = np.asarray(indices)
         if self._has_entries:
-            return cast(self.A.tocsc()[:, chosen].toarray(), self.dtype)
+            return cast(self._by_rows[chosen].toarray().T, self.dtype)
         units = np.zeros((self.shape[0], len(chosen)))
         units[chosen, np.arange(len(chosen))] = 1.0
         return self @ from_host(units, self.like)
+
+    @cached_property
+    def _by_rows(self) -> Any:
+        """Return the matrix by rows, which are its columns."""
+        return self.A.tocsr()
 
     def to_dense(self) -> Array:
         if self._has_entries:
@@ -97,14 +113,19 @@ class ExternalOperator(SymmetricOperator):
         """Raise where the object is not symmetric beyond rounding."""
         eps = epsilon(self.like)
         if is_sparse(self.A):
-            A = self.A.tocsr().astype(self.dtype)
-            difference = (A - A.T).tocoo()
-            moduli = np.abs(difference.data)
-            largest = float(np.max(moduli, initial=0.0))
-            if largest > ENTRY_ROUNDING * eps * float(np.max(np.abs(A.data), initial=0.0)):
-                at = int(np.argmax(moduli))
-                i, j = sorted((int(difference.row[at]), int(difference.col[at])))
-                raise self._asymmetric(f"its entries ({i}, {j}) and ({j}, {i}) differ by {largest:.4g}")
+            A = self._by_rows
+            if not np.all(np.isfinite(A.data)):
+                raise InvalidParameterError(f"{self.name} contains NaN or infinity.")
+            size = float(np.max(np.abs(A.data), initial=0.0))
+            columns = A.T.tocsr()
+            for start, stop in row_slices(A.shape[0], max(1, A.shape[0] * COMPARED_ENTRIES // max(1, A.nnz))):
+                difference = (A[start:stop].astype(self.dtype) - columns[start:stop].astype(self.dtype)).tocoo()
+                moduli = np.abs(difference.data)
+                largest = float(np.max(moduli, initial=0.0))
+                if largest > ENTRY_ROUNDING * eps * size:
+                    at = int(np.argmax(moduli))
+                    i, j = sorted((start + int(difference.row[at]), int(difference.col[at])))
+                    raise self._asymmetric(f"its entries ({i}, {j}) and ({j}, {i}) differ by {largest:.4g}")
             return
         n = self.shape[0]
         probes = seeded_uniform((n, 2)) - 0.5
@@ -127,10 +148,17 @@ def _square_shape(A: Any, name: str) -> tuple[int, int]:
     shape = tuple(A.shape)
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
         raise InvalidParameterError(f"{name} has shape {shape}; a symmetric operator has shape (n, n).")
-    kind = "f" if A.dtype is None else np.dtype(str(A.dtype).rpartition(".")[2]).kind
-    if kind not in REAL:
+    if _kind(A.dtype) not in REAL:
         raise InvalidParameterError(f"{name} has dtype {A.dtype}; a real symmetric operator is needed.")
     return int(shape[0]), int(shape[0])
+
+
+def _kind(dtype: Any) -> str:
+    """Return the kind of a dtype of any library; None is that of floating-point numbers."""
+    try:
+        return np.dtype(dtype).kind
+    except TypeError:
+        return np.dtype(str(dtype).rpartition(".")[2]).kind
 
 
 def _place(A: Any, name: str) -> Array:

@@ -200,7 +200,8 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
     if hasattr(X, "__matmul__") and not has_entries(X):
         raise InvalidParameterError(
             f"{name} is of type {type(X).__name__}, which has products and no entries to read. "
-            f'KernelPCA(kernel="precomputed").fit({name}) takes it as a kernel matrix.'
+            f'KernelPCA(kernel="precomputed").fit({name}) takes it as a kernel matrix; other methods take K(new, '
+            "rows of the fit) as an array or a sparse matrix."
         )
     if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
         raise InvalidParameterError(f"{name} is a sparse tensor; pass {name}.to_dense(), or a CSR matrix of SciPy.")

@@ -208,13 +208,16 @@ def rows_and_place(reader: KernelPCA, container: Any, session: FitSession) -> tu
     return data, session.place(data)
 
 
-def check_stated(found: EigenpairAudit) -> None:
-    """Raise where the eigenvalues of a model by landmarks are not those that they have for the rows audited."""
+def check_stated(found: EigenpairAudit, noise: float) -> None:
+    """Raise where the eigenvalues of a model by landmarks are not those that they have for the rows audited.
+
+    The features of all landmarks err by `noise` together.
+    """
     again = found.landmark_eigenvalues
     if again is None:
         return
     off, largest = float(np.max(np.abs(found.eigenvalues - again), initial=0.0)), float(np.max(again, initial=0.0))
-    if off > max(OTHER_ROWS * largest, 10.0 * found.rounding):
+    if off > max(OTHER_ROWS * largest, 10.0 * found.rounding, noise):
         raise InvalidParameterError(
             f"X are not the rows of the fit: its eigenvalues, up to {float(np.max(found.eigenvalues)):.6g}, differ by "
             f"up to {off:.3g} from those that the landmarks have for X, up to {largest:.6g}."

@@ -111,7 +111,7 @@ def batches_of(
         return PlacedBatches(estimator, first, pieces, [], once)
     if is_sliced(X):
         cuts = list(gen_batches(int(X.shape[0]), rows(*X.shape), min_batch_size=smallest))
-        first = empty_like(read_slice(X, cuts[0].start, cuts[0].stop, check, 0))
+        first = empty_like(read_slice(X, 0, 1, check, 0))
 
         def slices() -> Iterator[Array]:
             return (read_slice(X, cut.start, cut.stop, check, number) for number, cut in enumerate(cuts))

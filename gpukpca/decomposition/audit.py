@@ -178,6 +178,5 @@ def _audit_of_pairs(
             random=Randomness(reader.random_state),
             progress=listener_of(reader),
         )
-        if source.kept is None:
-            check_stated(found)
+        check_stated(found, 0.0 if landmarks is None else landmarks.start.noise * found.n_samples)
         return found

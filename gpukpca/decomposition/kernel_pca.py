@@ -159,9 +159,9 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
     gamma_ : float
     X_fit_ : array (n, d)
         With Nyström the landmarks, and `projection_` has as many rows. For a nearly flat kernel (a small gamma) one row
-        more than the rank: the base point, which saves digits. Points that span the features of the linear kernel, or
-        the monomials of a polynomial one, where a cluster added these up. Absent where a kernel matrix was fitted that
-        is known by its products, and where a model of a kernel matrix was loaded.
+        more than the rank: the base point, which saves digits. Points that span the features of the linear kernel where
+        a cluster added these up. Absent where a kernel matrix was fitted that is known by its products, and where a
+        model of a kernel matrix was loaded.
     certificate_ : float
         Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
         leave plus ρ for rounding. Each difference is at least -ρ.

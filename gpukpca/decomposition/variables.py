@@ -65,9 +65,9 @@ def loadings(model: Any) -> Array:
     if (own := fitted_value(model, "loadings_")) is not None:
         return own
     V, variances = fitted_value(model, "components_"), fitted_value(model, "explained_variance_")
-    if variances is None or V is None or V.ndim != 2:
+    if fitted_value(model, "mean_") is None or variances is None or V is None or V.ndim != 2:
         raise InvalidParameterError(
-            f"{type(model).__name__} has no axes in data space (components_ and explained_variance_), and so no "
+            f"{type(model).__name__} has no axes of a PCA (mean_, components_ and explained_variance_), and so no "
             "loadings; take variable_correlations(model, X), or the last step of a pipeline, model[-1]."
         )
     with device_context(V):

@@ -28,7 +28,8 @@ class BiplotDisplay(ScoresDisplay):
     scores : array, shape (n, p)
     arrows : array, shape (d, p)
         A row for every feature. Of a PCA, `from_estimator` takes the axes V, or the loadings where scores are whitened.
-        Then the inner product of a score and an arrow is the centered entry of the data, as far as the plane shows it.
+        Then the inner product of a score and an arrow is the centered entry of the data, over `scale_` with
+        ``scale=True``, as far as the plane shows it.
         Of any other model it takes `gpukpca.variable_correlations`.
     features : sequence of d str, optional
         Written at the arrows; default: "feature 1" and so on.

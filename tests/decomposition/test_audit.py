@@ -509,3 +509,16 @@ def test_other_rows_than_those_of_the_fit_are_named() -> None:
     assert residuals(model, X).n_samples == 300
     with pytest.raises(InvalidParameterError, match="X are not the rows of the fit"):
         residuals(model, X * 2.0)
+
+
+def test_rows_other_than_landmarks_are_compared_by_their_eigenvalues(rng):
+    X = rng.standard_normal((400, 4))
+    model = KernelPCA(3, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(rank=40), random_state=0).fit(X)
+    features = Nystroem(gamma=0.1, n_components=40, random_state=0)
+    pipeline = make_pipeline(features, sklearn.decomposition.PCA(3)).fit(X)
+    for fitted, kept in ((model, model.landmarks_), (pipeline, features.component_indices_)):
+        residuals(fitted, X)
+        others = np.zeros_like(X)
+        others[kept] = X[kept]
+        with pytest.raises(InvalidParameterError, match="are not the rows of the fit"):
+            residuals(fitted, others)

@@ -301,7 +301,7 @@ def test_a_set_may_give_sparse_slices_and_must_give_all_rows(X):
     np.testing.assert_allclose(model.eigenvalues_, expected.eigenvalues_, rtol=1e-9)
     np.testing.assert_allclose(model.transform(Held(sparse, 0)), model.transform(sparse.toarray()), atol=1e-12)
     for act in (lambda: model_of("rbf", X[:20]).fit(Held(X, 1)), lambda: model.transform(Held(X, 1))):
-        with pytest.raises(InvalidParameterError, match=r"X\[0:240\] gave 239 row\(s\)"):
+        with pytest.raises(InvalidParameterError, match=r"X\[0:\d+\] gave \d+ row\(s\)"):
             act()
 
 
@@ -504,3 +504,18 @@ def test_a_reservoir_draws_every_row_equally_often(rng):
         np.testing.assert_array_equal(taken[:, 0], numbers)
         times[numbers] += 1
     assert np.all(np.abs(times - 150.0) < 6.0 * np.sqrt(150.0 * 0.75))
+
+
+def test_batches_that_start_again_are_read_once(X):
+    class Counted:
+        rows = 0
+
+        def __iter__(self):
+            for start in range(0, N, 40):
+                self.rows += 40
+                yield X[start : start + 40]
+
+    for landmarks, kernel, times in ((X[:9], RBF(0.05), 1), ("uniform", RBF(0.05), 1), ("uniform", RBF("scale"), 3)):
+        counted = Counted()
+        KernelPCA(2, kernel=kernel, eigen_solver=Nystrom(landmarks=landmarks, rank=9), random_state=0).fit(counted)
+        assert counted.rows <= times * N + 40

@@ -163,6 +163,29 @@ def test_kernel_pca_takes_an_operator_as_the_kernel_matrix(A, tmp_path):
                     KernelPCA(kernel="precomputed", **parameters).fit(op)
 
 
+def test_operators_whose_parts_do_not_fit_are_named(A):
+    def short(self):
+        return np.ones(3)
+
+    wrong = type("Short", (Products,), {"diagonal": short})(A)
+    for solver in ("auto", "nystrom"):
+        with pytest.raises(InvalidParameterError, match=r"diagonal\(\) of the Short must return .* shape \(500,\)"):
+            KernelPCA(2, kernel="precomputed", eigen_solver=solver).fit(wrong)
+    by_class = Products(A)
+    by_class.dtype = np.float64
+    with pytest.warns(GpuKPCAWarning, match="no diagonal"):
+        assert KernelPCA(2, kernel="precomputed").fit(by_class).eigenvalues_[0] > 0.0
+
+
+def test_plans_of_operators_count_what_is_held(A):
+    n = 20_000
+    K = scipy.sparse.diags_array(np.linspace(1.0, 2.0, n)).tocsr()
+    sampled = KernelPCA(2, kernel="precomputed", eigen_solver=Nystrom(rank=20))
+    assert sampled.plan(K).predicted_bytes < 60e6  # F takes 3.2 MB, and K as a square 3.2 GB
+    dense = KernelPCA(2, kernel="precomputed", eigen_solver="dense")
+    assert dense.plan(aslinearoperator(A)).predicted_bytes >= dense.plan(A).predicted_bytes - A.nbytes
+
+
 def test_kernel_pca_of_an_operator_computes_where_it_is(A, xp):
     op = Products(xp.array(A), like=xp.array(A[:1]))
     model = KernelPCA(2, kernel="precomputed", random_state=0)
@@ -201,6 +224,8 @@ def test_objects_that_are_no_operators_are_refused(A):
         (aslinearoperator(1j * A), "has dtype complex128; a real"),
         (lazy(A), "must be a dense array of this shape from numpy.*got csr_array"),
         (type("Short", (Products,), {"__matmul__": lambda self, V: V[:2]})(A), r"shape \(2, 2\)"),
+        (type("Nothing", (Products,), {"__matmul__": lambda self, V: None})(A), "got NoneType of shape"),
+        (made(np.where(A > 30.0, np.nan, A)), "contains NaN or infinity"),
         (A, "wrap a matrix"),
         (Products, "wrap a matrix"),
         (None, "wrap a matrix"),

@@ -153,6 +153,15 @@ def test_two_circles_are_two_clusters(script: dict[str, Any]) -> None:
     assert script["op"].cached_tiles == 0
 
 
+@pytest.mark.parametrize("script", ["rings"], indirect=True)
+def test_rings_are_apart_only_without_centering(script: dict[str, Any]) -> None:
+    ring = script["ring"]
+    for name, model in script["models"].items():
+        z = np.abs(model.transform(script["X"])[:, 0])
+        apart = [separation(z, ring > radius) for radius in (1, 2)]
+        assert (min(apart) == 1.0) if name == "center=False" else (max(apart) < 0.95)
+
+
 def test_every_script_has_a_test() -> None:
     parametrized = re.findall(r'"script", \["(\w+)"\]', Path(__file__).read_text(encoding="utf-8"))
     tested = set(parametrized)

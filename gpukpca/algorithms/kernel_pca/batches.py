@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.planning import plan_of_batches
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.kernel_pca.streaming import Candidates, streamed_fit, updated_fit
+from gpukpca.algorithms.kernel_pca.streaming import Candidates, spanned_fit, streamed_fit, updated_fit
 from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import dtype_name, from_host, item_size, to_host
+from gpukpca.backend.namespace import dtype_name, from_host, item_size
 from gpukpca.backend.random import Randomness, random_subset
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.slicing import gather_rows, place_of
@@ -41,34 +40,12 @@ def fit_by_landmarks(
     """
     storage: Any = plan.storage
     if task.is_spanned:
-        return _exact_fit(task, plan, rng, listener)
+        return spanned_fit(task, plan, rng, listener)
     if not isinstance(storage, StreamedStorage):
         return nystrom_fit(task, plan, storage.build(source), rng, listener)
     among = given_landmarks(task, plan.solver, task.X) or sampled_candidates(task.X, storage.sample, rng)
     rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
     return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=task.is_read_again)
-
-
-def _exact_fit(task: FitTask, plan: Plan, rng: np.random.Generator, listener: Listener | None) -> KernelPCAFit:
-    """Return the fit of rows on a cluster by an exact factor of K: landmarks whose features span those of all points.
-
-    A polynomial of degree m in d variables is known by its values at the points mean + s a for all integer vectors
-    a >= 0 of sum at most m: Chung & Yao, SIAM J. Numerical Analysis 14 (1977) 735.
-    """
-    rows, degree = to_host(task.sample).astype(np.float64), int(getattr(task.kernel, "degree", 1))
-    chosen = combinations_with_replacement(range(task.d + 1), degree)
-    steps = np.stack([np.bincount(one, minlength=task.d + 1)[:-1] for one in chosen])
-    points = np.mean(rows, axis=0) + (float(np.max(np.std(rows, axis=0))) or 1.0) * steps
-    among = Candidates(from_host(points, task.X.like), None)
-    by_points = replace(plan, solver=Nystrom(landmarks=list(range(len(points)))))
-    fit = streamed_fit(task, by_points, task.X, among, rng, listener)
-    sums: Any = fit.stream
-    solver = f"sums of a factor ({len(sums.shift)} columns)"
-    _, scatter = sums.about_mean(task.settings.center)
-    total = np.trace(scatter) if fit.spectrum.total_variance else 0.0
-    spectrum = replace(fit.spectrum, total_variance=float(total))
-    fit = replace(fit, plan=replace(fit.plan, solver=plan.solver), solver=solver, spectrum=spectrum)
-    return fit if task.settings.is_nystrom else replace(fit, certificate=None, total_interval=None)
 
 
 def fit_batches(
@@ -147,12 +124,13 @@ def _begun(
     from_all = rng is not None and solver.sample == "reservoir" and not solver.is_given
     if from_all and once:
         raise InvalidParameterError(
-            'sample="reservoir" reads the batches twice. Give a list of batches, or an object whose __iter__ starts '
-            'again; or use sample="first", or landmarks that are points.',
+            'sample="reservoir" reads the batches twice. Give fit a list of batches, or an object whose __iter__ '
+            'starts again; or use sample="first", or landmarks that are points.',
             argument="eigen_solver",
         )
     sample, numbers, rows = batches.drawn(count, rng) if from_all else batches.some(count)
-    kernel = resolved_within(kernel, sample if once else batches, resources)
+    has_rule = kernel.rule_bytes(1, 1) > 0
+    kernel = resolved_within(kernel, batches if has_rule and not once else sample, resources)
     check_symmetry(kernel, sample)
     settings = replace(settings, eigen_solver=solver)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint)

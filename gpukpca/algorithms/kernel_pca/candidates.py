@@ -56,6 +56,7 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
     storage = task.settings.storage_for(n, task.workers)
     if task.is_given:
         storage, needed = GivenStorage(n, task.workers), _solver_bytes(task, solver)
+        needed += n * n * item if isinstance(solver, Dense) else 0
     elif isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker
         needed = n * n * item + _solver_bytes(task, solver)
     elif task.kernel.stored_only or task.settings.gram not in ("auto", "tiled"):
@@ -105,7 +106,7 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     if not isinstance(task.kernel, Precomputed):
         held = _row_bytes(task, prepared_at_once(n, edge, workers, panel))
     held += workers * edge * _slice_bytes(task) if panel else 0
-    if task.maps_file:  # rows of a panel as they are read, prepared, and widened
+    if task.maps_file and not task.is_given:  # rows of a panel as they are read, prepared, and widened
         held += workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
     held += n * (rank * item + 8 * LANDMARK_VECTORS)
     # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
@@ -290,7 +291,7 @@ def _basis_bytes(task: FitTask) -> int:
 def _panel_for(task: FitTask, edge: int) -> int:
     """Return the tile columns whose rows are held at once, where X is read again and not held whole; else 0."""
     row = max(task.row_bytes, task.d * task.item)
-    if not task.maps_file:
+    if not task.maps_file or task.is_given:
         return 0
     limit = int(SHARE_FOR_ROWS * task.resources.allowed())
     return 0 if task.n * row <= limit and not task.is_batched else max(1, limit // (2 * row * edge) - 2 * task.workers)

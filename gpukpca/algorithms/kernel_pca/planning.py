@@ -220,7 +220,5 @@ def _too_big(task: FitTask, fewest: Plan) -> str:
         advice.append('the approximation eigen_solver="nystrom"')
     if settings.gram not in ("auto", "tiled"):
         advice.insert(0, 'gram="auto"')
-    return (
-        f"the fit needs {needed} (a stored kernel matrix alone takes {format_bytes(n * n * task.item)}), and "
-        f"{allowed} are allowed or free. Try {', or '.join(advice)}."
-    )
+    of_matrix = "" if task.is_given else f" (a stored kernel matrix alone takes {format_bytes(n * n * task.item)})"
+    return f"the fit needs {needed}{of_matrix}, and {allowed} are allowed or free. Try {', or '.join(advice)}."

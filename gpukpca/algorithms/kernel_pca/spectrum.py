@@ -125,6 +125,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
         # The positive ones sum to at least the trace, and to at least those computed.
         total = max(total, float(np.sum(values)))
         meaning = "holds upper bounds, as the sum of the positive ones is not known"
+        meaning = "holds NaN" if math.isnan(total) else meaning
     hint = f" {OF_DISTANCES}" if -smallest > largest else ""
     warn_user(
         f"the kernel matrix has negative eigenvalues: explained_variance_ratio_ {meaning}.{hint}",

@@ -159,6 +159,40 @@ def streamed_fit(
     return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
 
 
+def spanned_fit(task: FitTask, plan: Plan, rng: np.random.Generator, listener: Listener | None) -> KernelPCAFit:
+    """Return the fit of rows on a cluster with the linear kernel: the mean of some, and a step along every feature.
+
+    These landmarks span all points, so that F is exact.
+    """
+    rows = to_host(task.sample).astype(np.float64)
+    step = float(np.max(np.std(rows, axis=0))) or 1.0
+    points = np.mean(rows, axis=0) + step * np.eye(task.d + 1, task.d)
+    among = Candidates(from_host(points, task.X.like), None)
+    by_points = replace(plan, solver=Nystrom(landmarks=list(range(len(points)))))
+    fit = streamed_fit(task, by_points, task.X, among, rng, listener)
+    sums: Any = fit.stream
+    solver = f"sums of a factor ({len(sums.shift)} columns)"
+    _, scatter = sums.about_mean(task.settings.center)
+    rounding = NULL_FACTOR * epsilon(sums.shift) * sums.count * step**2
+    values = np.where(fit.spectrum.eigenvalues > rounding, fit.spectrum.eigenvalues, 0.0)
+    total = float(np.trace(scatter)) if np.any(values) else 0.0
+    spectrum = replace(fit.spectrum, eigenvalues=values, total_variance=total)
+    fit = replace(fit, plan=replace(fit.plan, solver=plan.solver), solver=solver, spectrum=spectrum)
+    fit = fit.leading(task.n_kept(spectrum))
+    if task.settings.is_nystrom:
+        return fit
+    # The certificate is rounding alone, of which the residuals of F Fᵀ have their own.
+    norms = np.maximum(to_host(fit.residual_norms).astype(np.float64) - float(fit.certificate or 0.0), 0.0)
+    tolerance = max(task.settings.tol, default_tolerance(task.X.dtype)) * float(np.max(values, initial=0.0))
+    return replace(
+        fit,
+        residual_norms=from_host(norms, fit.residual_norms),
+        converged=norms <= tolerance,
+        certificate=None,
+        total_interval=None,
+    )
+
+
 def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any) -> KernelPCAFit:
     """Return the fit of a stream after one more batch (b, d)."""
     started, basis = time.perf_counter(), LandmarkBasis.of_fit(task, fit)

@@ -13,7 +13,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE, SHARE_OF_WORKER
-from gpukpca.backend.namespace import from_host, is_memory_map, item_size
+from gpukpca.backend.namespace import from_host, is_memory_map
 from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
@@ -22,7 +22,7 @@ from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for
-from gpukpca.kernels import Kernel, Linear, Polynomial, Precomputed
+from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_square
@@ -46,14 +46,11 @@ def explicit_features(kernel: Kernel, settings: KernelPCASettings, n: int, d: in
 def is_spanned(kernel: Kernel, settings: KernelPCASettings, rows: ClusterRows) -> bool:
     """Return whether a fit of rows on a cluster adds up an exact factor of K, and keeps points in place of its rows.
 
-    Polynomials through points lose digits, which float32 has not got.
+    Only of the linear kernel: polynomials through points lose the digits of data with an offset.
     """
     features = explicit_features(kernel, settings, *rows.shape)
     requested = 0 if settings.n_components is None or settings.is_share else int(settings.n_components)
-    if not max(1, requested) <= features <= LARGEST_SMALL_PROBLEM:
-        return False
-    is_polynomial = isinstance(kernel, Polynomial) and kernel.degree >= 1 and item_size(rows.dtype) == 8
-    return isinstance(kernel, Linear) or (is_polynomial and settings.preimage is None)
+    return isinstance(kernel, Linear) and max(1, requested) <= features <= LARGEST_SMALL_PROBLEM
 
 
 def resolved_within(kernel: Kernel, X: Any, resources: Resources) -> Kernel:
