@@ -96,7 +96,7 @@ def test_kernel_pca_of_a_dask_array_gives_the_answer_of_one_process(active, name
     size = max(float(here.eigenvalues_[0]), 0.1 * float(np.sum(np.abs(here.kernel_(X)))) / N)
     assert np.max(np.abs(there.eigenvalues_ - here.eigenvalues_)) <= 50 * eps("float64") * size
     assert there.total_variance_ == pytest.approx(here.total_variance_, rel=1e-12)
-    storage = {"nystrom": LowRankStorage, "linear": StreamedStorage, "monomials": StreamedStorage}
+    storage = {"nystrom": LowRankStorage, "linear": StreamedStorage}
     assert isinstance(there.plan_.storage, storage.get(name, ClusterStorage))
     X_new = data(N + 20)[N:]
     gap = float(np.min(-np.diff(here.eigenvalues_[:4]))) / size
