@@ -79,7 +79,8 @@ def test_sparse_matrices_of_scipy_stay_sparse(form: str, rng: np.random.Generato
     np.save("x.npy", X.toarray())
     scores = []
     for name in ("x.npz", "x.npy"):
-        for options in ((), ("--method", "pca"), ("--method", "ppca"), ("--transpose",), ("--drop", "0,5")):
+        every = ((), ("--method", "pca"), ("--method", "ppca"), ("--transpose",), ("--drop", "0,5"))
+        for options in every if form == "csr" else every[:1]:
             fit(name, *options, "-n", 2, "-o", "s.npz", "--force", "--save", "m.safetensors")
             scores.append(np.abs(loaded()["scores"]))
         fit(
@@ -98,8 +99,9 @@ def test_sparse_matrices_of_scipy_stay_sparse(form: str, rng: np.random.Generato
         done("transform", "m.safetensors", name, "-o", "t.npz", "--force")
         done("denoise", "m.safetensors", name, "-o", "d.npz", "--force", "--plot", "p.png")
         scores += [np.abs(loaded("t.npz")["scores"]), loaded("d.npz")["denoised"]]
-    assert len(scores) == 14
-    for sparse, dense in zip(scores[:7], scores[7:], strict=True):
+    half = len(scores) // 2
+    assert half == (7 if form == "csr" else 3)
+    for sparse, dense in zip(scores[:half], scores[half:], strict=True):
         np.testing.assert_allclose(sparse, dense, atol=1e-9)
     assert "--scale centers columns, which fills a sparse matrix" in refused("fit", "x.npz", "--scale", "-o", "u.npz")
     assert "--label-column does not apply to x.npz" in refused("fit", "x.npz", "--label-column", "y", "-o", "u.npz")

@@ -333,9 +333,9 @@ def sparse_data() -> scipy.sparse.csr_array:
 
 
 def test_csr_chunks_are_the_joined_matrix(active, no_room, sizes):
-    sizes(READ_ENTRIES=4 * D)  # ten rows are three dense slices
+    sizes(READ_ENTRIES=20 * D)  # fifty rows are three dense slices
     X = sparse_data()
-    chunks = da.from_array(X.toarray(), chunks=(10, D)).map_blocks(scipy.sparse.csr_array)
+    chunks = da.from_array(X.toarray(), chunks=(50, D)).map_blocks(scipy.sparse.csr_array)
     hidden = chunks.map_blocks(lambda block: block, meta=np.empty((0, D)))
     points = Nystrom(landmarks=X.toarray()[::20])
     models = {
@@ -347,12 +347,12 @@ def test_csr_chunks_are_the_joined_matrix(active, no_room, sizes):
     }
     for name, model in models.items():
         here, expected = clone(model).fit(X), np.abs(clone(model).fit(X).transform(X))
-        for A in (chunks, hidden):
+        for A in (chunks, hidden) if "points" in name or name == "PCA" else (chunks,):
             there = clone(model).fit(A)
             np.testing.assert_allclose(there.explained_variance_, here.explained_variance_, rtol=1e-9, err_msg=name)
             found = np.abs(there.transform(A).compute())
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 * np.max(expected), err_msg=name)
-    batches = [X[start : start + 10].toarray() for start in range(0, N, 10)]
+    batches = [X[start : start + 50].toarray() for start in range(0, N, 50)]
     found, expected = IncrementalPCA(2).fit(chunks), IncrementalPCA(2).fit(batches)
     np.testing.assert_array_equal(found.components_, expected.components_)
 
