@@ -63,8 +63,8 @@ class Saved:
     _result_type: type
     _publish: Callable[..., None]
     _check_parameters: Callable[[], None]
-    # The attribute that says where the data of the fit were.
-    _origin = "components_"
+    # The attributes that say where new points are computed: the first that the model has.
+    _origins: tuple[str, ...] = ("components_",)
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -347,7 +347,9 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
         check_fit(estimator._result)
     notes = unpacked_notes(header, arrays)
     estimator.set_params(device=device)
-    place = placement_for(device, vars(estimator)[estimator._origin])
+    place = placement_for(
+        device, next(value for name in estimator._origins if (value := vars(estimator).get(name)) is not None)
+    )
     if place.moved:
         facts = _facts(estimator)
         estimator._publish(fit_at(header, arrays, place.work), place)

@@ -220,7 +220,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
     """
 
     _result_type = KernelPCAFit
-    _origin = "projection_"
+    _origins = "X_fit_", "projection_"
 
     def __init__(
         self,
