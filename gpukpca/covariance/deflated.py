@@ -30,7 +30,7 @@ class DeflatedMatrix(CenteredMatrix):
         self.matrix, self.V = matrix, V
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: Any = matrix.dtype
-        self.center = matrix.center
+        self.center, self.frequencies = matrix.center, matrix.frequencies
         self.like: Array = matrix.like
         self.wide: Any = matrix.wide
 

@@ -10,7 +10,7 @@ from gpukpca._rules import Rule, is_integer
 from gpukpca._typing import ArrayLike
 from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
-from gpukpca.algorithms.kernel_pca.task import resolved_within
+from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.pca.audit import audit_axes
 from gpukpca.backend.namespace import namespace_of
 from gpukpca.backend.random import Randomness, Seed

@@ -31,7 +31,7 @@ from gpukpca.decomposition._dask import (
     rows_in_memory,
 )
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, matrix_of, warn_of_unused
+from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, matrix_of, warn_of_unused
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -45,7 +45,7 @@ from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, kernel_and_settings
 from gpukpca.decomposition._streams import WithStreams
-from gpukpca.decomposition._validation import checked_out, new_data, planned_data, training_data
+from gpukpca.decomposition._validation import checked_out, new_data, planned_data, weighted_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
@@ -55,7 +55,7 @@ from gpukpca.kernels.bandwidth import Gamma
 # Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
 NO_ATTRIBUTES = (
     *("spectrum", "scores", "converged", "seconds", "fallbacks", "map", "n_jobs", "axes", "landmarks"),
-    *("total_interval", "stream", "preimage"),
+    *("total_interval", "stream", "preimage", "weight_sum"),
 )
 PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
@@ -275,7 +275,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike, y: Any = None) -> KernelPCA:
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA:
         """Find the components of X.
 
         Parameters
@@ -284,59 +284,63 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
             The kernel matrix may be a sparse one, a SciPy LinearOperator, or another object with shape, dtype and
             products ``K @ V`` with blocks, as in `gpukpca.eigen.top_eigh`. Without a method `diagonal` its total
             variance is not known. With ``eigen_solver=Nystrom(...)`` also an iterable of batches of rows, each read
-            once, or a set of zarr, HDF5 or the like, which is read by slices.
+            once, or a set of zarr, HDF5 or the like.
         y : ignored
+        sample_weight : array, shape (n,), optional
+            How often each row counts, as in `PCA.fit`; not on a cluster. Eigenvalues are those of W^½ Kc W^½. Rules for
+            gamma read each row of weight > 0 once.
 
         Returns
         -------
         KernelPCA
             The estimator itself.
         """
-        self._fit(X, wants_scores=False)
+        self._fit(X, False, sample_weight)
         return self
 
-    def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
+    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
-        The scores of a Dask array are a Dask array with the same chunks, or with one chunk where their lengths are
-        unknown and there is no client.
+        Those of a Dask array have its chunks, or one where their lengths are unknown and there is no client.
         """
-        return self._fit(X, wants_scores=True)
+        return self._fit(X, True, sample_weight)
 
-    def _fit(self, X: Any, wants_scores: bool) -> Array | None:
+    def _fit(self, X: Any, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Fit, and return the scores or None; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
             check_no_data_frames(self)
         with fit_session(self, X) as session:
             warn_of_unused(self)
             rows = matrix_of(self, X)
-            return session.retry(lambda attempt: self._fit_within(rows, attempt, wants_scores))
+            return session.retry(lambda attempt: self._fit_within(rows, attempt, wants_scores, sample_weight))
 
-    def _fit_within(self, container: Any, session: FitSession, wants_scores: bool) -> Array | None:
+    def _fit_within(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Make one attempt; return the scores in the library of the data, or None."""
         if (rows := cluster_rows(self, container)) is not None:
-            return self._fit_on_cluster(rows, container, session, wants_scores)
+            return self._fit_on_cluster(rows, container, session, wants_scores, sample_weight)
         if self._streams(container):
-            return self._fit_stream(container, session, wants_scores)
+            return self._fit_stream(container, session, wants_scores, sample_weight)
         remote, container = container, compute_dask(self, container)
-        data = training_data(self, container)
+        whole, data, weights = weighted_data(self, container, sample_weight, kernel_from(self))
         place = session.place(data)
         with session.on(place, data) as resources:
             X = place.to_work(data)
             kernel, settings = kernel_and_settings(self, X, resources)
             data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel))
+            fit = fit_rows(X, kernel, settings, resources, weights=weights, **fit_tools(self, X, kernel, weights))
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
             self._publish(fit, place, session.budget.failures, in_memory(data))
             if not wants_scores:
                 return None
-            if fit.scores is None:  # of a memory map that was read once
+            if fit.scores is None or int(whole.shape[0]) > int(fit.scores.shape[0]):  # not of all rows
                 return self.transform(container)
             scores = self._output(fit.scores, place_of(container))
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 
-    def _fit_on_cluster(self, rows: ClusterRows, container: Any, session: FitSession, wants_scores: bool) -> Any:
+    def _fit_on_cluster(
+        self, rows: ClusterRows, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any
+    ) -> Any:
         """Make one attempt with rows on the workers of a cluster."""
         place = local_placement(rows)
         resources = session.resources(place)
@@ -345,7 +349,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         needs_all = not is_few and not is_spanned(kernel, settings, rows)
         basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel)
-        fit = fit_rows(rows, kernel, settings, resources, basis=basis, **tools)
+        fit = fit_rows(rows, kernel, settings, resources, weights=sample_weight, basis=basis, **tools)
         fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
         self._publish(fit, place, session.budget.failures)
         if not wants_scores:
