@@ -142,7 +142,7 @@ def residuals(
 
 def _audit_of_axes(model: Any, container: Any, reader: Any, session: FitSession) -> EigenpairAudit:
     """Return the audit of a fitted PCA; the `reader` holds the parameters."""
-    data, place = reader._rows_and_place(container)
+    data, place = reader._rows_and_place(container, "residuals")
     check_shape(data, (samples_of(model), int(model.components_.shape[1])))
     scale = getattr(model, "scale_", None)
     axes = namespace_of(model.components_).matrix_transpose(model.components_)
