@@ -101,7 +101,8 @@ class Method:
     def heading(self, options: SimpleNamespace, n: int) -> str:
         """Return the heading of the picture."""
         title = self.title.format(kernel=options.kernel) + (" of standardized columns" if options.scale else "")
-        return f"{title_of(options.source)}, {title}{', whitened' if options.whiten else ''}, n = {n}"
+        title += (", not centered" if _keeps_mean(options) else "") + (", whitened" if options.whiten else "")
+        return f"{title_of(options.source)}, {title}, n = {n}"
 
     def plan_of(self, model: Any) -> Any:
         """Return the plan of a fitted model, None where the method has none."""
@@ -142,6 +143,14 @@ def check_options(method: Method, options: SimpleNamespace) -> None:
             raise InvalidParameterError(
                 f"{option.opts[-1]} does not apply to --method {method.name}; it is for --method {' or '.join(owners)}."
             )
+    if method.name == "pca" and options.scale and _keeps_mean(options):
+        raise InvalidParameterError(
+            "--scale subtracts the means, which --set center=false keeps; give --set scale=true in place of --scale."
+        )
+
+
+def _keeps_mean(options: SimpleNamespace) -> bool:
+    return dict(options.settings).get("center") is False
 
 
 def _share_of_all(model: Any) -> str:

@@ -35,12 +35,16 @@ class Moments:
         )
 
 
-def moments_and_rows(X: Array) -> tuple[Moments, Array]:
+def moments_and_rows(X: Array, center: bool = True) -> tuple[Moments, Array]:
     """Return the moments of the rows of one batch, and the centered rows in the widest floating type.
 
-    The mean of a constant column is its entry without rounding, so that the deviations are 0.
+    The mean of a constant column is its entry without rounding, so that the deviations are 0. Without `center` the
+    moments are those about 0: the mean is 0, and the rows are X.
     """
     mean, xp = feature_means(X), namespace_of(X)
+    if not center:
+        rows = cast(X, mean.dtype)
+        return Moments(int(X.shape[0]), xp.zeros_like(mean), column_sums(rows * rows)), rows
     mean = xp.where(xp.all(X[:1, :] == X, axis=0), cast(X[0, :], mean.dtype), mean)
     rows = cast(X, mean.dtype) - mean[None, :]
     # The mean was rounded, so the rows do not quite sum to zero.

@@ -109,11 +109,6 @@ def source_of(model: Any) -> KernelSource:
 def _source_of_own(model: KernelPCA) -> KernelSource:
     fit: Any = model._result
     shape = fit.n_samples, int(model.n_features_in_)
-    if fit.has_sampled_basis and not fit.map.center:
-        raise InvalidParameterError(
-            "a Nyström model with center=False cannot be audited: the features of its landmarks are compared with the "
-            "centered kernel matrix. Its certificate_ bounds the error."
-        )
     is_stream, numbers = fit.stream is not None, fit.landmarks
     rows: Any = getattr(model, "X_fit_", None)  # not of every kernel matrix
     kept = None if rows is None else (np.arange(shape[0]) if numbers is None else numbers, rows)
@@ -128,7 +123,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         template = None if learned is None else learned.moved(like)
         columns = numbers if isinstance(kernel, Precomputed) else None
         basis = cast(rows_at(rows, like), like.dtype) if columns is None else gather_rows(X, columns)
-        found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns)
+        found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns, center=fit.map.center)
         return found, F.T @ _host(model.projection_) if is_stream else None
 
     return KernelSource(

@@ -84,8 +84,8 @@ def residuals(
     ------
     NotFittedError
     InvalidParameterError
-        Another kind of model; Nyström with ``center=False``; X has not the rows of the fit, or not its features;
-        batches that come only once; a parameter out of range.
+        Another kind of model; X has not the rows of the fit, or not its features; batches that come only once; a
+        parameter out of range.
     MemoryBudgetError
         The products do not fit into the memory.
     ValueError, TypeError
@@ -104,8 +104,8 @@ def residuals(
     n (p + 31) items, one for each thread, and a panel of rows. Of PCA: one sweep for the mean and one product, 4 n d p
     operations.
 
-    ‖E‖₂, E = K - F Fᵀ centered, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a probability of α^-r;
-    here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.
+    ‖E‖₂, E = K - F Fᵀ, centered as the fit, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a
+    probability of α^-r; here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def residuals(
 
 def _audit_of_axes(model: Any, container: Any, reader: Any, session: FitSession) -> EigenpairAudit:
     """Return the audit of a fitted PCA; the `reader` holds the parameters."""
-    data, place = reader._rows_and_place(container)
+    data, place = reader._rows_and_place(container, "residuals")
     check_shape(data, (samples_of(model), int(model.components_.shape[1])))
     scale = getattr(model, "scale_", None)
     axes = namespace_of(model.components_).matrix_transpose(model.components_)

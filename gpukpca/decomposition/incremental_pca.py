@@ -59,6 +59,9 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     batch_size : None or int >= 1
         Rows of a batch in `fit`. None: 5 d, as in scikit-learn, and for more than 500 d rows a hundredth of them, up to
         8 MiB in float64. The batches of an iterable and the chunks of a Dask array keep their sizes.
+    center : bool
+        False: components are right singular vectors of X itself, as in `PCA`: `mean_` is 0, `var_` is Σ x²/n, the total
+        ``||X||_F² / (n - 1)``, and there is no covariance. All batches have the same `center`.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where the batches are. "cuda": batches on the host are copied one at a time.
     memory_limit : None, int or str
@@ -136,6 +139,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         whiten: bool = False,
         copy: bool = True,
         batch_size: int | None = None,
+        center: bool = True,
         device: str | None = None,
         memory_limit: MemoryLimit = None,
         verbose: Verbose = 0,
@@ -144,6 +148,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         self.whiten = whiten
         self.copy = copy
         self.batch_size = batch_size
+        self.center = center
         self.device = device
         self.memory_limit = memory_limit
         self.verbose = verbose
@@ -239,7 +244,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
         def attempt() -> IncrementalState:
             check_update(rows, d, p, smallest, item, Resources.within(budget, Placement(batch, batch), None))
-            return add_batch(state, batch, p)
+            return add_batch(state, batch, p, self.center)
 
         return retry_on_oom(attempt, budget)
 

@@ -308,18 +308,18 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
             scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
             return self._output(scores, place.origin if isinstance(data, BatchedRows) else X)
 
-    def _rows_and_place(self, container: Any) -> tuple[Any, Placement]:
-        """Return the checked data of a fit, and where it is computed."""
+    def _rows_and_place(self, container: Any, reader: str = "PCA") -> tuple[Any, Placement]:
+        """Return the checked data of a fit, and where it is computed; errors of an iterator name the `reader`."""
         if (rows := cluster_rows(self, container)) is not None:
             return rows, local_placement(rows)
         if is_stream(container) or is_set(container):
-            return self._batched(container)
+            return self._batched(container, reader)
         data = unread_data(self, compute_dask(self, container))
         return data, placement_for(self.device, data)
 
-    def _batched(self, container: Any) -> tuple[BatchedRows, Placement]:
+    def _batched(self, container: Any, reader: str) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        batches = repeated(batches_in_slices(self, container), "PCA")
+        batches = repeated(batches_in_slices(self, container), reader)
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place

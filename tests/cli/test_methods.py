@@ -396,6 +396,8 @@ SETTINGS: list[tuple[str, Any]] = [
         "-k rbf --gamma 1 --eigen-solver nystrom --rank 9 --set landmarks=uniform",
         KernelPCA(2, kernel="rbf", gamma=1, eigen_solver=Nystrom(rank=9, landmarks="uniform")),
     ),
+    ("--method pca --set center=false --set scale=true", PCA(2, center=False, scale=True)),
+    ("-k rbf --gamma 1 --set center=false", KernelPCA(2, kernel="rbf", gamma=1, center=False)),
     ("--method ppca --set solver=em", ProbabilisticPCA(2, solver="em")),
 ]
 
@@ -421,6 +423,8 @@ def test_settings_are_checked_before_the_input_is_read():
         ("--set gamma=2", "--set gamma: give the option --gamma"),
         ("--set verbose=2", "--set verbose: there is no such parameter"),
         ("--method local --set method=hrd", "LocalPCA: --set method='hrd' is not allowed"),
+        ("--method pca --set center=false --scale", "give --set scale=true in place of --scale"),
+        ("--method ppca --set center=false", "--set center: there is no such parameter"),
         ("--method ppca --set solver=none", "ProbabilisticPCA: --set solver=None is not allowed"),
     ):
         assert expected in refused("fit", "absent.csv", *options.split(), *OUT)

@@ -136,6 +136,22 @@ def test_new_samples_give_the_columns_of_the_model_by_name(X: np.ndarray, option
         assert list(loaded("t.npz")["feature_names"]) == ["a", "b", "c"]
 
 
+def test_names_and_labels_are_read_from_the_columns_of_the_fit():
+    rows = "Ada,1,2,u\nBob,4,5,v\nCyd,8,9,u\n"
+    text("a.csv", f"who,a,b,kind\n{rows}")
+    text("b.csv", "kind,b,who,a\nv,5,Dan,4\n")
+    text("c.csv", "a,b\n1,2\n")
+    text("d.csv", "who,kind,a,b\n1,2,3,4\n")
+    fit("a.csv", "--index-column", "who", "--label-column", "kind", "-n", 1, "-q", *SAVE)
+    for name, expected in (("b", ["sample", "label"]), ("c", []), ("d", ["sample", "label"])):
+        done("transform", M, f"{name}.csv", "-o", f"{name}-scores.csv")
+        lines = Path(f"{name}-scores.csv").read_text().splitlines()
+        assert lines[0].split(",") == [*expected, "component_1"]
+    assert Path("b-scores.csv").read_text().splitlines()[1].startswith("Dan,v,")
+    done("transform", M, "b.csv", "--index-column", "kind", "-o", "s.csv")
+    assert Path("s.csv").read_text().splitlines()[1].startswith("v,")
+
+
 def test_columns_without_names_are_selected_again(X: np.ndarray):
     fit("x.npy", "-n", 2, "--drop", "0,-1", *SAVE)
     message = refused("transform", M, "x.npy", "-o", "t.npz")

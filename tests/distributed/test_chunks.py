@@ -357,11 +357,27 @@ def test_csr_chunks_are_the_joined_matrix(active, no_room, sizes):
     np.testing.assert_array_equal(found.components_, expected.components_)
 
 
-def test_entries_of_csr_chunks_are_checked(active, no_room):
+@pytest.mark.parametrize("held", [True, False])
+def test_chunks_of_every_sparse_format_of_scipy_are_read(active, held, request):
+    if not held:
+        request.getfixturevalue("no_room")
+    X = sparse_data()
+    for model in (PCA(2), KernelPCA(2, kernel="rbf", gamma=0.02)):
+        expected = clone(model).fit(X)
+        for form in ("lil", "dok", "bsr", "csc"):
+            chunks = da.from_array(X.toarray(), chunks=(150, D)).map_blocks(getattr(scipy.sparse, f"{form}_array"))
+            found = clone(model).fit(chunks)
+            np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-9, err_msg=form)
+    scores = found.transform(chunks).compute()
+    np.testing.assert_allclose(np.abs(scores), np.abs(expected.transform(X)), atol=1e-7 * np.abs(scores).max())
+
+
+def test_entries_of_sparse_chunks_are_checked(active, no_room):
     X = with_value(233, np.nan)
     for model in (PCA(2), KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20))):
-        with pytest.raises(ValueError, match=r"contains NaN.*: 1 value\(s\), the first in row 233, column 2"):
-            model.fit(da.from_array(X, chunks=(10, D)).map_blocks(scipy.sparse.csr_array))
+        for form in (scipy.sparse.csr_array, scipy.sparse.lil_array):
+            with pytest.raises(ValueError, match=r"contains NaN.*: 1 value\(s\), the first in row 233, column 2"):
+                model.fit(da.from_array(X, chunks=(100, D)).map_blocks(form))
 
 
 def test_sparse_chunks_of_another_library_are_refused_before_a_task(active, graphs):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
@@ -290,6 +291,17 @@ def test_axes_extend_two_deviations_and_are_those_of_the_data(rng: np.random.Gen
         assert display.ax_.get_aspect() == pytest.approx(X[:, 0].std() / X[:, 1].std() if scale else 1.0)
         ratios = model.explained_variance_ratio_
         assert display.ax_.get_title() == f"axes with {100 * ratios[0]:.1f} %, {100 * ratios[1]:.1f} % of the variance"
+
+
+def test_axes_of_two_features_have_the_names_of_the_data_frame(rng: np.random.Generator) -> None:
+    frame = pd.DataFrame(rng.standard_normal((30, 3)), columns=["a $1", "width", "c"])
+    plane = frame[["a $1", "width"]]
+    for model in (PCA(2), LocalPCA(2, 1, random_state=0)):
+        ax = AxesDisplay.from_estimator(model.fit(plane), plane).ax_
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("a $1", "width")
+        assert AxesDisplay.from_estimator(model.fit(frame), frame).ax_.get_xlabel() == "component 1 of PCA"
+        display = AxesDisplay.from_estimator(model.fit(plane.to_numpy()), plane.to_numpy())
+        assert display.ax_.get_ylabel() == "feature 2"
 
 
 def test_lines_lead_to_the_axis_of_one_component(rng: np.random.Generator) -> None:

@@ -153,7 +153,7 @@ class _Products:
 
 @dataclass(frozen=True)
 class CenteredFactor:
-    """F of landmarks for all rows of X, centered: every method computes it again, panel by panel."""
+    """F of landmarks for all rows of X, centered as `op` is: every method computes it again, panel by panel."""
 
     X: Any
     features: LandmarkFeatures
@@ -164,7 +164,8 @@ class CenteredFactor:
         """Return FᵀF (r, r) and FᵀV (r, b) on the host in float64."""
         r = self.features.rank
         P = fold(self.X, products_of_panel, along(self.X, V), self.features, self.workers)
-        P = P[:r] - np.outer(P[:r, r], P[r]) / self.op.shape[0]  # a constant row of F changes nothing
+        # Centered, a constant row of F changes nothing; else the shift is 0.
+        P = P[:r] - np.outer(P[:r, r], P[r]) * (self.op.center / self.op.shape[0])
         return (P[:, :r] + P[:, :r].T) / 2.0, P[:, r + 1 :]
 
     def times(self, S: np.ndarray) -> Array:
@@ -176,7 +177,7 @@ class CenteredFactor:
 def _with_error(
     products: _Products, U: Array, factor: CenteredFactor, random: Randomness
 ) -> tuple[Array, dict[str, Any]]:
-    """Return A U, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered."""
+    """Return A U, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered as A."""
     op, p = products.op, int(U.shape[1])
     V = op.project(standard_normal(random.generator, (op.shape[0], VECTORS), op.like))
     gram, T = factor.products(V)
@@ -211,7 +212,7 @@ def norm_bound(norms: list[float], rounding: float) -> float:
 
 
 def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray) -> float | None:
-    """Return tr A - tr F Fᵀ, F centered, with the rounding of both; None for a kernel that is not semidefinite.
+    """Return tr A - tr F Fᵀ, F centered as A, with the rounding of both; None for a kernel that is not semidefinite.
 
     The differences of the eigenvalues sum to it, and none is negative. None also without the diagonal of K.
     """

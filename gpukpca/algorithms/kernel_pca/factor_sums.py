@@ -126,19 +126,25 @@ class LandmarkFeatures:
 
     @classmethod
     def of_basis(
-        cls, kernel: Kernel, basis: Any, template: PreparedRows | None, columns: np.ndarray | None = None
+        cls,
+        kernel: Kernel,
+        basis: Any,
+        template: PreparedRows | None,
+        columns: np.ndarray | None = None,
+        *,
+        center: bool = True,
     ) -> tuple[Self, np.ndarray]:
         """Return the map of landmarks without dependent ones, K(S, S) = L Lᵀ, and the rows f of all of them.
 
         With rows prepared for centering K is relative to the last landmark, the base point. Of a precomputed kernel the
-        basis are rows of K, and `columns` names them.
+        basis are rows of K, and `columns` names them. Without `center` K is as it is, and the `shift` of f is 0.
         """
         op: SymmetricOperator
         rows: Any = None
         if columns is not None:
             op = DenseGram(take_columns(basis, columns))
         else:
-            rows = kernel.prepare(basis, like=template, centered=True)
+            rows = kernel.prepare(basis, like=template, centered=center)
             K = compute_tile(kernel, rows, rows, empty_like(place_of(basis)), diagonal=True)
             op = DenseGram(K, rounding=kernel.rounding(rows if template is None else template))
             op = BasePointGram(op, op.shape[0] - 1) if rows.shifted else op
@@ -151,7 +157,8 @@ class LandmarkFeatures:
         else:
             columns = columns[kept]
         start = FactorSums.empty(factor.pivot_factor, np.zeros(factor.rank), is_relative=is_relative)
-        return cls(kernel, rows, start, op.like, columns)._measured(basis, op)
+        found, F = cls(kernel, rows, start, op.like, columns)._measured(basis, op)
+        return found if center else replace(found, start=replace(found.start, shift=start.shift)), F
 
     @classmethod
     def of_weights(cls, kernel: Kernel, basis: Any, weights: np.ndarray) -> tuple[Self, np.ndarray]:

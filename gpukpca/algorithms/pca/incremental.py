@@ -102,6 +102,7 @@ class IncrementalState:
         "positive",
         default=1.0,
     )
+    center: bool = field_of("", "whether the mean was subtracted; else the moments are about 0", default=True)
 
     @property
     def n_components(self) -> int:
@@ -127,7 +128,8 @@ class IncrementalState:
         """Return the state for rows that are multiplied by another power of two."""
         factor, moments = scale / self.scale, self.moments
         moments = Moments(moments.count, moments.mean * factor, moments.squares * factor * factor)
-        return IncrementalState(moments, self.axes, self.singular_values * factor, self.noise * factor * factor, scale)
+        noise = self.noise * factor * factor
+        return IncrementalState(moments, self.axes, self.singular_values * factor, noise, scale, self.center)
 
     def projection(self, components: Array, mean: Array) -> BatchProjection:
         """Return the map of new points by components (p, d) in the dtype of the data and a wide mean (d,)."""
@@ -148,8 +150,8 @@ class IncrementalFit:
         "p", "variances of the scores, n - 1 degrees of freedom, descending", "nonnegative"
     )
     explained_variance_ratio: Array = field_of("p", "exact shares of the total variance", "nonnegative")
-    mean: Array = field_of("d", "of the features, in the widest type")
-    var: Array = field_of("d", "variances of the features over n, in the widest type", "nonnegative")
+    mean: Array = field_of("d", "of the features, in the widest type; 0 without centering")
+    var: Array = field_of("d", "variances of the features over n, in the widest type; else Σ x²/n", "nonnegative")
     noise_variance: float = field_of("", "the mean of the variances left out", "nonnegative")
     total_variance: float = field_of("", "the sum of the variances of the features", "nonnegative")
     n_samples_seen: int = field_of("", "rows so far", "positive")
@@ -225,25 +227,32 @@ def checked_count(n_components: int | None, before: IncrementalState | None, row
 
 
 def warn_of_equal_rows(state: IncrementalState) -> None:
-    """Warn where no feature has a variance."""
+    """Warn where no feature has a variance, or without centering no entry that is not 0."""
     if not state.total > 0:
-        warn_user("all rows are equal: every variance is 0, and the components are arbitrary.", RankWarning)
+        rows = "equal" if state.center else "0"
+        warn_user(f"all rows are {rows}: every variance is 0, and the components are arbitrary.", RankWarning)
 
 
-def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
+def add_batch(before: IncrementalState | None, X: Array, p: int, center: bool = True) -> IncrementalState:
     """Return the state after a batch X (m, d), with p axes, in other units where squares in the old ones are unsafe.
 
     The axes are the right singular vectors of the old axes times their singular values, the centered batch, and a row
-    for the shift of the mean: Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125, section 3.1.
+    for the shift of the mean: Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125, section 3.1. Without
+    `center` the batch is as it is, and no mean shifts.
     """
+    if before is not None and before.center != center:
+        raise InvalidParameterError(
+            f"center has changed from {before.center} to {center}; all batches are centered, or none. Start again with "
+            "the first batch to change it."
+        )
     scale = 1.0 if before is None else before.scale
-    fresh, rows = moments_and_rows(scaled_rows(X, scale))
+    fresh, rows = moments_and_rows(scaled_rows(X, scale), center)
     moments = fresh if before is None else before.moments.merged(fresh)
     if not are_safe(moments.squares):
-        low, high = _bounds(before, X)
+        low, high = _bounds(before, X, center)
         scale = safe_scale(low, high, moments.mean.dtype)
         before = None if before is None else before.rescaled(scale)
-        fresh, rows = moments_and_rows(scaled_rows(X, scale))
+        fresh, rows = moments_and_rows(scaled_rows(X, scale), center)
         moments = fresh if before is None else before.moments.merged(fresh)
     stack = rows
     if before is not None:
@@ -251,16 +260,21 @@ def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalS
         weight = math.sqrt(count / moments.count * fresh.count)
         kept = from_host(before.singular_values[: before.axes.shape[0]], rows)
         shift = weight * (known.mean - fresh.mean)
-        stack = namespace_of(rows).concat([kept[:, None] * before.axes, rows, shift[None, :]], axis=0)
+        parts = [kept[:, None] * before.axes, rows, shift[None, :]]
+        stack = namespace_of(rows).concat(parts if center else parts[:2], axis=0)
     values, axes = right_singular_pairs(stack, p)
-    return IncrementalState(
-        moments, axes, values, _noise(values, p, fresh.count, int(X.shape[1]), moments.count), scale
-    )
+    noise = _noise(values, p, fresh.count, int(X.shape[1]), moments.count)
+    return IncrementalState(moments, axes, values, noise, scale, center)
 
 
-def _bounds(before: IncrementalState | None, X: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return bounds (d,) of the entries of a batch, and of the rows before as their deviations show."""
+def _bounds(before: IncrementalState | None, X: Array, center: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return bounds (d,) of the entries of a batch, and of the rows before as their deviations show.
+
+    Without `center` they lie about 0.
+    """
     low, high = row_bounds([X])
+    if not center:
+        low, high = np.minimum(low, -high), np.maximum(high, -low)
     if before is None:
         return low, high
     mean = to_host(before.mean).astype(np.float64)
