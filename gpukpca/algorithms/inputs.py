@@ -55,8 +55,21 @@ def counted_rows(X: Any, sample_weight: Any, kernel: Any = None) -> tuple[Any, n
             f"sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of {what}.",
             argument="sample_weight",
         )
-    if isinstance(X, Rows) or is_memory_map(X):
-        return X, weights
+    return (X, weights) if isinstance(X, Rows) or is_memory_map(X) else kept_rows(X, weights)
+
+
+def check_no_weights(sample_weight: Any) -> None:
+    """Raise `InvalidParameterError` where an iterable of batches comes with weights."""
+    if sample_weight is not None:
+        raise InvalidParameterError(
+            "sample_weight is not taken with an iterable of batches; call partial_fit(batch, sample_weight=...) for "
+            "each.",
+            argument="sample_weight",
+        )
+
+
+def kept_rows(X: Any, weights: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Return the rows of weight > 0, and their weights."""
     kept = np.flatnonzero(weights)
     return gather_rows(X, kept), weights[kept]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.inputs import check_place, counted_rows
+from gpukpca.algorithms.inputs import check_no_weights, check_place, counted_rows
 from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch, plan_batches
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
@@ -138,12 +138,8 @@ class WithStreams:
     def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""
         self._check_streams(container)
-        if sample_weight is not None and is_stream(container):
-            raise InvalidParameterError(
-                "sample_weight is not taken with an iterable of batches; call partial_fit(batch, sample_weight=...) "
-                "for each.",
-                argument="sample_weight",
-            )
+        if is_stream(container):
+            check_no_weights(sample_weight)
         if wants_scores and is_stream(container):
             raise InvalidParameterError(
                 "fit_transform takes rows, not an iterable of batches: call fit, and then transform for each batch."

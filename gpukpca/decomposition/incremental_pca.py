@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.inputs import check_place
+from gpukpca.algorithms.inputs import check_no_weights, check_place, kept_rows
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
@@ -26,7 +26,9 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, is_sparse, item_size, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.data.batches import is_stream
 from gpukpca.data.finite import check_finite
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, in_batches
@@ -155,7 +157,9 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> IncrementalPCA:
+    def fit(
+        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> IncrementalPCA:
         """Fit the model to all batches of X, from the beginning.
 
         Parameters
@@ -164,6 +168,8 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
             A memory map, or a set of zarr or HDF5, is read a batch at a time. The chunks of a Dask array are its
             batches, of which this process holds one at a time.
         y : ignored
+        sample_weight : array, shape (n,), optional
+            How often each row counts, as in `PCA.fit`. With an iterable of batches call `partial_fit` for each.
 
         Returns
         -------
@@ -172,22 +178,33 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         """
         with fit_session(self, X):
             batches = batches_of(self, in_batches(X), self._rows_of_a_batch, self.n_components or 0)
+            if is_stream(X):
+                check_no_weights(sample_weight)
+            weights = None if sample_weight is None else checked_frequencies(sample_weight, sum(batches.counted()))
             with device_context(batches.like), self._few_threads():
-                fit = self._updated_by_all(batches)
+                fit = self._updated_by_all(batches, weights)
                 self._publish(fit, batches.place)
                 warn_of_equal_rows(fit.state)
         return self
 
-    def _updated_by_all(self, batches: PlacedBatches) -> IncrementalFit:
-        listener, state = listener_of(self), None
+    def _updated_by_all(self, batches: PlacedBatches, weights: np.ndarray | None) -> IncrementalFit:
+        listener, state, count = listener_of(self), None, 0
         for number, batch in enumerate(batches):
-            state = self._next_state(state, batch)
+            start, count = count, count + int(batch.shape[0])
+            some = None if weights is None else weights[start:count]
+            if some is None or np.any(some):
+                state = self._next_state(state, batch, some)
             if listener is not None:
-                count = state.moments.count
                 listener(Progress("batch", f"batch {number}: {count} rows", count, batches.n_rows or 0))
         return IncrementalFit.of(state, batches.dtype)  # type: ignore[arg-type]  # a pass without a batch raises
 
-    def partial_fit(self, X: ArrayLike, y: Any = None, check_input: bool = True) -> IncrementalPCA:
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: Any = None,
+        check_input: bool = True,
+        sample_weight: ArrayLike | None = None,
+    ) -> IncrementalPCA:
         """Update the model with one batch.
 
         Parameters
@@ -197,6 +214,8 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         y : ignored
         check_input : bool
             Ignored, as in scikit-learn's signature; X is always checked.
+        sample_weight : array, shape (m,), optional
+            How often each row counts; see `fit`. `n_samples_seen_` is their sum.
 
         Returns
         -------
@@ -222,10 +241,11 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
                 )
             state = None if self._result is None else self._result.state
             batch = training_data(self, X) if state is None else self._following(X)
+            weights = checked_frequencies(sample_weight, int(batch.shape[0]))
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
                 origin = place.origin if state is None else self.components_[:0, 0]
-                state = self._next_state(state, place.to_work(batch))
+                state = self._next_state(state, place.to_work(batch), weights)
                 self._publish(IncrementalFit.of(state, origin.dtype), Placement(place.work, origin))
         return self
 
@@ -234,8 +254,10 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
         check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.components_)
         return new_data(self, X, self.components_, "partial_fit")
 
-    def _next_state(self, state: IncrementalState | None, batch: Array) -> IncrementalState:
+    def _next_state(self, state: IncrementalState | None, batch: Array, weights: np.ndarray | None) -> IncrementalState:
         """Return the state after one more batch, within the memory allowed."""
+        if weights is not None:
+            batch, weights = kept_rows(batch, weights)
         rows, d = map(int, batch.shape)
         p, item = checked_count(self.n_components, state, rows, d), item_size(batch.dtype)
         smallest = p if state is None and self.n_components is not None else 1
@@ -244,7 +266,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
         def attempt() -> IncrementalState:
             check_update(rows, d, p, smallest, item, Resources.within(budget, Placement(batch, batch), None))
-            return add_batch(state, batch, p, self.center)
+            return add_batch(state, batch, p, self.center, weights)
 
         return retry_on_oom(attempt, budget)
 
@@ -260,7 +282,7 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
         publish(self, fit, place.to_origin, without=("state",), properties=("n_components", "device"))
-        self.batch_size_: int = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
+        self.batch_size_: int = self._rows_of_a_batch(round(fit.n_samples_seen), int(self.n_features_in_))
         self._result = fit
 
     @property

@@ -73,6 +73,7 @@ def audit_rows(
     resources: Resources,
     *,
     center: bool = True,
+    weights: np.ndarray | None = None,
     landmarks: LandmarkFeatures | None = None,
     axes: np.ndarray | None = None,
     passes: int = 1,
@@ -84,22 +85,23 @@ def audit_rows(
     X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. Without `eigenvalues` the
     vectors are scores, whose squared lengths are the eigenvalues. With `landmarks`, whose features of the rows are F,
     the error of Nyström is bounded, by one or two passes over K; without `vectors` these are F times the `axes` (r, p).
-    Without `center` the vectors are those of K itself.
+    Without `center` the vectors are those of K itself. With `weights` (n,) of the rows they are those of W^½ K W^½.
     """
     started, listener = time.perf_counter(), timed(progress)
     p: int = (axes if vectors is None else vectors).shape[1]  # type: ignore[union-attr]
     settings = KernelPCASettings(n_components=max(p, 1), copies_data=False, center=center)
-    task = FitTask.of(X, kernel, settings, resources)
+    task = FitTask.of(X, kernel, settings, resources, weights=weights)
     solver = AuditPass(p, 1)
     if landmarks is not None:
         solver = AuditPass(p + VECTORS, passes, landmarks.rank, task.workers)
-    op = CenteredGram(_kernel_operator(task, solver, listener), center=center)
+    op = CenteredGram(_kernel_operator(task, solver, listener), center=center, frequencies=task.frequencies)
     products = _Products(op, solver.passes, listener)
     factor = None
     if landmarks is not None:
         workers = 1 if task.is_on_cluster else task.workers  # Dask has a thread for every panel
         factor = CenteredFactor(X, landmarks, op, workers)
     given: Any = vectors if factor is None or axes is None else factor.times(axes)
+    given = op.rooted(given) if eigenvalues is None else given
     U, lengths = UnitVectors.of(cast(move(given, op.like), op.dtype))
     error: dict[str, Any] = {}
     if factor is None:

@@ -76,6 +76,9 @@ class PreimageOptions(Protocol):
         """Return the work of the fit; none where points are computed when they are mapped back."""
         return Work()
 
+    # Whether the map is the same for rows with weights and for repeated ones.
+    takes_weights: bool = False
+
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> Any:
         """Return the pre-image of training rows X (n, d) with scores (n, p)."""
 

@@ -104,6 +104,12 @@ class FitTask(Task):
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
         basis = None if is_matrix else X if basis is None else basis
         task = cls(X, resources, kernel, settings, basis, None, p, has_checkpoint, weights=weights)
+        if weights is not None and task.preimage is not None and not task.preimage.takes_weights:
+            raise InvalidParameterError(
+                f"sample_weight is not taken by {type(task.preimage).__name__}, the pre-image of repeated rows. Use "
+                'preimage="fixed_point", or a kernel "linear".',
+                argument="sample_weight",
+            )
         if kernel.stored_only:
             return task
         if is_on_cluster and (settings.is_nystrom or task.is_spanned):

@@ -171,6 +171,8 @@ class FixedPointPreimage(PreimageOptions, BaseEstimator):
     (5, 3)
     """
 
+    takes_weights = True
+
     def __init__(self, max_iter: int = 200, tol: float = 1e-5) -> None:
         self.max_iter = max_iter
         self.tol = tol
