@@ -334,7 +334,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
             if not wants_scores:
                 return None
             if fit.scores is None or int(whole.shape[0]) > int(fit.scores.shape[0]):  # not of all rows
-                return self.transform(container)
+                return self.transform(remote)
             scores = self._output(fit.scores, place_of(container))
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 

@@ -503,3 +503,23 @@ def test_sums_of_a_factor_tell_rounding_from_variance(active):
         assert there.converged_ == here.converged_ == converged
     kept = KernelPCA().fit(da.zeros((200, 4), chunks=(50, 4))).eigenvalues_.shape
     assert kept == KernelPCA().fit(np.zeros((200, 4))).eigenvalues_.shape
+
+
+def test_rows_of_chunks_count_by_their_weights(active):
+    X, w = data(), np.random.default_rng(1).integers(0, 4, N)
+    rows, again = da.from_array(X, chunks=(90, D)), np.repeat(X, w, axis=0)
+    for solver in ("covariance_eigh", "full", "randomized"):
+        model = PCA(2, svd_solver=solver, random_state=0)
+        expected = clone(model).fit(again)
+        scores = model.fit_transform(rows, sample_weight=w)
+        np.testing.assert_allclose(model.explained_variance_, expected.explained_variance_, rtol=1e-10)
+        np.testing.assert_allclose(scores.compute(), expected.transform(X), atol=1e-9)
+    wide = da.from_array(X[:4].T @ np.eye(4, 30) + np.eye(5, 30), chunks=(2, 30))
+    few = np.asarray([1, 3, 2, 1, 2])
+    model, expected = PCA(2).fit(wide, sample_weight=few), PCA(2).fit(np.repeat(wide.compute(), few, axis=0))
+    assert model.plan_.method == "dual"
+    np.testing.assert_allclose(model.components_, expected.components_, atol=1e-10)
+    model, expected = IncrementalPCA(D).fit(rows, sample_weight=w), IncrementalPCA(D).fit(again)
+    np.testing.assert_allclose(model.components_, expected.components_, atol=1e-9)
+    with pytest.raises(exceptions.InvalidParameterError, match="kernel PCA of rows on a cluster"):
+        KernelPCA(2).fit(rows, sample_weight=w)
