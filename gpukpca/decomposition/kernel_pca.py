@@ -13,7 +13,7 @@ from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
-from gpukpca.algorithms.kernel_pca.task import FitTask, is_spanned
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
@@ -28,7 +28,6 @@ from gpukpca.decomposition._dask import (
     cluster_rows,
     compute_dask,
     local_placement,
-    rows_in_memory,
 )
 from gpukpca.decomposition._interop import KernelPeer
 from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, matrix_of, warn_of_unused
@@ -48,7 +47,7 @@ from gpukpca.decomposition._streams import WithStreams
 from gpukpca.decomposition._validation import checked_out, new_data, planned_data, weighted_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.distributed.lazy import in_chunks_of
-from gpukpca.distributed.rows import ClusterRows, is_dask_array
+from gpukpca.distributed.rows import is_dask_array
 from gpukpca.kernels import Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 
@@ -337,28 +336,6 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
                 return self.transform(remote)
             scores = self._output(fit.scores, place_of(container))
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
-
-    def _fit_on_cluster(
-        self, rows: ClusterRows, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any
-    ) -> Any:
-        """Make one attempt with rows on the workers of a cluster."""
-        place = local_placement(rows)
-        resources = session.resources(place)
-        kernel, settings = kernel_and_settings(self, rows, resources)
-        is_few = settings.is_nystrom and settings.preimage is None
-        needs_all = not is_few and not is_spanned(kernel, settings, rows)
-        basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
-        tools = fit_tools(self, basis, kernel)
-        fit = fit_rows(rows, kernel, settings, resources, weights=sample_weight, basis=basis, **tools)
-        fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
-        self._publish(fit, place, session.budget.failures)
-        if not wants_scores:
-            return None
-        is_dask = is_dask_array(container)
-        if fit.scores is None:
-            given: Any = container if is_dask else rows.local
-            return self.transform(given)
-        return rows.as_dask(fit.scores) if is_dask else self._output(fit.scores, container)
 
     def _plan(self, X: Any) -> Plan:
         """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""
