@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment dev --editable ".[dev]"
+environment dev --editable ".[cli,dask,plot]" --group dev
 ruff check .
 ruff format --check .
 codespell
