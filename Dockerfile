@@ -9,6 +9,8 @@ RUN apt-get update \
 WORKDIR /gpukpca
 COPY . .
 # The CUDA libraries come with CuPy.
-RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir ".[cuda12,test]"
+RUN python3 -m venv /opt/venv \
+    && /opt/venv/bin/pip install --no-cache-dir "pip>=25.1" \
+    && /opt/venv/bin/pip install --no-cache-dir ".[cli,cuda12,dask,plot]" --group test
 ENV PATH=/opt/venv/bin:$PATH
 CMD ["bash", "ci/test_gpu.sh"]

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment docs --editable ".[docs]"
+environment docs --editable ".[cli,dask,plot]" --group docs
 build() { sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --jobs 2 -b "$1" docs "docs/_build/$1"; }
 build html
 build doctest

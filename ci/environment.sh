@@ -9,9 +9,10 @@ find_python() {
     }
 }
 
-# environment NAME REQUIREMENT…: makes a virtual environment once and activates it. What follows NAME goes to pip.
+# environment NAME REQUIREMENT…: makes a virtual environment once and activates it. What follows NAME goes to pip, of a
+# version that knows --group: those that Python 3.11 to 3.13 bring are older.
 environment() {
-    local folder=".venv-$1" programs=bin
+    local folder=".venv-$1" programs=bin install
     [ "${OS:-}" != Windows_NT ] || programs=Scripts
     shift
     find_python || return
@@ -25,7 +26,8 @@ environment() {
         rm -rf "$folder"
         "$python" -m venv "$folder" || return
         # Modules are compiled when they are first imported: most never are.
-        "$folder/$programs/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@" || return
+        install=("$folder/$programs/python" -m pip install --quiet --disable-pip-version-check --no-compile)
+        "${install[@]}" "pip>=25.1" && "${install[@]}" "$@" || return
         touch "$stamp"
     fi
     # Where Python may not store what it compiled, every process that the tests start compiles NumPy and its like again.

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment dev --editable ".[dev]"
+environment dev --editable ".[cli,dask,plot]" --group dev
 ruff check .
 ruff format --check .
 codespell
@@ -17,4 +17,4 @@ basedpyright
 import json, sys
 share = json.load(sys.stdin)['typeCompleteness']['completenessScore']
 print(f'{share:.1%} of the names have types.')
-sys.exit(share < 0.95)"
+sys.exit(share < 0.99)"

@@ -27,8 +27,10 @@ def main() -> None:
 
 def requirements(others: list[str]) -> list[str]:
     """Return the lines of pyproject.toml for what the package needs and for these distributions."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    optional = {name_of(line): line for lines in project["optional-dependencies"].values() for line in lines}
+    file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, groups = file["project"], file["dependency-groups"]
+    lists = [*project["optional-dependencies"].values(), *groups.values()]
+    optional = {name_of(line): line for lines in lists for line in lines if isinstance(line, str)}
     return [*project["dependencies"], *(optional.get(name, name) for name in others)]
 
 

@@ -19,7 +19,7 @@ if [ -d .git ] || [ -f .git ]; then
         [ -e "$folder/$file" ] || { echo "The sdist lacks $file." >&2 && exit 1; }
     done
 fi
-environment dev --editable ".[dev]"
+environment dev --editable ".[cli,dask,plot]" --group dev
 cd "$folder"
 ruff check .
 # From here `gpukpca` is the one in the folder.

@@ -5,6 +5,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment dev --editable ".[dev]"
+environment dev --editable ".[cli,dask,plot]" --group dev
 # Two processes: most tests use one core. Arguments after it win, as in `bash ci/test.sh -n 0`.
 exec python -m pytest --numprocesses 2 --dist worksteal "$@"

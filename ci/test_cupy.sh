@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 export PIP_RETRIES=1
 find_python
 base="$(command -v "$python")"  # not that of the environment, which may be made anew
-environment dev --editable ".[dev]"
+environment dev --editable ".[cli,dask,plot]" --group dev
 folder="${CUPY_ON_CPU:-.cupy-on-cpu-${CUDA:-13}}"
 status=0
 bash ci/cupy_on_cpu/build.sh "$folder" "$base" >&2 || status=$?

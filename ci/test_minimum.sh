@@ -6,6 +6,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
 environment minimum uv
-uv pip install --quiet --resolution lowest-direct --editable ".[test,memory]"
+uv pip install --quiet --resolution lowest-direct --editable ".[cli,dask,memory,plot]" --group test
 uv pip list --quiet | grep -iE "^(numpy|scipy|scikit-learn|dask|matplotlib|polars) "
 exec python -m pytest --numprocesses 2 --dist worksteal "$@"

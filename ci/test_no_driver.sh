@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment no-driver --editable ".[test]" "cupy-cuda12x>=14"
+environment no-driver --editable ".[cli,dask,plot]" --group test "cupy-cuda12x>=14"
 export CUDA_VISIBLE_DEVICES=""
 python - <<'CHECK'
 import sys

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpukpca.exceptions import InvalidParameterError
 
@@ -47,6 +50,19 @@ class HasProducts(Protocol):
 Vector = HasShape | Sequence[Any]
 # Rows of numbers as users pass them.
 ArrayLike = HasShape | Sequence[Sequence[float]]
+# Those whose results are NumPy arrays, and these results.
+NumpyRows = np.ndarray | Sequence[Sequence[float]]
+NumpyArray = NDArray[np.floating[Any]]
+
+# The arrays of an estimator: `NumpyArray` where `fit` returned it for `NumpyRows`, else those of any library.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Held = TypeVar("Held", bound=Any, default=Any)
+else:
+    from typing import TypeVar
+
+    Held = TypeVar("Held")
 
 
 class SymmetricOperator:

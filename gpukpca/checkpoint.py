@@ -325,7 +325,7 @@ WRITE: dict[Any, Callable[[Any], Any]] = {
     str: str,
     Phase: lambda phase: phase.name,
 }
-READ = WRITE | {float: float.fromhex, Phase: lambda name: Phase[name]}
+READ: dict[Any, Callable[[Any], Any]] = WRITE | {float: float.fromhex, Phase: lambda name: Phase[name]}
 # The types of the fields of a state and whether they may be None; those that are not here are arrays.
 HINTS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(KrylovState).items()}
 KINDS = {name: (kinds[0], type(None) in kinds) for name, kinds in HINTS.items() if kinds[0] in WRITE}

@@ -1,8 +1,22 @@
 """Right and wrong calls for mypy (`ci/lint.sh`): an ignored line must be an error, and no other line may be one."""
 
-import numpy as np
+from typing import Any, assert_type
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA, kernels, residuals
+import numpy as np
+from numpy.typing import NDArray
+
+from gpukpca import (
+    PCA,
+    IncrementalPCA,
+    KernelPCA,
+    KernelPCACV,
+    LocalPCA,
+    Plan,
+    ProbabilisticPCA,
+    kernels,
+    load,
+    residuals,
+)
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
 from gpukpca.gram import DenseGram
@@ -31,9 +45,9 @@ PCA(iterated_power="many")  # type: ignore[arg-type]
 LocalPCA("bick")  # type: ignore[arg-type]
 ProbabilisticPCA(solver="spectrum")  # type: ignore[arg-type]
 ProbabilisticPCA(ddof=2)  # type: ignore[arg-type]
-PCA().fit(3)  # type: ignore[arg-type]
+PCA().fit(3)  # type: ignore[call-overload]
 PCA().fit("data.npy")  # type: ignore[arg-type]
-PCA().fit(X).transform(3)  # type: ignore[arg-type]
+PCA().fit(X).transform(3)  # type: ignore[call-overload]
 KernelPCACV(refit="yes")  # type: ignore[arg-type]
 RidgePreimage(kernel="rbff")  # type: ignore[arg-type]
 kernels.RBF("wide")  # type: ignore[arg-type]
@@ -49,3 +63,37 @@ top_eigh(DenseGram(X), 2, solver="dense")
 top_eigh(DenseGram(X), 2, solver="lapack")  # type: ignore[arg-type]
 ScoresDisplay(X, labels=["a", "b"])
 ScoresDisplay(3)  # type: ignore[arg-type]
+
+# The results of NumPy rows are NumPy arrays; those of other rows are arrays of any library.
+Floats = NDArray[np.floating[Any]]
+
+
+class Frame:
+    """Rows of another library."""
+
+    shape = (5, 5)
+
+
+fit = KernelPCA(2).fit(X)
+assert_type(fit.eigenvalues_, Floats)
+assert_type(fit.plan_, Plan)
+assert_type(fit.gap_, float | None)
+assert_type(fit.transform(X), Floats)
+assert_type(fit.transform(X, out=X), Floats)
+assert_type(fit.transform([[1.0, 2.0]]), Floats)
+assert_type(fit.transform(Frame()), Any)
+assert_type(fit.inverse_transform(X), Floats)
+assert_type(fit.inverse_transform(X, return_info=True), Any)
+assert_type(KernelPCA(2).eigenvalues_, Any)
+assert_type(KernelPCA(2).fit(Frame()).eigenvalues_, Any)
+assert_type(KernelPCA(2).fit_transform(X), Floats)
+assert_type(KernelPCA(2).set_output(transform="pandas").fit_transform(X), Any)
+assert_type(PCA(2).fit(X).components_, Floats)
+assert_type(PCA(2).fit_transform(Frame()), Any)
+assert_type(IncrementalPCA(2).fit(X).mean_, Floats)
+assert_type(IncrementalPCA(2).fit([X, X]).mean_, Any)
+assert_type(ProbabilisticPCA(2).fit(X).noise_variance_, float)
+assert_type(LocalPCA().fit(X).means_, Floats)
+assert_type(LocalPCA().fit_transform(X), Floats)
+assert_type(load("model.safetensors").transform(X), Floats)
+assert_type(load("model.safetensors").n_features_in_, int)

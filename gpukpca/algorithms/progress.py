@@ -58,8 +58,8 @@ class Progress:
     )
     seconds_left: float | None = field_of(
         "",
-        "until the iteration ends, from the seconds of a pass and the decay of the residual; during the first pass, "
-        "until that ends; None while it is not known",
+        "until the fit ends: by the time of the plan and of the first pass, later by the seconds of a pass and the "
+        "decay of the residual; None while it is not known",
         default=None,
     )
     seconds: float | None = field_of("", "of a pass or step", default=None)
@@ -83,7 +83,13 @@ def listener_from(verbose: Any) -> Listener | None:
 
 def _print_line(event: Progress) -> None:
     if event.stage != "tiles":
-        print(printable(event.text, keep="\n"), file=sys.stderr, flush=True)
+        print(stamped(printable(event.text, keep="\n"), time.time()), file=sys.stderr, flush=True)
+
+
+def stamped(text: str, seconds: float) -> str:
+    """Return the text with a point of time, in seconds since the epoch, before every line."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    return "\n".join(f"{stamp} {line}" for line in text.splitlines())
 
 
 @dataclass(frozen=True)
@@ -106,8 +112,7 @@ class ETAListener:
     Parameters
     ----------
     listener : callable
-        Called with every event. Those of tiles, passes and steps have `seconds_left`; the text of a pass or step states
-        it.
+        Called with every event, with `seconds_left` where it is known; the text of a pass or step states it.
     clock : callable
         Returns seconds.
     """
@@ -120,24 +125,42 @@ class ETAListener:
         self._seconds: float | None = None
         self._residuals: list[tuple[int, float]] = []
         self._left: float | None = None
+        # Of a product: its last tile so far, and the one before the first whose time is known.
+        self._tile = self._first_tile = 0
+        # The begin of the fit, and its time by the plan; a fit that resumes takes less.
+        self._began = clock()
+        self._planned: float | None = None
 
     def __call__(self, event: Progress) -> None:
         """Pass the event on."""
+        if event.stage in ("plan", "resumed"):
+            self._began, self._planned = self.clock(), event.seconds_left
         if event.stage == "tiles":
             event = replace(event, seconds_left=self._within_pass(event))
         elif event.stage in ("pass", "step"):
             self._measure(event)
             self._left = self._after_pass(event) if event.stage == "pass" else self._after_step(event)
+            self._left = self._by_plan() if self._left is None else self._left
             left = "" if self._left is None else f", about {format_seconds(self._left)} left"
             event = replace(event, seconds_left=self._left, seconds=self._seconds, text=event.text + left)
         else:  # work before the first tile is no part of a pass
             self._ended = self.clock()
+            event = replace(event, seconds_left=self._by_plan())
         self.listener(event)
+
+    def _by_plan(self) -> float | None:
+        """Return what the time of the plan leaves; None where it is over."""
+        left = (self._planned or 0.0) - (self.clock() - self._began)
+        return left if left > 0.0 else None
 
     def _within_pass(self, event: Progress) -> float | None:
         spent = self.clock() - self._ended
         if self._seconds is None:
-            return spent / event.done * (event.total - event.done) if event.done else None
+            if event.done < self._tile:  # another product, perhaps long after the first
+                self._ended, self._first_tile, spent = self.clock(), event.done, 0.0
+            self._tile, done = event.done, event.done - self._first_tile
+            of_pass = spent / done * (event.total - event.done) if done else None
+            return max((left for left in (of_pass, self._by_plan()) if left is not None), default=None)
         return None if self._left is None else max(0.0, self._left - spent)
 
     def _measure(self, event: Progress) -> None:

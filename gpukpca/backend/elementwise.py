@@ -114,7 +114,10 @@ def multiply(T: Array, other: Any) -> Array:
     return T if isinstance(other, (int, float)) and other == 1 else _apply("multiply", T, other)
 
 
-exp, expm1, tanh, sqrt = (partial(_apply, name) for name in ("exp", "expm1", "tanh", "sqrt"))
+exp: partial[Array] = partial(_apply, "exp")
+expm1: partial[Array] = partial(_apply, "expm1")
+tanh: partial[Array] = partial(_apply, "tanh")
+sqrt: partial[Array] = partial(_apply, "sqrt")
 
 
 def power(T: Array, exponent: float) -> Array:

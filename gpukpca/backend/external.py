@@ -58,7 +58,7 @@ class ExternalOperator(SymmetricOperator):
 
     def __init__(self, A: Any) -> None:
         self.A = A
-        self.name = f"the {type(A).__name__}"
+        self.name: str = f"the {type(A).__name__}"
         self.shape: tuple[int, int] = _square_shape(A, self.name)
         self.like: Array = _place(A, self.name)
         self.dtype: Any = self.like.dtype

@@ -166,7 +166,7 @@ CHECKPOINT = option(
     metavar="FOLDER",
 )
 
-fit = GroupedCommand(
+fit: GroupedCommand = GroupedCommand(
     run_fit,
     (SOURCE,),
     {
@@ -196,7 +196,7 @@ fit = GroupedCommand(
 
     gpukpca fit digits --gamma scale -n 100 --preimage fixed_point --save model.safetensors""",
 )
-plan = GroupedCommand(
+plan: GroupedCommand = GroupedCommand(
     run_plan,
     (click.Argument(["source"], metavar="[INPUT]", required=False),),
     {
@@ -216,7 +216,7 @@ plan = GroupedCommand(
 
     gpukpca plan --samples 1e6 --features 100 --dtype float32 -n 20 --memory-limit 64GiB --n-jobs 16 --json""",
 )
-transform = GroupedCommand(
+transform: GroupedCommand = GroupedCommand(
     run_transform,
     (SAVED, SOURCE),
     {
@@ -230,7 +230,7 @@ transform = GroupedCommand(
 
     Example: gpukpca transform model.safetensors new.csv --output scores.csv""",
 )
-denoise = GroupedCommand(
+denoise: GroupedCommand = GroupedCommand(
     run_denoise,
     (SAVED, SOURCE),
     {
@@ -261,7 +261,7 @@ def run_info(options: SimpleNamespace) -> None:
         show_contents(options.file, options.as_json)
 
 
-info = GroupedCommand(
+info: GroupedCommand = GroupedCommand(
     run_info,
     (click.Argument(["file"], type=PATH, required=False),),
     {"Output": [JSON, DEBUG]},

@@ -18,7 +18,7 @@ from gpukpca.cli.text import quoted
 
 TABLES, PICTURES, MODELS = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg"), (".safetensors",)
 # Option -> the suffixes that its file may have.
-SUFFIXES = {"output": TABLES, "plot": PICTURES, "save": MODELS}
+SUFFIXES: dict[str, tuple[str, ...]] = {"output": TABLES, "plot": PICTURES, "save": MODELS}
 
 
 def checked_targets(options: SimpleNamespace) -> dict[str, Path]:

@@ -6,19 +6,21 @@ import logging
 import math
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.segment import Segments
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from gpukpca import Progress as FitProgress
 from gpukpca._formatting import format_seconds, printable
-from gpukpca.algorithms.progress import LOGGER
+from gpukpca.algorithms.progress import LOGGER, stamped
 from gpukpca.algorithms.resources import memory_text
 from gpukpca.cli.failures import output_named, say
 
@@ -32,14 +34,13 @@ class LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        say(self.format(record), err=True)
+        say(stamped(self.format(record), record.created), err=True)
 
 
 @contextmanager
 def logged() -> Iterator[None]:
-    """Print the log of the library with the time of day: plan, passes with their seconds, checkpoints."""
+    """Print the log of the library with the time of every line: plan, passes with their seconds, checkpoints."""
     handler, level = LogLines(), LOGGER.level
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
     try:
@@ -49,10 +50,20 @@ def logged() -> Iterator[None]:
         LOGGER.setLevel(level)
 
 
+class SecondsLeft(ProgressColumn):
+    """The time until the `end` of a task, which runs down between events."""
+
+    def render(self, task: Task) -> Text:
+        """Return the time, where it is known and not over."""
+        left = task.fields.get("end", 0.0) - time.monotonic()
+        return Text(f"{format_seconds(left)} left" if left > 0.0 else "")
+
+
 class ProgressBar:
     """Show bars on a terminal for work longer than `delay` seconds, fed by ``KernelPCA(verbose=bar)``.
 
-    A timer shows them, not an event: LAPACK sends none. With `hidden` there are none, as where there is no terminal.
+    One is of the whole fit in time, the others of its parts. A timer shows them, not an event: LAPACK sends none. With
+    `hidden` there are none, as where there is no terminal.
     """
 
     def __init__(self, console: Console, delay: float = 1.0, hidden: bool = False) -> None:
@@ -60,9 +71,11 @@ class ProgressBar:
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[text]}"),
+            SecondsLeft(),
             TimeElapsedColumn(),
         )
         self.bars: Progress = Progress(*columns, console=console, transient=True)
+        self.whole: TaskID = self.bars.add_task("whole fit", total=None, text="", visible=False)
         self.tiles: TaskID = self.bars.add_task("kernel matrix", total=None, text="", visible=False)
         self.passes: TaskID = self.bars.add_task("eigenvectors", total=None, text="")
         self.first_residual: float = 0.0
@@ -99,10 +112,16 @@ class ProgressBar:
             self.resumed = event.text
         if event.stage in ("resumed", "waiting") and not self._closed:
             plain(self.bars.console, event.text)
-        left = "" if event.seconds_left is None else f", {format_seconds(event.seconds_left)} left"
+        if event.stage == "plan":
+            self.bars.reset(self.whole)
+        whole, left = self.bars.tasks[self.whole], event.seconds_left
+        if left is not None or whole.visible:
+            spent, whole.total = whole.elapsed or 0.0, None  # a bar that pulses, where no time is known
+            self._update(self.whole, None if left is None else spent / max(spent + left, 1e-9), "")
+            self.bars.update(self.whole, end=time.monotonic() + (left or 0.0))
         share = event.done / max(event.total, 1)
         if event.stage == "tiles":
-            self._update(self.tiles, share, f"{event.done} of {event.total} tiles{left}")
+            self._update(self.tiles, share, f"{event.done} of {event.total} tiles")
         elif event.stage == "rank":
             self._update(self.tiles, share, f"{event.done} of {event.total} landmarks")
         elif event.stage == "fold":
@@ -111,7 +130,7 @@ class ProgressBar:
             # The time next to the tiles is that of a pass: a full bar would keep the time of the first pass.
             self.bars.reset(self.tiles, text="")
             residual = event.residual
-            text = "" if residual is None else f": residual {residual:.0e} (tol {event.tolerance:.0e}){left}"
+            text = "" if residual is None else f": residual {residual:.0e} (tol {event.tolerance:.0e})"
             self._update(self.passes, self._share(event), f"pass {event.done}{text}")
         elif event.stage == "step":
             residual = event.residual
@@ -120,7 +139,7 @@ class ProgressBar:
                     self._share(event),
                     f", {residual:.0e} (stops at {event.tolerance:.0e})",
                 )
-            text = f"step {event.done}: log-likelihood {event.log_likelihood:.6g} an entry{self._reached}{left}"
+            text = f"step {event.done}: log-likelihood {event.log_likelihood:.6g} an entry{self._reached}"
             self._update(self.passes, self._step_share, text)
             self.bars.update(self.passes, description="EM")
 

@@ -27,10 +27,12 @@ class DeflatedMatrix(CenteredMatrix):
     """
 
     def __init__(self, matrix: CenteredMatrix, V: Array) -> None:
-        self.matrix, self.V = matrix, V
+        self.matrix: CenteredMatrix = matrix
+        self.V = V
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: Any = matrix.dtype
-        self.center, self.frequencies = matrix.center, matrix.frequencies
+        self.center: bool = matrix.center
+        self.frequencies = matrix.frequencies
         self.like: Array = matrix.like
         self.wide: Any = matrix.wide
 

@@ -26,7 +26,7 @@ class ScatterOperator(SymmetricOperator):
         self.shape: tuple[int, int] = (size, size)
         self.dtype: Any = matrix.dtype
         self.like: Array = matrix.like
-        self.noise_scale = matrix.noise
+        self.noise_scale: float = matrix.noise
 
     @property
     def trace(self) -> float:  # type: ignore[override]

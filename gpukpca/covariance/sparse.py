@@ -62,6 +62,8 @@ class SparseCenteredMatrix(CenteredMatrix):
         check_finite(self.source, FINITE, of_missing=OF_MISSING)
 
     def _subtract(self, shift: np.ndarray) -> None:
+        self.deviations: Any
+        self.shift: Array
         self.deviations, self.shift = less_full_columns(self.source, shift)
         self.X = self.deviations
         if self.weights is not None:

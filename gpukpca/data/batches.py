@@ -96,7 +96,7 @@ class BatchedRows(Rows):
         self._read = read
         self.like: Array = like
         self.sizes = sizes
-        self.largest = max(sizes or [0])
+        self.largest: int = max(sizes or [0])
         # The pass that `slice` goes on with: its first row at hand, batches at hand, and those that follow.
         self._ahead: tuple[int, list[Array], Iterator[Array]] | None = None
 

@@ -1,4 +1,4 @@
-"""Base of all estimators: delivery of results, pickles and copies of arrays on a device, methods behind a flag."""
+"""Base of all estimators: types of fitted attributes, results, pickles and copies, methods behind a flag."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.exceptions import NotFittedError
 
 from gpukpca import exceptions
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
+from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.decomposition._callbacks import CallbackSupportMixin
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import VersionWarning, warn_user
+from gpukpca.kernels import Kernel
 
 # Where a pickle keeps the version that wrote it.
 VERSION = "_gpukpca_version"
+Method = TypeVar("Method")
 
 
 class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarning):
@@ -35,8 +39,121 @@ class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarnin
 exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)
 
 
+class KernelPCAAttributes(Generic[Held]):
+    """The attributes of a fitted `KernelPCA`."""
+
+    device_: str
+    eigenvalues_: Held
+    eigenvectors_: Held
+    explained_variance_: Held
+    explained_variance_ratio_: Held
+    total_variance_: float
+    residual_norms_: Held
+    converged_: bool
+    gap_: float | None
+    n_passes_: int
+    n_products_: int
+    solver_seconds_: float
+    projection_: Held
+    offset_: Held
+    kernel_: Kernel
+    gamma_: float
+    X_fit_: Any
+    certificate_: float
+    total_variance_interval_: tuple[float, float]
+    landmarks_: NDArray[np.integer[Any]]
+    n_samples_seen_: int
+    X_transformed_fit_: Held
+    dual_coef_: Held
+    plan_: Plan
+    solver_: str
+    fallbacks_: tuple[str, ...]
+
+
+class AxesAttributes(Generic[Held]):
+    """The attributes of a fitted estimator with principal axes."""
+
+    device_: str
+    components_: Held
+    explained_variance_: Held
+    explained_variance_ratio_: Held
+    total_variance_: float
+    noise_variance_: float
+    mean_: Held
+    n_components_: int
+
+
+class PCAAttributes(AxesAttributes[Held]):
+    """The attributes of a fitted `PCA`."""
+
+    singular_values_: Held
+    scale_: Held | None
+    residual_norms_: Held
+    converged_: bool
+    n_samples_: int
+    plan_: Plan
+    solver_: str
+    fallbacks_: tuple[str, ...]
+
+
+class IncrementalPCAAttributes(AxesAttributes[Held]):
+    """The attributes of a fitted `IncrementalPCA`."""
+
+    singular_values_: Held
+    var_: Held
+    n_samples_seen_: int
+    batch_size_: int
+
+
+class LatentAttributes(AxesAttributes[Any]):
+    """The attributes of a fitted `ProbabilisticPCA` or `BayesianPCA`."""
+
+    loadings_: Array
+    n_samples_: int
+    n_iter_: int
+    log_likelihoods_: Array
+    converged_: bool
+    solver_: str
+    fallbacks_: tuple[str, ...]
+
+
+class LocalPCAAttributes(Generic[Held]):
+    """The attributes of a fitted `LocalPCA`."""
+
+    device_: str
+    weights_: Held
+    means_: Held
+    components_: Held
+    explained_variance_: Held
+    noise_variance_: Held
+    labels_: Array
+    n_clusters_: int
+    n_components_: int
+    n_iter_: int
+    converged_: bool
+    log_likelihoods_: Array
+    errors_: Array
+    bic_: dict[tuple[int, int], float]
+    fallbacks_: tuple[str, ...]
+
+
 class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the estimators, whose arrays may live on a device; stands after other bases."""
+
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+
+    if TYPE_CHECKING:
+
+        @overload
+        def fit_transform(self, X: NumpyRows, y: Any = None) -> NumpyArray: ...
+        @overload
+        def fit_transform(self, X: ArrayLike, y: Any = None) -> Array: ...
+        def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
+            """Fit, and return the scores of X."""
+
+        def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:
+            """Return the estimator, whose results may then be data frames."""
 
     def _check_parameters(self) -> None:
         check_parameters(self)
@@ -188,11 +305,11 @@ class OnlyWhere:
         self.missing = missing
         self.error = error
 
-    def __call__(self, method: Any) -> Any:
+    def __call__(self, method: Method) -> Method:
         """Take the decorated method."""
-        self.method = method
+        self.method: Any = method
         self.__doc__ = method.__doc__
-        return self
+        return cast(Method, self)
 
     def __get__(self, estimator: Any, owner: Any = None) -> Any:
         if estimator is None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -22,6 +22,7 @@ from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
 from gpukpca.backend.random import generator
 from gpukpca.data.place import Placement, placement_for
+from gpukpca.decomposition._row_wise import OfRows
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
 from gpukpca.persistence.checks import check_fit
@@ -248,7 +249,17 @@ def _is_same(a: Any, b: Any) -> bool:
 # -- from a file -------------------------------------------------------------------------------------------------------
 
 
-def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
+class FittedModel(Protocol):
+    """An estimator of the library, or a pipeline of a scaler and one, for type checkers: `isinstance` says which."""
+
+    n_features_in_: int
+    transform: OfRows[...]
+
+    def __getattr__(self, name: str, /) -> Any:
+        """Return what only some of them have."""
+
+
+def load(path: str | os.PathLike[str], device: str | None = None) -> FittedModel:
     """Return the fitted estimator that ``model.save(path)`` wrote.
 
     Parameters
@@ -299,7 +310,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     return load_with_notes(path, device)[0]
 
 
-def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> tuple[Any, dict[str, Any]]:
+def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> tuple[FittedModel, dict[str, Any]]:
     """Return the estimator of `load` and the notes of `save`; without any, an empty dictionary.
 
     Parameters

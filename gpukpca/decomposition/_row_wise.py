@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.batches import is_set, named, slice_of_set
@@ -21,10 +22,25 @@ from gpukpca.decomposition._dask import OF_ALL_ROWS, lazy_answer
 from gpukpca.decomposition._validation import checked_out
 from gpukpca.distributed.rows import is_dask_array
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+P = ParamSpec("P")
+Method = Callable[Concatenate[Any, ArrayLike, P], Array]
 
 
-def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callable[[Method], Method]:
+class OfRows(Protocol[P]):
+    """A method of rows, for type checkers: the results of NumPy rows are NumPy arrays."""
+
+    @overload
+    def __call__(self, X: NumpyRows, *args: P.args, **kwargs: P.kwargs) -> NumpyArray: ...
+    @overload
+    def __call__(self, X: ArrayLike, *args: P.args, **kwargs: P.kwargs) -> Array: ...
+
+
+def of_rows(method: Method[P]) -> OfRows[P]:
+    """Return the method itself."""
+    return cast(OfRows[P], method)
+
+
+def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callable[[Method[P]], OfRows[P]]:
     """Return a decorator of a method of rows, of points or scores, whose result for a row depends on that row alone.
 
     `answer` is that result: "scores", "points" or "numbers". A Dask array is answered by a lazy one. A set of zarr,
@@ -32,7 +48,7 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
     not for arrays where it `writes` itself.
     """
 
-    def decorated(method: Method) -> Method:
+    def decorated(method: Method[P]) -> OfRows[P]:
         signature = inspect.signature(method)
 
         @wraps(method)
@@ -51,7 +67,7 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
                 return method(self, slice_of_set(X, 0, int(X.shape[0])) if is_read else X, *arguments, **settings)
             return _by_slices(self, method, X, given, out)
 
-        return cast(Method, wrapper)
+        return cast(OfRows[P], wrapper)
 
     return decorated
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
 from gpukpca.algorithms.inputs import check_no_weights, check_place, kept_rows
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
@@ -30,7 +30,7 @@ from gpukpca.data.batches import is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, placement_for
-from gpukpca.decomposition._base import ArrayTransformer, publish
+from gpukpca.decomposition._base import ArrayTransformer, IncrementalPCAAttributes, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, in_batches
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithGaussianModel
@@ -44,7 +44,7 @@ from gpukpca.decomposition._validation import checked_scores, new_data, training
 ROWS_A_FEATURE, BATCHES = 5, 100
 
 
-class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
+class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, ArrayTransformer):
     """PCA in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch, JAX and
@@ -157,6 +157,14 @@ class IncrementalPCA(Saved, WithGaussianModel, ArrayTransformer):
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def fit(
+        self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> IncrementalPCA[NumpyArray]: ...
+    @overload
+    def fit(
+        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> IncrementalPCA[Any]: ...
     def fit(
         self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: ArrayLike | None = None
     ) -> IncrementalPCA:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
@@ -22,7 +22,7 @@ from gpukpca.backend.namespace import dtype_name, overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
 from gpukpca.data.slicing import gather_rows, in_memory, place_of
-from gpukpca.decomposition._base import ArrayTransformer, publish
+from gpukpca.decomposition._base import ArrayTransformer, KernelPCAAttributes, publish
 from gpukpca.decomposition._dask import (
     check_no_data_frames,
     cluster_rows,
@@ -41,7 +41,7 @@ from gpukpca.decomposition._parameters import (
     Verbose,
 )
 from gpukpca.decomposition._plans import WithPlan
-from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._row_wise import of_rows, row_wise
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, kernel_and_settings
 from gpukpca.decomposition._streams import WithStreams
 from gpukpca.decomposition._validation import checked_out, new_data, planned_data, weighted_data
@@ -59,7 +59,7 @@ NO_ATTRIBUTES = (
 PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
 
-class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTransformer):
+class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTransformer):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict
@@ -274,6 +274,10 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def fit(self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA[NumpyArray]: ...
+    @overload
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA[Any]: ...
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA:
         """Find the components of X.
 
@@ -297,6 +301,7 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         self._fit(X, False, sample_weight)
         return self
 
+    @of_rows
     def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
@@ -367,8 +372,8 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
             rows = to_origin(rows)
         else:
             rows = data if landmarks is None else gather_rows(data, landmarks)
-        self.projection_: Array = to_origin(fit.map.projection)
-        self.offset_: Array = to_origin(fit.map.offset)
+        self.projection_ = to_origin(fit.map.projection)
+        self.offset_ = to_origin(fit.map.offset)
         self.converged_: bool = bool(np.all(fit.converged))
         self.solver_seconds_: float = fit.seconds
         self.gamma_: float = kernel_gamma(fit.kernel, int(self.n_features_in_))

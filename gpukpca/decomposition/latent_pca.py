@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -23,7 +23,7 @@ from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, ove
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.batches import is_set, is_sliced, is_stream
 from gpukpca.data.place import Placement, to_caller
-from gpukpca.decomposition._base import ArrayTransformer, publish
+from gpukpca.decomposition._base import ArrayTransformer, LatentAttributes, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, repeated
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithLikelihood
@@ -37,12 +37,10 @@ from gpukpca.decomposition._validation import checked_scores, new_data, training
 Direct = TypeVar("Direct", bound=str)
 
 
-class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[Direct]):
+class LatentVariableEstimator(LatentAttributes, Saved, WithLikelihood, ArrayTransformer, Generic[Direct]):
     """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `direct` solver."""
 
     direct: str
-    components_: Array
-    mean_: Array
     _result: LatentFit
 
     def __init__(
@@ -74,7 +72,7 @@ class LatentVariableEstimator(Saved, WithLikelihood, ArrayTransformer, Generic[D
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> Any:
+    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> Self:
         """Fit the model to X.
 
         Parameters
@@ -526,6 +524,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
     5
     """
 
+    precisions_: Array
     _result_type = LatentFit
     direct = "spectrum"
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from sklearn.base import ClusterMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
@@ -18,7 +18,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import indices, is_foreign, is_sparse, move, overflow_allowed, same_place, to_host
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
-from gpukpca.decomposition._base import ArrayTransformer, publish
+from gpukpca.decomposition._base import ArrayTransformer, LocalPCAAttributes, publish
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import mean_of
 from gpukpca.decomposition._model_files import Saved
@@ -29,7 +29,7 @@ from gpukpca.decomposition._validation import checked_scores, new_data, training
 from gpukpca.exceptions import PrecisionWarning, warn_user
 
 
-class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
+class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
     """Several PCAs, each of one cluster of the data: a mixture of probabilistic PCAs, or quantization by planes.
 
     Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict arrays;
@@ -174,6 +174,10 @@ class LocalPCA(Saved, ClusterMixin, ArrayTransformer):
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def fit(self, X: NumpyRows, y: Any = None) -> LocalPCA[NumpyArray]: ...
+    @overload
+    def fit(self, X: ArrayLike, y: Any = None) -> LocalPCA[Any]: ...
     def fit(self, X: ArrayLike, y: Any = None) -> LocalPCA:
         """Find the clusters of X and their planes.
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, HasShape
+from gpukpca._typing import Array, ArrayLike, HasShape, Held, NumpyArray, NumpyRows
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
@@ -23,7 +23,7 @@ from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.place import Placement, placement_for, to_caller
-from gpukpca.decomposition._base import ArrayTransformer, publish
+from gpukpca.decomposition._base import ArrayTransformer, PCAAttributes, publish
 from gpukpca.decomposition._batches import batches_in_slices, repeated
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask, local_placement
@@ -39,7 +39,7 @@ from gpukpca.decomposition._parameters import (
     Verbose,
 )
 from gpukpca.decomposition._plans import WithPlan
-from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._row_wise import of_rows, row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed.rows import is_dask_array
@@ -49,7 +49,7 @@ from gpukpca.eigen.krylov_state import Checkpointer
 DEFAULT_OVERSAMPLES = 10
 
 
-class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
+class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
@@ -221,6 +221,10 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def fit(self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA[NumpyArray]: ...
+    @overload
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA[Any]: ...
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA:
         """Find the components of X.
 
@@ -249,6 +253,7 @@ class PCA(Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
         self._fit(X, with_scores=False, sample_weight=sample_weight)
         return self
 
+    @of_rows
     def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 

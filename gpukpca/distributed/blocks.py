@@ -12,6 +12,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import to_host
 from gpukpca.data.rows import gathered
+from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.rows import ClusterRows
 
 
@@ -41,7 +42,8 @@ class RemoteBlock(ClusterRows):
         submit: Callable[[int], Any] | None = None,
         operation: tuple[Callable[..., Array], tuple[Any, ...]] | None = None,
     ) -> None:
-        self.cluster, self.device = device.cluster, device
+        self.cluster: Cluster = device.cluster
+        self.device: ClusterRows = device
         self._describe(device.sizes, int(like.shape[1]), like.dtype)
         self._panel, self._operation = submit, operation
 
@@ -111,7 +113,8 @@ class RemoteBlock(ClusterRows):
     def __truediv__(self, other: Any) -> RemoteBlock:
         return self.map(operator.truediv, other)
 
-    __radd__, __rmul__ = __add__, __mul__
+    __radd__: Callable[[RemoteBlock, Any], RemoteBlock] = __add__
+    __rmul__: Callable[[RemoteBlock, Any], RemoteBlock] = __mul__
 
 
 class _Namespace:

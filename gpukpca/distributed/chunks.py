@@ -32,6 +32,7 @@ from gpukpca.distributed.lazy import whole_rows
 from gpukpca.distributed.rows import (
     JOINED,
     ClusterRows,
+    Entries,
     as_panel,
     merge_results,
     merged_in_tree,
@@ -133,7 +134,8 @@ class ChunkRows(ClusterRows):
         dtype = "float32" if all(fact.dtype == "float32" for fact in kept) else "float64"
         self._describe([fact.shape[0] for fact in kept], d, np.dtype(dtype))
         self._as_panel = dtype, cuda
-        self.chunks, self.on_gpu = [fact.shape[0] for fact in facts], cuda
+        self.chunks: list[int] = [fact.shape[0] for fact in facts]
+        self.on_gpu: bool = cuda
         if self._is_checked:
             self._check_facts(facts)
 
@@ -144,9 +146,9 @@ class ChunkRows(ClusterRows):
 
     def _check_facts(self, facts: Sequence[ChunkFacts]) -> None:
         """Set what was found in all chunks, and let the caller check it."""
-        self.lost_digits = lost_digits(facts)
-        self.nan = first_of_all([fact.nan for fact in facts], self.chunks)
-        self.infinity = first_of_all([fact.infinity for fact in facts], self.chunks)
+        self.lost_digits: str = lost_digits(facts)
+        self.nan: Entries = first_of_all([fact.nan for fact in facts], self.chunks)
+        self.infinity: Entries = first_of_all([fact.infinity for fact in facts], self.chunks)
         self._check(self)
 
     def sample(self, step: int) -> Array:

@@ -70,9 +70,9 @@ class _Combined(Kernel):
     keeps_centering = False
     # Whether the tile of k - c follows from tiles of the parts that lack a constant.
     keeps_constants = False
-    stored_only = _of_parts("stored_only", any)
-    densifies = _of_parts("densifies", any)
-    exponentials = _of_parts("exponentials", sum)
+    stored_only: Any = _of_parts("stored_only", any)
+    densifies: Any = _of_parts("densifies", any)
+    exponentials: Any = _of_parts("exponentials", sum)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a parameter; raise `InvalidParameterError` above `DEEPEST` levels of nested kernels."""
@@ -147,7 +147,7 @@ class _Combined(Kernel):
 class _OfValues(_Combined):
     """A function of the values of its parts alone; of the distance where all parts are."""
 
-    depends_on_distance = _of_parts("depends_on_distance", all)
+    depends_on_distance: Any = _of_parts("depends_on_distance", all)
 
 
 def _product(S: Array, T: Array, s: float, t: float) -> Array:
@@ -188,7 +188,8 @@ class _OfTwo(_OfValues):
     rules: Rules = (("k1", KERNEL), ("k2", KERNEL))
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
-        self.k1, self.k2 = k1, k2
+        self.k1: Kernel = k1
+        self.k2: Kernel = k2
 
 
 class Sum(_OfTwo):

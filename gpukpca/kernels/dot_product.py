@@ -107,7 +107,7 @@ class _DotKernel(Kernel):
 
     coef0: float = 0.0
     # The relative error of the function, in units of that of T.
-    steepness = 1.0
+    steepness: float = 1.0
 
     def _factor(self) -> float:
         return 1.0

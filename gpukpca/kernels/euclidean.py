@@ -69,7 +69,7 @@ class _EuclideanKernel(Kernel):
     A function with another f(0) or limit overrides `tile_diagonal`, `inverts_to` and `depends_on_distance`.
     """
 
-    positive_definite = True
+    positive_definite: bool | None = True
     inverts_to: str | None = "distances"
     depends_on_distance = True
     leaves_out_constants = True
@@ -78,7 +78,7 @@ class _EuclideanKernel(Kernel):
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
     # The largest |dk / dT| with T = -gamma ‖x - y‖².
-    steepness = 1.0
+    steepness: float = 1.0
 
     def __init__(self, gamma: Gamma = None) -> None:
         self.gamma: Any = gamma

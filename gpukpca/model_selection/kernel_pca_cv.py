@@ -143,6 +143,14 @@ class KernelPCACV(ArrayTransformer):
     (120, 16)
     """
 
+    cv_results_: dict[str, Any]
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_index_: int
+    best_estimator_: KernelPCA
+    refit_time_: float
+    n_splits_: int
+
     def __init__(
         self,
         kernel: KernelLike = "rbf",
@@ -214,8 +222,8 @@ class KernelPCACV(ArrayTransformer):
             if self.refit:
                 started = time.perf_counter()
                 best = candidates_of(template, [self.best_params_])[0].estimator
-                self.best_estimator_: Any = best.fit(X)
-                self.refit_time_: float = time.perf_counter() - started
+                self.best_estimator_ = best.fit(X)
+                self.refit_time_ = time.perf_counter() - started
         return self
 
     def _splits(self, data: Array, y: Any, groups: Any) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -263,11 +271,11 @@ class KernelPCACV(ArrayTransformer):
         """Set the fitted attributes but those of the refitted model, which are deleted."""
         for name in ("best_estimator_", "refit_time_"):
             self.__dict__.pop(name, None)
-        self.cv_results_: dict[str, Any] = results_table(grid, folds)
-        self.best_index_: int = int(self.cv_results_["rank_test_score"].argmin())
-        self.best_params_: dict[str, Any] = grid[self.best_index_]
-        self.best_score_: float = float(self.cv_results_["mean_test_score"][self.best_index_])
-        self.n_splits_: int = len(folds)
+        self.cv_results_ = results_table(grid, folds)
+        self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
+        self.best_params_ = grid[self.best_index_]
+        self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
+        self.n_splits_ = len(folds)
 
     # -- the best model --------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ BELOW: dict[str, dict[str, tuple[str, ...]]] = {
     "Moments": {"mean": ("d",), "squares": ("d", "nonnegative")},
     "TiledStorage": {"tile_edge": ("", "positive")},
 }
-PREPARED = {"data": ("0 *", "or sparse"), "mean": ("d",)}
+PREPARED: dict[str, tuple[str, ...]] = {"data": ("0 *", "or sparse"), "mean": ("d",)}
 # Arguments of constructors that follow from the others, or that only a fit reads.
 DERIVED = {"half_norms", "factors", "along", "largest"}
 # Columns of sparse rows: a file need not hold them, and products take memory for each.

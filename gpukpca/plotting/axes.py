@@ -80,7 +80,7 @@ class AxesDisplay(Display):
         scale = np.ones(rows.shape[1]) if scale is None else host(scale)
         self.plane: PCA | None = PCA(2, scale=scale).fit(rows) if rows.shape[1] > 2 else None
         # Axes of standardized features are orthogonal where a standard deviation is one length across and up.
-        self.aspect = 1.0 if self.plane else scale[0] / scale[1]
+        self.aspect: float = 1.0 if self.plane else scale[0] / scale[1]
         self.points: np.ndarray = self._projected(rows)
         self.pca: PCA | None = None
         self.clusters: np.ndarray | None = None

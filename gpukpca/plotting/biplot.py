@@ -79,7 +79,9 @@ class BiplotDisplay(ScoresDisplay):
                 f"arrows must have shape (d, p) for scores of p >= 2 components; got {self.arrows.shape} for p = {p}."
             )
         d = len(self.arrows)
-        self.features = [f"feature {number + 1}" for number in range(d)] if features is None else list(features)
+        self.features: list[str] = (
+            [f"feature {number + 1}" for number in range(d)] if features is None else list(features)
+        )
         if len(self.features) != d:
             raise InvalidParameterError(f"{len(self.features)} names of features for {d} arrows.")
 

@@ -28,7 +28,7 @@ from gpukpca.plotting.style import (
 MAX_NAMES = 40
 # Classes that colors alone distinguish; of more, the names are written among the points too.
 CLASSES_BY_COLOR = 7
-LEADER = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.6}
+LEADER: dict[str, Any] = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.6}
 
 
 class ScoresDisplay(Display):

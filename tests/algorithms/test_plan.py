@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
@@ -169,9 +170,12 @@ def test_progress_reaches_a_callable(X: np.ndarray) -> None:
 
 def test_verbose_prints_a_line_a_pass(X: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
     model = KernelPCA(3, kernel="rbf", random_state=0, verbose=1).fit(X)
-    err = capsys.readouterr().err
-    assert sum(line.startswith("pass ") for line in err.splitlines()) == model.n_passes_
-    assert "memory" in err
+    lines = capsys.readouterr().err.splitlines()
+    stamped = [re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.*)", line) for line in lines]
+    texts = [line[1] for line in stamped if line is not None]
+    assert len(texts) == len(lines)
+    assert sum(text.startswith("pass ") for text in texts) == model.n_passes_
+    assert any(text.startswith("memory") for text in texts)
 
 
 @pytest.mark.parametrize(("tiles", "words"), [(1, "1 upper tile of"), (3, "3 upper tiles of")])

@@ -199,9 +199,30 @@ def test_the_bar_of_em_speaks_of_steps_and_the_likelihood():
             shares.append(bar.bars.tasks[bar.passes].completed)
             bar.bars.refresh()
     np.testing.assert_allclose(shares, [0, 0, 0, 0.5])
-    assert "step 3: log-likelihood -1.25 an entry, 1e-05 (stops at 1e-08), 3 s left" in file.getvalue()
+    assert "step 3: log-likelihood -1.25 an entry, 1e-05 (stops at 1e-08)" in file.getvalue()
+    assert "whole fit" in file.getvalue()
+    assert "3 s left" in file.getvalue()
     assert "EM" in file.getvalue()
     assert "kernel matrix" not in file.getvalue()
+
+
+def test_the_bar_of_the_whole_fit_follows_the_time():
+    with ProgressBar(Console(force_terminal=False)) as bar:
+        whole = bar.bars.tasks[bar.whole]
+        now = [0.0]
+        bar.bars.get_time = whole._get_time = lambda: now[0]
+        shares = []
+        for now[0], event in (
+            (5.0, Progress("plan", "", seconds_left=20.0)),
+            (10.0, Progress("tiles", "", 4, 4, seconds_left=15.0)),
+            (15.0, Progress("pass", "", 1, 9, 1e-2, 1e-8, seconds_left=30.0)),
+            (30.0, Progress("pass", "", 2, 9, 1e-2, 1e-8)),
+            (35.0, Progress("pass", "", 5, 9, 1e-9, 1e-8, seconds_left=0.0)),
+        ):
+            bar(event)
+            shares.append(None if whole.total is None else whole.completed)
+    assert shares[3] is None
+    np.testing.assert_allclose(shares[:3] + shares[4:], [0, 0.25, 0.25, 1])
 
 
 def test_the_bar_measures_the_way_of_the_residual():

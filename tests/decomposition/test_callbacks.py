@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -46,6 +49,28 @@ FITS: dict[str, tuple[Any, str]] = {
     "ProbabilisticPCA": (ProbabilisticPCA(2, solver="em", random_state=0), "step"),
     "KernelPCACV": (KernelPCACV(gammas=[0.1], n_components=[2], cv=2), "fold"),
 }
+
+
+def test_scikit_learn_has_the_private_names_that_the_library_uses() -> None:
+    """A version without one of them fails here, by name: without them callbacks would not be called, silently."""
+    contexts: list[Any] = []
+
+    class Listener(Record):
+        def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+            contexts.append((context, set(vars(estimator))))
+
+    model = IncrementalPCA(2).set_callbacks(Listener()).set_output(transform="default")
+    with config_context(enable_metadata_routing=True):
+        model.set_partial_fit_request(check_input=False)
+    assert {"_skl_callbacks", "_sklearn_output_config", "_metadata_request"} <= vars(model).keys()
+    model.fit(X)
+    assert callable(model._init_callback_context)
+    context, attributes = contexts[0]
+    assert "_callback_fit_ctx" in attributes
+    for name in ("subcontext", "call_on_fit_task_begin", "call_on_fit_task_end"):
+        assert callable(getattr(context, name)), name
+    assert "_parent_callback_ctx" in inspect.getsource(sys.modules[type(context).__module__])
+    assert {"with_callbacks", "CallbackSupportMixin"} <= vars(callback).keys()
 
 
 @pytest.mark.parametrize("name", FITS)

@@ -77,7 +77,7 @@ def fit_batches(
     task = replace(task, weights=weights)
     plan = plan_of_batches(task, batches)
     if listener is not None:
-        listener(Progress("plan", str(plan)))
+        listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
     among = given_landmarks(task, task.settings.eigen_solver, sample.rows if once else batches) or sample
     return streamed_fit(task, plan, rows, among, random.generator, listener)
 

@@ -175,7 +175,7 @@ def fit_rows(
     chosen, listener = plan_of(task), timed(progress)
     plan = chosen.plan
     if listener is not None:
-        listener(Progress("plan", str(plan)))
+        listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
     source = StorageInput(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
         if plan.is_approximate or task.is_spanned:

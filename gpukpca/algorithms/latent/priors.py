@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class FlatPrior:
 
     name = "closed_form"
     value_name = "log-likelihood"
-    tol = 1e-5
+    tol: ClassVar[float] = 1e-5
 
     def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
         """Return the model in closed form, variances times `factor`; one step, and that it converged."""
@@ -82,7 +83,7 @@ class ARDPrior:
     name = "spectrum"
     value_name = "log-posterior"
     # Columns that the data do not support shrink slowly at first, so that little is gained by a step.
-    tol = 1e-10
+    tol: ClassVar[float] = 1e-10
 
     def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
         """Return the model of the columns that stay, variances times `factor`; the steps; whether they converged."""

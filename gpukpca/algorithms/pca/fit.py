@@ -166,7 +166,7 @@ def fit_rows(
     chosen = plan_of(PCATask(X, resources, rank, settings, with_scores))
     plan, listener = chosen.plan, timed(progress)
     if listener is not None:
-        listener(Progress("plan", str(plan)))
+        listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
     X = resources.place.to_work(X)
     by_rows = X.shape[0] >= X.shape[1] if plan.solver is None else not plan.by_samples
     Z = centered_matrix(X, by_rows, resources.n_jobs, settings.center, weights)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.result import (
@@ -122,6 +122,12 @@ class WithPreimages:
 
     # -- data space ------------------------------------------------------------------------------------------------
 
+    @overload
+    def inverse_transform(
+        self, X: NumpyRows, n_components: int | None = None, return_info: Literal[False] = False
+    ) -> NumpyArray: ...
+    @overload
+    def inverse_transform(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any: ...
     @OnlyWhere(_without_inverse)
     @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
@@ -160,6 +166,12 @@ class WithPreimages:
             points, info = points_of_scores(preimage, Z, X)
         return (points, info) if return_info else points
 
+    @overload
+    def denoise(
+        self, X: NumpyRows, n_components: int | None = None, return_info: Literal[False] = False
+    ) -> NumpyArray: ...
+    @overload
+    def denoise(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any: ...
     @OnlyWhere(_without_inverse)
     @row_wise("points")
     def denoise(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
