@@ -7,6 +7,7 @@ import shlex
 import signal
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,18 @@ def test_python_snippets_run_in_order(page: Path, fewer_digits: None, capsys: py
         printed = capsys.readouterr().out
         if output is not None and not probe()[0]:  # pages show a machine without a card
             assert masked(printed) == masked(output)
+
+
+def test_snippets_that_need_other_libraries_run_where_these_are_installed(fewer_digits: None) -> None:
+    """They are marked as ``py``, and follow the first snippet of their page."""
+    found = [(page, snippet) for page in WITH_PYTHON for snippet in blocks(page, "py")]
+    assert len(found) >= 6
+    for page, snippet in found:
+        needed = set(re.findall(r"^(?:import|from) (\w+)", snippet, flags=re.M))
+        if all(find_spec(name) for name in needed):
+            namespace: dict[str, Any] = {}
+            for code in (blocks(page, "python")[0], snippet):
+                exec(compile(code, page.name, "exec"), namespace)
 
 
 @pytest.mark.parametrize("snippet", blocks(ROOT / "README.md", "python"), ids=count(1))
