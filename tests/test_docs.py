@@ -22,6 +22,7 @@ from gpukpca._extras import EXTRAS, pip_install
 from gpukpca.algorithms.kernel_pca import planning, task
 from gpukpca.backend import blocking
 from gpukpca.cuda.device import probe
+from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.eigen import block_krylov, landmarks, partial_cholesky, request, residuals, solve
 from gpukpca.kernels import euclidean
 from tests.each import each
@@ -139,6 +140,13 @@ def test_every_line_of_the_lecture_topics_has_a_check() -> None:
         _, *parts = re.split(r"^# (.*)\n", section, flags=re.M)
         assert parts[::2] == topics
         assert all(re.search(r"^assert ", check, flags=re.M) for check in parts[1::2]), parts[::2]
+
+
+def test_the_table_of_kernels_names_the_parameters_that_each_reads() -> None:
+    text = (ROOT / "docs" / "reference" / "kernels.rst").read_text(encoding="utf-8")
+    rows = re.findall(r'^   \* - ``"(\w+)"``\n     - .*\n     -(.*)$', text, flags=re.M)
+    listed = {name: {one for one in reads.strip().split(", ") if one} for name, reads in rows}
+    assert listed == {name: set(kernel.parameter_names()) for name, kernel in NAMED_KERNELS.items()}
 
 
 SAMPLE = planning.START_LANDMARKS
