@@ -75,10 +75,10 @@ class KernelPCA(Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTr
         "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed", "laplacian", "matern", "rational_quadratic"; a
         kernel object of `gpukpca.kernels`; a Gaussian-process kernel of scikit-learn; or a function of two rows.
     gamma : None, float >= 0, "scale" or "median"
-        Of all kernels but "linear", "cosine" and "precomputed". None is 1/d; "scale" is 1 / (d Var(X)); "median" is
+        Read by all but "linear", "cosine" and "precomputed". None is 1/d; "scale" is 1 / (d Var(X)); "median" is
         1 / (2 m²), m the median distance of at most 1000 rows, without pairs of equal ones.
     degree, coef0 : float
-        degree of "poly"; coef0 of "poly" and "sigmoid".
+        Read by "poly"; coef0 also by "sigmoid".
     kernel_params : dict, optional
         Keyword arguments of a callable kernel; nu of "matern", alpha of "rational_quadratic".
     center : bool
