@@ -76,7 +76,7 @@ def residuals(
     n_jobs : int, optional
         Threads (NumPy); see `KernelPCA`.
     verbose : int or callable
-        1 prints a line a pass to the standard error. A callable receives `Progress` events.
+        1 prints a line per pass to the standard error. A callable receives `Progress` events.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def residuals(
 
     Notes
     -----
-    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations a pass; O(n d p) for the linear kernel.
+    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations per pass; O(n d p) for the linear kernel.
     Landmarks add three sweeps with n kernel values a landmark, and two with a second pass. Memory: a few blocks of
     n (p + 31) items, one for each thread, and a panel of rows. Of PCA: one sweep for the mean and one product, 4 n d p
     operations.

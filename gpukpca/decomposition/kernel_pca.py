@@ -74,10 +74,10 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed", "laplacian", "matern", "rational_quadratic"; a
         kernel object of `gpukpca.kernels`; a Gaussian-process kernel of scikit-learn; or a function of two rows.
     gamma : None, float >= 0, "scale" or "median"
-        None is 1/d; "scale" is 1 / (d Var(X)); "median" is 1 / (2 m²), m the median distance of at most 1000 rows,
-        without pairs of equal ones.
+        Read by all but "linear", "cosine" and "precomputed". None is 1/d; "scale" is 1 / (d Var(X)); "median" is
+        1 / (2 m²), m the median distance of at most 1000 rows, without pairs of equal ones.
     degree, coef0 : float
-        Parameters of "poly" and "sigmoid".
+        Read by "poly"; coef0 also by "sigmoid".
     kernel_params : dict, optional
         Keyword arguments of a callable kernel; nu of "matern", alpha of "rational_quadratic".
     center : bool
@@ -126,7 +126,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
-        1 prints the plan and a line a pass to the standard error. A callable receives `Progress` events.
+        1 prints the plan and a line per pass to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------
@@ -202,7 +202,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
 
     Notes
     -----
-    Cost: O(n² d) for K once if it fits in memory, else in every pass; O(n² p) a pass; O(n³) for the dense solver.
+    Cost: O(n² d) for K once if it fits in memory, else in every pass; O(n² p) per pass; O(n³) for the dense solver.
     Memory: see `plan_`. Two fits with the same seed on the same machine and thread count agree to the last bit.
 
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in

@@ -102,7 +102,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
-        1 prints the plan and a line a pass or iteration to the standard error. A callable receives `Progress` events.
+        1 prints the plan and a line per pass or iteration to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------
@@ -152,12 +152,12 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
 
     Notes
     -----
-    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
+    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) per pass.
     Data are centered before they are multiplied, with a mean accumulated in float64, and float32 products are summed
     in float64. Small variances that squares of the data lose are computed again from the data without the large ones.
     On a cluster the workers compute and sum products of their rows, and the eigenproblem is solved in this process:
-    "covariance_eigh" moves at most d² items a panel of rows, and never more than the data; "dual" n² to this process,
-    "randomized" a block a pass to every worker and back; "full" is an SVD of the triangular factor, min(n, d) d items.
+    "covariance_eigh" moves at most d² items per panel of rows, never more than the data; "dual" n² to this process,
+    "randomized" a block per pass to every worker and back; "full" min(n, d) d, a triangular factor for an SVD.
     The Gaussian model (`score`, `get_covariance`) describes the data, also with `whiten`, where scikit-learn's squares
     every variance.
 

@@ -712,7 +712,7 @@ def test_only_a_large_fit_reads_what_is_free(monkeypatch: pytest.MonkeyPatch, mo
     monkeypatch.setattr(device, "host_free_bytes", lambda: 10**6)
     small, large = rows(60, 5), rows(2000, 1000)
     assert model.fit(small).plan_.available_bytes == blocking.UNREAD_BYTES
-    assert "without reading what is free" in str(model.plan(small))
+    assert "(free memory not checked)" in str(model.plan(small))
     assert "16.0 MiB allowed\n" in str(clone(model).set_params(memory_limit="16MiB").plan(small))
     with pytest.raises(MemoryBudgetError, match="allowed or free"):
         model.fit(large)

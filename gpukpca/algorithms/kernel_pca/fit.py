@@ -97,7 +97,7 @@ def fit_kernel_pca(
 
     Notes
     -----
-    Cost: O(n² d) for K once if it fits into memory, else in every pass; O(n² p) a pass; O(n³) for the dense solver.
+    Cost: O(n² d) for K once if it fits into memory, else in every pass; O(n² p) per pass; O(n³) for the dense solver.
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299.
 
     Examples

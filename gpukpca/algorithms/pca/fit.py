@@ -106,7 +106,7 @@ def fit_pca(
 
     Notes
     -----
-    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
+    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) per pass.
     The rows are centered before they are multiplied, and float32 products are summed in float64. With ``center=False``
     of the settings the components are right singular vectors of X itself; see `gpukpca.PCA`.
 
