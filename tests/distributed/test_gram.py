@@ -146,7 +146,7 @@ def on_cluster(client: Any, X: np.ndarray, kernel: Kernel = KERNELS["rbf"], **se
 
 
 def of_chunks(client: Any, X: np.ndarray, kernel: Kernel = KERNELS["rbf"], **settings: Any) -> DaskGram:
-    return DaskGram(kernel, ChunkRows(da.from_array(X, chunks=(9, D)), Cluster(client)), **settings)
+    return DaskGram(kernel, ChunkRows(da.from_array(X, chunks=(25, D)), Cluster(client)), **settings)
 
 
 # -- the answer of one machine -----------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def lazily_wrong(chunk: Any, dtype: Any = np.float64) -> Any:
 ARRAYS = {
     "even chunks": lambda X: da.from_array(X, chunks=(10, D)),
     "one chunk": lambda X: da.from_array(X, chunks=(N, D)),
-    "many chunks": lambda X: da.from_array(X, chunks=(1, D)),
+    "many chunks": lambda X: da.from_array(X, chunks=(3, D)),
     "uneven chunks": lambda X: da.from_array(X, chunks=((90, 1, 6), D)),
     "column chunks": lambda X: da.from_array(X, chunks=(30, 2)),
     "unknown and column chunks": lambda X: unknown(da.from_array(X, chunks=(30, 2))),
