@@ -819,16 +819,16 @@ def test_a_worker_that_dies_with_a_part_of_the_basis_changes_nothing(processes):
 
     def solved(report: Callable[..., None] | None) -> EigenResult:
         op = CenteredGram(of_chunks(processes, X, keeps_blocks=True))
-        return top_eigh(op, 2, BlockKrylov(passes=3), rng=0, report=report)
+        return top_eigh(op, 2, BlockKrylov(passes=2), rng=0, report=report)
 
     def kill(n_passes: int, *_: Any) -> None:
-        if n_passes == 2:
+        if n_passes == 1:
             home = min(processes.scheduler_info()["workers"])
             processes.run(os._exit, 1, workers=[home], on_error="ignore")
 
     expected, found = solved(None), solved(kill)
     np.testing.assert_array_equal(found.eigenvectors, expected.eigenvectors)
-    one = top_eigh(CenteredGram(TiledGram(KERNELS["rbf"], X)), 2, BlockKrylov(passes=3), rng=0)
+    one = top_eigh(CenteredGram(TiledGram(KERNELS["rbf"], X)), 2, BlockKrylov(passes=2), rng=0)
     np.testing.assert_allclose(found.eigenvalues, one.eigenvalues, rtol=100 * U)
 
 
