@@ -67,7 +67,9 @@ WITH_PYTHON = [page for page in PAGES[1:] if blocks(page, "python")]
 
 
 @pytest.fixture
-def fewer_digits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def fewer_digits(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unmoved_names: None
+) -> Iterator[None]:
     """Work in an empty folder on 750 of the 1797 digits, with coarse pictures: a third of the time.
 
     Where a page shows a plan for all digits, there are all.

@@ -54,7 +54,8 @@ METHODS = [
 def docstrings(file: Path) -> list[tuple[str, str, int]]:
     """Return name, text and first line of the docstrings of a file that hold examples."""
     found = []
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    text = file.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if ">>>" in text else ():
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node) or ""
             if ">>>" in text:

@@ -195,14 +195,14 @@ def test_denoise_by_axes_in_the_units_of_the_data(X: np.ndarray, options: tuple[
 def test_missing_cells_are_filled_by_a_probabilistic_model(X: np.ndarray):
     holes = X[:90] * 10 + 3
     holes[::7, 2] = np.nan
-    np.savez("x.npz", X=holes, many=np.arange(90), few=np.arange(90) % 3)
+    np.savez("x.npz", X=holes, many=np.arange(90))
     fit("x.npz", "--method", "ppca", "-n", 3, "--scale", *SAVE)
     done("transform", M, "x.npz", "-o", "t.npz")
     np.testing.assert_allclose(loaded("t.npz")["scores"], loaded()["scores"], atol=1e-9)
-    for labels in ("many", "few"):  # a picture is drawn with holes, and with more labels than colors
-        done("denoise", M, "x.npz", "--label-column", labels, "-o", f"{labels}.npz", "--plot", f"{labels}.png")
-        assert Path(f"{labels}.png").stat().st_size > 10_000
-    found = loaded("few.npz")["denoised"]
+    # A picture is drawn with holes, and with more labels than colors.
+    done("denoise", M, "x.npz", "--label-column", "many", "-o", "d.npz", "--plot", "d.png")
+    assert Path("d.png").stat().st_size > 10_000
+    found = loaded("d.npz")["denoised"]
     assert np.all(np.isfinite(found))
     assert np.abs(found[::7, 2] - (X[:90] * 10 + 3)[::7, 2]).max() < 0.3 * np.std(X[:90, 2] * 10)
     done("denoise", M, "x.npz", "-o", "i.npz", "--plot", "i.png", "--image-shape", "2x3")

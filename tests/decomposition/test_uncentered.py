@@ -15,7 +15,7 @@ from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.model_selection import n_components_for
 from tests import tolerances
-from tests.each import each
+from tests.each import covering, each
 
 SOLVERS = ["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
 P = 3
@@ -45,10 +45,10 @@ def assert_is_svd(model, X, dtype="float64", array=np.asarray, host=np.asarray):
     return scores
 
 
-@each("solver", SOLVERS)
-@each("shape", [(80, 10), (10, 80), (30, 30)])
-@each("scale", [False, True])
-@each("dtype", ["float64", "float32"])
+@each(
+    "solver, shape, scale, dtype",
+    covering(SOLVERS, [(80, 10), (10, 80), (30, 30)], [False, True], ["float64", "float32"]),
+)
 def test_every_route_finds_the_singular_vectors_of_the_rows(xp, solver, shape, scale, dtype):
     X = rows_of(*shape).astype(dtype).astype(np.float64)
     model = PCA(P, center=False, svd_solver=solver, scale=scale, tol=1e-10 if dtype == "float64" else 0, random_state=0)

@@ -457,7 +457,9 @@ def test_a_pipeline_is_drawn_as_its_last_step(iris: tuple[Any, np.ndarray, np.nd
         SpectrumDisplay.from_estimator(StandardScaler().fit(X))
 
 
-def test_names_of_classes_and_samples_are_short_and_nan_is_a_class(rng: np.random.Generator):
+def test_names_of_classes_and_samples_are_short_and_nan_is_a_class(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X = rng.standard_normal((60, 3))
     model = PCA(2).fit(X)
     labels = np.where(np.arange(60) == 2, np.nan, np.arange(60) % 9 * 0.1)
@@ -465,6 +467,7 @@ def test_names_of_classes_and_samples_are_short_and_nan_is_a_class(rng: np.rando
     expected = ["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "nan"]
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == expected
     assert all(np.isfinite(text.get_position()).all() for text in display.ax_.texts)
+    monkeypatch.setitem(sys.modules, "adjustText", None)  # so many names take long to move
     names = [f"sample {i} with a name that fills the picture, number {i}" for i in range(35)]
     for components in ((0, 1), (0,)):
         ax = ScoresDisplay.from_estimator(model, X[:35], names=names, components=components).ax_
