@@ -116,7 +116,7 @@ class Method:
         figure = self.figure and self.figure(options, model, scores, table, heading)
         figure = figure or plot_fit(model, table.X, scores, table.labels, table.sample_names, heading)
         for ax in figure.axes if table.label_name else ():
-            if ax.get_legend() is not None:
+            if ax.get_legend() is not None and ax.get_xlabel() != "component":  # of the spectrum
                 ax.get_legend().set_title(table.label_name)
                 ax.get_legend().get_title().set_parse_math(False)
             elif ax.get_ylabel() == "label":  # of a color bar

@@ -381,6 +381,15 @@ def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
     assert "<!-- c -->" in drawn
 
 
+def test_the_name_of_the_labels_is_on_the_scores_alone():
+    rows = [f"{i % 7},{i * i % 11}" for i in range(30)]
+    for name, labels in (("kind", "uvw"), ("depth", [f"{i}.5" for i in range(30)])):
+        table = [f"a,b,{name}", *(f"{row},{labels[i % len(labels)]}" for i, row in enumerate(rows))]
+        text("t.csv", "\n".join(table))
+        fit("t.csv", "--label-column", name, "-n", 2, "--plot", "p.svg", "--force")
+        assert Path("p.svg").read_text(encoding="utf-8").count(f"<!-- {name} -->") == 1
+
+
 # -- parameters without an option --------------------------------------------------------------------------------------
 
 SETTINGS: list[tuple[str, Any]] = [

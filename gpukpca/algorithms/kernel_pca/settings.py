@@ -65,8 +65,10 @@ RULES = {
 class PreimageOptions(Protocol):
     """The options of a pre-image, and the base class of all methods: their bytes, their work, and the pre-image."""
 
-    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """Return the bytes that the fit allocates."""
+    def peak_bytes(
+        self, kernel: Any, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
+    ) -> int:
+        """Return the bytes that the fit allocates for n rows and a basis of so many, which are fewer with Nyström."""
 
     def landmarks_for(self, n: int, fits: bool) -> int:
         """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""

@@ -231,15 +231,16 @@ class FitTask(Task):
         """Return the landmarks of the ridge pre-image; 0: all scores, or another method."""
         if self.preimage is None or self.is_on_cluster:
             return 0
-        whole = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, 0)
+        sizes = self.n, self.n, self.d, self.p, self.item, self.on_gpu
+        whole = self.preimage.peak_bytes(self.kernel, *sizes, 0)
         return self.preimage.landmarks_for(self.n, fits=whole <= self.resources.allowed(whole))
 
-    @cached_property
-    def preimage_bytes(self) -> int:
-        """Return the bytes of the pre-image after the decomposition."""
+    def preimage_bytes(self, basis: int) -> int:
+        """Return the bytes of the pre-image after the decomposition, with so many rows in the basis."""
         if self.preimage is None:
             return 0
-        peak = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, self.preimage_landmarks)
+        sizes = self.n, basis, self.d, self.p, self.item, self.on_gpu
+        peak = self.preimage.peak_bytes(self.kernel, *sizes, self.preimage_landmarks)
         if self.preimage_landmarks:
             return peak
         # A tile of the matrix of the scores is computed in additional memory.
