@@ -119,7 +119,7 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "polynomial by tiles": (2000, 20, "float32", {"kernel": "poly", "gram": "tiled"}),
     "polynomial by features": (5000, 20, "float64", {"kernel": "poly", "degree": 2}),
     "linear": (2000, 300, "float64", {"kernel": "linear"}),
-    "linear by tiles": (2000, 300, "float32", {"kernel": "linear", "gram": "tiled", "eigen_solver": "randomized"}),
+    "linear by tiles": (1200, 300, "float32", {"kernel": "linear", "gram": "tiled", "eigen_solver": "randomized"}),
     "far-out rows": (2000, 20, "float64", {"gamma": 1e4}),
     "products in float64": (2000, 300, "float32", {"gamma": 1.0}),
     "gamma from the variance": (2000, 20, "float32", {"gamma": "scale"}),
@@ -127,8 +127,8 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "square matrix": (2000, 20, "float64", {"gram": "dense"}),
     "fifty components": (2000, 20, "float64", {"n_components": 50}),
     "pre-image": (2000, 20, "float64", {"fit_inverse_transform": True}),
-    "fixed point": (2000, 200, "float64", {"preimage": "fixed_point"}),
-    "distance constraint": (2000, 200, "float64", {"preimage": "distance_constraint"}),
+    "fixed point": (1200, 200, "float64", {"preimage": "fixed_point"}),
+    "distance constraint": (1200, 200, "float64", {"preimage": "distance_constraint"}),
     "wide": (100, 20_000, "float64", {}),
     "wide, float32": (1000, 2000, "float32", {}),
     "wide cosine": (1000, 2000, "float32", {"kernel": "cosine", "gram": "tiled"}),
@@ -155,7 +155,7 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "ridge, another kernel": (2000, 20, "float64", {"preimage": "ridge"}),
     "ridge, wide": (1000, 2000, "float32", {"preimage": "ridge"}),
     "ridge, one worker": (1000, 20, "float64", {"fit_inverse_transform": True, "n_jobs": 1}),
-    "ridge on landmarks": (2500, 50, "float64", {"preimage": RidgePreimage(n_landmarks=500)}),
+    "ridge on landmarks": (1500, 50, "float64", {"preimage": RidgePreimage(n_landmarks=300)}),
     "landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(rank=200), "gamma": 0.05}),
     # Two workers do not always hold their panels at the same time.
     "even landmarks": (
@@ -245,24 +245,24 @@ BOUNDS_OF_PCA: list[tuple[str, tuple[int, int], int, int]] = [
 
 def test_the_bound_of_pca_is_at_most_one_and_a_half_of_the_largest_peak() -> None:
     """A plan does not know the variances: equal ones, tiny ones, and all but one tiny take different ways."""
-    for svd_solver, (n, d), p, n_jobs in BOUNDS_OF_PCA:
+    for number, (svd_solver, (n, d), p, n_jobs) in enumerate(BOUNDS_OF_PCA):
         Z, place = rows(n, d), np.arange(d)
         falling = 10.0 ** (-10.0 * np.minimum(place, 2 * p) / p)
         tiny = np.where(place < 1, 1.0, 1e-9)
         spectra = (np.ones(d), falling, tiny) if d <= 50 else (np.ones(d), tiny)
-        for dtype, with_scores in (("float64", True), ("float32", False)):
-            model = PCA(p, svd_solver=svd_solver, n_jobs=n_jobs, random_state=0)
-            fit = model.fit_transform if with_scores else model.fit
-            peaks = []
-            for deviations in spectra:
-                X = (Z * deviations).astype(dtype)
-                with warnings.catch_warnings(), traced() as peak:
-                    warnings.simplefilter("ignore")
-                    fit(X)
-                    peaks.append(peak())
-            bound = model.plan_.predicted_bytes
-            case = f"{svd_solver}, {n} x {d}, {dtype}, {n_jobs} threads"
-            assert max(peaks) <= bound <= LOOSE * max(peaks), f"{case}: {bound} predicted, {peaks} allocated"
+        dtype, with_scores = (("float64", True), ("float32", False))[number % 2]  # both of each but arpack
+        model = PCA(p, svd_solver=svd_solver, n_jobs=n_jobs, random_state=0)
+        fit = model.fit_transform if with_scores else model.fit
+        peaks = []
+        for deviations in spectra:
+            X = (Z * deviations).astype(dtype)
+            with warnings.catch_warnings(), traced() as peak:
+                warnings.simplefilter("ignore")
+                fit(X)
+                peaks.append(peak())
+        bound = model.plan_.predicted_bytes
+        case = f"{svd_solver}, {n} x {d}, {dtype}, {n_jobs} threads"
+        assert max(peaks) <= bound <= LOOSE * max(peaks), f"{case}: {bound} predicted, {peaks} allocated"
 
 
 def test_the_bound_of_pca_of_sparse_rows_is_at_most_twice_the_peak() -> None:
@@ -304,8 +304,8 @@ def test_a_matrix_of_huge_entries_takes_no_more_memory() -> None:
 
 # Rows, columns, clusters and components of local PCA, and by how much the prediction may exceed what is allocated.
 MIXTURES = {
-    "tall": ((20_000, 8), 3, 2),
-    "many clusters": ((10_000, 3), 8, 1),
+    "tall": ((12_000, 8), 3, 2),
+    "many clusters": ((6000, 3), 8, 1),
     "several pairs": ((4000, 5), [2, 5], [1, 2]),
     "square": ((800, 200), 2, 2),
     "wide": ((120, 3000), 2, 2),
@@ -418,7 +418,6 @@ def test_a_fit_with_the_median_rule_takes_the_rows_of_the_plan(tmp_path: Path) -
     "kernel, dtype",
     [
         ("rbf", "float64"),
-        ("rbf", "float32"),
         ("matern", "float32"),
         ("linear", "float32"),
         ("cosine", "float64"),

@@ -213,7 +213,7 @@ def test_chunks_of_any_graph_are_the_same_rows(client, no_room):
 
 def test_joined_panels_are_bounded_by_bytes(client, sizes):
     sizes(PANEL_BYTES=1000)
-    rows = ChunkRows(da.from_array(data(), chunks=(5, D)), Cluster(client)).held
+    rows = ChunkRows(da.from_array(data(), chunks=(2, D)), Cluster(client)).held
     assert len(rows.sizes) == 16
     assert max(rows.sizes) * D * 8 <= 1000
 
