@@ -36,6 +36,8 @@ from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_use
 FLOATS = (np.float64, np.float32)
 # Integers up to this one are float64 numbers.
 LARGEST_EXACT = 2**53
+# Columns that an error names.
+MOST_NAMED = 12
 # What rows lose in float64, in the words of the warning.
 OF_INTEGERS = "integers that exceed 2**53 lose digits in float64."
 OF_EXTENDED = "extended precision is reduced to float64."
@@ -275,24 +277,30 @@ def entries_named(X: Any, name: str = "X") -> Iterator[None]:
     except OverflowError as error:
         raise InvalidParameterError(f"Input {name} contains an integer beyond float64: {error}.") from error
     except (TypeError, ValueError) as error:
-        if not (place := _first_without_number(X)):
+        if not (places := _without_numbers(X)):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{error} ({place} of {name}). Leave the column out, or turn it into numbers first.") from error
+        (first, row), others = next(iter(places.items())), [repr(column) for column in places][:MOST_NAMED]
+        more = ", ..." if len(places) > MOST_NAMED else ""
+        out = (
+            "the column out, or turn it"
+            if len(places) == 1
+            else f"the columns {', '.join(others)}{more} out, or turn them"
+        )
+        place = f"column {first!r}, row {row} of {name}"
+        raise kind(f"{error} ({place}). Leave {out} into numbers first.") from error
 
 
-def _first_without_number(X: Any) -> str:
-    """Return the column and the row of the first entry that is no number; empty where there is none."""
+def _without_numbers(X: Any) -> dict[Any, int]:
+    """Return the columns with entries that are no numbers, and the row of the first one."""
     try:
         entries = np.asarray(X, dtype=object)
     except ValueError:  # arrays of different shapes
-        return ""
+        return {}
     names = column_names(X) or range(entries.shape[-1] if entries.ndim else 0)
-    for name, column in zip(names, entries.T if entries.ndim == 2 else (), strict=False):
-        if not _converts(column):
-            row = next(i for i in range(len(column)) if not _converts(column[i : i + 1]))
-            return f"column {name!r}, row {row}"
-    return ""
+    columns = zip(names, entries.T if entries.ndim == 2 else (), strict=False)
+    texts = {name: column for name, column in columns if not _converts(column)}
+    return {name: next(i for i in range(len(c)) if not _converts(c[i : i + 1])) for name, c in texts.items()}
 
 
 def _converts(entries: np.ndarray) -> bool:

@@ -19,9 +19,9 @@ IN_MOMENTS, IN_SPLIT = 6, 4
 # Arrays (m, k) of a panel of m rows: distances or log-densities, and weights.
 OF_CLUSTERS = 6
 # Vectors (n,): of labels without a gap, and of the rows of a cluster with their weights.
-IN_LABELS, IN_CLUSTER = 6, 3
+IN_LABELS, IN_CLUSTER = 3, 3
 # Matrices (d, d) of a worker while its covariance is summed.
-SQUARES_HELD = 4
+SQUARES_HELD = 2
 # Bytes of an item of sums and covariances.
 WIDE = 8
 # Bytes of the objects of a fit that are no arrays of the data.
