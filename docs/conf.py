@@ -147,7 +147,8 @@ def state_defaults(app: object, what: str, name: str, obj: Any, options: object,
             found = [parameters[one].default for one in names.split(", ") if one in parameters]
             values = [repr(default) for default in found if default is not inspect.Parameter.empty]
             if separator and values and "default" not in kind and not any("<" in value for value in values):
-                lines[i] = f"{names} : {kind.removesuffix(', optional')}, default {', '.join(values)}"
+                word = "default" if len(values) == 1 else "defaults"
+                lines[i] = f"{names} : {kind.removesuffix(', optional')}, {word} {', '.join(values)}"
 
 
 def setup(app: Any) -> None:
@@ -204,6 +205,7 @@ sphinx_gallery_conf = {
     "reference_url": {"gpukpca": None},
     "copyfile_regex": "",
     "image_scrapers": ("matplotlib", last_picture),
+    "image_srcset": ["2x"],
     "ignore_repr_types": r"matplotlib|gpukpca|NoneType",
     "download_all_examples": False,
     "show_memory": False,

@@ -237,8 +237,9 @@ class Nystrom(PlannedSolver):
     Parameters
     ----------
     rank : int, optional
-        Landmarks, at most n. Default: ten for each component, at least 500. A nearly flat kernel needs one row more as
-        its base point, which the model keeps.
+        Landmarks, at most n. Default: ten for each component, at least 500. Begin with 20 for each, and double the rank
+        until the eigenvalues change by less than you tolerate. A nearly flat kernel needs one row more as its base
+        point, which the model keeps.
     landmarks : "rpcholesky", "uniform", sequence of int, or array (rank, d)
         Drawn by the residual of the diagonal (`pivoted_cholesky`), or evenly without repetition. Or chosen by anybody:
         the numbers of rows, such as the indices of `sklearn.cluster.kmeans_plusplus`, or points, such as the centers of
