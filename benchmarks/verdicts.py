@@ -170,7 +170,7 @@ def share_of_floor(entry: Entry, ceilings: Ceilings) -> str:
     if floor is None or not entry["median"]:
         return ""
     share, target = floor / entry["median"], target_share(entry)
-    judged = "" if target is None else f" ({100 * target:.0f} % {'reached' if share >= target else 'missed'})"
+    judged = "" if target is None else f" (target {100 * target:.0f} %: {'reached' if share >= target else 'missed'})"
     return (f"{100 * share:.0f} %" if share >= 0.01 else "< 1 %") + judged
 
 

@@ -9,3 +9,4 @@ build() { sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --jobs 
 build html
 build doctest
 python ci/check_links.py docs/_build/html
+echo "The site: $PWD/docs/_build/html/index.html"

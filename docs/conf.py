@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -35,6 +37,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.doctest",
     "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
     "sphinx_click",
@@ -131,10 +134,27 @@ def skip_member(app: Any, what: str, name: str, obj: object, skip: bool, options
     return True if described or private or home.startswith("sklearn.") else None
 
 
+def state_defaults(app: object, what: str, name: str, obj: Any, options: object, lines: list[str]) -> None:
+    """Add the default of every parameter to its line of the section "Parameters"."""
+    try:
+        parameters = inspect.signature(obj).parameters
+    except (TypeError, ValueError):  # no function, or one without a signature
+        return
+    heads = [*(i for i, line in enumerate(lines) if set(line) == {"-"}), len(lines)]
+    for start, stop in pairwise(heads):
+        for i in range(start, stop) if lines[start - 1] in ("Parameters", "Attributes") else ():
+            names, separator, kind = lines[i].partition(" : ")
+            found = [parameters[one].default for one in names.split(", ") if one in parameters]
+            values = [repr(default) for default in found if default is not inspect.Parameter.empty]
+            if separator and values and "default" not in kind and not any("<" in value for value in values):
+                lines[i] = f"{names} : {kind.removesuffix(', optional')}, default {', '.join(values)}"
+
+
 def setup(app: Any) -> None:
     """Connect what this file adds to Sphinx."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-docstring", state_defaults, priority=400)  # before numpydoc
     app.connect("source-read", link_gallery)
     app.connect("sphinx-click-process-description", mark_examples)
     app.connect("sphinx-click-process-options", head_groups)

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -189,8 +190,13 @@ IN_ONE_PRECISION = {"strict", "torch"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out parameters of JAX that are not in `ON_JAX`, and a second precision; mark tests that run on CuPy."""
-    items[:] = [item for item in items if is_needed(item)]
+    """Leave out parameters of JAX that are not in `ON_JAX`, and a second precision; mark tests that run on CuPy.
+
+    Of the tests whose device is absent, the first of every file is skipped for the others.
+    """
+    first: dict[Path, pytest.Item] = {}
+    without = {item: first.setdefault(item.path, item) for item in items if lacks_device(item)}
+    items[:] = [item for item in items if is_needed(item) and without.get(item, item) is item]
     for item in items:
         if library_under_test(item) == "cupy" or DEVICE_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("cupy")
@@ -208,6 +214,12 @@ def is_needed(item: pytest.Item) -> bool:
     if library in IN_ONE_PRECISION and "dtype" in getattr(item, "fixturenames", ()):
         return item.callspec.params.get("dtype") != "float64"
     return library != "jax" or is_on_jax(item)
+
+
+def lacks_device(item: pytest.Item) -> bool:
+    """Whether a fixture of a test would skip it."""
+    fixtures = getattr(item, "fixturenames", ())
+    return ("cuda" in fixtures and "cupy" not in MAKERS) or ("stand_in" in fixtures and not cupy_device.is_stand_in())
 
 
 def is_on_jax(item: pytest.Item) -> bool:
@@ -299,7 +311,7 @@ def new_process() -> None:
 def cuda() -> Iterator[Any]:
     """The module `cupy` on a machine with a device, or on the stand-in (`bash ci/test_cupy.sh`)."""
     if "cupy" not in MAKERS:
-        pytest.skip("needs a CUDA device, or ci/test_cupy.sh")
+        pytest.skip("needs a CUDA device, or ci/test_cupy.sh, as others of its file may")
     with _cuda_device():
         yield importlib.import_module("cupy")
 
@@ -308,7 +320,7 @@ def cuda() -> Iterator[Any]:
 def stand_in() -> Iterator[Any]:
     """The module `cupy` on the stand-in, for tests of what a device can do wrong; it has two devices."""
     if not cupy_device.is_stand_in():
-        pytest.skip("needs ci/test_cupy.sh")
+        pytest.skip("needs ci/test_cupy.sh, as others of its file may")
     with _cuda_device():
         yield importlib.import_module("cupy")
 
@@ -321,6 +333,12 @@ def dtype(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240229)
+
+
+@pytest.fixture
+def unmoved_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave names at their points, as without adjustText, which takes longer than a picture; tests/plotting has it."""
+    monkeypatch.setitem(sys.modules, "adjustText", None)
 
 
 def data_folder() -> Path | None:
@@ -351,10 +369,13 @@ def is_loss(error: BaseException) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many tests ran on CuPy, where `ci/test_gpu.sh` and `ci/test_cupy.sh` fail if those are too few.
+    """Say why tests were skipped, and how many ran on CuPy: `ci/test_gpu.sh` and `ci/test_cupy.sh` fail on too few.
 
     Say of failures which are of code: a failed assertion may be a tolerance that another card's rounding exceeds.
     """
+    skipped = [report.longrepr for report in terminalreporter.getreports("skipped")]
+    for reason, count in Counter(where[2].removeprefix("Skipped: ") for where in skipped).most_common():
+        terminalreporter.write_line(f"skipped {count:4}: {reason}")
     ran = sum("cupy" in report.keywords for report in terminalreporter.getreports("passed"))
     terminalreporter.write_line(f"tests passed on CuPy: {ran}")
     failed = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import unittest
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,6 +12,18 @@ from typing import Any
 import pytest
 
 from tests.conftest import reset
+
+
+def covering(*factors: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return rows of the product of the factors in which every two values of two factors meet: few of very many."""
+    values = [list(factor) for factor in factors]
+    rows = list(itertools.product(*(range(len(factor)) for factor in values)))
+    pairs = {row: set(itertools.combinations(enumerate(row), 2)) for row in rows}
+    missing, chosen = set().union(*pairs.values()), []
+    while missing:
+        chosen.append(max(rows, key=lambda row: len(pairs[row] & missing)))
+        missing -= pairs[chosen[-1]]
+    return [tuple(factor[k] for factor, k in zip(values, row, strict=True)) for row in chosen]
 
 
 def each(names: str, cases: Iterable[Any], ids: Callable[[Any], str] = repr) -> Callable[..., Any]:

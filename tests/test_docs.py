@@ -7,6 +7,7 @@ import shlex
 import signal
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gpukpca._extras import EXTRAS, pip_install
 from gpukpca.algorithms.kernel_pca import planning, task
 from gpukpca.backend import blocking
 from gpukpca.cuda.device import probe
+from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.eigen import block_krylov, landmarks, partial_cholesky, request, residuals, solve
 from gpukpca.kernels import euclidean
 from tests.each import each
@@ -65,7 +67,9 @@ WITH_PYTHON = [page for page in PAGES[1:] if blocks(page, "python")]
 
 
 @pytest.fixture
-def fewer_digits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def fewer_digits(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unmoved_names: None
+) -> Iterator[None]:
     """Work in an empty folder on 750 of the 1797 digits, with coarse pictures: a third of the time.
 
     Where a page shows a plan for all digits, there are all.
@@ -99,6 +103,18 @@ def test_python_snippets_run_in_order(page: Path, fewer_digits: None, capsys: py
             assert masked(printed) == masked(output)
 
 
+def test_snippets_that_need_other_libraries_run_where_these_are_installed(fewer_digits: None) -> None:
+    """They are marked as ``py``, and follow the first snippet of their page."""
+    found = [(page, snippet) for page in WITH_PYTHON for snippet in blocks(page, "py")]
+    assert len(found) >= 6
+    for page, snippet in found:
+        needed = set(re.findall(r"^(?:import|from) (\w+)", snippet, flags=re.M))
+        if all(find_spec(name) for name in needed):
+            namespace: dict[str, Any] = {}
+            for code in (blocks(page, "python")[0], snippet):
+                exec(compile(code, page.name, "exec"), namespace)
+
+
 @pytest.mark.parametrize("snippet", blocks(ROOT / "README.md", "python"), ids=count(1))
 def test_each_snippet_of_the_readme_runs_alone(snippet: str, fewer_digits: None) -> None:
     exec(compile(snippet, "README.md", "exec"), {})
@@ -126,6 +142,13 @@ def test_every_line_of_the_lecture_topics_has_a_check() -> None:
         _, *parts = re.split(r"^# (.*)\n", section, flags=re.M)
         assert parts[::2] == topics
         assert all(re.search(r"^assert ", check, flags=re.M) for check in parts[1::2]), parts[::2]
+
+
+def test_the_table_of_kernels_names_the_parameters_that_each_reads() -> None:
+    text = (ROOT / "docs" / "reference" / "kernels.rst").read_text(encoding="utf-8")
+    rows = re.findall(r'^   \* - ``"(\w+)"``\n     - .*\n     -(.*)$', text, flags=re.M)
+    listed = {name: {one for one in reads.strip().split(", ") if one} for name, reads in rows}
+    assert listed == {name: set(kernel.parameter_names()) for name, kernel in NAMED_KERNELS.items()}
 
 
 SAMPLE = planning.START_LANDMARKS

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 
 import numpy as np
 import pytest
 
-from tests.each import each
+from tests.each import covering, each
 
 
 def test_every_case_runs_from_the_same_state_beside_the_fixtures(tmp_path):
@@ -48,6 +49,16 @@ def test_a_skipped_case_skips_no_other():
     assert looped([], 2) == [2]
     with pytest.raises(pytest.skip.Exception, match="too small"):
         looped([], 3)
+
+
+def test_few_rows_of_a_product_have_every_pair_of_values():
+    factors = "abcde", [1, 2, 3], [False, True], ["x", "y"]
+    rows = covering(*factors)
+    assert set(rows) <= set(itertools.product(*factors))
+    assert len(rows) == 15  # of 60: fewer have not all pairs of the first two
+    for i, j in itertools.combinations(range(4), 2):
+        assert {(row[i], row[j]) for row in rows} == set(itertools.product(factors[i], factors[j]))
+    assert covering("ab", "cd") == list(itertools.product("ab", "cd"))
 
 
 def test_a_loop_over_nothing_is_refused():

@@ -260,6 +260,7 @@ def test_note_says_for_which_rows_a_callable_raised() -> None:
     with pytest.raises(OutOfTheBlue) as caught:
         KernelPCA(2, kernel=kernel).fit(data())
     assert any("kernel" in note and "(0, 0)" in note for note in caught.value.__notes__)
+    assert any("BlockCallable" in note for note in caught.value.__notes__)
 
 
 def test_stop_in_a_listener_leaves_the_estimator_as_it_was() -> None:

@@ -25,7 +25,7 @@ DEPENDENT = 100.0
 @documented
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EigenpairAudit:
-    """Eigenpairs of a matrix A against one product with it: A is K centered, or the covariance matrix of a PCA.
+    """Eigenpairs of a matrix A against one product with it: A is K, centered as the fit, or a covariance matrix.
 
     All arrays are on the host in float64. A vector u has length 1. Residuals include the rounding of the entries of K.
 
@@ -45,7 +45,7 @@ class EigenpairAudit:
     True
     """
 
-    matrix: str = field_of("", 'the name of A: "centered kernel matrix" or "covariance matrix"')
+    matrix: str = field_of("", 'the name of A: "centered kernel matrix", "kernel matrix" or "covariance matrix"')
     n_samples: int = field_of("", "rows of the data")
     eigenvalues: np.ndarray = field_of(
         "p", "as the model states them, in the units of A; of scores the squared norms of their columns"
@@ -66,7 +66,7 @@ class EigenpairAudit:
     n_products: int = field_of("", "columns multiplied in all passes")
     seconds: float = field_of("", "wall time, including everything that is computed from X")
     landmark_eigenvalues: np.ndarray | None = field_of(
-        "p", "of Nyström, the largest eigenvalues θ of F Fᵀ, centered: the approximation itself", default=None
+        "p", "of Nyström, the largest eigenvalues θ of F Fᵀ, centered as A: the approximation itself", default=None
     )
     trace_bound: float | None = field_of(
         "",
@@ -76,7 +76,7 @@ class EigenpairAudit:
     )
     norm_bound: float | None = field_of(
         "",
-        "of Nyström, a bound on ‖E‖₂ with E = K - F Fᵀ, centered, from random vectors: every λ - θ is at most this",
+        "of Nyström, a bound on ‖E‖₂ with E = A - F Fᵀ, from random vectors: every λ - θ is at most this",
         default=None,
     )
     failure_probability: float | None = field_of("", "that `norm_bound` is below ‖E‖₂, at most", default=None)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
+from gpukpca.backend.namespace import cast, is_memory_map, is_sparse, library_of, move, same_place
+from gpukpca.data.batches import is_sliced
 from gpukpca.data.finite import check_finite
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.gate import as_rows
-from gpukpca.data.slicing import place_of
+from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+from gpukpca.kernels import Precomputed
 
 
 def check_alike(name: str, rows: Array, other: str, reference: Array) -> None:
@@ -32,6 +38,40 @@ def check_place(name: str, place: Array, other: str, expected: Array) -> None:
             f"{name} is of {library_of(place)} on {describe_device(place)}, and {other} is of {library_of(expected)} "
             f"on {describe_device(expected)}. Move all batches to one library and device."
         )
+
+
+def counted_rows(X: Any, sample_weight: Any, kernel: Any = None) -> tuple[Any, np.ndarray | None]:
+    """Return the rows that count and their weights (n,), checked; None where each counts once.
+
+    Rows of weight 0 are left out, but for rows that are not in memory; a fit with a `kernel` cannot have these.
+    """
+    weights = checked_frequencies(sample_weight, int(X.shape[0]))
+    if weights is None or np.all(weights):
+        return X, weights
+    is_matrix = isinstance(kernel, Precomputed)
+    if is_matrix or (kernel is not None and is_sliced(X)):
+        what = "a kernel matrix: pass K[keep][:, keep]" if is_matrix else "a file: leave them out"
+        raise InvalidParameterError(
+            f"sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of {what}.",
+            argument="sample_weight",
+        )
+    return (X, weights) if isinstance(X, Rows) or is_memory_map(X) else kept_rows(X, weights)
+
+
+def check_no_weights(sample_weight: Any) -> None:
+    """Raise `InvalidParameterError` where an iterable of batches comes with weights."""
+    if sample_weight is not None:
+        raise InvalidParameterError(
+            "sample_weight is not taken with an iterable of batches; call partial_fit(batch, sample_weight=...) for "
+            "each.",
+            argument="sample_weight",
+        )
+
+
+def kept_rows(X: Any, weights: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Return the rows of weight > 0, and their weights."""
+    kept = np.flatnonzero(weights)
+    return gather_rows(X, kept), weights[kept]
 
 
 def new_rows(X_new: Any, d: int) -> Array:

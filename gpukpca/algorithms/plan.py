@@ -132,7 +132,7 @@ class Plan:
         n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")
         if self.storage is not None and isinstance(solver := self.solver, BlockKrylov):
             max_count = solver.basis_columns(n, p, on_gpu)
-            lines.append(f"block     {solver.width(n, p, on_gpu)} columns a pass, at most {max_count} kept")
+            lines.append(f"block     {solver.width(n, p, on_gpu)} columns per pass, at most {max_count} kept")
         if self.start_landmarks:
             lines.append(f"start     components of {self.start_landmarks} random rows")
         if self.bytes_read:

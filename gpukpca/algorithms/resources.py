@@ -144,7 +144,7 @@ class Resources:
         return allowed_bytes(None, self.place.work)
 
     def allowed(self, predicted: float = math.inf) -> int:
-        """Return the bytes that may be allocated where so many are predicted: few without reading what is free."""
+        """Return the bytes that may be allocated where so many are predicted: few where free memory is not checked."""
         if self.limit is not None:
             return self.limit
         return blocking.UNREAD_BYTES if predicted <= blocking.UNREAD_BYTES else self._most
@@ -233,7 +233,7 @@ def retry_on_oom(attempt: Callable[[], Result], budget: MemoryBudget) -> Result:
 
 def memory_text(predicted: int, allowed: int) -> str:
     """Return what a plan says about its memory."""
-    unread = " without reading what is free" if allowed == blocking.UNREAD_BYTES else ""
+    unread = " (free memory not checked)" if allowed == blocking.UNREAD_BYTES else ""
     return f"{format_need(predicted)} predicted, {format_allowance(allowed)} allowed{unread}"
 
 

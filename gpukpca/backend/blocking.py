@@ -76,7 +76,7 @@ MEDIAN_PANEL = 250
 # Entries of the neighborhoods that are decomposed together: 32 MiB in float64.
 NEIGHBOR_ENTRIES = 2**22
 
-# Bytes that a fit on the host may allocate without reading what is free, which takes 0.5 ms: the interpreter and its
+# Bytes that a fit on the host may allocate without a check of free memory, which takes 0.5 ms: the interpreter and its
 # libraries take more. Odd, so that a plan distinguishes it from memory_limit="16MiB".
 UNREAD_BYTES = 2**24 + 1
 

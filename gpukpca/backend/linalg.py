@@ -412,12 +412,21 @@ def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
     return K
 
 
-def subtract_outer_product(K: Array, v: Array, factor: float) -> Array:
-    """Return K - factor v vᵀ; in place where the library can, without a second matrix."""
+def subtract_outer_product(A: Array, rows: Array, columns: Array) -> Array:
+    """Return A - r cᵀ; in place where the library can, without a second matrix."""
+    if not writes_in_place(A):
+        return A - cast(rows[:, None] * columns[None, :], A.dtype)
+    for start, stop in row_slices(A.shape[0], blocking.ROW_BLOCK):
+        A[start:stop, :] -= rows[start:stop, None] * columns[None, :]
+    return A
+
+
+def times_outer_product(K: Array, v: Array) -> Array:
+    """Return K_ij (v_i v_j), symmetric as K is; in place where the library can, without a second matrix."""
     if not writes_in_place(K):
-        return K - factor * v[:, None] * v[None, :]
+        return K * cast(v[:, None] * v[None, :], K.dtype)
     for start, stop in row_slices(K.shape[0], blocking.ROW_BLOCK):
-        K[start:stop, :] -= factor * v[start:stop, None] * v[None, :]
+        K[start:stop, :] *= v[start:stop, None] * v[None, :]
     return K
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import array_api_compat
 import array_api_compat.numpy
 import numpy as np
+from scipy.sparse import issparse
 
 from gpukpca._typing import Array
 from gpukpca.cuda import device as cuda_device
@@ -44,13 +45,8 @@ def is_memory_map(x: Any) -> bool:
 
 
 def is_sparse(x: Any) -> bool:
-    """Return whether `x` is a sparse container of SciPy, which the standard does not know."""
-    return (
-        type(x) is not np.ndarray
-        and hasattr(x, "tocsr")
-        and hasattr(x, "nnz")
-        and type(x).__module__.startswith("scipy.")
-    )
+    """Return whether `x` is a sparse container of SciPy, also of a subclass, which the standard does not know."""
+    return type(x) is not np.ndarray and issparse(x)
 
 
 def is_foreign(x: Any) -> bool:

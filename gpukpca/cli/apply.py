@@ -117,7 +117,9 @@ def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table
         raise ModelFormatError("the file names other columns than those of its model.")
     missing = bool(get_tags(model).input_tags.allow_nan)
     of_model = names if names and len(set(names)) == width else ()
-    table = read_input(source, missing=missing, of_model=of_model, **input_options(options))
+    index, label = (str(notes.get(name) or "") for name in ("index_name", "label_name"))
+    known = {"of_model": of_model, "index_of_model": index, "label_of_model": label}
+    table = read_input(source, missing=missing, **known, **input_options(options))
     if table.X.shape[1] != width:
         raise InvalidParameterError(
             f"{source} has {table.X.shape[1]} columns of numbers; the model needs {width}. --columns and --drop "

@@ -100,8 +100,8 @@ MODEL = {
         option(
             "--set settings",
             "Another parameter, may be repeated: of the kernel (-k matern --set nu=2.5; poly, sigmoid: coef0), of "
-            "nystrom (landmarks), of the checkpoint (interval, in seconds), or of the estimator (gram; local: "
-            "method=hard).",
+            "nystrom (landmarks), of the checkpoint (interval, in seconds), or of the estimator (gram; "
+            "center=false; local: method=hard).",
             type=Setting(),
             multiple=True,
             metavar="NAME=VALUE",

@@ -212,5 +212,6 @@ def _write(
             elif name == "plot":
                 draw(file, path, method.draw(options, model, scores, table))
             else:
+                columns = {"index_name": table.index_name, "label_name": table.label_name}
                 pipeline = model if scaler is None else Pipeline([("scale", scaler), ("model", model)])
-                write_model(file, pipeline, {"method": method.name, "feature_names": table.feature_names})
+                write_model(file, pipeline, {"method": method.name, "feature_names": table.feature_names} | columns)

@@ -117,8 +117,9 @@ def _checked_file(path: Path) -> Source:
         return Source(path, suffix)
     suffix, readable = path.suffix.lower(), ", ".join(one for one in READERS if one.count(".") == 1)
     advice = f" {CONVERSIONS[suffix].format(path)}." if suffix in CONVERSIONS else ""
+    kind = f"ending in {suffix}" if suffix else "without an ending"
     raise ValueError(
-        f"{path}: files ending in {suffix or 'nothing'} cannot be read.{advice} Give {readable}, text with "
+        f"{path}: files {kind} cannot be read.{advice} Give {readable}, text with "
         f"{' or '.join(PACKINGS)} at its end, or one of {', '.join(BUNDLED)}."
     )
 

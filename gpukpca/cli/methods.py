@@ -101,7 +101,8 @@ class Method:
     def heading(self, options: SimpleNamespace, n: int) -> str:
         """Return the heading of the picture."""
         title = self.title.format(kernel=options.kernel) + (" of standardized columns" if options.scale else "")
-        return f"{title_of(options.source)}, {title}{', whitened' if options.whiten else ''}, n = {n}"
+        title += (", not centered" if _keeps_mean(options) else "") + (", whitened" if options.whiten else "")
+        return f"{title_of(options.source)}, {title}, n = {n}"
 
     def plan_of(self, model: Any) -> Any:
         """Return the plan of a fitted model, None where the method has none."""
@@ -115,7 +116,7 @@ class Method:
         figure = self.figure and self.figure(options, model, scores, table, heading)
         figure = figure or plot_fit(model, table.X, scores, table.labels, table.sample_names, heading)
         for ax in figure.axes if table.label_name else ():
-            if ax.get_legend() is not None:
+            if ax.get_legend() is not None and ax.get_xlabel() != "component":  # of the spectrum
                 ax.get_legend().set_title(table.label_name)
                 ax.get_legend().get_title().set_parse_math(False)
             elif ax.get_ylabel() == "label":  # of a color bar
@@ -142,6 +143,14 @@ def check_options(method: Method, options: SimpleNamespace) -> None:
             raise InvalidParameterError(
                 f"{option.opts[-1]} does not apply to --method {method.name}; it is for --method {' or '.join(owners)}."
             )
+    if method.name == "pca" and options.scale and _keeps_mean(options):
+        raise InvalidParameterError(
+            "--scale subtracts the means, which --set center=false keeps; give --set scale=true in place of --scale."
+        )
+
+
+def _keeps_mean(options: SimpleNamespace) -> bool:
+    return dict(options.settings).get("center") is False
 
 
 def _share_of_all(model: Any) -> str:

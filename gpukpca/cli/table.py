@@ -64,6 +64,7 @@ class Table:
     sample_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     label_name: str = ""  # of their column
+    index_name: str = ""  # of the column of sample names
 
     def transposed(self) -> Table:
         """Return the table with rows and columns swapped, and with them the names."""
@@ -109,6 +110,8 @@ class InputOptions:
     dtype: str | None = None
     missing: bool = False  # empty cells of a text file, and those that say NA, are NaN in place of errors
     of_model: tuple[str, ...] = ()  # names of the features of a saved model, selected where the input has names
+    index_of_model: str = ""  # the column of names in the fit of the model, and that of labels: read where it is there
+    label_of_model: str = ""
 
     def __post_init__(self) -> None:
         if self.transpose and self.label_column is not None:

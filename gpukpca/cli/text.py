@@ -7,7 +7,6 @@ import csv
 import io
 import math
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -34,6 +33,8 @@ COMMENTED, COMMENT = (".txt", ".dat"), re.compile(rb"\s*#(?: +|\s*$)")
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
 # What polars reads as missing: it compares with case.
 MARKS = sorted({spelling for mark in MISSING for spelling in (mark, mark.upper(), mark.capitalize())} - {""})
+# The column of a parquet file in which pandas writes an index without a name.
+INDEX = "__index_level_0__"
 # Of the beginning of a file, which shows how many cells the whole has, and of the numbers of a cell: the columns that
 # polars parses, and the matrix made of them.
 SAMPLE_BYTES, BYTES_PER_CELL = 65536, 16
@@ -73,8 +74,8 @@ class Layout:
         features = None if self.header is None else tuple(self.header[i] for i in self.kept)
         source = f"{self.path.name}, {'no header' if self.header is None else 'header in the first line'}"
         names, labels = ([unquoted(cell.strip()) for cell in cells] for cells in (names, labels))
-        label = "" if self.label is None or self.header is None else self.header[self.label]
-        return Table(X, source, _as_numbers(labels) if labels else None, tuple(names) or None, features, label)
+        label, index = ("" if i is None or self.header is None else self.header[i] for i in (self.label, self.index))
+        return Table(X, source, _as_numbers(labels) if labels else None, tuple(names) or None, features, label, index)
 
 
 def read_text(path: Source, how: InputOptions) -> Table:
@@ -102,6 +103,7 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
         schema = polars.read_parquet_schema(path.readable)
         first = list(schema)
         index, label, kept = _columns(path, how, first)
+        index, kept = _index(how, first, index, label, kept)
         rows = polars.scan_parquet(path.readable, glob=False).select(polars.len()).collect().item()
         check_memory(rows * (len(kept) + 2) * BYTES_PER_CELL, str(path))
         read = [first[i] for i in sorted({*kept, *(i for i in (index, label) if i is not None)})]
@@ -128,6 +130,7 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
         None if samples is None else tuple(samples.to_list()),
         tuple(names),
         "" if label is None else first[label],
+        "" if index is None else first[index],
     )
 
 
@@ -233,15 +236,15 @@ def _layout(path: Source, how: InputOptions, delimiter: str, line: int, first: l
         raise ValueError(f"{by_name[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
     decimal, header = how.decimal or ".", how.header
     if header is None:
-        # An empty corner, or text and no number among the features.
+        # An empty corner, that of pandas before the numbers of columns, or text and no number among the features.
         features = set(kept)
         corner = any(not cell for i, cell in enumerate(first) if i not in features)
+        corner |= first == ["", *map(str, range(len(first) - 1))]
         texts = [first[i] for i in kept if first[i].lower() not in MISSING]
         is_text = bool(texts) and all(_number(cell, decimal) is None for cell in texts)
         header = bool(by_name) or how.names_of_model_in(first) or corner or is_text
-    if header and not first[0] and 0 in kept:
-        text = "the first column has no name and is taken for data; if it counts the rows, give --index-column 0."
-        warnings.warn(text, UserWarning, stacklevel=2)
+    if header:
+        index, kept = _index(how, first, index, label, kept)
     skipped = line if header else 0
     return Layout(
         path, how, delimiter, decimal, tuple(first) if header else None, skipped, len(first), index, label, kept
@@ -250,14 +253,33 @@ def _layout(path: Source, how: InputOptions, delimiter: str, line: int, first: l
 
 def _columns(path: Source, how: InputOptions, first: Sequence[str]) -> tuple[int | None, int | None, tuple[int, ...]]:
     """Return the positions of the names, of the labels, and of the features; `first` are the names of the columns."""
-    index, label = (
-        None if column is None else column_position(path, option, column, first)
-        for option, column in (("--index-column", how.index_column), ("--label-column", how.label_column))
-    )
+
+    def position(option: str, column: str | None, of_model: str) -> int | None:
+        if column is None:
+            return first.index(of_model) if of_model and of_model in first else None
+        return column_position(path, option, column, first)
+
+    index = position("--index-column", how.index_column, how.index_of_model)
+    label = position("--label-column", how.label_column, how.label_of_model)
     kept = tuple(i for i in feature_positions(how, path, first) if i not in (index, label))
     if not kept:
         raise ValueError(f"{path} has no column of numbers apart from names and labels.")
     return index, label, kept
+
+
+def _index(
+    how: InputOptions, first: Sequence[str], index: int | None, label: int | None, kept: tuple[int, ...]
+) -> tuple[int | None, tuple[int, ...]]:
+    """Return the positions of the names and of the features; a column without a name of its own holds the names.
+
+    pandas and R write an index in the first column of a text, pandas in a parquet file under a name that it reserves.
+    """
+    if index is not None or how.columns is not None:
+        return index, kept
+    for i, name in enumerate(first):
+        if (name == INDEX or (name == "" and i == 0)) and name not in how.of_model and i != label and kept != (i,):
+            return i, tuple(one for one in kept if one != i)
+    return index, kept
 
 
 def _number(cell: str, decimal: str) -> float | None:

@@ -1,5 +1,7 @@
 """Mean, unit and scale of centered matrices Z = (X - 1 mᵀ) W, for every container of rows.
 
+With frequencies of rows Z is W^½ (X - 1 mᵀ) W, m their weighted mean.
+
 Data are shifted before any product, so that a large offset cancels exactly. The shift is the mean of some rows in the
 dtype of X; its distance from the true mean is measured in the widest type and corrected. Deviations whose squares would
 lose digits are first multiplied by a power of two, here and nowhere else. Without centering m, shift and rest are 0.
@@ -19,11 +21,13 @@ from gpukpca.backend.linalg import (
     subtract_outer_product,
     subtract_outer_sum,
     symmetric_from_upper,
+    times_outer_product,
     with_entries,
 )
 from gpukpca.backend.namespace import cast, concat, epsilon, from_host, full, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
+from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.scale import needs_own_scale, power_of_two_scale, scale_for_squares
 from gpukpca.data.statistics import half_range
 
@@ -60,7 +64,13 @@ class CenteredMatrix(Protocol):
     unit: float = 1.0  # a power of two that brings the deviations near 1; exactly 1 for ordinary data
     scale: np.ndarray | None = None  # (d,), divisors of the features, on the host
     weights: Array = None  # (d,), wide: unit / scale; None means ones
+    frequencies: Frequencies | None = None  # of the rows; None means ones
     noise: float = 0.0  # products err by some eps of it, where leading directions are subtracted
+
+    @property
+    def count(self) -> float:
+        """Return the number of rows, each as often as its frequency says."""
+        return self.shape[0] if self.frequencies is None else self.frequencies.count
 
     def moments(self) -> Array:
         """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
@@ -69,7 +79,7 @@ class CenteredMatrix(Protocol):
         """Return ZᵀZ about the shift, shape (d, d), and the sums of the shifted, weighted columns, shape (d,); wide."""
 
     def shifted_gram(self) -> Array:
-        """Return the products of the shifted, weighted rows, shape (n, n), wide, exactly symmetric."""
+        """Return the products of the shifted, weighted rows, each once, shape (n, n), wide, exactly symmetric."""
 
     def bounds(self) -> tuple[Array, Array]:
         """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
@@ -91,8 +101,20 @@ class CenteredMatrix(Protocol):
         return self.adjoint(self.times(V))
 
     def gram_times(self, U: Array) -> Array:
-        """Return Z ZᵀU for U (n, b), whose columns sum to zero where the rows are centered, shape (n, b)."""
+        """Return Z ZᵀU for U (n, b), which is `without_mean`, shape (n, b)."""
         return self.times(self.adjoint(U))
+
+    def without_mean(self, U: Array) -> Array:
+        """Return the projection of U (n, b) onto the range of Z where the rows are centered; else U."""
+        if not self.center:
+            return U
+        if self.frequencies is not None:
+            return self.frequencies.without_mean(U)
+        return U - cast(column_sums(U) / U.shape[0], U.dtype)[None, :]
+
+    def rooted(self, U: Array, start: int = 0, stop: int | None = None) -> Array:
+        """Return U, whose rows are those from start to stop, times the roots of their frequencies."""
+        return U if self.frequencies is None else self.frequencies.rooted(U, start, stop)
 
     def project(self, V: Array) -> Array:
         """Return the projection of V (d, b) onto a subspace that holds the range of Zᵀ."""
@@ -129,7 +151,7 @@ class CenteredMatrix(Protocol):
         `sweep` returns a product, the sums (d,) and the host sums of squares (d,) of the shifted, weighted columns. The
         sum of a column with NaN or infinity is not finite, so finite sums save a pass that looks for them.
         """
-        n = self.shape[0]
+        n = self.count
         for may_shift, may_rescale in ((True, may_scale), (True, False), (False, False)):
             product, sums, raw = sweep()
             rest = sums / n
@@ -155,7 +177,7 @@ class CenteredMatrix(Protocol):
 
     def _rescaled_to_unit(self, squares: np.ndarray) -> bool:
         """Set the power of two that the deviations need; return whether they needed one."""
-        deviation = math.sqrt(float(squares.max()) / self.shape[0])
+        deviation = math.sqrt(float(squares.max()) / self.count)
         if 0.0 < deviation < math.inf and scale_for_squares(deviation, self.dtype) == 1.0:
             return False
         self.unit = power_of_two_scale(half_range(*self._bounds_about_mean()), self.dtype)
@@ -170,7 +192,7 @@ class CenteredMatrix(Protocol):
         size = namespace_of(low).where(high > -low, high, -low)
         return -size, size
 
-    def feature_deviations(self, degrees: int) -> np.ndarray:
+    def feature_deviations(self, degrees: float) -> np.ndarray:
         """Return (Σ (x - m)² / degrees)^½ of every feature in the units of X, shape (d,), on the host; then `rescale`.
 
         Features whose squares leave the range of numbers beside those of others are measured in units of their own.
@@ -182,7 +204,7 @@ class CenteredMatrix(Protocol):
     def _measure_features(self) -> None:
         """Compute mean and squares as `measure`; with a power of two for every feature where one for all is too few."""
         self.measure()
-        deviations = np.sqrt(self.squares / self.shape[0])
+        deviations = np.sqrt(self.squares / self.count)
         if not ((self.squares == 0) | needs_own_scale(deviations, self.wide)).any():
             return
         halves = 0.5 * np.stack([to_host(bound).astype(np.float64) for bound in self._bounds_about_mean()])
@@ -196,7 +218,7 @@ class CenteredMatrix(Protocol):
         """Divide every feature by its entry of a host array (d,); by infinity, it has weight 0 and a scale of 1."""
         self._measure_features()
         weights = self._host_weights()
-        deviations = np.sqrt(self.squares / self.shape[0]) / weights / scale
+        deviations = np.sqrt(self.squares / self.count) / weights / scale
         unit = scale_for_squares(float(np.max(deviations, initial=0.0)), self.dtype)
         self.squares = self.squares * (unit / weights / scale) ** 2
         self.unit, self.scale = unit, np.where(np.isinf(scale), 1.0, scale)
@@ -220,7 +242,7 @@ class CenteredMatrix(Protocol):
         """Return which columns (d,) deviate from their mean by at most a share of the rounding of that mean."""
         with np.errstate(over="ignore"):
             mean = np.abs(to_host(self.weighted(self.mean)).astype(np.float64))
-        return np.asarray(np.sqrt(self.squares / self.shape[0]) <= share * epsilon(self.like) * mean)
+        return np.asarray(np.sqrt(self.squares / self.count) <= share * epsilon(self.like) * mean)
 
     def weighted(self, v: Array) -> Array:
         """Return a wide vector (d,) in the units of Z."""
@@ -232,7 +254,8 @@ class CenteredMatrix(Protocol):
             S = self._sweep(self._swept_scatter)
         else:
             S, _ = self.scatter_and_sums()
-        return subtract_outer_product(S, self.weighted(self.rest), self.shape[0])
+        rest = self.weighted(self.rest)
+        return subtract_outer_product(S, self.count * rest, rest)
 
     def _swept_scatter(self) -> tuple[Array, Array, np.ndarray]:
         S, sums = self.scatter_and_sums()
@@ -245,14 +268,13 @@ class CenteredMatrix(Protocol):
     def gram(self) -> Array:
         """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
         self.measure()
-        n = self.shape[0]
-        G = self.shifted_gram()
-        if not self.center:
-            return G
-        # Centering removes the rest of the mean.
-        means = column_sums(G) / n
-        half = float(namespace_of(G).sum(means)) / n / 2.0
-        return subtract_outer_sum(G, means - half, means - half)
+        G, xp = self.shifted_gram(), namespace_of(self.like)
+        roots = None if self.frequencies is None else self.frequencies.roots
+        if self.center:  # which removes the rest of the mean
+            means = (column_sums(G) if roots is None else (G @ (roots * roots))[:, 0]) / self.count
+            half = float(xp.sum(means if roots is None else means * roots[:, 0] ** 2)) / self.count / 2.0
+            G = subtract_outer_sum(G, means - half, means - half)
+        return G if roots is None else times_outer_product(G, roots[:, 0])
 
 
 def matrix_of_products(product: Callable[[Array], Array], size: int, matrix: CenteredMatrix) -> Array:

@@ -32,6 +32,7 @@ class DeflatedMatrix(CenteredMatrix):
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: Any = matrix.dtype
         self.center: bool = matrix.center
+        self.frequencies = matrix.frequencies
         self.like: Array = matrix.like
         self.wide: Any = matrix.wide
 

@@ -25,6 +25,7 @@ from gpukpca.backend.parallel import (
 )
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample, sampling_step
 from gpukpca.data.finite import FINITE, check_finite
+from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.statistics import feature_bounds
 
 # Rows of a panel of which a d x d product is formed, in units of d, and columns of one of an n x n product.
@@ -46,12 +47,21 @@ class DenseCenteredMatrix(CenteredMatrix):
         Is subtracted before any product; default: the mean of some rows.
     center : bool
         False: the mean, and the shift, are 0.
+    frequencies : Frequencies, optional
+        Of the rows.
     """
 
     def __init__(
-        self, X: Array, by_rows: bool, n_jobs: int | None = None, shift: Array = None, center: bool = True
+        self,
+        X: Array,
+        by_rows: bool,
+        n_jobs: int | None = None,
+        shift: Array = None,
+        center: bool = True,
+        frequencies: Frequencies | None = None,
     ) -> None:
         self.X = X
+        self.frequencies = frequencies
         self.center = center
         self.by_rows = by_rows
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
@@ -76,6 +86,9 @@ class DenseCenteredMatrix(CenteredMatrix):
         xp = namespace_of(self.like)
         block = cast(self._shifted(start, stop, scratch), self.wide)
         ones = cast(full((1, int(block.shape[0])), 1.0, self.like), self.wide)
+        if self.frequencies is not None:
+            roots = self.frequencies.roots[slice(start, stop) if self.by_rows else slice(None), :]
+            ones = xp.matrix_transpose(roots * roots)
         return xp.concat([ones @ block, ones @ multiply(block, block)], axis=0)
 
     def times(self, V: Array) -> Array:
@@ -83,9 +96,9 @@ class DenseCenteredMatrix(CenteredMatrix):
         W, constant = cast(V, self.dtype), self._product_of_rest(V)
         if self.by_rows:
             lost = cast(constant, self.dtype)
-            return self._joined(lambda a, b: add(self._shifted(a, b) @ W, -lost), W.shape[1], axis=0)
+            return self._joined(lambda a, b: self.rooted(add(self._shifted(a, b) @ W, -lost), a, b), W.shape[1], axis=0)
         product = self._summed(lambda a, b, scratch: self._shifted(a, b, scratch) @ W[a:b, :], W.shape[1])
-        return cast(product - constant, self.dtype)
+        return cast(self.rooted(product - constant), self.dtype)
 
     def _product_of_rest(self, V: Array) -> Array:
         """Return the product of the rest of the mean with V (d, b), wide, shape (1, b)."""
@@ -98,7 +111,7 @@ class DenseCenteredMatrix(CenteredMatrix):
     def wide_adjoint(self, U: Array) -> Array:
         """Return Zᵀ U in the widest type."""
         self.measure()
-        xp = namespace_of(self.like)
+        xp, U = namespace_of(self.like), self.rooted(U)
         sums, columns = column_sums(U), U.shape[1]
         U = cast(U, self.dtype)
         if self.by_rows:
@@ -123,7 +136,8 @@ class DenseCenteredMatrix(CenteredMatrix):
 
         def part(start: int, stop: int, scratch: Scratch) -> Array:
             block = self._shifted(start, stop, scratch)
-            return xp.matrix_transpose(block) @ add(block @ W, -lost)
+            rooted = self.rooted(add(block @ W, -lost), start, stop)
+            return xp.matrix_transpose(block) @ self.rooted(rooted, start, stop)
 
         # Where there is a rest of the mean, the columns of Z V sum to zero: the left factor needs no correction for it.
         return self._summed(part, 2 * W.shape[1])
@@ -132,14 +146,14 @@ class DenseCenteredMatrix(CenteredMatrix):
         if self.by_rows:
             return self.times(self.adjoint(U))
         xp = namespace_of(self.like)
-        U = cast(U, self.dtype)
+        U = cast(self.rooted(U), self.dtype)
 
         def part(start: int, stop: int, scratch: Scratch) -> Array:
             block = self._shifted(start, stop, scratch)
             return block @ (xp.matrix_transpose(block) @ U)
 
         W = self._summed(part, 2 * U.shape[1])  # of the shifted data; centering removes the rest of the mean
-        return cast(W - column_sums(W)[None, :] / self.shape[0] if self.center else W, self.dtype)
+        return cast(self.without_mean(self.rooted(W)), self.dtype)
 
     def triangle(self, V: Array) -> tuple[np.ndarray, None]:
         """Return R of Z V = Q R; Z V is never stored."""
@@ -151,7 +165,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
 
         def part(start: int, stop: int, scratch: Scratch) -> np.ndarray:
-            return orthonormal_factors(add(self._shifted(start, stop, scratch, by_rows=True) @ W, -lost))[1]
+            product = add(self._shifted(start, stop, scratch, by_rows=True) @ W, -lost)
+            return orthonormal_factors(self.rooted(product, start, stop))[1]
 
         workers = self._workers(3 * W.shape[1])
         blocks = self._blocks(workers, by_rows=True)
@@ -165,7 +180,11 @@ class DenseCenteredMatrix(CenteredMatrix):
 
         def part(start: int, stop: int, scratch: Scratch) -> tuple[Array, Array]:
             block = self._shifted(start, stop, scratch, by_rows=True)
-            columns, ones = xp.matrix_transpose(block), full((1, stop - start), 1.0, self.like)
+            ones = full((1, stop - start), 1.0, self.like)
+            if self.frequencies is not None:
+                roots = cast(self.frequencies.roots[start:stop, :], self.dtype)
+                block, ones = multiply(block, roots), xp.matrix_transpose(roots)
+            columns = xp.matrix_transpose(block)
             return row_products(columns, columns, scratch.place("product", (d, d))), (ones @ block)[0, :]
 
         S, sums = fold_over(
@@ -225,7 +244,9 @@ class DenseCenteredMatrix(CenteredMatrix):
         rest = cast(self.weighted(self.rest), self.dtype)
 
         def centered(start: int, stop: int) -> Array:
-            return add(self._shifted(start, stop), -(rest if self.by_rows else rest[start:stop])[None, :])
+            if self.by_rows:
+                return self.rooted(add(self._shifted(start, stop), -rest[None, :]), start, stop)
+            return self.rooted(add(self._shifted(start, stop), -rest[None, start:stop]))
 
         return self._joined(centered, 0, axis=0 if self.by_rows else 1)
 

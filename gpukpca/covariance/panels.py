@@ -16,6 +16,7 @@ from gpukpca.backend.orthogonalization import joined_triangle
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.data.batches import BatchedRows
+from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.rows import Merge, Rows, gathered
 from gpukpca.data.statistics import feature_bounds
 
@@ -30,10 +31,13 @@ class CenteringSpec:
     rest: Array | None
     weights: Array | None
     center: bool
+    count: float
 
-    def rows(self, panel: Array) -> DenseCenteredMatrix:
-        """Return the centered matrix of a panel, where that is."""
-        rows = DenseCenteredMatrix(panel, self.by_rows, self.n_jobs, move(self.shift, panel), self.center)
+    def rows(self, panel: Array, roots: Array | None = None) -> DenseCenteredMatrix:
+        """Return the centered matrix of a panel, where that is; `roots` are those of the frequencies of its rows."""
+        frequencies = None if roots is None else Frequencies(move(roots, panel), self.count)
+        shift = move(self.shift, panel)
+        rows = DenseCenteredMatrix(panel, self.by_rows, self.n_jobs, shift, self.center, frequencies)
         rows.rest = None if self.rest is None else cast(move(self.rest, panel), rows.wide)
         rows.weights = None if self.weights is None else cast(move(self.weights, panel), rows.wide)
         return rows
@@ -53,6 +57,8 @@ class PanelCenteredMatrix(CenteredMatrix):
         Threads of a panel.
     center : bool
         False: the mean, and the shift, are 0.
+    frequencies : Frequencies, optional
+        Of the rows.
 
     Notes
     -----
@@ -60,8 +66,18 @@ class PanelCenteredMatrix(CenteredMatrix):
     are where `rows.like` is.
     """
 
-    def __init__(self, rows: Rows, by_rows: bool, shift: Array, n_jobs: int | None = None, center: bool = True) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        by_rows: bool,
+        shift: Array,
+        n_jobs: int | None = None,
+        center: bool = True,
+        frequencies: Frequencies | None = None,
+    ) -> None:
         self.source = rows
+        self.frequencies = frequencies
+        self._roots = None if frequencies is None else rows.split(frequencies.roots)
         self.center = center
         self.by_rows = by_rows
         self.n_jobs = n_jobs
@@ -79,23 +95,23 @@ class PanelCenteredMatrix(CenteredMatrix):
 
     @property
     def _spec(self) -> CenteringSpec:
-        return CenteringSpec(self.by_rows, self.n_jobs, self.shift, self.rest, self.weights, self.center)
+        return CenteringSpec(self.by_rows, self.n_jobs, self.shift, self.rest, self.weights, self.center, self.count)
 
     def _sum(self, method: str, *blocks: Array, merge: Merge | None = None) -> Any:
         """Return the merged results of a method of all panels."""
         # Results on workers belong to Dask, and are not added up in place.
         merge = merge or (partial(sum_of_results, plus=add) if isinstance(self.source, BatchedRows) else sum_of_results)
-        return self.source.fold(method_of_panel, self._spec, method, *blocks, merge=merge)
+        return self.source.fold(method_of_panel, self._roots, self._spec, method, *blocks, merge=merge)
 
     # -- products ------------------------------------------------------------------------------------------------------
 
     def times(self, V: Array) -> Array:
         self.measure()
-        return self.source.joined(method_of_panel, self._spec, "times", V)
+        return self.source.joined(method_of_panel, self._roots, self._spec, "times", V)
 
     def adjoint(self, U: Array) -> Array:
         self.measure()
-        return cast(self.source.fold(adjoint_of_panel, self.source.split(U), self._spec), self.dtype)
+        return cast(self.source.fold(adjoint_of_panel, self.source.split(U), self._roots, self._spec), self.dtype)
 
     def scatter_times(self, V: Array) -> Array:
         self.measure()
@@ -128,14 +144,14 @@ class PanelCenteredMatrix(CenteredMatrix):
         return self._spec.rows(gathered(self.source)).shifted_gram()
 
 
-def method_of_panel(panel: Array, spec: CenteringSpec, method: str, *blocks: Array) -> Any:
+def method_of_panel(panel: Array, roots: Array | None, spec: CenteringSpec, method: str, *blocks: Array) -> Any:
     """Return the result of a method of `DenseCenteredMatrix` of a panel."""
-    return getattr(spec.rows(panel), method)(*(move(block, panel) for block in blocks))
+    return getattr(spec.rows(panel, roots), method)(*(move(block, panel) for block in blocks))
 
 
-def adjoint_of_panel(panel: Array, U: Array, spec: CenteringSpec) -> Array:
+def adjoint_of_panel(panel: Array, U: Array, roots: Array | None, spec: CenteringSpec) -> Array:
     """Return Zᵀ U of a panel and its rows of U, wide."""
-    return spec.rows(panel).wide_adjoint(move(U, panel))
+    return spec.rows(panel, roots).wide_adjoint(move(U, panel))
 
 
 def sum_of_results(a: Any, b: Any, plus: Merge = operator.add) -> Any:

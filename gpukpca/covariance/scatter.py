@@ -6,7 +6,7 @@ from typing import Any
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
-from gpukpca.backend.linalg import column_sums, with_entries
+from gpukpca.backend.linalg import with_entries
 from gpukpca.backend.namespace import cast, full, namespace_of
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 
@@ -37,13 +37,10 @@ class ScatterOperator(SymmetricOperator):
         return self.matrix.gram_times(self.project(V)) if self.of_samples else self.matrix.scatter_times(V)
 
     def project(self, V: Array) -> Array:
-        """Return the projection onto vectors whose entries sum to zero, for Z Zᵀ of centered rows; V itself without.
-
-        For ZᵀZ return that of the matrix.
-        """
+        """Return the projection onto a space that holds the range, by the matrix."""
         if not self.of_samples:
             return self.matrix.project(V)
-        return V - cast(column_sums(V) / V.shape[0], V.dtype)[None, :] if self.matrix.center else V
+        return self.matrix.without_mean(V)
 
     def diagonal(self) -> Array:
         return namespace_of(self.like).linalg.diagonal(self.to_dense())

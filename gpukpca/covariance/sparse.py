@@ -13,6 +13,7 @@ from gpukpca.backend.parallel import row_slices
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix
 from gpukpca.data.csr import less_full_columns
 from gpukpca.data.finite import FINITE, check_finite
+from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.statistics import feature_bounds
 from gpukpca.exceptions import InvalidParameterError
 
@@ -32,20 +33,30 @@ class SparseCenteredMatrix(CenteredMatrix):
         Whether there are fewer features than rows.
     center : bool
         False: the mean, and what is subtracted, are 0.
+    frequencies : Frequencies, optional
+        Of the rows.
     """
 
     workers = 1  # SciPy's sparse products have one thread
     wide = np.float64
 
-    def __init__(self, X: Array, by_rows: bool, center: bool = True) -> None:
-        self.center = center
+    def __init__(self, X: Array, by_rows: bool, center: bool = True, frequencies: Frequencies | None = None) -> None:
+        self.center, self.frequencies = center, frequencies
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.by_rows = by_rows
         self.dtype: Any = X.dtype
         self.like: Array = np.empty(0, X.dtype)
         self.source = X
-        sums = np.bincount(X.indices, X.data, minlength=self.shape[1]) if center else np.zeros(self.shape[1])
-        self._subtract(sums / self.shape[0])
+        sums = np.bincount(X.indices, self._often(X), minlength=self.shape[1]) if center else np.zeros(self.shape[1])
+        self._subtract(sums / self.count)
+
+    def _often(self, X: Array) -> np.ndarray:
+        """Return the stored entries of a matrix like X times the frequencies of their rows."""
+        entries: np.ndarray = X.data
+        if self.frequencies is None:
+            return entries
+        often: np.ndarray = entries * np.repeat(self.frequencies.roots[:, 0] ** 2, np.diff(X.indptr))
+        return often
 
     def check_entries(self) -> None:
         check_finite(self.source, FINITE, of_missing=OF_MISSING)
@@ -68,17 +79,17 @@ class SparseCenteredMatrix(CenteredMatrix):
         return feature_bounds(self.deviations)
 
     def moments(self) -> np.ndarray:
-        data, places = self.X.data, self.X.indices
-        return np.stack([np.bincount(places, weights, minlength=self.shape[1]) for weights in (data, data * data)])
+        data, places = self._often(self.X), self.X.indices
+        return np.stack([np.bincount(places, sums, minlength=self.shape[1]) for sums in (data, data * self.X.data)])
 
     def times(self, V: Array) -> Array:
         self.measure()
         V = cast(V, np.float64)
-        return cast(self.X @ V - (self.weighted(self.rest) @ V)[None, :], self.dtype)
+        return cast(self.rooted(self.X @ V - (self.weighted(self.rest) @ V)[None, :]), self.dtype)
 
     def adjoint(self, U: Array) -> Array:
         self.measure()
-        U = cast(U, np.float64)
+        U = self.rooted(cast(U, np.float64))
         return cast(self.X.T @ U - self.weighted(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
 
     def materialized(self) -> np.ndarray:
@@ -88,7 +99,8 @@ class SparseCenteredMatrix(CenteredMatrix):
         )
 
     def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        return _by_blocks(self.X.T.tocsr(), self.X), np.asarray(self.X.sum(axis=0)).reshape(-1)
+        often = type(self.X)((self._often(self.X), self.X.indices, self.X.indptr), shape=self.shape)
+        return _by_blocks(self.X.T.tocsr(), often), np.asarray(often.sum(axis=0)).reshape(-1)
 
     def shifted_gram(self) -> np.ndarray:
         return _by_blocks(self.X, self.X.T.tocsr())

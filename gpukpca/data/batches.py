@@ -22,8 +22,8 @@ from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
-# What says that a thing is one set of rows, whatever else it can do.
-ARRAY_MARKS = ("shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
+# What says that a thing is one set of rows, or holds several arrays by name, whatever else it can do.
+SET_MARKS = ("keys", "shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
 
 # Bytes of the limit for each entry of a slice: it is read, converted and centered, and the products need the rest.
 SLICE_BYTES = 64
@@ -35,7 +35,7 @@ Check = Callable[[Any, str], Any]
 
 def is_stream(X: Any) -> bool:
     """Return whether X is an iterable of batches rather than one set of rows."""
-    if isinstance(X, (str, bytes, dict, Rows)) or any(hasattr(X, mark) for mark in ARRAY_MARKS) or dask_kind(X):
+    if isinstance(X, (str, bytes, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS) or dask_kind(X):
         return False
     if isinstance(X, Sequence):
         return len(X) > 0 and len(getattr(_rows_of(X[0]), "shape", ())) == 2

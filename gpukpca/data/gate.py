@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
+from itertools import islice
 from numbers import Number
 from typing import Any
 
@@ -125,14 +126,15 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
         )
     check_container(X, shape, name)
     check_numbers(X, missing, name)
+    if is_foreign(X):
+        return _of_library(X)
+    if len(getattr(X, "shape", ())) == 2 and not any(hasattr(X, one) for one in ("__array__", "columns", "tocsr")):
+        X = X[:]  # of a set on a disk, which gives arrays or CSR matrices
     if is_sparse(X):
         check_compressed(X)
         return _floating(X.tocsr())
-    if is_foreign(X):
-        return _of_library(X)
     with entries_named(X, name):
-        is_only_sliced = len(getattr(X, "shape", ())) == 2 and not hasattr(X, "__array__") and not hasattr(X, "columns")
-        X = np.asarray(X[:] if is_only_sliced else _without_missing(X))
+        X = np.asarray(_without_missing(X))
         check_numbers(X, missing, name)
         _warn_of_lost_digits(X)
         return _floating(X)
@@ -192,6 +194,14 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
     if type(X).__name__ == "LazyFrame":
         raise InvalidParameterError(f"{name} is a LazyFrame, which holds no numbers yet; pass {name}.collect().")
     is_array, is_list = hasattr(X, "shape") or hasattr(X, "__array__"), hasattr(X, "__len__") or isinstance(X, Number)
+    if hasattr(X, "obsm"):  # AnnData, for which `shape` is that of X.X
+        raise InvalidParameterError(
+            f"{name} is of type {type(X).__name__}, which holds several matrices; pass one: {name}.X, an entry of "
+            f"{name}.layers, or one of {name}.obsm such as {name}.obsm['X_pca']."
+        )
+    if hasattr(X, "keys") and not is_array and (keys := [f"{name}[{key!r}]" for key in islice(X, 5)]):
+        which = f"anndata.io.sparse_dataset({name})" if "indptr" in X else f"one of them: {', '.join(keys)}"
+        raise InvalidParameterError(f"{name} is of type {type(X).__name__}, which holds several arrays; pass {which}.")
     if not is_array and (not is_list or isinstance(X, (Mapping, Set))):
         what = "None" if X is None else f"of type {type(X).__name__}"
         raise InvalidParameterError(

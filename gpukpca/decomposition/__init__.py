@@ -18,10 +18,12 @@ from gpukpca.decomposition.latent_pca import BayesianPCA, ProbabilisticPCA
 from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.preimage.methods import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
+from gpukpca.decomposition.trusted import TRUSTED_TYPES
 from gpukpca.decomposition.variables import loadings, variable_correlations
 
 __all__ = [
     "PCA",
+    "TRUSTED_TYPES",
     "BayesianPCA",
     "DistanceConstraintPreimage",
     "EigenpairAudit",

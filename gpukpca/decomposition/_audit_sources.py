@@ -18,6 +18,7 @@ from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend.namespace import cast, from_host, to_host
 from gpukpca.data.batches import is_sliced, is_stream
+from gpukpca.data.frequencies import number_of
 from gpukpca.data.gate import as_rows
 from gpukpca.data.place import Placement, rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
@@ -62,6 +63,7 @@ class KernelSource(NamedTuple):
     # Row numbers, and the rows that the model keeps of them.
     kept: tuple[np.ndarray, Any] | None = None
     center: bool = True
+    weighted: bool = False
 
 
 class NystroemPCA(NamedTuple):
@@ -109,17 +111,19 @@ def source_of(model: Any) -> KernelSource:
 def _source_of_own(model: KernelPCA) -> KernelSource:
     fit: Any = model._result
     shape = fit.n_samples, int(model.n_features_in_)
-    if fit.has_sampled_basis and not fit.map.center:
-        raise InvalidParameterError(
-            "a Nyström model with center=False cannot be audited: the features of its landmarks are compared with the "
-            "centered kernel matrix. Its certificate_ bounds the error."
-        )
     is_stream, numbers = fit.stream is not None, fit.landmarks
     rows: Any = getattr(model, "X_fit_", None)  # not of every kernel matrix
     kept = None if rows is None else (np.arange(shape[0]) if numbers is None else numbers, rows)
     if not is_stream and numbers is None:
         return KernelSource(
-            model.kernel_, model.eigenvectors_, _host(model.eigenvalues_), shape, None, kept, fit.map.center
+            model.kernel_,
+            model.eigenvectors_,
+            _host(model.eigenvalues_),
+            shape,
+            None,
+            kept,
+            fit.map.center,
+            weighted=fit.weight_sum is not None,
         )
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
@@ -128,7 +132,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         template = None if learned is None else learned.moved(like)
         columns = numbers if isinstance(kernel, Precomputed) else None
         basis = cast(rows_at(rows, like), like.dtype) if columns is None else gather_rows(X, columns)
-        found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns)
+        found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns, center=fit.map.center)
         return found, F.T @ _host(model.projection_) if is_stream else None
 
     return KernelSource(
@@ -139,6 +143,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         features,
         None if numbers is None else kept,
         fit.map.center,
+        weighted=fit.weight_sum is not None,
     )
 
 
@@ -224,12 +229,25 @@ def check_stated(found: EigenpairAudit, noise: float) -> None:
         )
 
 
-def check_shape(X: Any, shape: tuple[int, int]) -> None:
+def check_weights(source: KernelSource, sample_weight: Any) -> None:
+    """Raise `InvalidParameterError` where an audit needs weights and has none, or cannot take them."""
+    if source.weighted and sample_weight is None:
+        raise InvalidParameterError(
+            "the model was fitted with sample_weight; pass the same weights to residuals.", argument="sample_weight"
+        )
+    if sample_weight is not None and source.landmarks is not None:
+        raise InvalidParameterError(
+            "residuals takes no sample_weight with a model of landmarks (Nystrom).", argument="sample_weight"
+        )
+
+
+def check_shape(X: Any, shape: tuple[float, int], weights: np.ndarray | None = None) -> None:
     """Raise where the rows are not as many as those of the fit, or of another width; a width of 0 is not known."""
     n, d = (int(size) for size in X.shape)
-    if n != shape[0]:
+    count = n if weights is None else number_of(float(np.sum(weights)))
+    if count != shape[0]:
         raise InvalidParameterError(
-            f"X has {n} rows, and the model or the scores come from {shape[0]}; pass the same rows, in their order."
+            f"X has {count} rows, and the model or the scores come from {shape[0]}; pass the same rows, in their order."
         )
     if shape[1] not in (0, d):
         raise InvalidParameterError(f"X has {d} features, and the model was fitted to {shape[1]}.")

@@ -27,7 +27,12 @@ SAMPLE = 16
 
 
 def kernel_fingerprint(
-    estimator: Any, X: Any, kernel: Kernel, rng: np.random.Generator, solver: PlannedSolver
+    estimator: Any,
+    X: Any,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    sample_weight: Any,
+    solver: PlannedSolver,
 ) -> Fingerprint:
     """Return the fingerprint of a fit of a `KernelPCA`; `kernel` has numbers in place of rules.
 
@@ -36,18 +41,24 @@ def kernel_fingerprint(
     # Storages that have a name give the same K.
     storage = {} if isinstance(estimator.gram, str) else {"gram": estimator.gram}
     fingerprint = _fingerprint(
-        estimator, X, rng, solver, center=estimator.center, kernel=kernel_from(estimator), **storage
+        estimator, X, rng, sample_weight, solver, center=estimator.center, kernel=kernel_from(estimator), **storage
     )
     return fingerprint | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
 
 
-def pca_fingerprint(estimator: Any, X: Any, plan: Plan, rng: np.random.Generator, solver: PlannedSolver) -> Fingerprint:
+def pca_fingerprint(
+    estimator: Any, X: Any, plan: Plan, rng: np.random.Generator, sample_weight: Any, solver: PlannedSolver
+) -> Fingerprint:
     """Return the fingerprint of a fit of a `PCA` with its planned method."""
     preparation = {"center": estimator.center, "scale": estimator.scale}
-    return _fingerprint(estimator, X, rng, solver, **preparation, method=plan.method, by_samples=plan.by_samples)
+    return _fingerprint(
+        estimator, X, rng, sample_weight, solver, **preparation, method=plan.method, by_samples=plan.by_samples
+    )
 
 
-def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: PlannedSolver, **more: Any) -> Fingerprint:
+def _fingerprint(
+    estimator: Any, X: Any, rng: np.random.Generator, sample_weight: Any, solver: PlannedSolver, **more: Any
+) -> Fingerprint:
     """Return the fields of a fit of X; the settings of the iteration may differ. Cost: one reading of X."""
     seed = estimator.random_state
     return {
@@ -60,6 +71,7 @@ def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: Plann
         "iterated_power": exact_text(estimator.iterated_power),
         "passes": exact_text(getattr(solver, "passes", None)),
         "random_state": str(int(seed)) if is_integer(seed) else f"no integer, {kind_of_generator(rng)}",
+        **({} if sample_weight is None else {"sample_weight": exact_text(sample_weight)}),
         **{name: exact_text(value) for name, value in more.items()},
     }
 

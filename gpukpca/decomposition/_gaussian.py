@@ -8,11 +8,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.pca.gaussian import GaussianModel
+from gpukpca.algorithms.pca.gaussian import GaussianModel, check_centered
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
 from gpukpca.decomposition._dask import mean_of
 from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition.diagnostics import is_centered
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -27,6 +28,7 @@ class WithGaussianModel:
     @property
     def _model(self) -> GaussianModel:
         """Return the model of the fitted attributes, where these are."""
+        check_centered(is_centered(self))
         deviations = np.sqrt(to_host(self.explained_variance_).astype(np.float64))
         return GaussianModel(self.components_, deviations**2, float(self.noise_variance_), None)
 
@@ -53,7 +55,7 @@ class WithGaussianModel:
         Raises
         ------
         InvalidParameterError
-            The variances of the data are smaller than their dtype holds; a PCA with ``center=False``.
+            The variances of the data are smaller than their dtype holds; a fit with ``center=False``.
         numpy.linalg.LinAlgError
             The data have no variance at all.
         """
@@ -93,7 +95,7 @@ class WithLikelihood(WithGaussianModel):
         Raises
         ------
         NotFittedError, ValueError
-            Also of a PCA with ``center=False``.
+            Also of a fit with ``center=False``.
         numpy.linalg.LinAlgError
             The model has no variance at all.
 

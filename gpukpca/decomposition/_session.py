@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.kernel_pca.task import resolved_within
+import numpy as np
+
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import (
     ENDS_WITHOUT_LOCALS,
@@ -156,12 +157,12 @@ def kernel_and_settings(estimator: Any, X: Any, resources: Resources) -> tuple[K
     return kernel, settings
 
 
-def fit_tools(estimator: Any, X: Any, kernel: Kernel) -> dict[str, Any]:
+def fit_tools(estimator: Any, X: Any, kernel: Kernel, weights: np.ndarray | None = None) -> dict[str, Any]:
     """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
     random, listener = Randomness(estimator.random_state), listener_of(estimator)
     tools: dict[str, Any] = {"random": random, "progress": listener}
     if estimator.checkpoint is not None:
-        fingerprint = partial(kernel_fingerprint, estimator, X, kernel, random.generator)
+        fingerprint = partial(kernel_fingerprint, estimator, X, kernel, random.generator, weights)
         folder = {"checkpoint": estimator.checkpoint, "fingerprint": fingerprint, "listener": listener}
         tools["open_checkpoint"] = partial(open_checkpoint, **folder)
     return tools

@@ -1,4 +1,4 @@
-"""KernelPCA of batches: fits of iterables and of sets that are read by slices, and `partial_fit`."""
+"""KernelPCA of rows that are not in memory: iterables, sets that are read by slices, clusters, and `partial_fit`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.inputs import check_place
+from gpukpca.algorithms.inputs import check_no_weights, check_place, counted_rows
 from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch, plan_batches
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
@@ -19,9 +19,10 @@ from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.place import Placement
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._batches import batches_in_slices
+from gpukpca.decomposition._clusters import WithClusters
 from gpukpca.decomposition._kernels import check_same_kernel, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
-from gpukpca.decomposition._validation import new_data, training_data
+from gpukpca.decomposition._validation import new_data, weighted_data
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
 
@@ -35,7 +36,7 @@ def _needs_nystrom(estimator: Any, what: str = "partial_fit") -> str:
     )
 
 
-class WithStreams:
+class WithStreams(WithClusters):
     """Add to KernelPCA the fits that read each row once."""
 
     eigen_solver: Any
@@ -50,7 +51,7 @@ class WithStreams:
     _result: KernelPCAFit
 
     @OnlyWhere(_needs_nystrom, AttributeError)
-    def partial_fit(self, X: ArrayLike, y: Any = None) -> Any:
+    def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Any:
         """Add one batch of rows to the fit; ``eigen_solver=Nystrom(...)`` alone.
 
         The first batch chooses the landmarks, unless they are points, and what the kernel takes from the data. Later
@@ -61,6 +62,8 @@ class WithStreams:
         X : array, CSR matrix or data frame, shape (b, d)
             All of it is one batch. The first has at least as many rows as the rank of ``Nystrom(rank=...)``.
         y : ignored
+        sample_weight : array, shape (b,), optional
+            How often each row counts; see `fit`. `n_samples_seen_` is their sum.
 
         Returns
         -------
@@ -97,9 +100,9 @@ class WithStreams:
         (900, (5, 2))
         """
         with fit_session(self, X) as session:
-            return session.retry(lambda attempt: self._fit_batch(X, attempt))
+            return session.retry(lambda attempt: self._fit_batch(X, attempt, sample_weight))
 
-    def _fit_batch(self, X: Any, session: FitSession) -> Any:
+    def _fit_batch(self, X: Any, session: FitSession, sample_weight: Any) -> Any:
         """Fit the first batch, or add one to those before."""
         self._check_needs("partial_fit")
         before: KernelPCAFit | None = vars(self).get("_result")
@@ -110,19 +113,20 @@ class WithStreams:
                 GpuKPCAWarning,
             )
         if before is None:
-            data = training_data(self, X)
+            _, data, weights = weighted_data(self, X, sample_weight, kernel_from(self))
             place = session.place(data)
             batches = BatchedRows(lambda: iter([place.to_work(data)]), data[:0, :], [int(data.shape[0])])
             with session.on(place, data) as resources:
-                fit = self._fit_of_batches(batches, resources, once=True, is_first=True)
+                fit = self._fit_of_batches(batches, resources, weights, once=True, is_first=True)
         else:
             check_same_kernel(kernel_from(self), before.kernel)
             check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.eigenvalues_)
             data = new_data(self, X, self.projection_, "partial_fit")
+            data, weights = counted_rows(data, sample_weight, before.kernel)
             place = Placement(before.map.like, self.eigenvalues_[:0])
             with session.on(place, data) as resources:
                 settings = settings_of(self, before.kernel)
-                fit = fit_next_batch(before, place.to_work(data), settings, resources)
+                fit = fit_next_batch(before, place.to_work(data), settings, resources, weights)
         self._publish(fit, place, session.budget.failures)
         return self
 
@@ -132,9 +136,11 @@ class WithStreams:
             return True
         return is_nystrom(self.eigen_solver) and is_set(container)
 
-    def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool) -> Array | None:
+    def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""
         self._check_streams(container)
+        if is_stream(container):
+            check_no_weights(sample_weight)
         if wants_scores and is_stream(container):
             raise InvalidParameterError(
                 "fit_transform takes rows, not an iterable of batches: call fit, and then transform for each batch."
@@ -142,8 +148,9 @@ class WithStreams:
         if session.budget.failures and is_stream(container) and iter(container) is container:
             raise session.budget.error()  # the attempt before has used up batches
         batches = batches_in_slices(self, container)
+        weights = None if sample_weight is None else counted_rows(container, sample_weight, kernel_from(self))[1]
         with session.on(batches.place, batches.like) as resources:
-            fit = self._fit_of_batches(batches, resources, once=batches.once)
+            fit = self._fit_of_batches(batches, resources, weights, once=batches.once)
         self._publish(fit, batches.place, session.budget.failures)
         return self.transform(container) if wants_scores else None
 
@@ -159,10 +166,12 @@ class WithStreams:
         resources, has_checkpoint = self._resources(batches.place), self.checkpoint is not None
         return plan_batches(batches, kernel, settings_of(self, kernel), resources, has_checkpoint)
 
-    def _fit_of_batches(self, batches: Any, resources: Resources, **how: Any) -> KernelPCAFit:
+    def _fit_of_batches(
+        self, batches: Any, resources: Resources, weights: np.ndarray | None, **how: Any
+    ) -> KernelPCAFit:
         kernel = kernel_from(self)
-        how |= fit_tools(self, batches, kernel)
-        return fit_batches(batches, kernel, settings_of(self, kernel), resources, **how)
+        how |= fit_tools(self, batches, kernel, weights)
+        return fit_batches(batches, kernel, settings_of(self, kernel), resources, weights=weights, **how)
 
     def _check_streams(self, container: Any) -> None:
         """Raise `InvalidParameterError` where the parameters do not suit a container that is read batch by batch."""

@@ -10,7 +10,7 @@ from sklearn import get_config
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import new_scores
+from gpukpca.algorithms.inputs import counted_rows, new_scores
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     concat,
@@ -45,6 +45,12 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
         )
     with device_context(X), overflow_allowed():
         return _checked(estimator, X, reset=True, missing=missing)
+
+
+def weighted_data(estimator: Any, X: Any, sample_weight: Any, kernel: Any) -> tuple[Array, Array, np.ndarray | None]:
+    """Return X of `fit` as `training_data` does, its rows that count, and their weights; see `counted_rows`."""
+    data = training_data(estimator, X)
+    return data, *counted_rows(data, sample_weight, kernel)
 
 
 def unread_data(estimator: Any, X: Any) -> Array:

@@ -9,8 +9,9 @@ from sklearn.pipeline import Pipeline
 from gpukpca._rules import Rule, is_integer
 from gpukpca._typing import ArrayLike
 from gpukpca.algorithms.audit import EigenpairAudit
+from gpukpca.algorithms.inputs import counted_rows
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
-from gpukpca.algorithms.kernel_pca.task import resolved_within
+from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.pca.audit import audit_axes
 from gpukpca.backend.namespace import namespace_of
 from gpukpca.backend.random import Randomness, Seed
@@ -20,6 +21,7 @@ from gpukpca.decomposition._audit_sources import (
     check_rows_of_fit,
     check_shape,
     check_stated,
+    check_weights,
     fitted_model,
     last_step,
     rows_and_place,
@@ -41,6 +43,7 @@ def residuals(
     model: Any,
     X: ArrayLike,
     *,
+    sample_weight: ArrayLike | None = None,
     passes: Literal[1, 2] = 1,
     random_state: Seed = None,
     device: str | None = None,
@@ -60,6 +63,8 @@ def residuals(
     X : array, CSR matrix, data frame, Dask array, set or iterable of batches, shape (n, d)
         The rows of the fit, in their order; the kernel matrix (n, n) with kernel="precomputed". A memory map, a set of
         zarr, HDF5 or the like, and an iterable that starts again are read in parts, and never held whole.
+    sample_weight : array, shape (n,), optional
+        The weights of the fit. Not for an approximation by landmarks.
     passes : 1 or 2
         Passes over K for an approximation by landmarks. A second one tightens `norm_bound`. Others take one.
     random_state : None, int, RandomState or Generator
@@ -71,7 +76,7 @@ def residuals(
     n_jobs : int, optional
         Threads (NumPy); see `KernelPCA`.
     verbose : int or callable
-        1 prints a line a pass to the standard error. A callable receives `Progress` events.
+        1 prints a line per pass to the standard error. A callable receives `Progress` events.
 
     Returns
     -------
@@ -84,8 +89,8 @@ def residuals(
     ------
     NotFittedError
     InvalidParameterError
-        Another kind of model; Nyström with ``center=False``; X has not the rows of the fit, or not its features;
-        batches that come only once; a parameter out of range.
+        Another kind of model; X has not the rows of the fit, or not its features; batches that come only once; a
+        parameter out of range.
     MemoryBudgetError
         The products do not fit into the memory.
     ValueError, TypeError
@@ -99,13 +104,13 @@ def residuals(
 
     Notes
     -----
-    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations a pass; O(n d p) for the linear kernel.
+    Cost of kernel PCA: n²/2 kernel values and 2 n² (p + 31) operations per pass; O(n d p) for the linear kernel.
     Landmarks add three sweeps with n kernel values a landmark, and two with a second pass. Memory: a few blocks of
     n (p + 31) items, one for each thread, and a panel of rows. Of PCA: one sweep for the mean and one product, 4 n d p
     operations.
 
-    ‖E‖₂, E = K - F Fᵀ centered, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a probability of α^-r;
-    here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.
+    ‖E‖₂, E = K - F Fᵀ, centered as the fit, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a
+    probability of α^-r; here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.
 
     Examples
     --------
@@ -134,29 +139,36 @@ def residuals(
         model, X = last_step(model, X)
     if isinstance(model, LINEAR):
         reader: Any = PCA(**settings)
-        return fit_in_session(reader, X, lambda session: _audit_of_axes(model, X, reader, session))
+        return fit_in_session(reader, X, lambda session: _audit_of_axes(model, X, sample_weight, reader, session))
     source = source_of(model)
     reader = KernelPCA(kernel=source.kernel, **settings)
-    return fit_in_session(reader, X, lambda session: _audit_of_pairs(source, X, reader, session, passes))
+    return fit_in_session(reader, X, lambda session: _audit_of_pairs(source, X, sample_weight, reader, session, passes))
 
 
-def _audit_of_axes(model: Any, container: Any, reader: Any, session: FitSession) -> EigenpairAudit:
+def _audit_of_axes(model: Any, container: Any, sample_weight: Any, reader: Any, session: FitSession) -> EigenpairAudit:
     """Return the audit of a fitted PCA; the `reader` holds the parameters."""
-    data, place = reader._rows_and_place(container)
-    check_shape(data, (samples_of(model), int(model.components_.shape[1])))
+    data, place = reader._rows_and_place(container, "residuals")
+    data, weights = counted_rows(data, sample_weight)
+    check_shape(data, (samples_of(model), int(model.components_.shape[1])), weights)
     scale = getattr(model, "scale_", None)
     axes = namespace_of(model.components_).matrix_transpose(model.components_)
     with session.on(place, data) as resources:
         X = place.to_work(data)
-        options = {"center": is_centered(model), "scale": False if scale is None else scale}
+        options: dict[str, Any] = {
+            "center": is_centered(model),
+            "scale": False if scale is None else scale,
+            "weights": weights,
+        }
         return audit_axes(X, axes, spectrum_of(model), resources, **options, progress=listener_of(reader))
 
 
 def _audit_of_pairs(
-    source: KernelSource, container: Any, reader: Any, session: FitSession, passes: int
+    source: KernelSource, container: Any, sample_weight: Any, reader: Any, session: FitSession, passes: int
 ) -> EigenpairAudit:
     """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
     data, place = rows_and_place(reader, container, session)
+    check_weights(source, sample_weight)
+    data, weights = counted_rows(data, sample_weight, kernel_from(reader))
     check_shape(data, source.shape)
     if source.kept is not None:
         check_rows_of_fit(data, *source.kept)
@@ -172,6 +184,7 @@ def _audit_of_pairs(
             source.eigenvalues,
             resources,
             center=source.center,
+            weights=weights,
             landmarks=landmarks,
             axes=axes,
             passes=passes,

@@ -95,7 +95,7 @@ def samples_of(model: Any) -> int:
 def is_centered(model: Any) -> bool:
     """Return whether the fit of a model subtracted the mean, as those of other libraries do."""
     result = getattr(model, "_result", None)
-    return bool(getattr(fitted_value(result, "projection", "map"), "center", True))
+    return bool(getattr(fitted_value(result, "projection", "map", "state"), "center", True))
 
 
 # -- points ------------------------------------------------------------------------------------------------------------

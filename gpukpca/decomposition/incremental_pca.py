@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
-from gpukpca.algorithms.inputs import check_place
+from gpukpca.algorithms.inputs import check_no_weights, check_place, kept_rows
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
@@ -26,7 +26,9 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, is_sparse, item_size, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.data.batches import is_stream
 from gpukpca.data.finite import check_finite
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, IncrementalPCAAttributes, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, in_batches
@@ -59,6 +61,9 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
     batch_size : None or int >= 1
         Rows of a batch in `fit`. None: 5 d, as in scikit-learn, and for more than 500 d rows a hundredth of them, up to
         8 MiB in float64. The batches of an iterable and the chunks of a Dask array keep their sizes.
+    center : bool
+        False: components are right singular vectors of X itself, as in `PCA`: `mean_` is 0, `var_` is Σ x²/n, the total
+        ``||X||_F² / (n - 1)``, and there is no covariance. All batches have the same `center`.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where the batches are. "cuda": batches on the host are copied one at a time.
     memory_limit : None, int or str
@@ -136,6 +141,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         whiten: bool = False,
         copy: bool = True,
         batch_size: int | None = None,
+        center: bool = True,
         device: str | None = None,
         memory_limit: MemoryLimit = None,
         verbose: Verbose = 0,
@@ -144,6 +150,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         self.whiten = whiten
         self.copy = copy
         self.batch_size = batch_size
+        self.center = center
         self.device = device
         self.memory_limit = memory_limit
         self.verbose = verbose
@@ -151,10 +158,16 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
-    def fit(self, X: NumpyRows, y: Any = None) -> IncrementalPCA[NumpyArray]: ...
+    def fit(
+        self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> IncrementalPCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> IncrementalPCA[Any]: ...
-    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> IncrementalPCA:
+    def fit(
+        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> IncrementalPCA[Any]: ...
+    def fit(
+        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> IncrementalPCA:
         """Fit the model to all batches of X, from the beginning.
 
         Parameters
@@ -163,6 +176,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
             A memory map, or a set of zarr or HDF5, is read a batch at a time. The chunks of a Dask array are its
             batches, of which this process holds one at a time.
         y : ignored
+        sample_weight : array, shape (n,), optional
+            How often each row counts, as in `PCA.fit`. With an iterable of batches call `partial_fit` for each.
 
         Returns
         -------
@@ -171,22 +186,33 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         """
         with fit_session(self, X):
             batches = batches_of(self, in_batches(X), self._rows_of_a_batch, self.n_components or 0)
+            if is_stream(X):
+                check_no_weights(sample_weight)
+            weights = None if sample_weight is None else checked_frequencies(sample_weight, sum(batches.counted()))
             with device_context(batches.like), self._few_threads():
-                fit = self._updated_by_all(batches)
+                fit = self._updated_by_all(batches, weights)
                 self._publish(fit, batches.place)
                 warn_of_equal_rows(fit.state)
         return self
 
-    def _updated_by_all(self, batches: PlacedBatches) -> IncrementalFit:
-        listener, state = listener_of(self), None
+    def _updated_by_all(self, batches: PlacedBatches, weights: np.ndarray | None) -> IncrementalFit:
+        listener, state, count = listener_of(self), None, 0
         for number, batch in enumerate(batches):
-            state = self._next_state(state, batch)
+            start, count = count, count + int(batch.shape[0])
+            some = None if weights is None else weights[start:count]
+            if some is None or np.any(some):
+                state = self._next_state(state, batch, some)
             if listener is not None:
-                count = state.moments.count
                 listener(Progress("batch", f"batch {number}: {count} rows", count, batches.n_rows or 0))
         return IncrementalFit.of(state, batches.dtype)  # type: ignore[arg-type]  # a pass without a batch raises
 
-    def partial_fit(self, X: ArrayLike, y: Any = None, check_input: bool = True) -> IncrementalPCA:
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: Any = None,
+        check_input: bool = True,
+        sample_weight: ArrayLike | None = None,
+    ) -> IncrementalPCA:
         """Update the model with one batch.
 
         Parameters
@@ -196,6 +222,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         y : ignored
         check_input : bool
             Ignored, as in scikit-learn's signature; X is always checked.
+        sample_weight : array, shape (m,), optional
+            How often each row counts; see `fit`. `n_samples_seen_` is their sum.
 
         Returns
         -------
@@ -221,10 +249,11 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
                 )
             state = None if self._result is None else self._result.state
             batch = training_data(self, X) if state is None else self._following(X)
+            weights = checked_frequencies(sample_weight, int(batch.shape[0]))
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
                 origin = place.origin if state is None else self.components_[:0, 0]
-                state = self._next_state(state, place.to_work(batch))
+                state = self._next_state(state, place.to_work(batch), weights)
                 self._publish(IncrementalFit.of(state, origin.dtype), Placement(place.work, origin))
         return self
 
@@ -233,8 +262,10 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.components_)
         return new_data(self, X, self.components_, "partial_fit")
 
-    def _next_state(self, state: IncrementalState | None, batch: Array) -> IncrementalState:
+    def _next_state(self, state: IncrementalState | None, batch: Array, weights: np.ndarray | None) -> IncrementalState:
         """Return the state after one more batch, within the memory allowed."""
+        if weights is not None:
+            batch, weights = kept_rows(batch, weights)
         rows, d = map(int, batch.shape)
         p, item = checked_count(self.n_components, state, rows, d), item_size(batch.dtype)
         smallest = p if state is None and self.n_components is not None else 1
@@ -243,7 +274,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
 
         def attempt() -> IncrementalState:
             check_update(rows, d, p, smallest, item, Resources.within(budget, Placement(batch, batch), None))
-            return add_batch(state, batch, p)
+            return add_batch(state, batch, p, self.center, weights)
 
         return retry_on_oom(attempt, budget)
 
@@ -259,7 +290,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
         publish(self, fit, place.to_origin, without=("state",), properties=("n_components", "device"))
-        self.batch_size_: int = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
+        self.batch_size_: int = self._rows_of_a_batch(round(fit.n_samples_seen), int(self.n_features_in_))
         self._result = fit
 
     @property

@@ -13,7 +13,7 @@ from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
-from gpukpca.algorithms.kernel_pca.task import FitTask, is_spanned
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
@@ -28,10 +28,9 @@ from gpukpca.decomposition._dask import (
     cluster_rows,
     compute_dask,
     local_placement,
-    rows_in_memory,
 )
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, matrix_of, warn_of_unused
+from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, matrix_of, warn_of_unused
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -45,17 +44,17 @@ from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import of_rows, row_wise
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, kernel_and_settings
 from gpukpca.decomposition._streams import WithStreams
-from gpukpca.decomposition._validation import checked_out, new_data, planned_data, training_data
+from gpukpca.decomposition._validation import checked_out, new_data, planned_data, weighted_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.distributed.lazy import in_chunks_of
-from gpukpca.distributed.rows import ClusterRows, is_dask_array
+from gpukpca.distributed.rows import is_dask_array
 from gpukpca.kernels import Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 
 # Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
 NO_ATTRIBUTES = (
     *("spectrum", "scores", "converged", "seconds", "fallbacks", "map", "n_jobs", "axes", "landmarks"),
-    *("total_interval", "stream", "preimage"),
+    *("total_interval", "stream", "preimage", "weight_sum"),
 )
 PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
@@ -75,10 +74,10 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed", "laplacian", "matern", "rational_quadratic"; a
         kernel object of `gpukpca.kernels`; a Gaussian-process kernel of scikit-learn; or a function of two rows.
     gamma : None, float >= 0, "scale" or "median"
-        None is 1/d; "scale" is 1 / (d Var(X)); "median" is 1 / (2 m²), m the median distance of at most 1000 rows,
-        without pairs of equal ones.
+        Read by all but "linear", "cosine" and "precomputed". None is 1/d; "scale" is 1 / (d Var(X)); "median" is
+        1 / (2 m²), m the median distance of at most 1000 rows, without pairs of equal ones.
     degree, coef0 : float
-        Parameters of "poly" and "sigmoid".
+        Read by "poly"; coef0 also by "sigmoid".
     kernel_params : dict, optional
         Keyword arguments of a callable kernel; nu of "matern", alpha of "rational_quadratic".
     center : bool
@@ -127,7 +126,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
-        1 prints the plan and a line a pass to the standard error. A callable receives `Progress` events.
+        1 prints the plan and a line per pass to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------
@@ -203,7 +202,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
 
     Notes
     -----
-    Cost: O(n² d) for K once if it fits in memory, else in every pass; O(n² p) a pass; O(n³) for the dense solver.
+    Cost: O(n² d) for K once if it fits in memory, else in every pass; O(n² p) per pass; O(n³) for the dense solver.
     Memory: see `plan_`. Two fits with the same seed on the same machine and thread count agree to the last bit.
 
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in
@@ -276,10 +275,10 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
-    def fit(self, X: NumpyRows, y: Any = None) -> KernelPCA[NumpyArray]: ...
+    def fit(self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike, y: Any = None) -> KernelPCA[Any]: ...
-    def fit(self, X: ArrayLike, y: Any = None) -> KernelPCA:
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA[Any]: ...
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA:
         """Find the components of X.
 
         Parameters
@@ -288,78 +287,60 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
             The kernel matrix may be a sparse one, a SciPy LinearOperator, or another object with shape, dtype and
             products ``K @ V`` with blocks, as in `gpukpca.eigen.top_eigh`. Without a method `diagonal` its total
             variance is not known. With ``eigen_solver=Nystrom(...)`` also an iterable of batches of rows, each read
-            once, or a set of zarr, HDF5 or the like, which is read by slices.
+            once, or a set of zarr, HDF5 or the like.
         y : ignored
+        sample_weight : array, shape (n,), optional
+            How often each row counts, as in `PCA.fit`; not on a cluster. Eigenvalues are those of W^½ Kc W^½. Rules for
+            gamma read each row of weight > 0 once.
 
         Returns
         -------
         KernelPCA
             The estimator itself.
         """
-        self._fit(X, wants_scores=False)
+        self._fit(X, False, sample_weight)
         return self
 
     @of_rows
-    def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
+    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
-        The scores of a Dask array are a Dask array with the same chunks, or with one chunk where their lengths are
-        unknown and there is no client.
+        Those of a Dask array have its chunks, or one where their lengths are unknown and there is no client.
         """
-        return self._fit(X, wants_scores=True)
+        return self._fit(X, True, sample_weight)
 
-    def _fit(self, X: Any, wants_scores: bool) -> Array | None:
+    def _fit(self, X: Any, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Fit, and return the scores or None; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
             check_no_data_frames(self)
         with fit_session(self, X) as session:
             warn_of_unused(self)
             rows = matrix_of(self, X)
-            return session.retry(lambda attempt: self._fit_within(rows, attempt, wants_scores))
+            return session.retry(lambda attempt: self._fit_within(rows, attempt, wants_scores, sample_weight))
 
-    def _fit_within(self, container: Any, session: FitSession, wants_scores: bool) -> Array | None:
+    def _fit_within(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Make one attempt; return the scores in the library of the data, or None."""
         if (rows := cluster_rows(self, container)) is not None:
-            return self._fit_on_cluster(rows, container, session, wants_scores)
+            return self._fit_on_cluster(rows, container, session, wants_scores, sample_weight)
         if self._streams(container):
-            return self._fit_stream(container, session, wants_scores)
+            return self._fit_stream(container, session, wants_scores, sample_weight)
         remote, container = container, compute_dask(self, container)
-        data = training_data(self, container)
+        whole, data, weights = weighted_data(self, container, sample_weight, kernel_from(self))
         place = session.place(data)
         with session.on(place, data) as resources:
             X = place.to_work(data)
             kernel, settings = kernel_and_settings(self, X, resources)
             data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel))
+            fit = fit_rows(X, kernel, settings, resources, weights=weights, **fit_tools(self, X, kernel, weights))
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
             self._publish(fit, place, session.budget.failures, in_memory(data))
             if not wants_scores:
                 return None
-            if fit.scores is None:  # of a memory map that was read once
-                return self.transform(container)
+            if fit.scores is None or int(whole.shape[0]) > int(fit.scores.shape[0]):  # not of all rows
+                return self.transform(remote)
             scores = self._output(fit.scores, place_of(container))
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
-
-    def _fit_on_cluster(self, rows: ClusterRows, container: Any, session: FitSession, wants_scores: bool) -> Any:
-        """Make one attempt with rows on the workers of a cluster."""
-        place = local_placement(rows)
-        resources = session.resources(place)
-        kernel, settings = kernel_and_settings(self, rows, resources)
-        is_few = settings.is_nystrom and settings.preimage is None
-        needs_all = not is_few and not is_spanned(kernel, settings, rows)
-        basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
-        tools = fit_tools(self, basis, kernel)
-        fit = fit_rows(rows, kernel, settings, resources, basis=basis, **tools)
-        fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
-        self._publish(fit, place, session.budget.failures)
-        if not wants_scores:
-            return None
-        is_dask = is_dask_array(container)
-        if fit.scores is None:
-            given: Any = container if is_dask else rows.local
-            return self.transform(given)
-        return rows.as_dask(fit.scores) if is_dask else self._output(fit.scores, container)
 
     def _plan(self, X: Any) -> Plan:
         """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""

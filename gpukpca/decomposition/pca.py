@@ -102,7 +102,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
-        1 prints the plan and a line a pass or iteration to the standard error. A callable receives `Progress` events.
+        1 prints the plan and a line per pass or iteration to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------
@@ -152,12 +152,12 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
 
     Notes
     -----
-    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
+    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) per pass.
     Data are centered before they are multiplied, with a mean accumulated in float64, and float32 products are summed
     in float64. Small variances that squares of the data lose are computed again from the data without the large ones.
     On a cluster the workers compute and sum products of their rows, and the eigenproblem is solved in this process:
-    "covariance_eigh" moves at most d² items a panel of rows, and never more than the data; "dual" n² to this process,
-    "randomized" a block a pass to every worker and back; "full" is an SVD of the triangular factor, min(n, d) d items.
+    "covariance_eigh" moves at most d² items per panel of rows, never more than the data; "dual" n² to this process,
+    "randomized" a block per pass to every worker and back; "full" min(n, d) d, a triangular factor for an SVD.
     The Gaussian model (`score`, `get_covariance`) describes the data, also with `whiten`, where scikit-learn's squares
     every variance.
 
@@ -222,10 +222,10 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
-    def fit(self, X: NumpyRows, y: Any = None) -> PCA[NumpyArray]: ...
+    def fit(self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike, y: Any = None) -> PCA[Any]: ...
-    def fit(self, X: ArrayLike, y: Any = None) -> PCA:
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA[Any]: ...
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA:
         """Find the components of X.
 
         Parameters
@@ -235,27 +235,37 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
             batches in every pass: a list, or an object with ``__iter__``, but not a generator. Batches, and sets of
             zarr, HDF5 and the like, are read one after another, and made dense.
         y : ignored
+        sample_weight : array, shape (n,), optional
+            How often each row counts, a number >= 0: whole numbers give the fit of repeated rows, 0 that without the
+            row. The mean is Σ w x / Σ w, and variances have Σ w - 1 degrees of freedom (where Σ w <= 1, Σ w, with a
+            warning). A factor common to all changes no axis. `n_samples_` is Σ w.
 
         Returns
         -------
         PCA
             The estimator itself.
+
+        Raises
+        ------
+        InvalidParameterError
+            Weights are negative, NaN, infinite, all 0, or not as many as rows.
         """
-        self._fit(X, with_scores=False)
+        self._fit(X, with_scores=False, sample_weight=sample_weight)
         return self
 
     @of_rows
-    def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
+    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
         The scores of a Dask array are a lazy Dask array with the same chunks.
         """
-        return self._fit(X, with_scores=True)
+        return self._fit(X, with_scores=True, sample_weight=sample_weight)
 
     def _plan(self, X: Any) -> Plan:
         """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""
         data, place = self._rows_and_place(X)
-        return plan_of(PCATask(data, self._resources(place), self._rank(data), self._settings())).plan
+        rank = RankRequest.of(self.n_components, self.svd_solver, *data.shape)
+        return plan_of(PCATask(data, self._resources(place), rank, self._settings())).plan
 
     def _settings(self) -> PCASettings:
         return PCASettings(
@@ -268,31 +278,29 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
             has_checkpoint=self.checkpoint is not None,
         )
 
-    def _rank(self, X: Any) -> RankRequest:
-        return RankRequest.of(self.n_components, self.svd_solver, *X.shape)
-
-    def _fit(self, X: Any, with_scores: bool) -> Array | None:
+    def _fit(self, X: Any, with_scores: bool, sample_weight: Any) -> Array | None:
         """Fit, and return the scores if they are requested."""
         if with_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return fit_in_session(self, X, lambda session: self._fit_within(X, session, with_scores))
+        return fit_in_session(self, X, lambda session: self._fit_within(X, session, with_scores, sample_weight))
 
-    def _fit_within(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
+    def _fit_within(self, X: Any, session: FitSession, with_scores: bool, sample_weight: Any) -> Array | None:
         """Fit once; return the scores in the library of the data."""
         data, place = self._rows_and_place(X)
         with session.on(place, data) as resources:
             random, listener = Randomness(self.random_state), listener_of(self)
 
             def opened(plan: Plan) -> AbstractContextManager[Checkpointer | None]:
-                fingerprint = partial(pca_fingerprint, self, data, plan, random.generator)
+                fingerprint = partial(pca_fingerprint, self, data, plan, random.generator, sample_weight)
                 return open_checkpoint(plan.solver, self.checkpoint, fingerprint, listener)
 
             fit = fit_rows(
                 data,
-                self._rank(data),
+                self.n_components,
                 self._settings(),
                 resources,
                 random,
+                sample_weight=sample_weight,
                 progress=listener,
                 open_checkpoint=None if self.checkpoint is None else opened,
                 with_scores=with_scores and not is_dask_array(X),
@@ -300,23 +308,23 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
             self._publish(fit, place, session.budget.failures)
             if not with_scores:
                 return None
-            if is_dask_array(X):
+            if fit.scores is None or fit.scores.shape[0] < data.shape[0]:  # not of all rows
                 return self.transform(X)
             scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
             return self._output(scores, place.origin if isinstance(data, BatchedRows) else X)
 
-    def _rows_and_place(self, container: Any) -> tuple[Any, Placement]:
-        """Return the checked data of a fit, and where it is computed."""
+    def _rows_and_place(self, container: Any, reader: str = "PCA") -> tuple[Any, Placement]:
+        """Return the checked data of a fit, and where it is computed; errors of an iterator name the `reader`."""
         if (rows := cluster_rows(self, container)) is not None:
             return rows, local_placement(rows)
         if is_stream(container) or is_set(container):
-            return self._batched(container)
+            return self._batched(container, reader)
         data = unread_data(self, compute_dask(self, container))
         return data, placement_for(self.device, data)
 
-    def _batched(self, container: Any) -> tuple[BatchedRows, Placement]:
+    def _batched(self, container: Any, reader: str) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        batches = repeated(batches_in_slices(self, container), "PCA")
+        batches = repeated(batches_in_slices(self, container), reader)
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place

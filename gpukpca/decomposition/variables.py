@@ -131,14 +131,16 @@ def variable_correlations(model: Any, X: ArrayLike, Y: ArrayLike | None = None) 
     check_model(model)
     if Y is None and get_tags(model).input_tags.pairwise:
         raise InvalidParameterError("X is a kernel matrix, whose columns are no variables; give the variables as Y.")
-    reader, variables = PCA(), X if Y is None else Y
+    name, reader, variables = "variable_correlations", PCA(), X if Y is None else Y
     if is_stream(X):
-        scores = joined(PCA()._rows_and_place(X)[0], model.transform)
+        scores = joined(PCA()._rows_and_place(X, name)[0], model.transform)
     else:
         scores = compute_dask(reader, model.transform(X))
     with device_context(variables), overflow_allowed(), nullcontext() if Y is None else named("Y"):
-        rows, place = reader._rows_and_place(variables)
+        rows, place = reader._rows_and_place(variables, name)
         if rows.shape[0] != scores.shape[0]:
             raise InvalidParameterError(f"{rows.shape[0]} rows of variables for {scores.shape[0]} rows of X.")
-        Z = new_scores(scores, int(scores.shape[1]), place.work, least=2)
+        if rows.shape[0] < 2:
+            raise InvalidParameterError("got 1 row, and correlations need at least 2; pass all rows of the data.")
+        Z = new_scores(scores, int(scores.shape[1]), place.work)
         return from_host(correlations(rows, Z), place.origin, place.origin.dtype)

@@ -35,6 +35,7 @@ def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
         raise ValueError(f"Complex data not supported: chunk {k} holds {dtype}.")
     if fault := chunk_fault(chunk, getattr(chunk, "dtype", None)):
         raise TypeError(f"chunk {k} of the Dask array {fault}.")
+    chunk = chunk.tocsr() if is_sparse(chunk) else chunk  # other formats hold no array of entries
     kind, largest = chunk.dtype.kind, 0
     with device_context(chunk):
         if kind in "iu" and chunk.size:
@@ -50,8 +51,6 @@ def chunk_fault(chunk: Any, dtype: Any) -> str:
     if not is_sparse(chunk) and (hasattr(chunk, "todense") or type(chunk).__module__.startswith("cupyx.")):
         advice = "make it CSR of SciPy with X.map_blocks(lambda block: block.tocsr()), or dense"
         return f"is of the type {type(chunk).__module__}.{type(chunk).__name__}; {advice}"
-    if is_sparse(chunk) and chunk.format not in ("csr", "csc", "coo"):
-        return f"is a sparse matrix of the format {chunk.format}; make it CSR with X.map_blocks(lambda b: b.tocsr())"
     if isinstance(chunk, np.ma.MaskedArray):
         return "is masked; fill the array first, with dask.array.ma.filled"
     if not (is_numpy(chunk) or is_foreign(chunk) or is_sparse(chunk)):

@@ -11,6 +11,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, overflow_allowed, to_host
 from gpukpca.covariance.centered_matrix import mean_of_sample, sampling_step
 from gpukpca.covariance.panels import CenteringSpec, PanelCenteredMatrix
+from gpukpca.data.frequencies import Frequencies
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.rows import ClusterRows, group_count
 
@@ -25,6 +26,8 @@ class ClusterCenteredMatrix(PanelCenteredMatrix):
         Whether panels are read in blocks of rows, else of columns.
     center : bool
         False: the mean is 0.
+    frequencies : Frequencies, optional
+        Of the rows.
 
     Raises
     ------
@@ -39,10 +42,13 @@ class ClusterCenteredMatrix(PanelCenteredMatrix):
 
     source: ClusterRows
 
-    def __init__(self, rows: ClusterRows, by_rows: bool, center: bool = True) -> None:
+    def __init__(
+        self, rows: ClusterRows, by_rows: bool, center: bool = True, frequencies: Frequencies | None = None
+    ) -> None:
         sample = rows.sample(sampling_step(*rows.shape))
         # One thread: there are more panels than threads, and Dask has one for each.
-        super().__init__(rows, by_rows, cast(mean_of_sample(sample, np.float64), rows.dtype), n_jobs=1, center=center)
+        shift = cast(mean_of_sample(sample, np.float64), rows.dtype)
+        super().__init__(rows, by_rows, shift, n_jobs=1, center=center, frequencies=frequencies)
         self.cluster: Cluster = rows.cluster
 
     def shifted_gram(self) -> np.ndarray:

@@ -63,8 +63,8 @@ class BlockKrylov(Solver):
         ``max(1e-3, tol)`` times its eigenvalue where rounding allows that; 0 is the default of the dtype (1e-8 in
         float64, 1e-5 in float32).
     block_size : int, optional
-        Columns a pass, at least p: a narrower block would miss members of a cluster of equal eigenvalues. Default p + 3
-        rounded up to a multiple of 4 on a CPU, at least 64 on a GPU.
+        Columns per pass, at least p: a narrower block would miss members of a cluster of equal eigenvalues. Default
+        p + 3 rounded up to a multiple of 4 on a CPU, at least 64 on a GPU.
     max_passes : int, optional
         Most passes over the operator (default 300).
     passes : int, optional

@@ -189,6 +189,12 @@ class EigenResult:
         gap = float(self.eigenvalues[-1]) - self.next_eigenvalue
         return gap if gap >= 0.0 else None
 
+    def signed_by(self, U: Array) -> tuple[EigenResult, np.ndarray]:
+        """Return the result with signs that make the entries of largest modulus of U (n, p) positive, and the signs."""
+        sign = signs(U)
+        vectors, products = self.eigenvectors * sign[None, :], self.products * sign[None, :]
+        return replace(self, eigenvectors=vectors, products=products), to_host(sign).astype(np.float64)
+
     def truncated(self, keep: int) -> EigenResult:
         """Return the result with the first `keep` pairs only."""
         if keep == self.eigenvalues.shape[0]:

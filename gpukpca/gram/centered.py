@@ -1,4 +1,7 @@
-"""Double centering: H K H with H = I - 11ᵀ/n, by means, without a second matrix; or K itself, with H = I."""
+"""Double centering: H K H with H = I - 11ᵀ/n, by means, without a second matrix; or K itself, with H = I.
+
+With frequencies w of the rows it is W^½ H K Hᵀ W^½ with H = I - 1wᵀ/Σw.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasProducts, Indices, SymmetricOperator
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.external import as_operator
-from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
+from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum, times_outer_product
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -24,6 +27,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import TileReport
 from gpukpca.data.finite import not_finite, overflow
+from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
@@ -110,13 +114,18 @@ class CenteredGram(SymmetricOperator):
         `gpukpca.eigen.top_eigh`. Without a diagonal it has no `trace`.
     center : bool
         False: nothing is centered, H = I, and all means are 0.
+    frequencies : gpukpca.data.frequencies.Frequencies, optional
+        Of the rows, w > 0: the operator is W^½ H K Hᵀ W^½ with H = I - 1wᵀ/Σw, and Σw stands in place of n.
 
     Attributes
     ----------
     base : SymmetricOperator
     center : bool
+    frequencies : Frequencies or None
+    count : float
+        n, or Σw.
     column_means : array, shape (n,), in the widest floating type
-        m = K 1 / n; costs one pass if no product has been made yet.
+        m = K 1 / n, or K w / Σw; costs one pass if no product has been made yet.
     trace : float
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
     noise_scale : float
@@ -143,18 +152,26 @@ class CenteredGram(SymmetricOperator):
     True
     """
 
-    def __init__(self, base: SymmetricOperator | HasProducts, *, center: bool = True) -> None:
+    def __init__(
+        self,
+        base: SymmetricOperator | HasProducts,
+        *,
+        center: bool = True,
+        frequencies: Frequencies | None = None,
+    ) -> None:
         self.base: SymmetricOperator = as_operator(base)
         FLAG.check_argument("center", center)
         self.center: bool = bool(center)
+        self.frequencies = frequencies
         self.shape: tuple[int, int] = self.base.shape
         self.dtype: Any = self.base.dtype
         self.like: Array = self.base.like
         self.rounding: float = max(1.0, self.base.rounding)
         self.workers: int = self.base.workers
         self.known_means: Array | None = None
+        self.count: float = self.shape[0] if frequencies is None else frequencies.count
         # The ones of K 1, divided by a power of two so that the sums of a finite K are finite.
-        self._one = 2.0 ** -max(self.shape[0] - 1, 0).bit_length()
+        self._one = 2.0 ** -max(math.ceil(self.count) - 1, 0).bit_length()
 
     @classmethod
     def of_kernel(
@@ -202,27 +219,39 @@ class CenteredGram(SymmetricOperator):
         )
 
     def project(self, V: Array) -> Array:
-        """Return H V, the projection onto vectors whose entries sum to zero; they hold the range."""
+        """Return H V, the projection onto vectors whose entries sum to zero; they hold the range.
+
+        With frequencies the vectors are orthogonal to w^½.
+        """
         if not self.center:
             return V
+        if self.frequencies is not None:
+            return self.frequencies.without_mean(V)
         means = column_sums(V) / V.shape[0]
         return V - cast(means, V.dtype)[None, :]
 
     def __matmul__(self, V: Array) -> Array:
         """Return H (K (H V))."""
         check_block(self, V)
-        V = self.project(V)
+        V = self.rooted(self.project(V))
         if self.known_means is not None:
-            return self.project(self.base @ V)
-        b = V.shape[1]
-        ones = full((self.shape[0], 1), self._one, self.like, V.dtype)
+            return self.project(self.rooted(self.base @ V))
+        b, ones = V.shape[1], self._ones(V.dtype)
         padding = [0.0 * ones] * missing_columns(V, b + 1)
         W = self.base @ namespace_of(V, ones).concat([V, ones, *padding], axis=1)
         self._set_means(W[:, b])
-        return self.project(W[:, :b])
+        return self.project(self.rooted(W[:, :b]))
+
+    def rooted(self, V: Array) -> Array:
+        """Return V (n, b), without frequencies; else W^½ V."""
+        return V if self.frequencies is None else self.frequencies.rooted(V)
+
+    def _ones(self, dtype: Any = None) -> Array:
+        """Return the frequencies of the rows in a unit in which sums are finite, shape (n, 1)."""
+        return self.rooted(self.rooted(full((self.shape[0], 1), self._one, self.like, dtype)))
 
     def _set_means(self, row_sums: Array) -> None:
-        means = cast(row_sums, accumulation_dtype(self.like)) / (self.shape[0] * self._one)
+        means = cast(row_sums, accumulation_dtype(self.like)) / (self.count * self._one)
         self._check_and_keep(means)
 
     def _check_and_keep(self, means: Array) -> None:
@@ -233,19 +262,28 @@ class CenteredGram(SymmetricOperator):
     @property
     def column_means(self) -> Array:
         if self.known_means is None:
-            self._set_means((self.base @ full((self.shape[0], 1), self._one, self.like))[:, 0])
+            self._set_means((self.base @ self._ones())[:, 0])
         return self.known_means
 
     @cached_property
     def _grand_sum(self) -> float:
-        """Return 1ᵀK1/n."""
-        return float(namespace_of(self.like).sum(self.column_means))
+        """Return 1ᵀK1/n, or wᵀKw/Σw."""
+        return float(namespace_of(self.like).sum(self._often(self.column_means)))
+
+    def _often(self, v: Array) -> Array:
+        """Return numbers of the rows, shape (n,), times the frequencies."""
+        return v if self.frequencies is None else self.frequencies.times(v)
+
+    @property
+    def mean_norm(self) -> float:
+        """Return the squared norm of the mean of the features."""
+        return self._grand_sum / self.count
 
     @cached_property
     def trace(self) -> float:  # type: ignore[override]
         diagonal = cast(self.base.diagonal(), accumulation_dtype(self.like))
         with overflow_allowed():
-            trace = float(namespace_of(self.like).sum(diagonal)) - self._grand_sum
+            trace = float(namespace_of(self.like).sum(self._often(diagonal))) - self._grand_sum
         if not math.isfinite(trace):  # shares of it would be 0
             raise overflow(self.base, "its trace is infinite")
         return trace
@@ -256,27 +294,30 @@ class CenteredGram(SymmetricOperator):
 
     def diagonal(self) -> Array:
         means = self.column_means
-        wide = cast(self.base.diagonal(), means.dtype) - 2.0 * means + self._grand_sum / self.shape[0]
-        return cast(wide, self.dtype)
+        wide = cast(self.base.diagonal(), means.dtype) - 2.0 * means + self.mean_norm
+        return cast(self._often(wide), self.dtype)
 
     def columns(self, indices: Indices) -> Array:
         check_indices(self, indices)
         means = self.column_means
         wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - gather_rows(means, indices)[None, :]
-        return cast(wide + self._grand_sum / self.shape[0], self.dtype)
+        wide = wide + self.mean_norm
+        if self.frequencies is not None:
+            wide = self.rooted(wide) * gather_rows(self.frequencies.roots, indices)[:, 0][None, :]
+        return cast(wide, self.dtype)
 
     def to_dense(self) -> Array:
         K = self.base.to_dense()
-        xp = namespace_of(K)
         if self.known_means is None:
-            self._check_and_keep(column_sums(K) / K.shape[0])
-        if not self.center:
-            return K
-        means = cast(self.known_means, accumulation_dtype(K))
-        half = float(xp.sum(means)) / K.shape[0] / 2.0
-        return subtract_outer_sum(K, means - half, means - half)
+            sums = column_sums(K) if self.frequencies is None else self.frequencies.sums(K, self.frequencies.roots**2)
+            self._check_and_keep(sums / self.count)
+        if self.center:
+            means = cast(self.known_means, accumulation_dtype(K))
+            half = self.mean_norm / 2.0
+            K = subtract_outer_sum(K, means - half, means - half)
+        return K if self.frequencies is None else times_outer_product(K, self.frequencies.roots[:, 0])
 
     def factor(self) -> Array | None:
-        """Return F minus the mean of its rows, where the base has a factor F."""
+        """Return F minus the mean of its rows, where the base has a factor F; with frequencies W^½ times that."""
         F = self.base.factor()
-        return None if F is None else self.project(F)
+        return None if F is None else self.project(self.rooted(F))

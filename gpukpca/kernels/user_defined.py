@@ -121,18 +121,24 @@ class PairwiseCallable(Kernel):
         try:
             value = self.function(x, y, **(self.parameters or {}))
         except Exception as error:
-            error.add_note(f"raised by the kernel {_name(self.function)} for the pair of rows ({i}, {j})")
+            what = f"raised by the kernel {_name(self.function)} for the pair of rows ({i}, {j})"
+            error.add_note(f"{what}. {_of_blocks(self.function)}")
             raise
         if (number := _real_number(value)) is None:
             raise InvalidParameterError(
                 f"the kernel {_name(self.function)} must return a number for a pair of rows; for rows ({i}, {j}) it "
-                f"returned {_described(value)}. If it returns the block of all pairs of two sets of rows, pass "
-                f"gpukpca.kernels.BlockCallable({_name(self.function)})."
+                f"returned {_described(value)}. {_of_blocks(self.function)}"
             )
         if not math.isfinite(number):
             what = _text_of(number) if np.asarray(value).dtype.kind in NUMBERS else "an integer beyond float64"
             raise InvalidParameterError(f"the kernel {_name(self.function)} returned {what} at ({i}, {j})")
         return number
+
+
+def _of_blocks(function: Any) -> str:
+    """Return the advice for a function that takes more than two rows."""
+    how = f"gpukpca.kernels.BlockCallable({_name(function)})"
+    return f"If it returns the block of all pairs of two sets of rows, pass {how}."
 
 
 class BlockCallable(Kernel):

@@ -17,8 +17,9 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import square_sums
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.kernel_pca.spectrum import is_cluster
-from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend.linalg import column_sums

@@ -52,7 +52,7 @@ class RankSelection:
     compared : str
         The meaning of `values` and `thresholds`.
     values : host array, shape (q,)
-        One number a component.
+        One number per component.
     thresholds : host array of shape (q,), or None
         The number that each of them was compared with.
 

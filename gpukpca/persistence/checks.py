@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,8 @@ def _check_kernel_pca(fit: KernelPCAFit) -> None:
         raise ModelFormatError("it lacks the rows that its kernel is evaluated with")
     if plan is not None and isinstance(fit.kernel, Precomputed) and plan.n_features != fit.n_samples:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
+    if math.isnan(fit.spectrum.total_variance) and not isinstance(fit.kernel, Precomputed):
+        raise ModelFormatError("its total variance is NaN, which only a kernel matrix without a diagonal has")
     if is_sparse(fit.map.basis):
         _check_sparse(fit)
     if preimage is not None and Preimage not in type(preimage).__mro__:

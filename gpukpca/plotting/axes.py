@@ -32,11 +32,11 @@ MAX_FEET = 200
 class AxesDisplay(Display):
     """Rows with the axes of a PCA; or of local PCA, colored by cluster, with the first axis of every cluster.
 
-    The plane is that of the features where there are two. Otherwise it is the first principal plane, on which means and
-    axes are projected. An axis extends two standard deviations to either side of its mean. To the axis of a PCA of one
-    component, lines lead from up to 200 rows: their squared lengths are what PCA minimizes. The title gives shares of
-    the variance. Of local PCA it gives the mean squared distances of the rows from their reconstruction with p
-    components of their cluster, and of PCA of all rows, whose first axis is dashed.
+    The plane is that of the features where there are two, with the names of a data frame of fit. Otherwise it is the
+    first principal plane, on which means and axes are projected. An axis extends two standard deviations to either side
+    of its mean. To the axis of a PCA of one component, lines lead from up to 200 rows: their squared lengths are what
+    PCA minimizes. The title gives shares of the variance. Of local PCA it gives the mean squared distances of the rows
+    from their reconstruction with p components of their cluster, and of PCA of all rows, whose first axis is dashed.
 
     Parameters
     ----------
@@ -75,6 +75,7 @@ class AxesDisplay(Display):
         rows = host(X)
         check_rows(rows, of="X")
         self.labels: np.ndarray | None = checked_labels(labels, len(rows), "X")
+        self.features: list[str] = list(getattr(estimator, "feature_names_in_", ("feature 1", "feature 2")))
         scale = getattr(estimator, "scale_", None)
         scale = np.ones(rows.shape[1]) if scale is None else host(scale)
         self.plane: PCA | None = PCA(2, scale=scale).fit(rows) if rows.shape[1] > 2 else None
@@ -148,8 +149,9 @@ class AxesDisplay(Display):
             ax.plot(*segment[1:2].T, color=color, marker="o", markersize=4.5)
         ax.set_aspect(self.aspect, adjustable="datalim")
         ax.set_title(self.title, **SMALL)
-        for name, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
-            name(f"feature {number}" if self.plane is None else f"component {number} of PCA")
+        for write, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
+            text = self.features[number - 1] if self.plane is None else f"component {number} of PCA"
+            write(text, parse_math=False)
         if self.labels is not None:
             draw_legend(ax, classes)
         return self

@@ -19,7 +19,7 @@ from gpukpca.backend.random import Randomness
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError
 from tests.conftest import Namespace
-from tests.each import each
+from tests.each import covering, each
 
 ROWS = np.random.default_rng(0).standard_normal((90, 30))
 DATA = {
@@ -38,9 +38,10 @@ def peer(of: str, share: float) -> SklearnPCA:
     return SklearnPCA(share, svd_solver="full").fit(DATA[of])
 
 
-@each("share", [0.01, 0.5, 0.95, 0.999999])
-@each("of", DATA)
-@each("solver", ["auto", "covariance_eigh", "dual", "full"])
+@each(
+    "of, share, solver",
+    covering(DATA, [0.01, 0.5, 0.95, 0.999999], ["auto", "covariance_eigh", "dual", "full"]),
+)
 def test_as_many_components_as_scikit_learn(xp: Namespace, of: str, share: float, solver: str) -> None:
     X = DATA[of]
     theirs = peer(of, share)

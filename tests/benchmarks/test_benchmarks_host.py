@@ -137,14 +137,14 @@ def test_narrow_rows_are_multiplied_at_the_rate_of_their_width() -> None:
 @pytest.mark.parametrize(
     ("changes", "seconds", "text"),
     [
-        ({}, 1.25, "80 % (75 % reached)"),
-        ({}, 2.0, "50 % (75 % missed)"),
+        ({}, 1.25, "80 % (target 75 %: reached)"),
+        ({}, 2.0, "50 % (target 75 %: missed)"),
         ({"n": 5000}, 2.0, "50 %"),
         ({"cached": 1}, 2.0, "50 %"),
         ({"cached": None}, 2.0, "50 %"),
-        ({"task": "axes", "n": 50_000}, 2.0, "50 % (70 % missed)"),
+        ({"task": "axes", "n": 50_000}, 2.0, "50 % (target 70 %: missed)"),
         ({"contestant": "sklearn dense"}, 2.0, ""),
-        ({}, 1e6, "< 1 % (75 % missed)"),
+        ({}, 1e6, "< 1 % (target 75 %: missed)"),
     ],
 )
 def test_shares_of_the_floor_are_judged(

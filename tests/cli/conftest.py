@@ -1,4 +1,4 @@
-"""An empty folder for every test of the command line."""
+"""An empty folder for every test of the command line, whose pictures are drawn quickly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unmoved_names: None) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -331,6 +331,26 @@ def test_a_header_is_detected_or_stated():
     assert read_input(write("c.csv", ",1990,1991\nAda,1,2\n"), index_column="0").feature_names == ("1990", "1991")
 
 
+def test_an_index_without_a_name_holds_the_names_of_the_samples():
+    body = "0,1,2\n3,4,5\n4,8,8\n"
+    for first, names in ((",a,b", ("a", "b")), ('"","a","b"', ("a", "b")), (",0,1", ("0", "1"))):
+        read = read_input(write("i.csv", f"{first}\n{body}"))
+        assert (read.sample_names, read.feature_names) == (("0", "3", "4"), names)
+        np.testing.assert_array_equal(read.X, [[1, 2], [4, 5], [8, 8]])
+    text = write("t.csv", ",a,kind\nAda,1,u\nBob,2,v\n")
+    for options in ({"label_column": "kind"}, {"drop": "kind"}):
+        assert read_input(text, **options).sample_names == ("Ada", "Bob")
+    fit(text, "--drop", "kind", "-n", 1, "-o", "s.csv", "-q")
+    assert Path("s.csv").read_text().splitlines()[1].startswith("Ada,")
+    polars.DataFrame({"a": [1.0, 2.0], "b": [3.0, 5.0], "__index_level_0__": [7, 9]}).write_parquet("i.parquet")
+    read = read_input("i.parquet")
+    assert (read.sample_names, read.feature_names) == (("7", "9"), ("a", "b"))
+    # Columns that are asked for are data, and so is an empty cell of numbers.
+    assert read_input(write("i.csv", f",a,b\n{body}"), columns="0,1").feature_names == ("", "a")
+    with pytest.raises(ValueError, match="line 1, column 1: '' is a missing value"):
+        read_input(write("m.csv", ",1.5,2\n1,2,3\n"))
+
+
 # -- NumPy files, bundled sets, memory ---------------------------------------------------------------------------------
 
 
@@ -375,4 +395,4 @@ def test_bundled_sets_have_labels_or_names_and_a_file_of_the_name_is_preferred()
     Path("iris").mkdir()
     assert read_input("iris").X.shape == (150, 4)
     Path("iris").rmdir()
-    assert "files ending in nothing" in refused("fit", write("iris", "1,2\n"), *OUT)
+    assert "files without an ending cannot be read" in refused("fit", write("iris", "1,2\n"), *OUT)

@@ -381,6 +381,15 @@ def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
     assert "<!-- c -->" in drawn
 
 
+def test_the_name_of_the_labels_is_on_the_scores_alone():
+    rows = [f"{i % 7},{i * i % 11}" for i in range(30)]
+    for name, labels in (("kind", "uvw"), ("depth", [f"{i}.5" for i in range(30)])):
+        table = [f"a,b,{name}", *(f"{row},{labels[i % len(labels)]}" for i, row in enumerate(rows))]
+        text("t.csv", "\n".join(table))
+        fit("t.csv", "--label-column", name, "-n", 2, "--plot", "p.svg", "--force")
+        assert Path("p.svg").read_text(encoding="utf-8").count(f"<!-- {name} -->") == 1
+
+
 # -- parameters without an option --------------------------------------------------------------------------------------
 
 SETTINGS: list[tuple[str, Any]] = [
@@ -396,6 +405,8 @@ SETTINGS: list[tuple[str, Any]] = [
         "-k rbf --gamma 1 --eigen-solver nystrom --rank 9 --set landmarks=uniform",
         KernelPCA(2, kernel="rbf", gamma=1, eigen_solver=Nystrom(rank=9, landmarks="uniform")),
     ),
+    ("--method pca --set center=false --set scale=true", PCA(2, center=False, scale=True)),
+    ("-k rbf --gamma 1 --set center=false", KernelPCA(2, kernel="rbf", gamma=1, center=False)),
     ("--method ppca --set solver=em", ProbabilisticPCA(2, solver="em")),
 ]
 
@@ -421,6 +432,8 @@ def test_settings_are_checked_before_the_input_is_read():
         ("--set gamma=2", "--set gamma: give the option --gamma"),
         ("--set verbose=2", "--set verbose: there is no such parameter"),
         ("--method local --set method=hrd", "LocalPCA: --set method='hrd' is not allowed"),
+        ("--method pca --set center=false --scale", "give --set scale=true in place of --scale"),
+        ("--method ppca --set center=false", "--set center: there is no such parameter"),
         ("--method ppca --set solver=none", "ProbabilisticPCA: --set solver=None is not allowed"),
     ):
         assert expected in refused("fit", "absent.csv", *options.split(), *OUT)

@@ -136,6 +136,22 @@ def test_new_samples_give_the_columns_of_the_model_by_name(X: np.ndarray, option
         assert list(loaded("t.npz")["feature_names"]) == ["a", "b", "c"]
 
 
+def test_names_and_labels_are_read_from_the_columns_of_the_fit():
+    rows = "Ada,1,2,u\nBob,4,5,v\nCyd,8,9,u\n"
+    text("a.csv", f"who,a,b,kind\n{rows}")
+    text("b.csv", "kind,b,who,a\nv,5,Dan,4\n")
+    text("c.csv", "a,b\n1,2\n")
+    text("d.csv", "who,kind,a,b\n1,2,3,4\n")
+    fit("a.csv", "--index-column", "who", "--label-column", "kind", "-n", 1, "-q", *SAVE)
+    for name, expected in (("b", ["sample", "label"]), ("c", []), ("d", ["sample", "label"])):
+        done("transform", M, f"{name}.csv", "-o", f"{name}-scores.csv")
+        lines = Path(f"{name}-scores.csv").read_text().splitlines()
+        assert lines[0].split(",") == [*expected, "component_1"]
+    assert Path("b-scores.csv").read_text().splitlines()[1].startswith("Dan,v,")
+    done("transform", M, "b.csv", "--index-column", "kind", "-o", "s.csv")
+    assert Path("s.csv").read_text().splitlines()[1].startswith("v,")
+
+
 def test_columns_without_names_are_selected_again(X: np.ndarray):
     fit("x.npy", "-n", 2, "--drop", "0,-1", *SAVE)
     message = refused("transform", M, "x.npy", "-o", "t.npz")
@@ -179,14 +195,14 @@ def test_denoise_by_axes_in_the_units_of_the_data(X: np.ndarray, options: tuple[
 def test_missing_cells_are_filled_by_a_probabilistic_model(X: np.ndarray):
     holes = X[:90] * 10 + 3
     holes[::7, 2] = np.nan
-    np.savez("x.npz", X=holes, many=np.arange(90), few=np.arange(90) % 3)
+    np.savez("x.npz", X=holes, many=np.arange(90))
     fit("x.npz", "--method", "ppca", "-n", 3, "--scale", *SAVE)
     done("transform", M, "x.npz", "-o", "t.npz")
     np.testing.assert_allclose(loaded("t.npz")["scores"], loaded()["scores"], atol=1e-9)
-    for labels in ("many", "few"):  # a picture is drawn with holes, and with more labels than colors
-        done("denoise", M, "x.npz", "--label-column", labels, "-o", f"{labels}.npz", "--plot", f"{labels}.png")
-        assert Path(f"{labels}.png").stat().st_size > 10_000
-    found = loaded("few.npz")["denoised"]
+    # A picture is drawn with holes, and with more labels than colors.
+    done("denoise", M, "x.npz", "--label-column", "many", "-o", "d.npz", "--plot", "d.png")
+    assert Path("d.png").stat().st_size > 10_000
+    found = loaded("d.npz")["denoised"]
     assert np.all(np.isfinite(found))
     assert np.abs(found[::7, 2] - (X[:90] * 10 + 3)[::7, 2]).max() < 0.3 * np.std(X[:90, 2] * 10)
     done("denoise", M, "x.npz", "-o", "i.npz", "--plot", "i.png", "--image-shape", "2x3")

@@ -12,13 +12,13 @@ from sklearn.base import clone
 from gpukpca import PCA
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 from tests import tolerances
-from tests.each import each
+from tests.each import covering, each
 
 TALL, WIDE = (60, 12), (12, 60)
 SOLVERS = ("covariance_eigh", "full", "dual", "randomized")
 SPARSE_SOLVERS = ("covariance_eigh", "dual", "randomized")
 # Exponents of powers of two at both ends of the range, and those from which variances are ordinary numbers.
-EXPONENTS = {"float64": (-565, -535, -500, -198, 198, 460, 508), "float32": (-100, -76, -50, -19, 19, 50, 60)}
+EXPONENTS = {"float64": (-565, -535, -500, -198, 460, 508), "float32": (-100, -76, -50, -19, 50, 60)}
 FIRST_ORDINARY = {"float64": -505, "float32": -55}
 
 
@@ -46,10 +46,7 @@ def fitted(estimator, X):
         return estimator.fit(X), [str(warning.message) for warning in caught]
 
 
-@each("dtype", ["float64", "float32"])
-@each("sparse", [False, True])
-@each("scale", [False, True])
-@each("shape", [TALL, WIDE])
+@each("dtype, sparse, scale, shape", covering(["float64", "float32"], [False, True], [False, True], [TALL, WIDE]))
 def test_the_unit_of_the_data_does_not_matter(dtype, sparse, scale, shape):
     X = rows(shape, dtype)
     container = scipy.sparse.csr_array if sparse else np.asarray

@@ -13,7 +13,7 @@ from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
 from gpukpca.data.batches import BatchedRows
 from tests.covariance.twins import OFFSETS, SHAPES, check_twin, rows
-from tests.each import each
+from tests.each import covering, each
 
 pytestmark = pytest.mark.usefixtures("threads_for_little")
 
@@ -31,8 +31,8 @@ MAKERS = {
     "columns": lambda X: DenseCenteredMatrix(X, by_rows=False, n_jobs=2),
     "streamed": streamed,
 }
-# All shapes and offsets, with and without divisors of the features.
-over_cases = each("shape, offset, scaled", itertools.product(SHAPES, OFFSETS, [False, True]))
+# All shapes and offsets, and each with and without divisors of the features.
+over_cases = each("shape, offset, scaled", covering(SHAPES, OFFSETS, [False, True]))
 
 
 @over_cases

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse
 
+from gpukpca import PCA, IncrementalPCA, KernelPCA, ProbabilisticPCA, residuals
 from gpukpca.data.gate import LARGEST_EXACT, as_rows
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 
@@ -66,7 +69,8 @@ def test_each_refusal_names_what_was_received():
         (np.array([["2020-01-01"]], dtype="datetime64[D]"), TypeError, "Y holds dates"),
         (None, ValueError, "Y is None"),
         ("rows.csv", ValueError, "Y is 'rows.csv'"),
-        ({"a": [1.0]}, ValueError, "Y is of type dict"),
+        ({"a": [1.0]}, ValueError, r"Y is of type dict, which holds several arrays; pass one of them: Y\['a'\]\.$"),
+        ({}, ValueError, "Y is of type dict, and not an array"),
         (3, ValueError, "got scalar array"),
     ):
         with pytest.raises(error, match=words):
@@ -75,3 +79,51 @@ def test_each_refusal_names_what_was_received():
         assert as_rows(np.ones(shape)).shape == shape
         with pytest.raises(InvalidParameterError, match=rf"0 {what}\(s\) .* is required by PCA"):
             as_rows(np.ones(shape), "PCA")
+
+
+def test_a_holder_of_several_matrices_is_refused_before_it_is_read():
+    class AnnData:
+        """Rows and what is known of them: slices are objects of the same class, of which NumPy would make arrays."""
+
+        shape, X, obsm = (4, 3), np.ones((4, 3)), {}
+
+        def __getitem__(self, part):
+            raise AssertionError("it was read")
+
+    class Group(Mapping):
+        """A group of HDF5 or zarr."""
+
+        __getitem__ = AnnData.__getitem__
+
+        def __len__(self):
+            return 3
+
+        def __iter__(self):
+            return iter(["rows", "labels"])
+
+        def __contains__(self, key):
+            return key in list(self)
+
+    class SparseGroup(Group):
+        """A CSR matrix as anndata writes it."""
+
+        def __iter__(self):
+            return iter(["data", "indices", "indptr"])
+
+    held, fitted = AnnData(), PCA(2).fit(np.eye(4, 3))
+    for call in (
+        PCA().fit,
+        PCA().plan,
+        fitted.transform,
+        KernelPCA().fit,
+        KernelPCA(eigen_solver="nystrom").fit,
+        IncrementalPCA().partial_fit,
+        ProbabilisticPCA().fit,
+        partial(residuals, fitted),
+    ):
+        with pytest.raises(ValueError, match=r"X is of type AnnData, .* X\.X, .* X\.obsm\['X_pca'\]"):
+            call(held)
+        with pytest.raises(ValueError, match=r"X is of type Group, .* pass one of them: X\['rows'\], X\['labels'\]\.$"):
+            call(Group())
+        with pytest.raises(ValueError, match=r"X is of type SparseGroup, .* pass anndata\.io\.sparse_dataset\(X\)"):
+            call(SparseGroup())

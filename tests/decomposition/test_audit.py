@@ -100,9 +100,9 @@ def test_one_pass_tightens_the_certificate_of_digits_and_a_second_one_again(gamm
 
 
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")  # of ranks and clusters
-def test_no_bound_is_violated_on_200_random_problems():
+def test_no_bound_is_violated_on_random_problems():
     rng, checked = np.random.default_rng(5), 0
-    for number in range(200):
+    for number in range(100):
         n, d, seed = int(rng.integers(5, 36)), int(rng.integers(1, 6)), int(rng.integers(2**31))
         X = points(n, d, seed) * 10.0 ** rng.uniform(-1, 1) + rng.choice([0.0, 100.0])
         gamma = 10.0 ** rng.uniform(-4, 1)
@@ -122,7 +122,7 @@ def test_no_bound_is_violated_on_200_random_problems():
         checked += 1
         # The trace is that of E centered, so it is no larger but for rounding, of rows far from 0 too.
         assert audit.trace_bound <= model.certificate_ + 1e-6 * (model.certificate_ + true.values[0])
-    assert checked > 150
+    assert checked > 70
 
 
 def test_the_bound_keeps_its_digits_where_the_kernel_is_nearly_flat():

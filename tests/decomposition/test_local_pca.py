@@ -224,15 +224,14 @@ def singular_sets(rng):
 @pytest.mark.parametrize("name", ["plane", "constant", "copies", "lines", "units", "noise", "clusters"])
 def test_no_iteration_makes_it_worse(rng, X, method, name):
     sets = singular_sets(rng) | {"noise": rng.standard_normal((80, 4)), "clusters": X}
-    for seed in range(2):
-        model = LocalPCA(3, 2, method=method, max_iter=25, tol=1e-9, n_init=1, random_state=seed).fit(sets[name])
-        history = -model.errors_ if method == "hard" else model.log_likelihoods_
-        assert np.all(np.diff(history) >= 0)
-        for attribute in FLOATS:
-            assert np.all(np.isfinite(getattr(model, attribute)))
-        assert np.all(model.noise_variance_ > 0)
-        assert np.all(np.isfinite(model.score_samples(sets[name])))
-        assert np.sum(model.weights_) == pytest.approx(1.0)
+    model = LocalPCA(3, 2, method=method, max_iter=25, tol=1e-9, n_init=1, random_state=0).fit(sets[name])
+    history = -model.errors_ if method == "hard" else model.log_likelihoods_
+    assert np.all(np.diff(history) >= 0)
+    for attribute in FLOATS:
+        assert np.all(np.isfinite(getattr(model, attribute)))
+    assert np.all(model.noise_variance_ > 0)
+    assert np.all(np.isfinite(model.score_samples(sets[name])))
+    assert np.sum(model.weights_) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -292,7 +291,7 @@ def test_what_must_not_matter_does_not(X, rng, method, change, monkeypatch):
         "solver": (X, 1.0, 1e-10),
         "nothing": (X, 1.0, 0.0),
     }[change]
-    model = LocalPCA(3, 2, method=method, random_state=1, n_init=3, tol=0.0, max_iter=500)
+    model = LocalPCA(3, 2, method=method, random_state=1, n_init=1, tol=0.0, max_iter=500)
     twin = clone(model).set_params(n_jobs=2 if change == "threads" else None)
     model.fit(X)
     if change == "threads":
@@ -373,13 +372,12 @@ def test_no_variance_at_all(xp, method, rows):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_bic_finds_clusters_and_dimension(method):
-    for seed in range(2):
-        X, labels = generated(180, 3, 2, 5, seed)
-        model = LocalPCA([2, 3, 4], [1, 2, 3], method=method, n_init=2, tol=1e-3, random_state=seed).fit(X)
-        assert (model.n_clusters_, model.n_components_) == (3, 2), seed
-        assert sorted(model.bic_) == [(k, p) for k in (2, 3, 4) for p in (1, 2, 3)]
-        assert min(model.bic_, key=model.bic_.get) == (3, 2)
-        assert np.mean(model.labels_ == labels) > 0.99  # the heaviest first in both
+    X, labels = generated(180, 3, 2, 5, seed=0)
+    model = LocalPCA([2, 3, 4], [1, 2, 3], method=method, n_init=2, tol=1e-3, random_state=0).fit(X)
+    assert (model.n_clusters_, model.n_components_) == (3, 2)
+    assert sorted(model.bic_) == [(k, p) for k in (2, 3, 4) for p in (1, 2, 3)]
+    assert min(model.bic_, key=model.bic_.get) == (3, 2)
+    assert np.mean(model.labels_ == labels) > 0.99  # the heaviest first in both
 
 
 def test_a_pair_is_fitted_as_if_it_were_alone(X):

@@ -12,7 +12,7 @@ import scipy.sparse
 from gpukpca import KernelPCA, Nystrom, kernels
 from gpukpca.backend import blocking
 from gpukpca.exceptions import PrecisionWarning
-from tests.each import each
+from tests.each import covering, each
 
 
 def data(n: int = 80, d: int = 4, seed: int = 0) -> np.ndarray:
@@ -39,9 +39,7 @@ SHARP = {
 }
 
 
-@each("n_components", [2, None, 0.5])
-@each("solver", ["dense", "randomized"])
-@each("name", SHARP)
+@each("name, solver, n_components", covering(SHARP, ["dense", "randomized"], [2, None, 0.5]))
 def test_a_kernel_matrix_near_the_identity_is_reported_with_advice(xp, dtype, name, solver, n_components):
     model = KernelPCA(n_components, eigen_solver=solver, random_state=0, **SHARP[name])
     X = xp.array(data(), dtype)

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from gpukpca import PCA, KernelPCA
 from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError, PrecisionWarning, RankWarning
 from tests import oracle, tolerances
-from tests.each import each
+from tests.each import covering, each
 
 SOLVERS = ["covariance_eigh", "dual", "full", "randomized"]
 DTYPES = ["float64", "float32"]
@@ -165,9 +165,10 @@ REAL = {name: getattr(datasets, f"load_{name}")().data for name in ("iris", "win
 REAL["digits"] = REAL["digits"][::5]
 
 
-@each("name", REAL)
-@each("n_components", [None, 0, 1, 3, 0.5, 0.95, "mle"])
-@each("solver", ["auto", "full", "covariance_eigh", "dual"])
+@each(
+    "name, n_components, solver",
+    covering(REAL, [None, 0, 1, 3, 0.5, 0.95, "mle"], ["auto", "full", "covariance_eigh", "dual"]),
+)
 def test_same_as_scikit_learn(name, n_components, solver):
     X = REAL[name]
     theirs = SklearnPCA(n_components, svd_solver="full").fit(X)

@@ -24,7 +24,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from gpukpca import KernelPCA
 from gpukpca.exceptions import PrecisionWarning, RankWarning
-from tests.each import each
+from tests.each import covering, each
 
 Theirs = sklearn.decomposition.KernelPCA
 EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
@@ -139,9 +139,7 @@ PARAMETERS = [
 ]
 
 
-@each("dtype", ["float64", "float32"])
-@each("solver", SOLVERS)
-@each("parameters", PARAMETERS, ids=str)
+@each("parameters, solver, dtype", covering(PARAMETERS, SOLVERS, ["float64", "float32"]), ids=str)
 def test_every_kernel_and_solver_agrees(parameters: dict[str, Any], solver: str, dtype: str) -> None:
     X, X_new = points(dtype=dtype), points(9, seed=1, dtype=dtype)
     settings = {"n_components": 3, "eigen_solver": solver, "random_state": 0, **parameters}
@@ -305,9 +303,10 @@ def test_inverse_of_a_precomputed_kernel_is_refused_with_the_same_words() -> Non
 # -- sparse ----------------------------------------------------------------------------------------------------------
 
 
-@each("container", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
-@each("solver", ["auto", "arpack", "randomized"])
-@each("kernel", KERNELS)
+@each(
+    "kernel, solver, container",
+    covering(KERNELS, ["auto", "arpack", "randomized"], [scipy.sparse.csr_array, scipy.sparse.csr_matrix]),
+)
 def test_sparse_input_agrees(kernel: str, solver: str, container: Any) -> None:
     rng = np.random.default_rng(3)
     dense, dense_new = (np.where(rng.random((n, 6)) < 0.5, rng.random((n, 6)) + 0.1, 0.0) for n in (30, 7))

@@ -9,13 +9,13 @@ import pytest
 import scipy.sparse
 from sklearn.decomposition import TruncatedSVD
 
-from gpukpca import PCA, load, residuals
+from gpukpca import PCA, IncrementalPCA, load, residuals
 from gpukpca.algorithms import PCASettings, fit_pca
 from gpukpca.algorithms.pca.operator import centered_matrix
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.model_selection import n_components_for
 from tests import tolerances
-from tests.each import each
+from tests.each import covering, each
 
 SOLVERS = ["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
 P = 3
@@ -45,10 +45,10 @@ def assert_is_svd(model, X, dtype="float64", array=np.asarray, host=np.asarray):
     return scores
 
 
-@each("solver", SOLVERS)
-@each("shape", [(80, 10), (10, 80), (30, 30)])
-@each("scale", [False, True])
-@each("dtype", ["float64", "float32"])
+@each(
+    "solver, shape, scale, dtype",
+    covering(SOLVERS, [(80, 10), (10, 80), (30, 30)], [False, True], ["float64", "float32"]),
+)
 def test_every_route_finds_the_singular_vectors_of_the_rows(xp, solver, shape, scale, dtype):
     X = rows_of(*shape).astype(dtype).astype(np.float64)
     model = PCA(P, center=False, svd_solver=solver, scale=scale, tol=1e-10 if dtype == "float64" else 0, random_state=0)
@@ -159,3 +159,83 @@ def test_models_are_saved_audited_and_pickled(tmp_path):
     audit = residuals(model, X)
     assert np.all(audit.residual_norms <= 1e-12 * audit.eigenvalues[0])
     assert audit.trace == pytest.approx(model.total_variance_, rel=1e-12)
+
+
+# -- in batches --------------------------------------------------------------------------------------------------------
+
+
+def assert_same(one, other, factor=1e5, names=("components_", "explained_variance_", "singular_values_", "mean_")):
+    for name in names:
+        scale = factor * tolerances.eps(one.components_.dtype) * max(1.0, np.max(np.abs(getattr(other, name))))
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=scale, err_msg=name)
+    for name in ("total_variance_", "noise_variance_"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e5 * tolerances.eps("float32")), name
+
+
+@each("shape", [(80, 10), (10, 80)])
+@each("dtype", ["float64", "float32"])
+def test_batches_of_all_components_give_the_svd_of_the_rows(xp, shape, dtype):
+    """A fit that drops nothing equals PCA of all rows at once, whatever the sizes of its batches."""
+    X = rows_of(*shape).astype(dtype)
+    p, rows = min(shape), [X[:10], X[10:11], X[11:]] if len(X) > 10 else [X]
+    model = IncrementalPCA(p, center=False)
+    for batch in rows:
+        model.partial_fit(xp.array(batch))
+    assert model.n_samples_seen_ == len(X)
+    assert xp.owns(model.mean_)
+    assert not np.any(xp.host(model.mean_))
+    wide = X.astype(np.float64)
+    s = np.linalg.svd(wide, compute_uv=False)
+    tol = 2e3 * tolerances.eps(dtype)
+    np.testing.assert_allclose(xp.host(model.singular_values_), s, atol=tol * s[0])
+    np.testing.assert_allclose(xp.host(model.explained_variance_ratio_), s**2 / (s**2).sum(), atol=tol)
+    np.testing.assert_allclose(xp.host(model.var_), (wide**2).mean(axis=0), rtol=1e-6)
+    assert model.total_variance_ == pytest.approx((wide**2).sum() / (len(X) - 1), rel=1e-12)
+    scores = xp.host(model.transform(xp.array(X)))
+    np.testing.assert_allclose(scores, wide @ xp.host(model.components_).T.astype(np.float64), atol=tol * s[0])
+    np.testing.assert_allclose(xp.host(model.inverse_transform(xp.array(scores))), X, atol=tol * s[0])
+    whitened = xp.host(model.set_params(whiten=True).transform(xp.array(X)))[:, : p // 2]
+    np.testing.assert_allclose((whitened**2).sum(axis=0), len(X) - 1, rtol=tol * s[0] / s[p // 2])
+
+
+def test_one_batch_is_the_pca_of_its_rows():
+    for shape in ((40, 6), (6, 40)):
+        X = rows_of(*shape)
+        model, other = IncrementalPCA(3, center=False).partial_fit(X), PCA(3, center=False).fit(X)
+        assert_same(model, other)
+        audit, its = residuals(model, X), residuals(other, X)
+        assert audit.trace == pytest.approx(its.trace)
+        np.testing.assert_allclose(audit.residual_norms, its.residual_norms, atol=1e-12 * audit.trace)
+
+
+def test_batches_are_saved_and_continued(tmp_path):
+    X = rows_of(90, 8)
+    whole = IncrementalPCA(3, center=False, batch_size=30).fit(X)
+    model = IncrementalPCA(3, center=False).partial_fit(X[:30])
+    for rows in (X[30:60], X[60:]):
+        model.save(tmp_path / "model")
+        model = load(tmp_path / "model").partial_fit(rows)
+    for name in ("components_", "explained_variance_", "mean_", "var_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(whole, name), err_msg=name)
+    with pytest.raises(InvalidParameterError, match="center has changed from False to True; all batches are centered"):
+        model.set_params(center=True).partial_fit(X)
+    assert not model.mean_.any()  # of the fit, as the state says
+    with pytest.raises(InvalidParameterError, match="no likelihood"):
+        model.get_covariance()
+    np.testing.assert_allclose(model.fit(X).mean_, X.mean(axis=0))
+
+
+def test_batches_of_any_container_and_size(tmp_path):
+    X = rows_of(60, 8)
+    wanted = IncrementalPCA(3, center=False, batch_size=20).fit(X)
+    for rows in (scipy.sparse.csr_array(X), iter([X[:20], X[20:40], X[40:]])):
+        assert_same(IncrementalPCA(3, center=False, batch_size=20).fit(rows), wanted, factor=100)
+    before = X.copy()
+    for unit in (2.0**-500, 2.0**450):
+        model = IncrementalPCA(3, center=False, batch_size=20).fit(X * unit)
+        np.testing.assert_allclose(model.singular_values_ / unit, wanted.singular_values_, rtol=1e-12)
+    constant = IncrementalPCA(2, center=False).fit(np.full((30, 2), 2.0**450))  # without deviations from the mean
+    np.testing.assert_allclose(constant.singular_values_[0], 2.0**450 * 60**0.5, rtol=1e-12)
+    np.testing.assert_array_equal(X, before)
+    with pytest.warns(RankWarning, match="all rows are 0"):
+        IncrementalPCA(2, center=False).fit(np.zeros((9, 3)))

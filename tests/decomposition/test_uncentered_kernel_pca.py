@@ -182,6 +182,61 @@ def test_nystrom_is_bounded_by_its_certificate(name, source):
     np.testing.assert_allclose(residual, 0.0, atol=1e-7)
 
 
+def assert_bounds_hold(audit, model, K, dtype="float64"):
+    """No eigenvalue of K itself is outside the bounds of an audit, nor the norm and the trace of the error."""
+    values = np.linalg.eigvalsh(K)[::-1]
+    p, eps = len(audit.eigenvalues), tolerances.eps(dtype)
+    allowed = 1e5 * eps * values[0] if dtype == "float64" else 1e3 * eps * values[0]
+    assert np.all(audit.bounds[:, 0] - allowed <= values[:p])
+    assert np.all(values[:p] <= audit.bounds[:, 1] + allowed)
+    lost = values[:p] - audit.landmark_eigenvalues
+    assert lost.max() <= audit.norm_bound + allowed
+    assert np.maximum(lost, 0.0).sum() <= audit.trace_bound + allowed
+    assert audit.trace_bound <= model.certificate_ * (1.0 + 1e-6) + allowed
+    np.testing.assert_allclose(audit.landmark_eigenvalues, model.eigenvalues_, atol=10.0 * allowed)
+    assert audit.trace == pytest.approx(np.trace(K), rel=1e3 * eps)
+
+
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")  # of ranks and clusters
+def test_no_bound_of_an_audit_is_violated_on_random_problems():
+    rng, tight = np.random.default_rng(5), []
+    for number in range(120):
+        n, d, seed = int(rng.integers(5, 36)), int(rng.integers(1, 6)), int(rng.integers(2**31))
+        rows = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-1, 1) + rng.choice([0.0, 100.0])
+        gamma = 10.0 ** rng.uniform(-4, 1)
+        kernel, function = [
+            (RBF(gamma), oracle.rbf(gamma)),
+            (Laplacian(gamma), oracle.laplacian(gamma)),
+            (Polynomial(2, gamma, 1.0), oracle.poly(2, gamma, 1.0)),
+        ][number % 3]
+        rank = int(rng.integers(1, n + 1))
+        p = int(rng.integers(1, rank + 1))
+        model = KernelPCA(p, kernel=kernel, center=False, eigen_solver=Nystrom(rank=rank), random_state=seed).fit(rows)
+        audit = residuals(model, rows, passes=1 + number % 2, random_state=seed)
+        if audit.bounds is not None:  # not exact features of the kernel
+            assert_bounds_hold(audit, model, oracle.gram(function, rows))
+            tight.append(audit.norm_bound / audit.trace)
+    assert len(tight) > 80
+    assert np.median(tight) < 0.1
+
+
+@each("name", ["rbf", "flat", "sum"])
+@each("source", ["memory", "csr", "stream", "batches", "points", "precomputed", "float32"])
+def test_landmarks_are_audited_in_every_container(name, source):
+    kernel, function = KERNELS[name]
+    K, rows, taken = oracle.gram(function, X), X, kernel
+    solver = Nystrom(landmarks=X[::4]) if source == "points" else Nystrom(rank=25)
+    if source == "precomputed":
+        rows, taken = K, "precomputed"
+    elif source != "memory":
+        rows = {"csr": scipy.sparse.csr_array(X), "batches": [X[:40], X[40:]], "float32": X.astype("f4")}.get(source, X)
+    model = KernelPCA(P, kernel=taken, center=False, eigen_solver=solver, random_state=0)
+    model = model.partial_fit(X[:50]).partial_fit(X[50:]) if source == "stream" else model.fit(rows)
+    audit = residuals(model, rows, passes=2, random_state=0)
+    assert audit.matrix == "kernel matrix"
+    assert_bounds_hold(audit, model, K, source if source == "float32" else "float64")
+
+
 def test_streams_keep_their_setting_and_go_on_after_a_file(tmp_path):
     model = KernelPCA(P, kernel=RBF(0.05), center=False, eigen_solver=Nystrom(rank=25), random_state=0)
     model.partial_fit(X[:50]).save(tmp_path / "model")
@@ -208,11 +263,9 @@ def test_models_are_saved_and_audited_and_functions_agree(tmp_path):
 
 def test_what_is_of_centered_matrices_alone_refuses():
     model = KernelPCA(P, kernel=RBF(0.05), center=False).fit(X)
-    landmarks = KernelPCA(P, kernel=RBF(0.05), center=False, eigen_solver=Nystrom(rank=20)).fit(X)
     overflowing = np.full((4, 4), np.finfo(np.float64).max)
     attempts = (
         (model.as_sklearn, "KernelPCA always centers"),
-        (lambda: residuals(landmarks, X), "cannot be audited"),
         (lambda: n_components_for(model, value=0.5), "center=False"),
         (lambda: KernelPCA(P, center=1.5).fit(X), r"center=1\.5"),
         (lambda: CenteredGram(DenseGram(np.eye(3)), center="no"), "center='no'"),

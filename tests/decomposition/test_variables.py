@@ -129,6 +129,18 @@ def test_squares_of_all_components_sum_to_one():
     np.testing.assert_allclose(np.sum(variable_correlations(PCA().fit(IRIS), IRIS) ** 2, axis=1), 1.0, rtol=1e-13)
 
 
+def test_rows_that_cannot_be_correlated_are_named():
+    model = PCA(2).fit(IRIS)
+    for X, Y, message in (
+        (iter([IRIS[:99], IRIS[99:]]), None, "^variable_correlations reads the batches more than once"),
+        (IRIS, iter([IRIS[:99], IRIS[99:]]), "^Y: variable_correlations reads the batches more than once"),
+        (IRIS[:1], None, "got 1 row, and correlations need at least 2"),
+        ([IRIS[:1]], None, "got 1 row, and correlations need at least 2"),
+    ):
+        with pytest.raises(InvalidParameterError, match=message):
+            variable_correlations(model, X, Y)
+
+
 @each(
     "Y, message",
     [

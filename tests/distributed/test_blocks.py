@@ -103,8 +103,8 @@ def test_an_iteration_keeps_its_basis_on_the_workers(active, gathered_bytes, siz
 def test_shares_and_restarts_take_as_many_passes_as_in_one_process(active, sizes):
     sizes(LOCAL_BLOCK_BYTES=0)
     X = smooth(203)
-    shared = {"n_components": 0.7, "eigen_solver": "randomized"}
-    for given in (shared | {"tol": 1e-4}, {"eigen_solver": BlockKrylov(max_blocks=1, tol=1e-4)}):
+    shared = {"n_components": 0.6, "eigen_solver": "randomized"}
+    for given in (shared | {"tol": 1e-2}, {"eigen_solver": BlockKrylov(max_blocks=1, tol=3e-2)}):
         settings: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "n_components": 2, "random_state": 0} | given
         here, there = KernelPCA(**settings).fit(X), KernelPCA(**settings).fit(chunked(X, 101))
         assert "with the basis" in str(there.plan_), given

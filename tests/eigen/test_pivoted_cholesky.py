@@ -70,7 +70,7 @@ def test_libraries_agree_on_pivots(xp):
 @each("name", SEMIDEFINITE)
 def test_no_eigenvalue_is_further_off_than_the_certificate(name, dtype):
     K = semidefinite(name, dtype)
-    cases = {"rpcholesky": (5, 40, M), "uniform": (40, M)}
+    cases = {"rpcholesky": (5, 40, M), "uniform": (40,)}
     for how, rank in [(how, rank) for how, ranks in cases.items() for rank in ranks]:
         result = Nystrom(rank=rank, landmarks=how).factor(BlockOperator(K), 1, rng(rank))
         left_out = spectrum_left_out(K, result)
@@ -216,7 +216,7 @@ def plain_pivots(K, rank, seed):
 @each("block_size", [1, 8, 100, None])
 @each("name", ["smooth", "clusters", "algebraic"])
 def test_blocks_are_as_good_as_one_pivot_at_a_time(name, block_size):
-    K, seeds = semidefinite(name)[::2, ::2], range(20)
+    K, seeds = semidefinite(name)[::2, ::2], range(12)
     plain = np.array([plain_pivots(K, 15, seed) for seed in seeds])
     results = [pivoted_cholesky(BlockOperator(K), 15, rng(seed), block_size=block_size) for seed in seeds]
     ours = np.array([result.residual_trace for result in results])

@@ -14,7 +14,7 @@ from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 from gpukpca.gram import TiledGram
 from tests import cupy_device, oracle, tolerances
 from tests.conftest import MAKERS, Namespace
-from tests.each import each
+from tests.each import covering, each
 from tests.operators import MATRICES, SPECTRA, N, Operator, P, matrix
 
 NUMPY = MAKERS["numpy"]()
@@ -52,8 +52,7 @@ def check(A: np.ndarray, result: EigenResult, dtype: str, name: str, xp: Namespa
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-@each("name", SOLVERS)
-@each("of", MATRICES)
+@each("of, dtype, name", covering(MATRICES, ["float64", "float32"], SOLVERS))
 def test_top_eigenpairs_of_a_known_spectrum(of, dtype, name):
     A = matrix(of, dtype)
     result = top_eigh(Operator(A), P, solver=solver(name, dtype), rng=0)

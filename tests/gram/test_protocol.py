@@ -10,7 +10,7 @@ from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, Ti
 from gpukpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial
 from tests import oracle, tolerances
 from tests.datasets import data
-from tests.each import each
+from tests.each import covering, each
 
 EDGE = 8
 ODD_SIZES = (1, EDGE - 1, EDGE, EDGE + 1, 3 * EDGE + 2)
@@ -40,8 +40,9 @@ VIEWS = {
     "first row": (lambda op: BasePointGram(op, 0), lambda K: from_row(K, 0)),
     "last row": (lambda op: BasePointGram(op, op.shape[0] - 1), lambda K: from_row(K, len(K) - 1)),
 }
-CASES = [("poly", storage, view) for storage in STORAGES for view in (None, *VIEWS)]
-CASES += [(kernel, "two tiles cached", None) for kernel in KERNELS if kernel != "poly"]
+SIZES = [*((n, "float64") for n in ODD_SIZES), (ODD_SIZES[-1], "float32")]
+CASES = [("poly", *case) for case in covering(STORAGES, (None, *VIEWS), SIZES)]
+CASES += [(kernel, "two tiles cached", None, size) for kernel in KERNELS if kernel != "poly" for size in SIZES]
 
 
 def rows(n: int, d: int = 3, dtype: str = "float64", seed: int = 0) -> np.ndarray:
@@ -76,10 +77,9 @@ def check_protocol(xp, op, K, bound):
     assert np.array_equal(dense, dense.T)
 
 
-@each("kernel, storage, view", CASES)
-@each("n, dtype", [*((n, "float64") for n in ODD_SIZES), (ODD_SIZES[-1], "float32")])
-def test_every_storage_and_every_view_of_it(xp, dtype, n, kernel, storage, view):
-    k, function = KERNELS[kernel]
+@each("kernel, storage, view, size", CASES)
+def test_every_storage_and_every_view_of_it(xp, kernel, storage, view, size):
+    (n, dtype), (k, function) = size, KERNELS[kernel]
     X = rows(n, dtype=dtype)
     K = oracle.gram(function, X)
     bound = 4 * tolerances.kernel(dtype, max(1.0, np.max(np.abs(K))) * 2)

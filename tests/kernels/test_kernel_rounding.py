@@ -162,7 +162,7 @@ def test_the_rounding_is_stated_within_two_orders_of_magnitude(name: str, seed: 
 @each("dtype", ["float64", "float32"])
 @each("kernel", ["linear", "poly", "rbf", "cosine", "laplacian", "matern", "rational_quadratic", "sigmoid"])
 def test_ordinary_data_meet_the_default_tolerance_without_a_word(kernel: str, dtype: str) -> None:
-    X = load_digits().data[:900].astype(dtype)
+    X = load_digits().data[:450].astype(dtype)
     gamma = None if kernel in ("linear", "cosine") else "scale"
     model = KernelPCA(5, kernel=kernel, gamma=gamma, random_state=0)
     with warnings.catch_warnings():
@@ -282,7 +282,7 @@ def test_zero_rows_below_an_exponential_warn_once() -> None:
 
 @pytest.mark.parametrize("make", [Sigmoid, lambda gamma, coef0: Polynomial(1, gamma, coef0)], ids=["sigmoid", "poly"])
 def test_equal_rows_whose_values_cancel_have_no_component(make: Any) -> None:
-    for seed, dtype, sparse in itertools.product(range(6), ("float64", "float32"), (False, True)):
+    for seed, dtype, sparse in itertools.product(range(3), ("float64", "float32"), (False, True)):
         rng = np.random.default_rng(seed)
         row = rng.standard_normal(int(rng.integers(2, 30))).astype(dtype)
         gamma = 1.0 / float(row.astype(np.float64) @ row)

@@ -430,7 +430,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "n"), [*((name, n) for name in LONG for n in (14, 15, 16)), ("sum", 200)])
+@pytest.mark.parametrize(("name", "n"), [("sum", 15), *((name, 16) for name in LONG), ("sum", 100)])
 def test_kernels_of_many_terms_are_kernels(name, n, tmp_path):
     """They compute, and are printed, cloned, pickled, compared and saved, without going down Python's stack."""
     X, kernel = rows(12, 3, "float64"), LONG[name](n)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from typing import Any
 
@@ -19,7 +18,7 @@ from gpukpca.gram import gram_matrix
 from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from gpukpca.kernels.prepared import DataRows, DensifiedRows
 from tests import oracle
-from tests.each import each
+from tests.each import covering, each
 
 OFFSETS = [0.0, 10.0, 1e3, 1e6, 1e8]
 DISTANCE = {
@@ -55,12 +54,11 @@ def fitted(X: Any, X_new: Any, kernel: Any, solver: Any) -> tuple[np.ndarray, np
         return model.eigenvalues_, np.abs(model.transform(X_new)), {seen.category for seen in caught}
 
 
-@each("dtype", ["float64", "float32"])
 @each(
-    "name, solver, offset",
+    "name, solver, dtype, offset",
     [
-        *itertools.product(DISTANCE, ["dense"], OFFSETS),
-        *itertools.product(["rbf", "linear"], ["randomized", Nystrom(rank=40)], [0.0, 1e8]),
+        *covering(DISTANCE, ["dense"], ["float64", "float32"], OFFSETS),
+        *covering(["rbf", "linear"], ["randomized", Nystrom(rank=40)], ["float64", "float32"], [0.0, 1e8]),
     ],
 )
 def test_distances_of_sparse_rows_are_those_of_dense_ones(name: str, solver: Any, dtype: str, offset: float) -> None:

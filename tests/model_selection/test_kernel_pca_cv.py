@@ -42,8 +42,8 @@ def is_fitted(search: KernelPCACV) -> bool:
 
 METHODS = {
     "rbf": ["ridge", "fixed_point", "distance_constraint"],
-    "rational_quadratic": ["ridge", "fixed_point", "distance_constraint"],
-    "matern": ["ridge", "fixed_point", "distance_constraint"],
+    "rational_quadratic": ["distance_constraint"],
+    "matern": ["fixed_point"],
     "poly": ["ridge", "distance_constraint"],
     "laplacian": ["ridge"],
     "sigmoid": ["ridge"],
@@ -55,7 +55,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any], Any, Any]] = {
         {"kernel": kernel, "preimage": method, "eigen_solver": "dense"},
         {"gamma": [0.01, 0.02] if kernel == "sigmoid" else GAMMAS, "n_components": COMPONENTS},
         {},
-        3,
+        2,
     )
     for kernel, methods in METHODS.items()
     for method in methods

@@ -742,6 +742,11 @@ def test_every_field_is_checked(name: str) -> None:
 # name of the model, what is wrong with it, part of the message
 CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None]] = {
     "a matrix of other samples": ("precomputed", value("fit.plan.n_features", 4), "as many columns as samples"),
+    "a total that is NaN": (
+        "rbf, inverse",
+        value("fit.spectrum.total_variance", float("nan")),
+        "total variance is NaN",
+    ),
     "kernel unknown": ("rbf, inverse", value("fit.kernel.class", "Own"), "'Own', and known are"),
     "kernel parameter unknown": ("rbf, inverse", value("fit.kernel.nu", 1.5), "has no nu"),
     "kernel parameter out of range": ("rbf, inverse", value("fit.kernel.gamma", -1.0), "gamma=-1.0"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
@@ -292,6 +293,17 @@ def test_axes_extend_two_deviations_and_are_those_of_the_data(rng: np.random.Gen
         assert display.ax_.get_title() == f"axes with {100 * ratios[0]:.1f} %, {100 * ratios[1]:.1f} % of the variance"
 
 
+def test_axes_of_two_features_have_the_names_of_the_data_frame(rng: np.random.Generator) -> None:
+    frame = pd.DataFrame(rng.standard_normal((30, 3)), columns=["a $1", "width", "c"])
+    plane = frame[["a $1", "width"]]
+    for model in (PCA(2), LocalPCA(2, 1, random_state=0)):
+        ax = AxesDisplay.from_estimator(model.fit(plane), plane).ax_
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("a $1", "width")
+        assert AxesDisplay.from_estimator(model.fit(frame), frame).ax_.get_xlabel() == "component 1 of PCA"
+        display = AxesDisplay.from_estimator(model.fit(plane.to_numpy()), plane.to_numpy())
+        assert display.ax_.get_ylabel() == "feature 2"
+
+
 def test_lines_lead_to_the_axis_of_one_component(rng: np.random.Generator) -> None:
     X = rng.standard_normal((200, 2)) * [3.0, 1.0]
     model = PCA(1).fit(X)
@@ -445,7 +457,9 @@ def test_a_pipeline_is_drawn_as_its_last_step(iris: tuple[Any, np.ndarray, np.nd
         SpectrumDisplay.from_estimator(StandardScaler().fit(X))
 
 
-def test_names_of_classes_and_samples_are_short_and_nan_is_a_class(rng: np.random.Generator):
+def test_names_of_classes_and_samples_are_short_and_nan_is_a_class(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X = rng.standard_normal((60, 3))
     model = PCA(2).fit(X)
     labels = np.where(np.arange(60) == 2, np.nan, np.arange(60) % 9 * 0.1)
@@ -453,6 +467,7 @@ def test_names_of_classes_and_samples_are_short_and_nan_is_a_class(rng: np.rando
     expected = ["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "nan"]
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == expected
     assert all(np.isfinite(text.get_position()).all() for text in display.ax_.texts)
+    monkeypatch.setitem(sys.modules, "adjustText", None)  # so many names take long to move
     names = [f"sample {i} with a name that fills the picture, number {i}" for i in range(35)]
     for components in ((0, 1), (0,)):
         ax = ScoresDisplay.from_estimator(model, X[:35], names=names, components=components).ax_

@@ -16,7 +16,7 @@ GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 
 
 @pytest.fixture
-def script(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+def script(request: pytest.FixtureRequest, unmoved_names: None) -> Iterator[dict[str, Any]]:
     """The names that a script leaves, with the figures of pyplot under `figures`."""
     import matplotlib.pyplot as plt
 

@@ -73,6 +73,7 @@ def audit_rows(
     resources: Resources,
     *,
     center: bool = True,
+    weights: np.ndarray | None = None,
     landmarks: LandmarkFeatures | None = None,
     axes: np.ndarray | None = None,
     passes: int = 1,
@@ -84,22 +85,23 @@ def audit_rows(
     X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. Without `eigenvalues` the
     vectors are scores, whose squared lengths are the eigenvalues. With `landmarks`, whose features of the rows are F,
     the error of Nyström is bounded, by one or two passes over K; without `vectors` these are F times the `axes` (r, p).
-    Without `center` the vectors are those of K itself.
+    Without `center` the vectors are those of K itself. With `weights` (n,) of the rows they are those of W^½ K W^½.
     """
     started, listener = time.perf_counter(), timed(progress)
     p: int = (axes if vectors is None else vectors).shape[1]  # type: ignore[union-attr]
     settings = KernelPCASettings(n_components=max(p, 1), copies_data=False, center=center)
-    task = FitTask.of(X, kernel, settings, resources)
+    task = FitTask.of(X, kernel, settings, resources, weights=weights)
     solver = AuditPass(p, 1)
     if landmarks is not None:
         solver = AuditPass(p + VECTORS, passes, landmarks.rank, task.workers)
-    op = CenteredGram(_kernel_operator(task, solver, listener), center=center)
+    op = CenteredGram(_kernel_operator(task, solver, listener), center=center, frequencies=task.frequencies)
     products = _Products(op, solver.passes, listener)
     factor = None
     if landmarks is not None:
         workers = 1 if task.is_on_cluster else task.workers  # Dask has a thread for every panel
         factor = CenteredFactor(X, landmarks, op, workers)
     given: Any = vectors if factor is None or axes is None else factor.times(axes)
+    given = op.rooted(given) if eigenvalues is None else given
     U, lengths = UnitVectors.of(cast(move(given, op.like), op.dtype))
     error: dict[str, Any] = {}
     if factor is None:
@@ -153,7 +155,7 @@ class _Products:
 
 @dataclass(frozen=True)
 class CenteredFactor:
-    """F of landmarks for all rows of X, centered: every method computes it again, panel by panel."""
+    """F of landmarks for all rows of X, centered as `op` is: every method computes it again, panel by panel."""
 
     X: Any
     features: LandmarkFeatures
@@ -164,7 +166,8 @@ class CenteredFactor:
         """Return FᵀF (r, r) and FᵀV (r, b) on the host in float64."""
         r = self.features.rank
         P = fold(self.X, products_of_panel, along(self.X, V), self.features, self.workers)
-        P = P[:r] - np.outer(P[:r, r], P[r]) / self.op.shape[0]  # a constant row of F changes nothing
+        # Centered, a constant row of F changes nothing; else the shift is 0.
+        P = P[:r] - np.outer(P[:r, r], P[r]) * (self.op.center / self.op.shape[0])
         return (P[:, :r] + P[:, :r].T) / 2.0, P[:, r + 1 :]
 
     def times(self, S: np.ndarray) -> Array:
@@ -176,7 +179,7 @@ class CenteredFactor:
 def _with_error(
     products: _Products, U: Array, factor: CenteredFactor, random: Randomness
 ) -> tuple[Array, dict[str, Any]]:
-    """Return A U, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered."""
+    """Return A U, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered as A."""
     op, p = products.op, int(U.shape[1])
     V = op.project(standard_normal(random.generator, (op.shape[0], VECTORS), op.like))
     gram, T = factor.products(V)
@@ -211,7 +214,7 @@ def norm_bound(norms: list[float], rounding: float) -> float:
 
 
 def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray) -> float | None:
-    """Return tr A - tr F Fᵀ, F centered, with the rounding of both; None for a kernel that is not semidefinite.
+    """Return tr A - tr F Fᵀ, F centered as A, with the rounding of both; None for a kernel that is not semidefinite.
 
     The differences of the eigenvalues sum to it, and none is negative. None also without the diagonal of K.
     """

@@ -13,9 +13,9 @@ from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.planning import plan_of_batches
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
 from gpukpca.algorithms.kernel_pca.streaming import Candidates, spanned_fit, streamed_fit, updated_fit
-from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
@@ -55,6 +55,7 @@ def fit_batches(
     resources: Resources,
     *,
     random: Randomness,
+    weights: np.ndarray | None = None,
     progress: Listener | None = None,
     open_checkpoint: CheckpointOpener | None = None,
     once: bool = False,
@@ -63,7 +64,7 @@ def fit_batches(
     """Return the fit of batches of rows by Nyström, which reads each of them once; see `fit_kernel_pca`.
 
     Landmarks are chosen among the first rows, from which the kernel learns its rules where batches come only `once`.
-    `is_first` says that more batches may follow.
+    `is_first` says that more batches may follow. `weights` (n,), above 0, say how often each row counts.
     """
     has_checkpoint, listener = open_checkpoint is not None, timed(progress)
     begun: dict[str, Any] = {
@@ -73,6 +74,7 @@ def fit_batches(
         "rng": random.generator,
     }
     task, sample, rows = _begun(batches, kernel, settings, resources, **begun)
+    task = replace(task, weights=weights)
     plan = plan_of_batches(task, batches)
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
@@ -137,7 +139,13 @@ def _begun(
     return task, Candidates(sample, numbers), rows
 
 
-def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, resources: Resources) -> KernelPCAFit:
+def fit_next_batch(
+    fit: KernelPCAFit,
+    batch: Any,
+    settings: KernelPCASettings,
+    resources: Resources,
+    weights: np.ndarray | None = None,
+) -> KernelPCAFit:
     """Return the fit of a stream after one more batch of rows (b, d) where it is computed; see `fit_batches`."""
     solver: Any = fit.plan.solver
     requested: Nystrom = settings.solver_for(1, 1, False)[0]
@@ -157,7 +165,7 @@ def fit_next_batch(fit: KernelPCAFit, batch: Any, settings: KernelPCASettings, r
     p = fit.plan.n_components if settings.n_components is None or settings.is_share else int(settings.n_components)
     task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, p)
     check_rank(task, int(solver.rank or 0))
-    return updated_fit(task, fit, batch)
+    return updated_fit(task, fit, batch, weights)
 
 
 def given_landmarks(task: FitTask, solver: Any, rows: Any) -> Candidates | None:

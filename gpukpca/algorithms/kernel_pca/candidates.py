@@ -67,7 +67,7 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         needed = _evaluated_bytes(task, solver, edge, rows)
         storage = tiled = TiledStorage.within(task.tile_budget(needed), n, item, task.workers, edge, panel)
         bytes_read = tiled.rows_read * task.d * item
-        needed += storage.bytes_held(item)
+        needed = max(needed + storage.bytes_held(item), _preparing_bytes(task))
     work = _stored_work(task, solver, storage, bytes_read)
     return _candidate(task, solver, reason, storage, needed, work, notes=notes, bytes_read=bytes_read)
 
@@ -113,6 +113,7 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     growing = solver.growth_bytes(n, rank, item, workers, task.on_gpu) + 2 * small
     vectors = LowRank().workspace_bytes(n, p, item, task.on_gpu) + small
     needed = held + max(growing, _square_bytes(task, rank), SMALL_PROBLEM_SQUARES * small, vectors)
+    needed = max(needed, _preparing_bytes(task))
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
@@ -150,9 +151,10 @@ def streamed(
     panel = row + FEATURE_COPIES * d * 8 + rank * (2 * item + FEATURE_COPIES * 8)
     panel *= feature_panel(n, d, rank, task.on_gpu)
     adding = workers * (panel + 3 * small) + 3 * 8 * (batch or min(n, slice_of(d)))
-    learning = FEATURE_COPIES * 8 * min(n, panel_length(d, task.on_gpu)) * d  # the template of the kernel
     needed = (
-        2 * (batch + sample) * d * item + rank * row + max(learning, choosing, adding, SMALL_PROBLEM_SQUARES * small)
+        2 * (batch + sample) * d * item
+        + rank * row
+        + max(_learning_bytes(task), choosing, adding, SMALL_PROBLEM_SQUARES * small)
     )
     needed += task.copy_bytes + (4 * n * p * item if with_vectors else 0)
     storage = StreamedStorage(n, workers, rank, sample)
@@ -208,7 +210,8 @@ def _candidate(
 
     The time is not known without `work`, for a function of two rows, and on a cluster, where the network decides.
     """
-    seconds, needed, p = None, max(needed, task.preimage_bytes), task.p if p is None else p
+    basis = int(solver.rank or task.n) if isinstance(solver, Nystrom) else task.n
+    seconds, needed, p = None, max(needed, task.preimage_bytes(basis)), task.p if p is None else p
     if work is not None and not isinstance(task.kernel, PairwiseCallable):
         work += Work(bytes=COPIES * task.data_bytes, calls=STEPS)
         if task.preimage is not None:
@@ -302,6 +305,25 @@ def _row_bytes(task: FitTask, rows: int) -> int:
     # While X is read, cached slices also hold the operand that a product made of them, as wide again.
     is_read, row = task.is_batched or rows < task.n, task.row_bytes
     return task.copy_bytes + rows * (max(row, task.d * task.item) if task.is_batched else row) * (2 if is_read else 1)
+
+
+def _learning_bytes(task: FitTask) -> int:
+    """Return the bytes of a panel of rows from which the template of a kernel is learnt, or that is prepared.
+
+    It is held twice in float64, once more in the type of K where that is another one, or where it is centered.
+    """
+    entry = 2 * 8 + (task.item if task.item < 8 or task.kernel.depends_on_distance else 0)
+    return entry * min(task.n, panel_length(task.d, task.on_gpu)) * task.d
+
+
+def _preparing_bytes(task: FitTask) -> int:
+    """Return the bytes while all rows in memory are prepared, before there is a solver; 0 where slices of them are.
+
+    Laplacian kernels take rows as they are.
+    """
+    if task.template is None or task.is_sparse or task.maps_file or isinstance(task.kernel, Laplacian):
+        return 0
+    return _row_bytes(task, task.n) + _learning_bytes(task)
 
 
 def _solver_bytes(task: FitTask, solver: PlannedSolver) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import TIE
@@ -32,7 +31,6 @@ from gpukpca.algorithms.plan import Candidate, Plan
 from gpukpca.algorithms.progress import Listener, pass_report
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite
 from gpukpca.eigen import EigenResult, PairRequest, top_eigh
@@ -55,7 +53,7 @@ def exact_fit(
 ) -> KernelPCAFit:
     """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
     settings, plan = task.settings, chosen.plan
-    op = _centered_gram(plan, source, settings.center)
+    op = _centered_gram(task, plan, source)
     solve: Callable[..., EigenResult] = partial(top_eigh, rng=random, report=pass_report(listener))
     eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
@@ -66,8 +64,10 @@ def exact_fit(
     if eigen is None:
         if chosen.plan.storage != plan.storage:
             del op  # two do not fit into memory
-            op = _centered_gram(chosen.plan, source, settings.center)
+            op = _centered_gram(task, chosen.plan, source)
         plan, eigen = chosen.plan, solve(op, _request(task, chosen), chosen.plan.solver)
+    if task.frequencies is not None:
+        eigen, _ = eigen.signed_by(task.frequencies.unrooted(eigen.eigenvectors))
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
     spectrum = checked_spectrum(eigen, op, task.kernel, settings.share or None)
     if settings.is_share:
@@ -83,7 +83,7 @@ def exact_fit(
             warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n, f"the {'centered ' * settings.center}kernel matrix")
-    trace = partial(_trace, op.base)
+    trace = partial(_trace, op)
     if not warn_of_identity(task.kernel, task.n, trace, spectrum, task.basis) and not settings.drops_zeros:
         warn_of_gap(eigen, keep)
     eigen, spectrum = eigen.truncated(keep), spectrum.truncated(keep)
@@ -93,7 +93,15 @@ def exact_fit(
     # An exact low-rank solution in place of a Nyström fit has a certificate too: rounding.
     certificate = eigen.null_threshold if settings.is_nystrom else None
     return KernelPCAFit.of_eigenpairs(
-        task.kernel, plan, eigen, spectrum, scores, affine, n_jobs=task.resources.n_jobs, certificate=certificate
+        task.kernel,
+        plan,
+        eigen,
+        spectrum,
+        scores,
+        affine,
+        n_jobs=task.resources.n_jobs,
+        certificate=certificate,
+        weight_sum=task.weight_sum,
     )
 
 
@@ -103,10 +111,11 @@ def _request(task: FitTask, chosen: Candidate) -> PairRequest:
     return task.settings.request_of_share(p, chosen.max_count) if task.settings.is_share else PairRequest.of_count(p)
 
 
-def _centered_gram(plan: Plan, source: StorageInput, center: bool) -> CenteredGram:
-    """Return the operator of K, centered if `center`, in the storage of a plan, which may be a class of the user."""
+def _centered_gram(task: FitTask, plan: Plan, source: StorageInput) -> CenteredGram:
+    """Return the operator of K for the eigensolver, in the storage of a plan, which may be a class of the user."""
     storage: Any = plan.storage
-    op, n = CenteredGram(storage.build(source), center=center), plan.n_samples
+    op = CenteredGram(storage.build(source), center=task.settings.center, frequencies=task.frequencies)
+    n = plan.n_samples
     if tuple(op.shape) != (n, n):
         raise InvalidParameterError(
             f"the operator of {type(storage).__name__} has shape {tuple(op.shape)}, and K of {n} rows ({n}, {n})."
@@ -125,7 +134,7 @@ def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness)
     n_jobs = 1 if task.is_on_cluster else plan.workers  # Dask has a thread for every panel
     given = task.kernel, task.X, rows, size, columns
     sample = partial(components_of_sample, *given, center=op.center, n_jobs=n_jobs)
-    return replace(solver, start=lambda: sample(random.generator))
+    return replace(solver, start=lambda: op.rooted(sample(random.generator)))
 
 
 def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: int) -> tuple[EigenResult, Spectrum]:
@@ -138,6 +147,6 @@ def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: i
     return eigen.truncated(keep), spectrum.truncated(keep)
 
 
-def _trace(op: SymmetricOperator) -> float:
-    """Return the sum of the diagonal."""
-    return float(np.sum(to_host(op.diagonal()).astype(np.float64)))
+def _trace(op: CenteredGram) -> float:
+    """Return the sum of the eigenvalues before centering."""
+    return op.trace + op.count * op.mean_norm

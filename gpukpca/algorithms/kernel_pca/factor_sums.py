@@ -26,6 +26,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
+from gpukpca.data.frequencies import number_of
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
 from gpukpca.eigen import landmark_cholesky
@@ -48,7 +49,7 @@ class FactorSums:
     shift: np.ndarray = field_of("l", "a row near the mean of f, which is subtracted before rows are multiplied")
     sums: np.ndarray = field_of("l", "Σ (f - shift)")
     squares: np.ndarray = field_of("l l", "Σ (f - shift)(f - shift)ᵀ")
-    count: int = field_of("", "rows so far", "nonnegative")
+    count: float = field_of("", "rows so far, each as often as its weight says", "nonnegative")
     trace: float = field_of("", "Σ k(x, x)", "nonnegative")
     sizes: float = field_of("", "Σ of the numbers that cancel in k(x, x)", "nonnegative")
     residual: float = field_of("", "Σ k(x, x) - ‖f(x)‖²")
@@ -96,6 +97,7 @@ class FactorSums:
         """Return the sums over the rows of both, which have the landmarks and the shift in common."""
         added = ("sums", "squares", "count", "trace", "sizes", "residual")
         parts = {name: getattr(self, name) + getattr(other, name) for name in added}
+        parts["count"] = number_of(parts["count"])
         return replace(self, noise=max(self.noise, other.noise), **parts)
 
 
@@ -124,19 +126,25 @@ class LandmarkFeatures:
 
     @classmethod
     def of_basis(
-        cls, kernel: Kernel, basis: Any, template: PreparedRows | None, columns: np.ndarray | None = None
+        cls,
+        kernel: Kernel,
+        basis: Any,
+        template: PreparedRows | None,
+        columns: np.ndarray | None = None,
+        *,
+        center: bool = True,
     ) -> tuple[Self, np.ndarray]:
         """Return the map of landmarks without dependent ones, K(S, S) = L Lᵀ, and the rows f of all of them.
 
         With rows prepared for centering K is relative to the last landmark, the base point. Of a precomputed kernel the
-        basis are rows of K, and `columns` names them.
+        basis are rows of K, and `columns` names them. Without `center` K is as it is, and the `shift` of f is 0.
         """
         op: SymmetricOperator
         rows: Any = None
         if columns is not None:
             op = DenseGram(take_columns(basis, columns))
         else:
-            rows = kernel.prepare(basis, like=template, centered=True)
+            rows = kernel.prepare(basis, like=template, centered=center)
             K = compute_tile(kernel, rows, rows, empty_like(place_of(basis)), diagonal=True)
             op = DenseGram(K, rounding=kernel.rounding(rows if template is None else template))
             op = BasePointGram(op, op.shape[0] - 1) if rows.shifted else op
@@ -149,7 +157,8 @@ class LandmarkFeatures:
         else:
             columns = columns[kept]
         start = FactorSums.empty(factor.pivot_factor, np.zeros(factor.rank), is_relative=is_relative)
-        return cls(kernel, rows, start, op.like, columns)._measured(basis, op)
+        found, F = cls(kernel, rows, start, op.like, columns)._measured(basis, op)
+        return found if center else replace(found, start=replace(found.start, shift=start.shift)), F
 
     @classmethod
     def of_weights(cls, kernel: Kernel, basis: Any, weights: np.ndarray) -> tuple[Self, np.ndarray]:
@@ -259,8 +268,8 @@ class LandmarkFeatures:
         return float(np.max(-residuals - self.rounding * sizes, initial=0.0))
 
 
-def sums_of_panel(panel: Any, features: LandmarkFeatures, workers: int) -> FactorSums:
-    """Return the sums over the features of a panel of rows."""
+def sums_of_panel(panel: Any, weights: Array | None, features: LandmarkFeatures, workers: int) -> FactorSums:
+    """Return the sums over the features of a panel of rows; `weights` (n, 1) on the host say how often each counts."""
     n, start, wide = int(panel.shape[0]), features.start, features.wide
     shift = from_host(start.shift, features.like, wide)[None, :]
     of_rows = np.zeros((3, n))  # k(x, x), sizes, residuals
@@ -272,6 +281,7 @@ def sums_of_panel(panel: Any, features: LandmarkFeatures, workers: int) -> Facto
         of_rows[:, first:last] = to_host(xp.stack([diagonal, sizes, residuals], axis=0))
         # With a column of ones the products hold the sums too.
         rows = concat([f - shift, full((last - first, 1), 1.0, f)], axis=1)
+        rows = rows if weights is None else rows * from_host(np.sqrt(weights[first:last]), f)
         return xp.matrix_transpose(rows) @ rows
 
     if not n:
@@ -283,9 +293,10 @@ def sums_of_panel(panel: Any, features: LandmarkFeatures, workers: int) -> Facto
             f"the kernel {type(features.kernel).__name__} overflows {dtype_name(features.like.dtype)} on these data: a "
             "product of features is infinite. Scale the features, or choose a smaller gamma, coef0 or degree."
         )
-    trace, sizes, residual = np.sum(of_rows, axis=1).tolist()
     noise = features.definite(of_rows[2], of_rows[1])
-    parts = {"squares": total[:-1, :-1], "sums": total[:-1, -1], "count": n, "trace": trace, "sizes": sizes}
+    trace, sizes, residual = np.sum(of_rows if weights is None else of_rows * weights.T, axis=1).tolist()
+    count = n if weights is None else number_of(float(np.sum(weights)))
+    parts = {"squares": total[:-1, :-1], "sums": total[:-1, -1], "count": count, "trace": trace, "sizes": sizes}
     return replace(start, residual=residual, noise=max(start.noise, noise), **parts)
 
 

@@ -12,7 +12,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import column_sums, row_products
+from gpukpca.backend.linalg import row_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -76,24 +76,28 @@ class AffineProjection:
     ) -> tuple[AffineProjection, Array]:
         """Return the map over all training rows, and their scores (n, p); `eigenvalues` are those of `eigen`, checked.
 
-        A = U λ^(-1/2), b = mᵀA with the column means m of K, which are 0 without centering.
+        A = U λ^(-1/2), b = mᵀA with the column means m of K, which are 0 without centering. With frequencies w of the
+        rows A = W^½ U λ^(-1/2).
         """
         scale = from_host(inverse_roots(eigenvalues), op.like)[None, :]
         # LAPACK's vectors sum to zero up to rounding, which new points would multiply by the mean of K.
-        projection = op.project(eigen.eigenvectors) * scale
-        means, n = op.column_means, op.shape[0]
+        projection = op.rooted(op.project(eigen.eigenvectors)) * scale
+        means, scores = op.column_means, eigen.products * scale
+        shares = full((op.shape[0],), 1.0 / op.count if op.center else 0.0, means)
+        if op.frequencies is not None:
+            scores, shares = op.frequencies.unrooted(scores), op.frequencies.times(shares)
         offset = (means[None, :] @ cast(projection, accumulation_dtype(op.like)))[0, :]
         affine = cls(
             basis,
             projection,
             cast(offset, op.dtype),
-            mean_weights=full((n,), 1.0 / n if op.center else 0.0, means),
-            mean_norm=float(column_sums(means[:, None])[0]) / n,
+            mean_weights=shares,
+            mean_norm=op.mean_norm,
             template=template,
             rows=rows if rows is not None and rows.is_local else None,
             center=op.center,
         )
-        return affine, eigen.products * scale
+        return affine, scores
 
     @property
     def like(self) -> Array:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
-from gpukpca.algorithms.inputs import check_type, checked_listener
+from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows
 from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
-from gpukpca.algorithms.kernel_pca.task import FitTask, resolved_within
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
@@ -34,6 +34,7 @@ def fit_kernel_pca(
     kernel: Kernel,
     n_components: int | float | None = None,
     *,
+    sample_weight: Any = None,
     settings: KernelPCASettings = KernelPCASettings(),
     resources: Resources | None = None,
     rng: np.random.Generator | int | None = None,
@@ -54,6 +55,8 @@ def fit_kernel_pca(
     n_components : int >= 1, float in (0, 1), or None
         A fraction keeps the fewest components that hold that share of the variance. None: as the settings say, and by
         default every component with a nonzero eigenvalue.
+    sample_weight : array, shape (n,), optional
+        How often each row counts; see `gpukpca.KernelPCA.fit`.
     settings : KernelPCASettings
         Solver, tolerance, storage of K.
     resources : Resources, optional
@@ -94,7 +97,7 @@ def fit_kernel_pca(
 
     Notes
     -----
-    Cost: O(n² d) for K once if it fits into memory, else in every pass; O(n² p) a pass; O(n³) for the dense solver.
+    Cost: O(n² d) for K once if it fits into memory, else in every pass; O(n² p) per pass; O(n³) for the dense solver.
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299.
 
     Examples
@@ -121,6 +124,7 @@ def fit_kernel_pca(
     with device_context(X), overflow_allowed():
         X = kernel_matrix(X) if isinstance(kernel, Precomputed) else X
         container, X = X, as_rows(X, "kernel PCA", finite=True)
+        X, weights = counted_rows(X, sample_weight, kernel)
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
         resources.check_copy(X)
@@ -130,7 +134,14 @@ def fit_kernel_pca(
         kernel = resolved_within(kernel, X, resources)
         check_symmetry(kernel, X)
         return fit_rows(
-            X, kernel, settings, resources, random=random, progress=progress, open_checkpoint=open_checkpoint
+            X,
+            kernel,
+            settings,
+            resources,
+            random=random,
+            weights=weights,
+            progress=progress,
+            open_checkpoint=open_checkpoint,
         )
 
 
@@ -141,6 +152,7 @@ def fit_rows(
     resources: Resources,
     *,
     random: Randomness,
+    weights: np.ndarray | None = None,
     progress: Listener | None = None,
     open_checkpoint: CheckpointOpener | None = None,
     basis: Any = None,
@@ -148,7 +160,7 @@ def fit_rows(
     """Return the fit of finite rows X (n, d) where `resources` say that it computes; see `fit_kernel_pca`.
 
     X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. `basis` is the source of the
-    rows of the model, by default X.
+    rows of the model, by default X. `weights` (n,), above 0, say how often each row counts.
     """
     n, requested = int(X.shape[0]), settings.n_components
     if requested is not None and requested > n:
@@ -158,7 +170,8 @@ def fit_rows(
             n_components=requested,
             n_samples=n,
         )
-    task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, basis=basis)
+    saves = open_checkpoint is not None
+    task = FitTask.of(X, kernel, settings, resources, has_checkpoint=saves, basis=basis, weights=weights)
     chosen, listener = plan_of(task), timed(progress)
     plan = chosen.plan
     if listener is not None:

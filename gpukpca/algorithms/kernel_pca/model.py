@@ -17,7 +17,9 @@ from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, overflow_allowed
+from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.place import to_caller
+from gpukpca.data.statistics import feature_means
 from gpukpca.eigen import EigenResult
 from gpukpca.kernels import Kernel, Linear
 
@@ -93,6 +95,9 @@ class KernelPCAFit:
     stream: FactorSums | None = field_of(
         "", "Where rows were read once: the sums over them, which more rows are added to.", default=None
     )
+    weight_sum: float | None = field_of(
+        "", "Σ of the weights of the rows; None where each counts once, or where rows were read once.", default=None
+    )
     preimage: Any = field_of("", "The learned map from scores to data space, where there is one.", default=None)
 
     @classmethod
@@ -115,11 +120,15 @@ class KernelPCAFit:
         m = self.map
         if not isinstance(self.kernel, Linear) or self.has_sampled_basis or is_sparse(m.basis):
             return self
-        return replace(self, axes=LinearAxes.of_rows(m.basis, m.projection, m.center))
+        if self.weight_sum is not None and m.center:
+            axes = LinearAxes.of_landmarks(m.basis, feature_means(m.basis), m.projection, m.mean_weights)
+        else:
+            axes = LinearAxes.of_rows(m.basis, m.projection, m.center)
+        return replace(self, axes=axes)
 
     @property
-    def n_samples(self) -> int:
-        """Return the number of training rows."""
+    def n_samples(self) -> float:
+        """Return the number of training rows, those of a stream as often as their weights say."""
         return int(self.eigenvectors.shape[0]) if self.stream is None else self.stream.count
 
     @property
@@ -128,9 +137,9 @@ class KernelPCAFit:
         return self.landmarks is not None or self.stream is not None
 
     @property
-    def degrees_of_freedom(self) -> int:
+    def degrees_of_freedom(self) -> float:
         """Return n - 1, by which eigenvalues become variances; 1 for a single row."""
-        return max(self.n_samples - 1, 1)
+        return degrees_of_freedom(self.n_samples if self.weight_sum is None else self.weight_sum)
 
     @property
     def eigenvalues(self) -> Array:

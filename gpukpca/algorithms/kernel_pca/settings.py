@@ -11,12 +11,14 @@ from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, one_of, word
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest
 from gpukpca.eigen.solve import are_many, choose_solver
 from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import DenseStorage, Storage
+from gpukpca.kernels.base import Kernel, resolved_on
 
 EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
 EigenSolver = EigenSolverName | Solver | Nystrom
@@ -63,8 +65,10 @@ RULES = {
 class PreimageOptions(Protocol):
     """The options of a pre-image, and the base class of all methods: their bytes, their work, and the pre-image."""
 
-    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """Return the bytes that the fit allocates."""
+    def peak_bytes(
+        self, kernel: Any, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
+    ) -> int:
+        """Return the bytes that the fit allocates for n rows and a basis of so many, which are fewer with Nyström."""
 
     def landmarks_for(self, n: int, fits: bool) -> int:
         """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
@@ -73,6 +77,9 @@ class PreimageOptions(Protocol):
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
         """Return the work of the fit; none where points are computed when they are mapped back."""
         return Work()
+
+    # Whether the map is the same for rows with weights and for repeated ones.
+    takes_weights: bool = False
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> Any:
         """Return the pre-image of training rows X (n, d) with scores (n, p)."""
@@ -179,3 +186,11 @@ class KernelPCASettings:
 def is_nystrom(eigen_solver: Any) -> bool:
     """Return whether a solver, or its name, is the approximation by landmarks."""
     return isinstance(eigen_solver, Nystrom) or (isinstance(eigen_solver, str) and eigen_solver == "nystrom")
+
+
+def resolved_within(kernel: Kernel, X: Any, resources: Resources) -> Kernel:
+    """Return the kernel with numbers in place of rules; raise `MemoryBudgetError` where a rule does not fit."""
+    if isinstance(kernel, Kernel):
+        needed = kernel.rule_bytes(int(X.shape[0]), int(X.shape[1]))
+        resources.check(needed, f"{kernel!r} needs, to choose gamma,", "Give gamma as a number")
+    return resolved_on(kernel, X)

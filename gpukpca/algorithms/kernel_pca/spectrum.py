@@ -215,7 +215,7 @@ def warn_of_rounding(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricO
     )
 
 
-def warn_of_rank(spectrum: Spectrum, keep: int, n: int, matrix: str) -> None:
+def warn_of_rank(spectrum: Spectrum, keep: int, n: float, matrix: str) -> None:
     """Warn where fewer components of a matrix carry variance than are kept, or where none is kept."""
     rank = int(np.sum(spectrum.eigenvalues > 0))
     if keep == 0:
@@ -285,7 +285,7 @@ def is_cluster(gap: float, last: float, rounding: float, missed: float = 0.0) ->
     return gap < max(5.0 * rounding, known)
 
 
-def warn_of_identity(kernel: Kernel, n: int, trace: Callable[[], float], spectrum: Spectrum, X: Any) -> bool:
+def warn_of_identity(kernel: Kernel, n: float, trace: Callable[[], float], spectrum: Spectrum, X: Any) -> bool:
     """Warn where K of n rows, X or more, is nearly the identity, and return whether it is; `trace` gives that of K.
 
     The components then have nearly equal shares, and centering takes hardly anything from the trace. No gamma helps
@@ -312,7 +312,7 @@ def warn_of_identity(kernel: Kernel, n: int, trace: Callable[[], float], spectru
     return True
 
 
-def has_equal_shares(kernel: Kernel, n: int, spectrum: Spectrum) -> bool:
+def has_equal_shares(kernel: Kernel, n: float, spectrum: Spectrum) -> bool:
     """Return whether components of many rows have shares as small as those of a matrix near the identity."""
     largest = float(np.max(spectrum.ratios, initial=0.0))
     return n >= FEW_SAMPLES and kernel.depends_on_distance and 0.0 < largest < EQUAL_SHARES / n

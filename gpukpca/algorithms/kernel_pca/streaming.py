@@ -13,15 +13,15 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures, features_times, sums_of_panel
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
-from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.nystrom import (
+from gpukpca.algorithms.kernel_pca.landmark_model import (
     Approximation,
     Landmarks,
     cancelled_trace,
     finished_fit,
     pairs_of,
-    relative_to_base,
 )
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.nystrom import relative_to_base
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, rank_report
@@ -152,7 +152,8 @@ def streamed_fit(
     merge: Merge = FactorSums.merged
     if listener is not None and not rows.reports:
         merge = partial(_reported, listener, getattr(rows, "n_rows", 0) or 0)
-    sums = rows.fold(sums_of_panel, features, workers, merge=merge)
+    weights = None if task.weights is None else rows.split(task.weights[:, None])
+    sums = rows.fold(sums_of_panel, weights, features, workers, merge=merge)
     second = partial(_times, rows, features, workers) if with_vectors else None
     fit = fit_of_sums(task, plan, basis, sums, second)
     numbers = None if among.numbers is None or chosen.max() >= len(among.numbers) else among.numbers[chosen]
@@ -193,11 +194,13 @@ def spanned_fit(task: FitTask, plan: Plan, rng: np.random.Generator, listener: L
     )
 
 
-def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any) -> KernelPCAFit:
-    """Return the fit of a stream after one more batch (b, d)."""
+def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarray | None = None) -> KernelPCAFit:
+    """Return the fit of a stream after one more batch (b, d) whose rows count as weights (b,) say."""
     started, basis = time.perf_counter(), LandmarkBasis.of_fit(task, fit)
     stream: Any = fit.stream
-    sums = stream.merged(sums_of_panel(batch, basis.features(task), _workers(task, basis, int(batch.shape[0]))))
+    often = None if weights is None else weights[:, None]
+    workers = _workers(task, basis, int(batch.shape[0]))
+    sums = stream.merged(sums_of_panel(batch, often, basis.features(task), workers))
     following = fit_of_sums(task, fit.plan, basis, sums, before=fit.map)
     return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
 
@@ -228,10 +231,11 @@ def fit_of_sums(
         values = to_host(eigen.eigenvalues).astype(np.float64)
         U = second(mean, axes * reciprocals(values)[None, :])
         sign = signs(U)
+        U = U if task.frequencies is None else task.frequencies.rooted(U)
         U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
         eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
     few = Approximation(n, mean, gram, eigen, axes, lambda r: scatter[:r, :r])
-    plan = replace(plan, n_samples=n)
+    plan = replace(plan, n_samples=round(n))
     fit = finished_fit(task, plan, Landmarks(basis.op, shifted, factor), few, stream=sums)
     return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
 
@@ -262,7 +266,7 @@ def _workers(task: FitTask, basis: LandmarkBasis, n: int) -> int:
 def _reported(listener: Listener, total: int, a: FactorSums, b: FactorSums) -> FactorSums:
     """Return the merged sums, and report their rows."""
     both = a.merged(b)
-    listener(Progress("batch", f"{both.count} rows" + (f" of {total}" if total else ""), both.count, total))
+    listener(Progress("batch", f"{both.count} rows" + (f" of {total}" if total else ""), round(both.count), total))
     return both
 
 

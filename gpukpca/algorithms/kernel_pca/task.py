@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
@@ -15,6 +17,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE, SHARE_OF_WORKER
 from gpukpca.backend.namespace import from_host, is_memory_map
 from gpukpca.covariance.centered_matrix import sampling_step
+from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Nystrom
@@ -23,7 +26,6 @@ from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
-from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_square
 
@@ -53,14 +55,6 @@ def is_spanned(kernel: Kernel, settings: KernelPCASettings, rows: ClusterRows) -
     return isinstance(kernel, Linear) and max(1, requested) <= features <= LARGEST_SMALL_PROBLEM
 
 
-def resolved_within(kernel: Kernel, X: Any, resources: Resources) -> Kernel:
-    """Return the kernel with numbers in place of rules; raise `MemoryBudgetError` where a rule does not fit."""
-    if isinstance(kernel, Kernel):
-        needed = kernel.rule_bytes(int(X.shape[0]), int(X.shape[1]))
-        resources.check(needed, f"{kernel!r} needs, to choose gamma,", "Give gamma as a number")
-    return resolved_on(kernel, X)
-
-
 @documented
 @dataclass(frozen=True)
 class FitTask(Task):
@@ -76,6 +70,7 @@ class FitTask(Task):
     p: int = field_of("", "components to compute; a guess where a share of the variance is requested")
     has_checkpoint: bool = field_of("", "whether the fit writes checkpoints", default=False)
     sample: Any = field_of("", "the rows that the template is of; None: all", default=None)
+    weights: np.ndarray | None = field_of("n", "how often each row counts, on the host; None: once", default=None)
 
     @classmethod
     def of(
@@ -88,6 +83,7 @@ class FitTask(Task):
         has_checkpoint: bool = False,
         basis: Any = None,
         sample: Any = None,
+        weights: np.ndarray | None = None,
     ) -> FitTask:
         """Return the task, with the template of the kernel for a sample of X, by default X."""
         is_on_cluster = isinstance(X, ClusterRows)
@@ -96,13 +92,24 @@ class FitTask(Task):
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
                 "kernel object or a name, or fit in one process."
             )
+        if weights is not None and is_on_cluster:
+            raise InvalidParameterError(
+                "sample_weight is not taken by kernel PCA of rows on a cluster. Use PCA, or fit in one process.",
+                argument="sample_weight",
+            )
         is_matrix = isinstance(kernel, Precomputed)
         if is_matrix:
             check_square(X)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
         basis = None if is_matrix else X if basis is None else basis
-        task = cls(X, resources, kernel, settings, basis, None, p, has_checkpoint)
+        task = cls(X, resources, kernel, settings, basis, None, p, has_checkpoint, weights=weights)
+        if weights is not None and task.preimage is not None and not task.preimage.takes_weights:
+            raise InvalidParameterError(
+                f"sample_weight is not taken by {type(task.preimage).__name__}, the pre-image of repeated rows. Use "
+                'preimage="fixed_point", or a kernel "linear".',
+                argument="sample_weight",
+            )
         if kernel.stored_only:
             return task
         if is_on_cluster and (settings.is_nystrom or task.is_spanned):
@@ -121,6 +128,16 @@ class FitTask(Task):
         if self.preimage is not None or self.fits_on_workers(solver.rank_for(self.n, self.p)):
             return self.X
         return few_rows()
+
+    @cached_property
+    def frequencies(self) -> Frequencies | None:
+        """Return the weights of the rows where the fit computes."""
+        return None if self.weights is None else Frequencies.of(self.weights, self.place.work)
+
+    @property
+    def weight_sum(self) -> float | None:
+        """Return Σ w."""
+        return None if self.frequencies is None else self.frequencies.count
 
     @cached_property
     def is_spanned(self) -> bool:
@@ -214,15 +231,16 @@ class FitTask(Task):
         """Return the landmarks of the ridge pre-image; 0: all scores, or another method."""
         if self.preimage is None or self.is_on_cluster:
             return 0
-        whole = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, 0)
+        sizes = self.n, self.n, self.d, self.p, self.item, self.on_gpu
+        whole = self.preimage.peak_bytes(self.kernel, *sizes, 0)
         return self.preimage.landmarks_for(self.n, fits=whole <= self.resources.allowed(whole))
 
-    @cached_property
-    def preimage_bytes(self) -> int:
-        """Return the bytes of the pre-image after the decomposition."""
+    def preimage_bytes(self, basis: int) -> int:
+        """Return the bytes of the pre-image after the decomposition, with so many rows in the basis."""
         if self.preimage is None:
             return 0
-        peak = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, self.preimage_landmarks)
+        sizes = self.n, basis, self.d, self.p, self.item, self.on_gpu
+        peak = self.preimage.peak_bytes(self.kernel, *sizes, self.preimage_landmarks)
         if self.preimage_landmarks:
             return peak
         # A tile of the matrix of the scores is computed in additional memory.

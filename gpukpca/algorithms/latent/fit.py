@@ -20,7 +20,7 @@ from gpukpca.algorithms.latent.model import LatentFit, LatentModel
 from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, FlatPrior, KnownSpectrum, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.pca.fit import fit_rows
-from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
+from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.plan import seconds_text
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources, memory_text
@@ -118,9 +118,8 @@ def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
         scale = safe_scale(*row_bounds([X]), X.dtype)
         X = rescaled(X, scale)
     # With n_components=None a low rank gives no warning.
-    rank = RankRequest.of(None if task.n_components is None else p, "auto", n, d)
-    settings, random = PCASettings(warns_of_rounding=False), Randomness(task.rng)
-    pca = fit_rows(X, rank, settings, resources, random, progress=task.progress)
+    count, settings = None if task.n_components is None else p, PCASettings(warns_of_rounding=False)
+    pca = fit_rows(X, count, settings, resources, Randomness(task.rng), progress=task.progress)
     degrees = max(n - 1, 1) / n
     values = (to_host(pca.singular_values).astype(np.float64) / np.sqrt(n)) ** 2
     spectrum, total = values[:p], max(pca.total_variance * degrees, float(np.sum(values)))

@@ -14,6 +14,7 @@ from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import cast, move
 from gpukpca.covariance.scatter import ScatterOperator
+from gpukpca.data.frequencies import degrees_of_freedom
 
 
 def audit_axes(
@@ -24,21 +25,22 @@ def audit_axes(
     *,
     center: bool = True,
     scale: Any = False,
+    weights: np.ndarray | None = None,
     progress: Listener | None = None,
 ) -> EigenpairAudit:
     """Return the audit of axes (d, p) against the covariance matrix of rows X (n, d), divided by `scale` if given.
 
     X is an array, a CSR matrix, in batches or on a cluster. The matrix has n - 1 degrees of freedom, and if `center`
     the rows' own mean is subtracted, so that eigenvalues are variances. The first sweep over X, for the mean, finds NaN
-    and infinity.
+    and infinity. `weights` (n,) say how often each row counts.
     """
     started = time.perf_counter()
-    Z = centered_matrix(X, True, resources.n_jobs, center)
+    Z = centered_matrix(X, True, resources.n_jobs, center, weights)
     if (divisors := feature_scale(scale, Z)) is not None:
         Z.rescale(divisors)
     Z.measure()
     op = ScatterOperator(Z, of_samples=False)
-    degrees = max(int(X.shape[0]) - 1, 1)
+    degrees = degrees_of_freedom(Z.count)
     V, _ = UnitVectors.of(cast(move(axes, op.like), op.dtype))
     W = op @ V
     if progress is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_type, checked_listener
+from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows
 from gpukpca.algorithms.pca.components import Components, SolverTools, components_by, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.operator import centered_matrix, feature_scale
@@ -51,6 +52,7 @@ def fit_pca(
     X: Array,
     n_components: int | float | str | None = None,
     *,
+    sample_weight: Any = None,
     settings: PCASettings = PCASettings(),
     resources: Resources | None = None,
     rng: np.random.Generator | int | None = None,
@@ -66,6 +68,8 @@ def fit_pca(
     n_components : None, int, float in (0, 1) or "mle"
         None: min(n, d). A fraction: the fewest components that hold more than that share of the variance. "mle":
         Minka's choice, for n >= d.
+    sample_weight : array, shape (n,), optional
+        How often each row counts; see `gpukpca.PCA.fit`.
     settings : PCASettings
         Solver, tolerance and the scale of the features.
     resources : Resources, optional
@@ -102,7 +106,7 @@ def fit_pca(
 
     Notes
     -----
-    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
+    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) per pass.
     The rows are centered before they are multiplied, and float32 products are summed in float64. With ``center=False``
     of the settings the components are right singular vectors of X itself; see `gpukpca.PCA`.
 
@@ -129,34 +133,43 @@ def fit_pca(
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
             COUNT_OR_SHARE.check_argument("n_components", n_components)
-            rank = RankRequest.of(n_components, settings.svd_solver, *X.shape)
             return fit_rows(
-                X, rank, settings, resources, Randomness(rng, "rng"), progress=progress, with_scores=with_scores
+                X,
+                n_components,
+                settings,
+                resources,
+                Randomness(rng, "rng"),
+                sample_weight=sample_weight,
+                progress=progress,
+                with_scores=with_scores,
             )
 
 
 def fit_rows(
     X: Array | Rows,
-    rank: RankRequest,
+    n_components: int | float | str | None,
     settings: PCASettings,
     resources: Resources,
     random: Randomness,
     *,
+    sample_weight: Any = None,
     progress: Listener | None = None,
     open_checkpoint: OpenCheckpoint | None = None,
     with_scores: bool = False,
 ) -> PCAFit:
     """Return the fit of rows (n, d) of an array, a CSR matrix, batches or a cluster; see `fit_pca`.
 
-    The first pass over the rows finds NaN and infinity.
+    The first pass over the rows finds NaN and infinity. Scores are those of the rows that count.
     """
+    X, weights = counted_rows(X, sample_weight)
+    rank = RankRequest.of(n_components, settings.svd_solver, *X.shape)
     chosen = plan_of(PCATask(X, resources, rank, settings, with_scores))
     plan, listener = chosen.plan, timed(progress)
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
     X = resources.place.to_work(X)
     by_rows = X.shape[0] >= X.shape[1] if plan.solver is None else not plan.by_samples
-    Z = centered_matrix(X, by_rows, resources.n_jobs, settings.center)
+    Z = centered_matrix(X, by_rows, resources.n_jobs, settings.center, weights)
     scale = feature_scale(settings.scale, Z)
     if scale is not None:
         Z.rescale(scale)
@@ -211,7 +224,7 @@ def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Varianc
         scale=None if Z.scale is None else from_host(Z.scale, V),
         residual_norms=from_host(variances.residual_norms, V),
         converged=eigen is None or bool(eigen.converged[:p].all()),
-        n_samples=plan.n_samples,
+        n_samples=Z.count,
         device=plan.device,
         plan=plan,
         solver=plan.method if eigen is None else f"{plan.method}: {eigen.solver}",
@@ -222,7 +235,7 @@ def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Varianc
 
 def _scores_of_fit(X: Array, Z: CenteredMatrix, found: Components, fit: PCAFit, n_jobs: int | None) -> Array:
     """Return the scores of the rows of a fit, where they are computed."""
-    if found.scores is not None:
+    if found.scores is not None and Z.frequencies is None:
         return found.scores[:, : fit.n_components] * (1.0 / Z.unit)
     if isinstance(Z, PanelCenteredMatrix):
         return Z.source.joined(scores_of_panel, fit.projection)

@@ -15,6 +15,16 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend.linalg import add_to_diagonal
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of
+from gpukpca.exceptions import InvalidParameterError
+
+
+def check_centered(center: bool) -> None:
+    """Raise `InvalidParameterError` for components of rows that were not centered."""
+    if not center:
+        raise InvalidParameterError(
+            "the components are of rows that were not centered (center=False), so there is no covariance and no "
+            "likelihood; fit with center=True for the Gaussian model."
+        )
 
 
 @documented

@@ -27,6 +27,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
 from gpukpca.covariance.moments import Moments, moments_and_rows
+from gpukpca.data.frequencies import Frequencies, degrees_of_freedom, number_of
 from gpukpca.data.place import rows_at
 from gpukpca.data.scale import (
     are_safe,
@@ -102,6 +103,7 @@ class IncrementalState:
         "positive",
         default=1.0,
     )
+    center: bool = field_of("", "whether the mean was subtracted; else the moments are about 0", default=True)
 
     @property
     def n_components(self) -> int:
@@ -119,15 +121,16 @@ class IncrementalState:
         return self.moments.total
 
     @property
-    def degrees(self) -> int:
+    def degrees(self) -> float:
         """Return the degrees of freedom of the variances."""
-        return max(self.moments.count - 1, 1)
+        return degrees_of_freedom(self.moments.count)
 
     def rescaled(self, scale: float) -> IncrementalState:
         """Return the state for rows that are multiplied by another power of two."""
         factor, moments = scale / self.scale, self.moments
         moments = Moments(moments.count, moments.mean * factor, moments.squares * factor * factor)
-        return IncrementalState(moments, self.axes, self.singular_values * factor, self.noise * factor * factor, scale)
+        noise = self.noise * factor * factor
+        return IncrementalState(moments, self.axes, self.singular_values * factor, noise, scale, self.center)
 
     def projection(self, components: Array, mean: Array) -> BatchProjection:
         """Return the map of new points by components (p, d) in the dtype of the data and a wide mean (d,)."""
@@ -148,11 +151,11 @@ class IncrementalFit:
         "p", "variances of the scores, n - 1 degrees of freedom, descending", "nonnegative"
     )
     explained_variance_ratio: Array = field_of("p", "exact shares of the total variance", "nonnegative")
-    mean: Array = field_of("d", "of the features, in the widest type")
-    var: Array = field_of("d", "variances of the features over n, in the widest type", "nonnegative")
+    mean: Array = field_of("d", "of the features, in the widest type; 0 without centering")
+    var: Array = field_of("d", "variances of the features over n, in the widest type; else Σ x²/n", "nonnegative")
     noise_variance: float = field_of("", "the mean of the variances left out", "nonnegative")
     total_variance: float = field_of("", "the sum of the variances of the features", "nonnegative")
-    n_samples_seen: int = field_of("", "rows so far", "positive")
+    n_samples_seen: float = field_of("", "rows so far, each as often as its weight says", "positive")
     state: IncrementalState = field_of("", "the input of the next update")
 
     @classmethod
@@ -186,7 +189,7 @@ class IncrementalFit:
             var=state.moments.squares / state.moments.count / scale / scale,
             noise_variance=state.noise / scale / scale,
             total_variance=total / degrees / scale / scale,
-            n_samples_seen=state.moments.count,
+            n_samples_seen=number_of(state.moments.count),
             state=state,
         )
 
@@ -225,25 +228,35 @@ def checked_count(n_components: int | None, before: IncrementalState | None, row
 
 
 def warn_of_equal_rows(state: IncrementalState) -> None:
-    """Warn where no feature has a variance."""
+    """Warn where no feature has a variance, or without centering no entry that is not 0."""
     if not state.total > 0:
-        warn_user("all rows are equal: every variance is 0, and the components are arbitrary.", RankWarning)
+        rows = "equal" if state.center else "0"
+        warn_user(f"all rows are {rows}: every variance is 0, and the components are arbitrary.", RankWarning)
 
 
-def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
+def add_batch(
+    before: IncrementalState | None, X: Array, p: int, center: bool = True, weights: np.ndarray | None = None
+) -> IncrementalState:
     """Return the state after a batch X (m, d), with p axes, in other units where squares in the old ones are unsafe.
 
     The axes are the right singular vectors of the old axes times their singular values, the centered batch, and a row
-    for the shift of the mean: Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125, section 3.1.
+    for the shift of the mean: Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125, section 3.1. Without
+    `center` the batch is as it is, and no mean shifts. `weights` (m,), above 0, say how often each row counts.
     """
+    if before is not None and before.center != center:
+        raise InvalidParameterError(
+            f"center has changed from {before.center} to {center}; all batches are centered, or none. Start again with "
+            "the first batch to change it."
+        )
     scale = 1.0 if before is None else before.scale
-    fresh, rows = moments_and_rows(scaled_rows(X, scale))
+    frequencies = None if weights is None else Frequencies.of(weights, X)
+    fresh, rows = moments_and_rows(scaled_rows(X, scale), center, frequencies)
     moments = fresh if before is None else before.moments.merged(fresh)
     if not are_safe(moments.squares):
-        low, high = _bounds(before, X)
+        low, high = _bounds(before, X, center)
         scale = safe_scale(low, high, moments.mean.dtype)
         before = None if before is None else before.rescaled(scale)
-        fresh, rows = moments_and_rows(scaled_rows(X, scale))
+        fresh, rows = moments_and_rows(scaled_rows(X, scale), center, frequencies)
         moments = fresh if before is None else before.moments.merged(fresh)
     stack = rows
     if before is not None:
@@ -251,16 +264,22 @@ def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalS
         weight = math.sqrt(count / moments.count * fresh.count)
         kept = from_host(before.singular_values[: before.axes.shape[0]], rows)
         shift = weight * (known.mean - fresh.mean)
-        stack = namespace_of(rows).concat([kept[:, None] * before.axes, rows, shift[None, :]], axis=0)
+        parts = [kept[:, None] * before.axes, rows, shift[None, :]]
+        stack = namespace_of(rows).concat(parts if center else parts[:2], axis=0)
     values, axes = right_singular_pairs(stack, p)
-    return IncrementalState(
-        moments, axes, values, _noise(values, p, fresh.count, int(X.shape[1]), moments.count), scale
-    )
+    repeated = int(stack.shape[0]) + fresh.count - int(X.shape[0])
+    noise = _noise(values, p, fresh.count, int(X.shape[1]), moments.count, repeated)
+    return IncrementalState(moments, axes, values, noise, scale, center)
 
 
-def _bounds(before: IncrementalState | None, X: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return bounds (d,) of the entries of a batch, and of the rows before as their deviations show."""
+def _bounds(before: IncrementalState | None, X: Array, center: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return bounds (d,) of the entries of a batch, and of the rows before as their deviations show.
+
+    Without `center` they lie about 0.
+    """
     low, high = row_bounds([X])
+    if not center:
+        low, high = np.minimum(low, -high), np.maximum(high, -low)
     if before is None:
         return low, high
     mean = to_host(before.mean).astype(np.float64)
@@ -268,12 +287,12 @@ def _bounds(before: IncrementalState | None, X: Array) -> tuple[np.ndarray, np.n
     return np.minimum(low, mean - deviations), np.maximum(high, mean + deviations)
 
 
-def _noise(values: np.ndarray, p: int, rows: int, d: int, count: int) -> float:
-    """Return the mean of the variances left out; 0 where scikit-learn has 0."""
+def _noise(values: np.ndarray, p: int, rows: float, d: int, count: float, stacked: float) -> float:
+    """Return the mean of the variances left out, of min(`stacked`, d) - p; 0 where scikit-learn has 0."""
     left = values[p:]
     if p in (rows, d) or not len(left) or count < 2:
         return 0.0
-    return float(np.mean(left**2) / (count - 1))
+    return float(np.sum(left**2) / max(min(stacked, d) - p, len(left)) / (count - 1))
 
 
 def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:

@@ -11,7 +11,7 @@ from gpukpca._rules import FLAG
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_keep, new_rows, new_scores
-from gpukpca.algorithms.pca.gaussian import GaussianModel
+from gpukpca.algorithms.pca.gaussian import GaussianModel, check_centered
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
@@ -34,9 +34,9 @@ from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import projected_rows
 from gpukpca.data.csr import less_full_columns
 from gpukpca.data.finite import check_finite
+from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.place import panels_of
 from gpukpca.data.slicing import dense_rows, take_rows
-from gpukpca.exceptions import InvalidParameterError
 
 
 @documented
@@ -138,7 +138,7 @@ class PCAFit:
         "p", "||C v - λ v|| with the covariance matrix C, from products; None where unknown", "nonnegative"
     )
     converged: bool | None = field_of("", "whether all residuals are within the tolerance; None where unknown")
-    n_samples: int = field_of("", "rows of the fit", "positive")
+    n_samples: float = field_of("", "rows of the fit, each as often as its weight says", "positive")
     device: str = field_of("", "the name of the device of the computation")
     plan: Plan | None = field_of("", "the method, the solver and the predicted memory; None of another library")
     solver: str = field_of("", "the method and the solver that ran")
@@ -154,11 +154,7 @@ class PCAFit:
     @property
     def gaussian(self) -> GaussianModel:
         """Return the Gaussian model of probabilistic PCA behind these components; raise without centering."""
-        if not self.projection.center:
-            raise InvalidParameterError(
-                "the components are of rows that were not centered (center=False), so there is no covariance and no "
-                "likelihood; fit with center=True for the Gaussian model."
-            )
+        check_centered(self.projection.center)
         deviations = deviations_of(self.singular_values, self.n_samples)
         return GaussianModel(self.components, deviations**2, self.noise_variance, self.scale)
 
@@ -255,9 +251,9 @@ def new_points(X_new: Array, components: Array) -> Array:
     return rows
 
 
-def deviations_of(singular_values: Array, n: int) -> np.ndarray:
+def deviations_of(singular_values: Array, n: float) -> np.ndarray:
     """Return the standard deviations (p,) of the scores of n rows on the host, exact where variances underflow."""
-    return to_host(singular_values).astype(np.float64) / math.sqrt(max(n - 1, 1))
+    return to_host(singular_values).astype(np.float64) / math.sqrt(degrees_of_freedom(n))
 
 
 def scores_of(fit: PCAFit, rows: Array, whiten: bool, n_jobs: int | None = None) -> Array:

@@ -18,24 +18,32 @@ from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
 from gpukpca.data.batches import BatchedRows
+from gpukpca.data.frequencies import Frequencies, degrees_of_freedom
 from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import place_of
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.exceptions import InvalidParameterError
 
 
-def centered_matrix(X: Array | Rows, by_rows: bool, n_jobs: int | None, center: bool = True) -> CenteredMatrix:
-    """Return the operator of the rows of X less their mean if `center`, read in blocks of rows or of columns."""
+def centered_matrix(
+    X: Array | Rows, by_rows: bool, n_jobs: int | None, center: bool = True, weights: np.ndarray | None = None
+) -> CenteredMatrix:
+    """Return the operator of the rows of X less their mean if `center`, read in blocks of rows or of columns.
+
+    `weights` (n,) on the host say how often each row counts.
+    """
+    frequencies = None if weights is None else Frequencies.of(weights, place_of(X))
     if isinstance(X, ClusterRows):
-        return ClusterCenteredMatrix(X, by_rows, center)
+        return ClusterCenteredMatrix(X, by_rows, center, frequencies)
     if isinstance(X, BatchedRows):
         shift = cast(
             mean_of_sample(X.sample(sampling_step(X.largest, X.shape[1])), accumulation_dtype(X.like)), X.dtype
         )
-        return PanelCenteredMatrix(X, by_rows, shift, n_jobs, center)
+        return PanelCenteredMatrix(X, by_rows, shift, n_jobs, center, frequencies)
     if is_sparse(X):
-        return SparseCenteredMatrix(X, by_rows, center)
-    return DenseCenteredMatrix(X, by_rows, n_jobs, center=center)
+        return SparseCenteredMatrix(X, by_rows, center, frequencies)
+    return DenseCenteredMatrix(X, by_rows, n_jobs, center=center, frequencies=frequencies)
 
 
 def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -> np.ndarray | None:
@@ -65,5 +73,5 @@ def _deviations(Z: CenteredMatrix) -> np.ndarray:
 
     Of rows that are not centered they are those about 0.
     """
-    deviations = Z.feature_deviations(max(Z.shape[0] - 1, 1))
+    deviations = Z.feature_deviations(degrees_of_freedom(Z.count))
     return np.where(Z.constant_columns(CONSTANT_ENTRIES), np.inf, deviations)

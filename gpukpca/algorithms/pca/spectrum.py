@@ -20,6 +20,7 @@ from gpukpca.algorithms.solver_warnings import (
 )
 from gpukpca.backend.namespace import dtype_name, epsilon, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
+from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.scale import check_variance, variances_of_data
 from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
@@ -37,7 +38,7 @@ NOTHING = 1e-15
 SHARE_NOISE = 100.0
 
 
-def log_evidence(variances: np.ndarray, n: int, d: int) -> np.ndarray:
+def log_evidence(variances: np.ndarray, n: float, d: int) -> np.ndarray:
     """Return the logarithm of the evidence for K = 1 ... d - 1 components, shape (d - 1,), up to a constant; or -inf.
 
     Variances (missing ones are 0) up to a share of the largest have no likelihood.
@@ -89,7 +90,7 @@ class Variances:
     residual_norms: np.ndarray = field_of("p", "of the eigenpairs of the covariance matrix")
     total: float = field_of("", "of all features")
     noise: float = field_of("", "the mean of those left out")
-    degrees: int = field_of("", "n - 1, at least 1")
+    degrees: float = field_of("", "n - 1; 1 of a single row")
 
     @property
     def kept(self) -> int:
@@ -107,8 +108,8 @@ def variances_of(solution: Components, Z: CenteredMatrix, rank: RankRequest) -> 
 
     The total is the trace, so the ratios are exact with few components.
     """
-    n, max_count = Z.shape[0], min(Z.shape)
-    degrees = max(n - 1, 1)
+    n, max_count = Z.count, min(Z.count, Z.shape[1])
+    degrees = degrees_of_freedom(n)
     nothing = not (solution.squares > 0).any()
     total = 0.0 if nothing else max(Z.total, float(solution.squares.sum())) / degrees
     kept = _kept(solution, total * degrees, n, rank)
@@ -122,10 +123,10 @@ def variances_of(solution: Components, Z: CenteredMatrix, rank: RankRequest) -> 
     return Variances(values, ratios, np.sqrt(solution.squares[:kept]) / Z.unit, norms, total, noise, degrees)
 
 
-def _kept(solution: Components, total: float, n: int, rank: RankRequest) -> int:
+def _kept(solution: Components, total: float, n: float, rank: RankRequest) -> int:
     """Return the number of retained components."""
     if rank.minka and solution.spectrum is not None:
-        variances = solution.spectrum / max(n - 1, 1)
+        variances = solution.spectrum / degrees_of_freedom(n)
         return most_evident(log_evidence(variances, n, len(variances)))
     if rank.share is None:
         return rank.max_count
@@ -136,13 +137,13 @@ def _kept(solution: Components, total: float, n: int, rank: RankRequest) -> int:
     return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, len(reached), rank.max_count)
 
 
-def _noise(solution: Components, Z: CenteredMatrix, total: float, kept: int, max_count: int) -> float:
+def _noise(solution: Components, Z: CenteredMatrix, total: float, kept: int, max_count: float) -> float:
     """Return the mean of the squares left out; `total` is the sum of all."""
     if kept >= max_count:
         return 0.0
     left = total - float(solution.squares[:kept].sum())
     if solution.spectrum is not None:
-        left, max_count = float(solution.spectrum[kept:].sum()), len(solution.spectrum)
+        left = float(solution.spectrum[kept:].sum())
     if left <= epsilon(solution.vectors) ** 0.5 * total:  # the difference of sums has few digits: that of every feature
         V = to_host(solution.vectors).astype(np.float64)[:, :kept]
         rest = Z.squares - np.sum(V**2 * solution.squares[:kept][None, :], axis=1)

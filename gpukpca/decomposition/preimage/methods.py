@@ -101,7 +101,9 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
             return min(int(self.n_landmarks), n)
         return 0 if fits and n <= ALL_ROWS_UP_TO else min(AUTO_LANDMARKS, max(1, n // ROWS_A_LANDMARK))
 
-    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
+    def peak_bytes(
+        self, kernel: Kernel, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
+    ) -> int:
         """Return the bytes that fit allocates: the matrix of the scores, or its factor, and arrays like X."""
         if landmarks:
             small = 8 * landmarks * (4 * landmarks + 3 * d)
@@ -171,6 +173,8 @@ class FixedPointPreimage(PreimageOptions, BaseEstimator):
     (5, 3)
     """
 
+    takes_weights = True
+
     def __init__(self, max_iter: int = 200, tol: float = 1e-5) -> None:
         self.max_iter = max_iter
         self.tol = tol
@@ -179,9 +183,12 @@ class FixedPointPreimage(PreimageOptions, BaseEstimator):
         """Return whether the kernel is a function of the Euclidean distance with a slope everywhere."""
         return kernel.slope() is not None
 
-    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """Return the bytes that fit allocates: a centered copy of the basis."""
-        return n * (d + p + 1) * item
+    def peak_bytes(
+        self, kernel: Kernel, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
+    ) -> int:
+        """Return the bytes that fit allocates: the basis, prepared and centered, and panels in float64."""
+        panels = min(basis * d * (8 if item == 8 else 16), 24 * blocking.PANEL_ENTRIES.on(on_gpu))
+        return (3 * basis * d + 4 * d + basis * (p + 1)) * item + panels
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> FixedPoint:
         """Return the iteration with the centered basis."""
@@ -232,9 +239,14 @@ class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
         """Return whether values of the kernel determine distances or inner products."""
         return kernel.inverts_to is not None
 
-    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """Return the bytes that fit allocates: a centered copy of the basis, prepared for the kernel."""
-        return n * (2 * d + p + 8) * item
+    def peak_bytes(
+        self, kernel: Kernel, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
+    ) -> int:
+        """Return the bytes that fit allocates: the basis, in copies as it is prepared, and a panel in float64."""
+        # Of kernel values that are distances a centered copy is kept, prepared, and its rows are prepared once more.
+        copies = 5 if kernel.inverts_to == "distances" else 2
+        panel = min(basis * d, blocking.PANEL_ENTRIES.on(on_gpu)) * (8 if item == 8 else 12)
+        return basis * (copies * d + p + 8) * item + panel
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> DistanceConstraint:
         """Return the method with the scores of the basis and their distances from the mean."""

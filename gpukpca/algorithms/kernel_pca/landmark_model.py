@@ -1,0 +1,276 @@
+"""The fit result of an approximation by landmarks, whether its factor was stored or added up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpukpca._typing import SymmetricOperator
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.spectrum import (
+    Spectrum,
+    check_underflow,
+    has_equal_shares,
+    inverse_roots,
+    is_unresolved,
+    warn_of_gap,
+    warn_of_identity,
+    warn_of_rank,
+    warn_of_rounding,
+)
+from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.plan import Plan
+from gpukpca.backend.linalg import solve_triangular
+from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host, to_host
+from gpukpca.data.rows import gathered
+from gpukpca.data.slicing import gather_rows
+from gpukpca.eigen import EigenResult, PivotedCholesky
+from gpukpca.eigen.residuals import default_tolerance
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
+from gpukpca.gram import BasePointGram, LowRankGram
+
+# Landmarks whose columns show whether K is near the identity.
+SEEN_LANDMARKS = 200
+
+
+class Landmarks(NamedTuple):
+    """The landmarks: rows of an operator, which is relative to a base point where `shifted` is one, and its factor."""
+
+    op: SymmetricOperator
+    shifted: BasePointGram | None
+    factor: PivotedCholesky
+
+
+class Approximation(NamedTuple):
+    """The eigenpairs λ, U of F Fᵀ, F (n, k) less `mean`, that of its rows, and FᵀU (k, p) on the host.
+
+    Without centering the mean is 0.
+
+    `leading_products` gives the inner products of the first r columns of F. Where no eigenvectors are stored, those of
+    `eigen` have no rows.
+    """
+
+    n: float
+    mean: np.ndarray
+    gram: LowRankGram
+    eigen: EigenResult
+    axes: np.ndarray
+    leading_products: Callable[[int], np.ndarray]
+
+
+def pairs_of(task: FitTask, plan: Plan) -> int | None:
+    """Return how many eigenpairs are computed; None for all of the factor."""
+    settings = task.settings
+    return None if settings.n_components is None or settings.is_share else plan.n_components
+
+
+def cancelled_trace(factor: PivotedCholesky, mean: np.ndarray, n: float) -> float:
+    """Return the size of the numbers that cancel where n rows with a factor and a mean are centered."""
+    return factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
+
+
+def finished_fit(
+    task: FitTask,
+    plan: Plan,
+    found: Landmarks,
+    few: Approximation,
+    **stored: Any,
+) -> KernelPCAFit:
+    """Return the fit of an approximation by landmarks, which are rows of the task, and warn of what it shows.
+
+    With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
+    with axes V gives A = L⁻ᵀ V and b = mean(f) V. Projected onto the span of the landmarks, the mean is Σ c_j φ(s_j)
+    with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖².
+
+    `stored` are further fields.
+    """
+    settings, op, rows, factor = task.settings, found.op, found.op.rows, found.factor
+    solver: Any = plan.solver
+    n, mean, gram, eigen, axes, leading_products = few
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    spectrum, interval = _total(factor, n, mean, values)
+    scale = inverse_roots(values)
+    host = _host_map(factor, mean, axes * scale[None, :])
+    if found.shifted is not None:
+        host = _without_base_point(host, found.shifted)
+    scores = eigen.products * from_host(scale, op.like)[None, :]
+    if task.frequencies is not None and scores.shape[0]:
+        scores = task.frequencies.unrooted(scores)
+    fit = KernelPCAFit.of_eigenpairs(
+        task.kernel,
+        plan,
+        _certified(eigen, factor, solver.tol),
+        spectrum,
+        scores=scores,
+        map=AffineProjection(
+            basis=None if task.basis is None else gather_rows(task.basis, host.landmarks),
+            projection=from_host(host.A, op.like),
+            offset=from_host(host.b, op.like),
+            mean_weights=from_host(host.c, op.like, accumulation_dtype(op.like)),
+            mean_norm=host.mean_norm,
+            template=task.empty_template,
+            rows=None if rows is None else rows.take(host.landmarks),
+            center=settings.center,
+        ),
+        n_jobs=task.resources.n_jobs,
+        landmarks=host.landmarks,
+        certificate=factor.certificate,
+        total_interval=interval,
+        weight_sum=None if "stream" in stored else task.weight_sum,
+        **stored,
+    )
+    check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
+    keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
+    fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
+    if is_unresolved(values, eigen, gram) and not task.is_constant():
+        warn_of_rounding(values, eigen, gram)
+    _warn_of_certificate(fit, solver.tol, factor.rounding)
+    warn_of_rank(fit.spectrum, keep, n, "the approximation")
+    is_identity = (
+        found.shifted is None
+        and has_equal_shares(task.kernel, n, spectrum)
+        and warn_of_identity(
+            task.kernel,
+            n,
+            lambda: factor.trace,
+            _suggested_spectrum(factor, n, leading_products, mean),
+            task.basis,
+        )
+    )
+    if not is_identity and not settings.drops_zeros:
+        warn_of_gap(eigen.truncated(keep), keep, max(0.0, factor.residual_trace))
+    return fit
+
+
+class _HostMap(NamedTuple):
+    """The affine map over landmarks on the host: A (m, p), b (p,), c (m,), ‖Σ c_j φ(s_j)‖², and the landmarks (m,)."""
+
+    A: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+    mean_norm: float
+    landmarks: np.ndarray
+
+
+def _host_map(factor: PivotedCholesky, mean: np.ndarray, axes: np.ndarray) -> _HostMap:
+    """Return A = L⁻ᵀ V, b = mean(f) V and c = L⁻ᵀ mean(f) of the axes V (r, p)."""
+    A = solve_triangular(factor.pivot_factor, axes, transposed=True)
+    b = mean @ axes
+    c = solve_triangular(factor.pivot_factor, mean[:, None], transposed=True)[:, 0]
+    if len(factor.pivots):
+        return _HostMap(A, b, c, float(mean @ mean), factor.pivots)
+    # K is zero, and so are the scores; a basis needs a row
+    return _HostMap(np.zeros((1, A.shape[1])), b, np.zeros(1), float(mean @ mean), np.zeros(1, dtype=np.int64))
+
+
+def _without_base_point(host: _HostMap, shifted: BasePointGram) -> _HostMap:
+    """Return the same map in terms of k itself, with the base point x₀ as one more landmark.
+
+    k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a row -1ᵀA, and b the constant terms. The mean is
+    φ(x₀) + Σ c_j (φ(s_j) - φ(x₀)).
+    """
+    A, b, c, mean_norm, landmarks = host
+    x0 = np.asarray([shifted.anchor])
+    own = to_host(gathered(shifted.base.columns(x0)))[:, 0].astype(np.float64)
+    itself = float(own[shifted.anchor])
+    above = own[landmarks] - itself
+    return _HostMap(
+        np.concatenate([A, -A.sum(axis=0, keepdims=True)]),
+        b + above @ A,
+        np.append(c, 1.0 - c.sum()),
+        mean_norm + itself + 2.0 * float(above @ c),
+        np.concatenate([landmarks, x0]),
+    )
+
+
+def _total(
+    factor: PivotedCholesky, n: float, means: np.ndarray, values: np.ndarray
+) -> tuple[Spectrum, tuple[float, float]]:
+    """Return the eigenvalues with the total variance, and an interval that contains it.
+
+    The total exceeds that of F by at most the residual trace. The upper end is reported: shares of the variance are
+    then not too large, and it is the better estimate, as the rest has hardly any mean.
+    """
+    held = factor.trace - factor.residual_trace - n * float(means @ means)
+    low = max(0.0, held - factor.rounding)
+    high = max(held + factor.certificate, float(np.sum(values)))
+    nothing = float(np.max(values, initial=0.0)) == 0.0 and factor.residual_trace <= factor.rounding
+    return Spectrum(values, 0.0 if nothing else high, dtype_name(factor.F.dtype)), (low, high)
+
+
+def _suggested_spectrum(
+    factor: PivotedCholesky, n: float, leading_products: Callable[[int], np.ndarray], mean: np.ndarray
+) -> Spectrum:
+    """Return the largest eigenvalue and the total variance that the columns of the first landmarks suggest.
+
+    Of a matrix near the identity the landmarks explain themselves alone, so the first eigenvalue and the mean of F Fᵀ
+    are too small. With B = K - diag(K), σ the largest singular value of H B(:, S) and r random landmarks, λ₁ of K is
+    about k(s, s) + σ √(n/r). Centering takes 1ᵀK1/n from the trace, n times the mean of K(:, S). F is centered here.
+    """
+    r = min(factor.rank, SEEN_LANDMARKS)
+    L = factor.pivot_factor[:r, :r]
+    inside, means = L @ L.T, L @ mean[:r]  # K(S, S), and the mean of each column
+    sizes = np.diag(inside)
+    crossed = (inside - means[:, None]) * sizes[None, :]
+    squares = L @ leading_products(r) @ L.T - crossed - crossed.T
+    squares += np.diag(sizes**2) - np.outer(sizes, sizes) / n
+    sigma = math.sqrt(max(0.0, float(np.linalg.eigvalsh(squares)[-1])))
+    largest = float(np.max(sizes)) + sigma * math.sqrt(n / r)
+    return Spectrum(np.array([largest]), factor.trace - n * float(np.mean(means)), dtype_name(factor.F.dtype))
+
+
+def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> EigenResult:
+    """Return the result with bounds on the residuals of K itself in place of those of F Fᵀ."""
+    # λ_p >= θ_p - rounding and λ_{p+1} <= θ_{p+1} + certificate, so that the gap is a lower bound.
+    apart = factor.certificate + factor.rounding
+    norms = from_host(to_host(eigen.residual_norms).astype(np.float64) + factor.certificate, eigen.residual_norms)
+    largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
+    tolerance = tol or default_tolerance(factor.F.dtype)
+    converged = to_host(norms).astype(np.float64) <= tolerance * largest
+    why = f"; not converged: the certificate {factor.certificate:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
+    return replace(
+        eigen,
+        residual_norms=norms,
+        converged=converged,
+        tolerance=tolerance,
+        rounding=factor.rounding,
+        next_eigenvalue=None if eigen.next_eigenvalue is None else eigen.next_eigenvalue + apart,
+        n_passes=0,
+        n_products=factor.n_columns,
+        solver=f"Nyström (rank {factor.rank}, stopped: {factor.stopped}{'' if np.all(converged) else why})",
+    )
+
+
+def _warn_of_certificate(fit: KernelPCAFit, tol: float, rounding: float) -> None:
+    """Warn where the certificate, of which `rounding` is a part, exceeds the tolerance."""
+    largest = float(np.max(fit.spectrum.eigenvalues, initial=0.0))
+    if not tol or fit.certificate is None or fit.certificate <= tol * largest:
+        return
+    why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
+    if rounding > tol * largest:
+        why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
+    warn_user(
+        f"{why}: all eigenvalues together may be too small by up to certificate_. Allow {remedy}.",
+        ConvergenceWarning,
+        certificate=fit.certificate,
+        largest=largest,
+        tol=tol,
+    )
+
+
+def _certain_components(settings: KernelPCASettings, spectrum: Spectrum) -> int:
+    """Return how many components certainly hold a share of the variance; raise where not even all of them do."""
+    values = spectrum.eigenvalues
+    enough = settings.request_of_share(1, len(values)).count(values, spectrum.total_variance)
+    if enough is None:
+        raise InvalidParameterError(
+            f"n_components={settings.share}: the approximation is known to hold {float(np.sum(spectrum.ratios)):.4f} "
+            "of the variance. Allow a larger rank, Nystrom(rank=...), or use an exact solver."
+        )
+    return enough

@@ -1,0 +1,113 @@
+"""Frequencies of rows: row i of data counts w_i times in every sum over rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_foreign, to_host
+from gpukpca.data.slicing import row_panels
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
+
+TO_WEIGHTS = "Pass one finite number >= 0 for each row: how often the row counts."
+
+
+@dataclass(frozen=True, eq=False)
+class Frequencies:
+    """Roots w_i^½ of the frequencies of rows, and their sum.
+
+    Attributes
+    ----------
+    roots : array, shape (n, 1)
+        In the widest floating type, where the rows are computed.
+    count : float
+        Σ w, the number of rows that they stand for; an int where it is whole.
+    """
+
+    roots: Array
+    count: float
+
+    @classmethod
+    def of(cls, weights: np.ndarray, like: Array) -> Frequencies:
+        """Return the frequencies (n,), checked, of rows that are computed where `like` is."""
+        roots = from_host(np.sqrt(weights)[:, None], like, accumulation_dtype(like))
+        return cls(roots, number_of(float(np.sum(weights))))
+
+    def rooted(self, U: Array, start: int = 0, stop: int | None = None) -> Array:
+        """Return U (b, k), whose rows are those from start to stop, times the roots."""
+        return U * cast(self.roots[start:stop, :], U.dtype)
+
+    def unrooted(self, U: Array) -> Array:
+        """Return U (n, k) divided by the roots, none of which is 0."""
+        return U / cast(self.roots, U.dtype)
+
+    def times(self, v: Array) -> Array:
+        """Return numbers of the rows, shape (n,), times the frequencies."""
+        return cast(v * self.roots[:, 0] ** 2, v.dtype)
+
+    def sums(self, F: Array, factors: Array | None = None) -> Array:
+        """Return Fᵀ w^½, or Fᵀ times other factors (n, 1), of F (n, k), shape (k,), in the widest type, by panels."""
+        factors = self.roots if factors is None else factors
+        parts = [column_sums(cast(F[a:b, :], factors.dtype) * factors[a:b, :]) for a, b in row_panels(F)]
+        return sum(parts[1:], parts[0])
+
+    def without_mean(self, U: Array) -> Array:
+        """Return U (n, b) less its projection onto the roots, H U with H = I - w^½ (w^½)ᵀ / Σw."""
+        return U - cast(self.roots * (self.sums(U) / self.count)[None, :], U.dtype)
+
+
+def number_of(count: float) -> float:
+    """Return a number of rows as an int where it is whole."""
+    return int(count) if float(count).is_integer() else count
+
+
+def degrees_of_freedom(count: float) -> float:
+    """Return what sums of squares over so many rows are divided by: count - 1, or for at most one row the count."""
+    return count - 1 if count > 1 else count
+
+
+def checked_frequencies(sample_weight: Any, n: int) -> np.ndarray | None:
+    """Return the frequencies of n rows on the host, shape (n,), float64; None where each row counts once.
+
+    Raise `InvalidParameterError` for anything but n finite numbers >= 0 that are not all 0. Warn where they count at
+    most one row.
+    """
+    if sample_weight is None:
+        return None
+    given = to_host(sample_weight) if is_foreign(sample_weight) else sample_weight
+    try:
+        weights = np.asarray(given)
+        if weights.dtype.kind not in "biufO":
+            raise TypeError(weights.dtype.name)
+        weights = weights.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise _refused(f"got {type(sample_weight).__name__} that holds no real numbers") from error
+    weights = np.full(n, float(weights)) if weights.ndim == 0 else weights
+    if weights.shape != (n,):
+        raise _refused(f"its shape is {weights.shape}, and X has {n} rows, so that it must be ({n},)")
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0.0)))
+    if bad.size:
+        raise _refused(f"entry {bad[0]} is {weights[bad[0]]}")
+    with np.errstate(over="ignore"):
+        total = float(np.sum(weights))
+    if not 0.0 < total < np.inf:
+        raise _refused("all entries are 0" if total == 0.0 else "the sum is infinite")
+    if np.all(weights == 1.0):
+        return None
+    if total <= 1.0:
+        warn_user(
+            "sample_weight counts at most one row, so that variances are divided by its sum, not by its sum less 1. "
+            "Multiply it by the number of rows to have variances of a sample.",
+            GpuKPCAWarning,
+            sum=total,
+            n_samples=n,
+        )
+    return weights
+
+
+def _refused(why: str) -> InvalidParameterError:
+    return InvalidParameterError(f"sample_weight is not allowed: {why}. {TO_WEIGHTS}", argument="sample_weight")

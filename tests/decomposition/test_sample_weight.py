@@ -1,0 +1,263 @@
+"""Weights of rows: whole numbers are repeated rows, 0 is no row, and a common factor changes no axis."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn import config_context
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import gpukpca
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError
+
+COMMON = ("explained_variance_", "explained_variance_ratio_")
+OF_PCA = (*COMMON, "components_", "mean_", "singular_values_", "noise_variance_", "n_samples_")
+OF_KERNEL = (*COMMON, "eigenvalues_", "total_variance_")
+
+
+class Slices:
+    """A set that is read by slices."""
+
+    def __init__(self, X):
+        self.X, self.shape, self.dtype, self.ndim = X, X.shape, X.dtype, 2
+
+    def __getitem__(self, rows):
+        return self.X[rows]
+
+
+@pytest.fixture
+def data(rng):
+    """Rows, their weights, and the repeated rows."""
+    X = rng.standard_normal((60, 6)) * np.linspace(3.0, 0.5, 6) + 5.0
+    w = rng.integers(0, 4, 60)
+    return X, w.astype(float), np.repeat(X, w, axis=0)
+
+
+def mapped(X, folder):
+    where = np.memmap(folder / f"{len(list(folder.iterdir()))}", dtype=X.dtype, mode="w+", shape=X.shape)
+    where[:] = X
+    return where
+
+
+def agree(model, repeated, names, X, tol=1e-10, unsigned=False, why=""):
+    """The model of weighted rows has the attributes and the scores of that of repeated rows."""
+    for name in names:
+        if hasattr(repeated, name):
+            ours, theirs = (np.asarray(getattr(one, name), dtype=float) for one in (model, repeated))
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=tol * max(1.0, np.max(np.abs(theirs))), err_msg=why)
+    ours, theirs = model.transform(X), repeated.transform(X)
+    ours, theirs = (np.abs(ours), np.abs(theirs)) if unsigned else (ours, theirs)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tol * np.max(np.abs(theirs)), err_msg=why)
+
+
+def test_pca_of_whole_weights_is_that_of_repeated_rows(data, tmp_path):
+    X, w, R = data
+    options = product(("auto", "covariance_eigh", "dual", "full", "randomized"), (True, False), (True, False))
+    for solver, center, scale in options:
+        how = {"svd_solver": solver, "center": center, "scale": scale, "random_state": 0}
+        repeated = PCA(3, **how).fit(R)
+        model = PCA(3, **how)
+        scores = model.fit_transform(X, sample_weight=w)
+        agree(model, repeated, OF_PCA, X, why=str(how))
+        np.testing.assert_allclose(scores, model.transform(X), atol=1e-12)
+        if solver != "full":
+            agree(PCA(3, **how).fit(sp.csr_array(X), sample_weight=w), repeated, OF_PCA, X, why=f"sparse {how}")
+    wide, few = X[:5].T @ np.ones((5, 40)) + np.eye(6, 40), np.array([1, 2, 0, 3, 1, 2])
+    for n_components in (None, 2, 0.9):  # fewer rows than features
+        repeated = PCA(n_components, svd_solver="auto").fit(np.repeat(wide, few, axis=0))
+        names = OF_PCA if n_components else ()
+        agree(PCA(2).fit(wide, sample_weight=few), PCA(2).fit(np.repeat(wide, few, axis=0)), OF_PCA, wide)
+        if n_components:
+            agree(PCA(n_components).fit(wide, sample_weight=few), repeated, names, wide)
+    agree(PCA("mle").fit(X, sample_weight=w), PCA("mle").fit(R), (*OF_PCA, "n_components_"), X)
+    repeated = PCA(3, whiten=True).fit(R)
+    for rows in (mapped(X, tmp_path), Slices(X), [X[:20], X[20:]]):
+        agree(PCA(3, whiten=True).fit(rows, sample_weight=w), repeated, OF_PCA, X, why=type(rows).__name__)
+
+
+def test_kernel_pca_of_whole_weights_is_that_of_repeated_rows(data):
+    X, w, R = data
+    keep, first = np.flatnonzero(w), np.flatnonzero(np.diff(np.repeat(np.arange(60), w.astype(int)), prepend=-1))
+    kernels = (
+        {"kernel": "rbf", "gamma": 0.01},
+        {"kernel": "rbf", "gamma": 1e-7},  # flat: k - 1
+        {"kernel": "linear"},
+        {"kernel": "poly", "gamma": 0.1, "degree": 2, "coef0": 1.0},
+    )
+    landmarks = np.arange(0, len(keep), 2)
+    solvers = (
+        ("dense", "dense", "auto"),
+        ("randomized", "randomized", "tiled"),
+        ("auto", "auto", "auto"),
+        (Nystrom(landmarks=landmarks.tolist()), Nystrom(landmarks=first[landmarks].tolist()), "auto"),
+    )
+    for kernel, (ours, theirs, gram), center in product(kernels, solvers, (True, False)):
+        how = {**kernel, "center": center, "gram": gram, "random_state": 0}
+        repeated = KernelPCA(3, eigen_solver=theirs, **how).fit(R)
+        model = KernelPCA(3, eigen_solver=ours, **how)
+        scores = model.fit_transform(X, sample_weight=w)
+        agree(model, repeated, (*OF_KERNEL, "certificate_"), X, 1e-8, why=f"{ours} {how}")
+        np.testing.assert_allclose(scores, model.transform(X), atol=1e-9 * np.max(np.abs(scores)))
+        assert model.eigenvectors_.shape == (len(keep), 3)
+    ones = np.maximum(w, 1.0)
+    again = np.repeat(X, ones.astype(int), axis=0)
+    model = KernelPCA(3, kernel="precomputed").fit(X @ X.T, sample_weight=ones)
+    repeated = KernelPCA(3, kernel="precomputed").fit(again @ again.T)
+    np.testing.assert_allclose(model.eigenvalues_, repeated.eigenvalues_, rtol=1e-10)
+    np.testing.assert_allclose(model.transform(X @ X.T), repeated.transform(X @ again.T), atol=1e-9)
+
+
+def test_streams_count_rows_by_their_weights(data, tmp_path):
+    X, w, R = data
+    ones = np.maximum(w, 1.0)
+    again = np.repeat(X, ones.astype(int), axis=0)
+    how = {"kernel": "rbf", "gamma": 0.01, "eigen_solver": Nystrom(landmarks=X[::3])}
+    repeated = KernelPCA(3, **how).fit(again)
+    for rows in (X, mapped(X, tmp_path), Slices(X)):
+        model = KernelPCA(3, **how).fit(rows, sample_weight=ones)
+        agree(model, repeated, (*OF_KERNEL, "certificate_"), X, 1e-9, unsigned=True, why=type(rows).__name__)
+    model = KernelPCA(3, **how).partial_fit(X[:30], sample_weight=w[:30])
+    model.save(tmp_path / "m")
+    model = gpukpca.load(tmp_path / "m").partial_fit(X[30:], sample_weight=w[30:])
+    agree(model, KernelPCA(3, **how).partial_fit(R), (*OF_KERNEL, "certificate_", "n_samples_seen_"), X, 1e-9, True)
+    with pytest.raises(InvalidParameterError, match="cannot leave out of a file"):
+        KernelPCA(3, **how).fit(Slices(X), sample_weight=w)
+    with pytest.raises(InvalidParameterError, match="partial_fit"):
+        KernelPCA(3, **how).fit([X[:30], X[30:]], sample_weight=w)
+
+
+def test_incremental_pca_counts_rows_by_their_weights(data):
+    X, w, R = data
+    for center in (True, False):
+        model = IncrementalPCA(6, batch_size=20, center=center).fit(X, sample_weight=w)
+        names = (*OF_PCA, "var_", "n_samples_seen_")
+        agree(model, IncrementalPCA(6, center=center).fit(R), names, X)  # all components: batches do not matter
+        model = IncrementalPCA(3, center=center)
+        repeated = IncrementalPCA(3, center=center)
+        for rows in (slice(0, 25), slice(25, 60)):
+            model.partial_fit(X[rows], sample_weight=w[rows])
+            repeated.partial_fit(np.repeat(X[rows], w[rows].astype(int), axis=0))
+        agree(model, repeated, names, X)
+    none = np.concatenate([np.zeros(20), w[20:]])
+    agree(
+        IncrementalPCA(2, batch_size=20).fit(X, sample_weight=none),
+        IncrementalPCA(2, batch_size=20).fit(X[20:], sample_weight=w[20:]),
+        OF_PCA,
+        X,
+    )
+
+
+def test_the_scale_of_the_weights_changes_no_axis(data):
+    X, w, _ = data
+    for make in (
+        lambda: PCA(3),
+        lambda: IncrementalPCA(3),
+        lambda: KernelPCA(3, kernel="rbf", gamma=0.01),
+        lambda: KernelPCA(3, kernel="rbf", gamma=0.01, eigen_solver=Nystrom(landmarks=list(range(20)))),
+    ):
+        model = make().fit(X, sample_weight=np.maximum(w, 1.0))
+        for factor in (7.25, 1e-12, 1e12):
+            with pytest.warns(GpuKPCAWarning, match="at most one row") if factor < 1 else config_context():
+                other = make().fit(X, sample_weight=factor * np.maximum(w, 1.0))
+            agree(other, model, ("explained_variance_ratio_", "components_"), X, 1e-9)
+            if factor < 1:  # variances of a population
+                total = np.sum(np.maximum(w, 1.0))
+                np.testing.assert_allclose(
+                    other.explained_variance_ * total, model.explained_variance_ * (total - 1.0), rtol=1e-9
+                )
+    assert PCA(2).fit(X, sample_weight=np.ones(60)).components_.tobytes() == PCA(2).fit(X).components_.tobytes()
+
+
+def test_weights_work_in_every_library(data, xp):
+    X, w, R = data
+    for dtype, tol in (("float64", 1e-10), ("float32", 2e-4)):
+        rows = xp.array(X.astype(dtype))
+        for weights in (w, xp.array(w)):
+            for make in (
+                lambda: PCA(3),
+                lambda: KernelPCA(3, kernel="rbf", gamma=0.01),
+                lambda: IncrementalPCA(3, batch_size=200),
+            ):
+                scores = make().fit_transform(rows, sample_weight=weights)
+                assert xp.owns(scores)
+                expected = make().fit(R).transform(X)
+                np.testing.assert_allclose(xp.host(scores), expected, atol=tol * np.max(np.abs(expected)))
+
+
+def test_weights_that_are_none_are_refused(data):
+    X, w, _ = data
+    bad = w.copy()
+    for k, value in ((3, -1.0), (4, np.nan), (5, np.inf)):
+        bad = w.copy()
+        bad[k] = value
+        for model in (PCA(2), KernelPCA(2), IncrementalPCA(2)):
+            with pytest.raises(InvalidParameterError, match=rf"entry {k} is {value}"):
+                model.fit(X, sample_weight=bad)
+    for weights, words in (
+        (w[:5], r"shape is \(5,\), and X has 60 rows"),
+        (np.ones((60, 2)), r"shape is \(60, 2\)"),
+        (0.0 * w, "all entries are 0"),
+        (w + 1j, "holds no real numbers"),
+        (["a"] * 60, "holds no real numbers"),
+        (np.full(60, 1e308), "the sum is infinite"),
+    ):
+        for model in (PCA(2), KernelPCA(2), IncrementalPCA(2)):
+            with pytest.raises(InvalidParameterError, match=words) as error:
+                model.fit(X, sample_weight=weights)
+            assert error.value.argument == "sample_weight"
+            assert not hasattr(model, "components_")
+    with pytest.raises(InvalidParameterError, match=r"K\[keep\]\[:, keep\]"):
+        KernelPCA(2, kernel="precomputed").fit(X @ X.T, sample_weight=w)
+    for preimage in ({"fit_inverse_transform": True}, {"preimage": "ridge"}, {"preimage": "distance_constraint"}):
+        with pytest.raises(InvalidParameterError, match="sample_weight is not taken by"):
+            KernelPCA(2, kernel="rbf", **preimage).fit(X, sample_weight=w)
+
+
+def test_audits_take_the_weights_of_the_fit(data):
+    X, w, R = data
+    for make in (lambda: PCA(2), lambda: PCA(2, center=False), lambda: KernelPCA(2, kernel="rbf", gamma=0.01)):
+        model = make().fit(X, sample_weight=w)
+        found = gpukpca.residuals(model, X, sample_weight=w)
+        expected = gpukpca.residuals(make().fit(R), R)
+        for name in ("eigenvalues", "rayleigh_quotients", "ritz_values", "trace"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+        assert np.max(found.residual_norms) <= 1e-7 * found.eigenvalues[0]
+        with pytest.raises(InvalidParameterError, match=r"sample_weight|come from"):
+            gpukpca.residuals(model, X)
+    scores = model.transform(X)
+    np.testing.assert_allclose(
+        gpukpca.residuals((model.kernel_, scores[w > 0]), X[w > 0], sample_weight=w[w > 0]).eigenvalues,
+        model.eigenvalues_,
+        rtol=1e-9,
+    )
+    model = KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20), random_state=0).fit(X, sample_weight=w)
+    with pytest.raises(InvalidParameterError, match="landmarks"):
+        gpukpca.residuals(model, X, sample_weight=w)
+
+
+def test_the_fixed_point_knows_the_weighted_mean(data):
+    X, w, R = data
+    how = {"kernel": "rbf", "gamma": 0.01, "preimage": "fixed_point"}
+    model, repeated = KernelPCA(3, **how).fit(X, sample_weight=w), KernelPCA(3, **how).fit(R)
+    Z = model.transform(X[:5])
+    np.testing.assert_allclose(model.inverse_transform(Z), repeated.inverse_transform(Z), atol=1e-6)
+
+
+def test_pipelines_route_weights(data, tmp_path):
+    X, w, R = data
+    with config_context(enable_metadata_routing=True):
+        for model in (PCA(2), KernelPCA(2, kernel="rbf", gamma=0.1)):
+            scaler = StandardScaler().set_fit_request(sample_weight=True)
+            pipeline = make_pipeline(scaler, model.set_fit_request(sample_weight=True)).fit(X, sample_weight=w)
+            repeated = make_pipeline(StandardScaler(), type(model)(**model.get_params())).fit(R)
+            np.testing.assert_allclose(pipeline.transform(X), repeated.transform(X), atol=1e-9)
+    model = PCA(2).fit(X, sample_weight=0.5 * w)
+    model.save(tmp_path / "m")
+    loaded = gpukpca.load(tmp_path / "m")
+    assert loaded.n_samples_ == model.n_samples_ == float(np.sum(w)) / 2.0
+    assert loaded.as_sklearn().transform(X[:3]).shape == (3, 2)
