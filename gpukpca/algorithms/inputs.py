@@ -11,7 +11,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
 from gpukpca.backend.namespace import cast, is_memory_map, is_sparse, library_of, move, same_place
-from gpukpca.data.batches import is_sliced
+from gpukpca.data.batches import BatchedRows, is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.gate import as_rows
@@ -19,6 +19,8 @@ from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels import Precomputed
+
+OF_FILE = "a file: leave them out"
 
 
 def check_alike(name: str, rows: Array, other: str, reference: Array) -> None:
@@ -48,24 +50,37 @@ def counted_rows(X: Any, sample_weight: Any, kernel: Any = None) -> tuple[Any, n
     weights = checked_frequencies(sample_weight, int(X.shape[0]))
     if weights is None or np.all(weights):
         return X, weights
-    is_matrix = isinstance(kernel, Precomputed)
-    if is_matrix or (kernel is not None and is_sliced(X)):
-        what = "a kernel matrix: pass K[keep][:, keep]" if is_matrix else "a file: leave them out"
-        raise InvalidParameterError(
-            f"sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of {what}.",
-            argument="sample_weight",
-        )
+    if isinstance(kernel, Precomputed):
+        raise _not_left_out("a kernel matrix: pass K[keep][:, keep]")
+    if kernel is not None and is_memory_map(X):
+        raise _not_left_out(OF_FILE)
     return (X, weights) if isinstance(X, Rows) or is_memory_map(X) else kept_rows(X, weights)
 
 
-def check_no_weights(sample_weight: Any) -> None:
-    """Raise `InvalidParameterError` where an iterable of batches comes with weights."""
-    if sample_weight is not None:
+def weights_of_batches(X: Any, sample_weight: Any, batches: BatchedRows, all_count: bool = False) -> np.ndarray | None:
+    """Return the weights (n,) of rows that are read batch by batch, checked; raise for an iterable of batches.
+
+    `all_count`: none may be 0.
+    """
+    if sample_weight is None:
+        return None
+    if is_stream(X):
         raise InvalidParameterError(
             "sample_weight is not taken with an iterable of batches; call partial_fit(batch, sample_weight=...) for "
             "each.",
             argument="sample_weight",
         )
+    weights = checked_frequencies(sample_weight, sum(batches.counted()))
+    if all_count and weights is not None and not np.all(weights):
+        raise _not_left_out(OF_FILE)
+    return weights
+
+
+def _not_left_out(what: str) -> InvalidParameterError:
+    return InvalidParameterError(
+        f"sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of {what}.",
+        argument="sample_weight",
+    )
 
 
 def kept_rows(X: Any, weights: np.ndarray) -> tuple[Any, np.ndarray]:

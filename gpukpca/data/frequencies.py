@@ -95,7 +95,7 @@ def checked_frequencies(sample_weight: Any, n: int) -> np.ndarray | None:
     with np.errstate(over="ignore"):
         total = float(np.sum(weights))
     if not 0.0 < total < np.inf:
-        raise _refused("all entries are 0" if total == 0.0 else "the sum is infinite")
+        raise _refused("all weights are zero" if total == 0.0 else "the sum is infinite")
     if np.all(weights == 1.0):
         return None
     if total <= 1.0:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.inputs import check_no_weights, check_place, counted_rows
+from gpukpca.algorithms.inputs import check_place, counted_rows, weights_of_batches
 from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch, plan_batches
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
@@ -139,8 +139,6 @@ class WithStreams(WithClusters):
     def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""
         self._check_streams(container)
-        if is_stream(container):
-            check_no_weights(sample_weight)
         if wants_scores and is_stream(container):
             raise InvalidParameterError(
                 "fit_transform takes rows, not an iterable of batches: call fit, and then transform for each batch."
@@ -148,7 +146,7 @@ class WithStreams(WithClusters):
         if session.budget.failures and is_stream(container) and iter(container) is container:
             raise session.budget.error()  # the attempt before has used up batches
         batches = batches_in_slices(self, container)
-        weights = None if sample_weight is None else counted_rows(container, sample_weight, kernel_from(self))[1]
+        weights = weights_of_batches(container, sample_weight, batches, all_count=True)
         with session.on(batches.place, batches.like) as resources:
             fit = self._fit_of_batches(batches, resources, weights, once=batches.once)
         self._publish(fit, batches.place, session.budget.failures)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
-from gpukpca.algorithms.inputs import check_no_weights, check_place, kept_rows
+from gpukpca.algorithms.inputs import check_place, counted_rows, kept_rows, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
@@ -26,9 +26,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, is_sparse, item_size, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
-from gpukpca.data.batches import is_stream
 from gpukpca.data.finite import check_finite
-from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, IncrementalPCAAttributes, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, in_batches
@@ -186,9 +184,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         """
         with fit_session(self, X):
             batches = batches_of(self, in_batches(X), self._rows_of_a_batch, self.n_components or 0)
-            if is_stream(X):
-                check_no_weights(sample_weight)
-            weights = None if sample_weight is None else checked_frequencies(sample_weight, sum(batches.counted()))
+            weights = weights_of_batches(X, sample_weight, batches)
             with device_context(batches.like), self._few_threads():
                 fit = self._updated_by_all(batches, weights)
                 self._publish(fit, batches.place)
@@ -249,7 +245,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
                 )
             state = None if self._result is None else self._result.state
             batch = training_data(self, X) if state is None else self._following(X)
-            weights = checked_frequencies(sample_weight, int(batch.shape[0]))
+            batch, weights = counted_rows(batch, sample_weight)
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
                 origin = place.origin if state is None else self.components_[:0, 0]

@@ -49,6 +49,21 @@ ESTIMATORS = [
 ]
 
 
+def is_apart(estimator: Any, name: str) -> bool:
+    """Whether a check of weights asks for what the documentation says is different; see `deviations`.
+
+    With n_components=None repeated rows have more axes without variance than weighted ones, which are arbitrary in both.
+    Pre-images that repeated rows would change take no weights.
+    """
+    settings = estimator.get_params()
+    if "check_sample_weight" not in name:
+        return False
+    if settings.get("preimage") == "ridge":
+        return True
+    has_all = isinstance(estimator, (PCA, IncrementalPCA)) and settings["n_components"] is None
+    return "equivalence" in name and (has_all or ("preimage" in settings and settings["preimage"] and "sparse" in name))
+
+
 def name_of(check: partial[None]) -> str:
     """The function of a check with the settings that it was given."""
     settings = ", ".join(f"{name}={value}" for name, value in check.keywords.items())
@@ -60,7 +75,7 @@ def run_checks(estimator: Any, parts: tuple[str, ...] = ("",)) -> list[str]:
     passed = []
     for instance, check in estimator_checks_generator(estimator):
         name = name_of(check)
-        if not any(part in name for part in parts):
+        if not any(part in name for part in parts) or is_apart(estimator, name):
             continue
         reset()
         try:

@@ -1,4 +1,4 @@
-"""scikit-learn's own estimator checks, with no expected failure; some once more with SciPy's array-API switch on."""
+"""scikit-learn's own estimator checks, but for those of `is_apart`; some once more with SciPy's array-API switch on."""
 
 from __future__ import annotations
 

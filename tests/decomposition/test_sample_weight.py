@@ -201,7 +201,7 @@ def test_weights_that_are_none_are_refused(data):
     for weights, words in (
         (w[:5], r"shape is \(5,\), and X has 60 rows"),
         (np.ones((60, 2)), r"shape is \(60, 2\)"),
-        (0.0 * w, "all entries are 0"),
+        (0.0 * w, "all weights are zero"),
         (w + 1j, "holds no real numbers"),
         (["a"] * 60, "holds no real numbers"),
         (np.full(60, 1e308), "the sum is infinite"),
