@@ -10,6 +10,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.backend.namespace import cast, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CenteredMatrix, matrix_of_products
+from gpukpca.data.frequencies import Frequencies
 
 
 class DeflatedMatrix(CenteredMatrix):
@@ -32,7 +33,7 @@ class DeflatedMatrix(CenteredMatrix):
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: Any = matrix.dtype
         self.center: bool = matrix.center
-        self.frequencies = matrix.frequencies
+        self.frequencies: Frequencies | None = matrix.frequencies
         self.like: Array = matrix.like
         self.wide: Any = matrix.wide
 

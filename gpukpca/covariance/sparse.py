@@ -41,7 +41,8 @@ class SparseCenteredMatrix(CenteredMatrix):
     wide = np.float64
 
     def __init__(self, X: Array, by_rows: bool, center: bool = True, frequencies: Frequencies | None = None) -> None:
-        self.center, self.frequencies = center, frequencies
+        self.center: bool = center
+        self.frequencies: Frequencies | None = frequencies
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.by_rows = by_rows
         self.dtype: Any = X.dtype

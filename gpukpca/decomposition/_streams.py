@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.algorithms.inputs import check_place, counted_rows, weights_of_batches
 from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch, plan_batches
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -51,7 +51,7 @@ class WithStreams(WithClusters):
     _result: KernelPCAFit
 
     @OnlyWhere(_needs_nystrom, AttributeError)
-    def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Any:
+    def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Any:
         """Add one batch of rows to the fit; ``eigen_solver=Nystrom(...)`` alone.
 
         The first batch chooses the landmarks, unless they are points, and what the kernel takes from the data. Later

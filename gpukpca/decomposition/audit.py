@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sklearn.pipeline import Pipeline
 
 from gpukpca._rules import Rule, is_integer
-from gpukpca._typing import ArrayLike
+from gpukpca._typing import ArrayLike, Vector
 from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.inputs import counted_rows
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
@@ -43,7 +43,7 @@ def residuals(
     model: Any,
     X: ArrayLike,
     *,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Vector | None = None,
     passes: Literal[1, 2] = 1,
     random_state: Seed = None,
     device: str | None = None,

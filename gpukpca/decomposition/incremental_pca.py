@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Vector
 from gpukpca.algorithms.inputs import check_place, counted_rows, kept_rows, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
@@ -156,15 +156,13 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
-    def fit(
-        self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None
-    ) -> IncrementalPCA[NumpyArray]: ...
+    def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA[NumpyArray]: ...
     @overload
     def fit(
-        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: ArrayLike | None = None
+        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: Vector | None = None
     ) -> IncrementalPCA[Any]: ...
     def fit(
-        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: ArrayLike | None = None
+        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: Vector | None = None
     ) -> IncrementalPCA:
         """Fit the model to all batches of X, from the beginning.
 
@@ -207,7 +205,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         X: ArrayLike,
         y: Any = None,
         check_input: bool = True,
-        sample_weight: ArrayLike | None = None,
+        sample_weight: Vector | None = None,
     ) -> IncrementalPCA:
         """Update the model with one batch.
 

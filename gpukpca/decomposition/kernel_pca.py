@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Vector
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
@@ -275,10 +275,10 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
-    def fit(self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA[NumpyArray]: ...
+    def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA[Any]: ...
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> KernelPCA:
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[Any]: ...
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA:
         """Find the components of X.
 
         Parameters
@@ -302,7 +302,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         return self
 
     @of_rows
-    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Array:
+    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
         Those of a Dask array have its chunks, or one where their lengths are unknown and there is no client.

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, HasShape, Held, NumpyArray, NumpyRows
+from gpukpca._typing import Array, ArrayLike, HasShape, Held, NumpyArray, NumpyRows, Vector
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
@@ -222,10 +222,10 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
-    def fit(self, X: NumpyRows, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA[NumpyArray]: ...
+    def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> PCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA[Any]: ...
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> PCA:
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> PCA[Any]: ...
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> PCA:
         """Find the components of X.
 
         Parameters
@@ -254,7 +254,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
         return self
 
     @of_rows
-    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Array:
+    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
         The scores of a Dask array are a lazy Dask array with the same chunks.

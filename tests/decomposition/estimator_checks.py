@@ -50,9 +50,9 @@ ESTIMATORS = [
 
 
 def is_apart(estimator: Any, name: str) -> bool:
-    """Whether a check of weights asks for what the documentation says is different; see `deviations`.
+    """Whether a check of weights asks for what the documentation of deviations says is different.
 
-    With n_components=None repeated rows have more axes without variance than weighted ones, which are arbitrary in both.
+    With n_components=None repeated rows have more axes without variance than weighted ones, and these are arbitrary.
     Pre-images that repeated rows would change take no weights.
     """
     settings = estimator.get_params()
