@@ -151,12 +151,19 @@ def state_defaults(app: object, what: str, name: str, obj: Any, options: object,
                 lines[i] = f"{names} : {kind.removesuffix(', optional')}, {word} {', '.join(values)}"
 
 
+def drop_back_links(app: object, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Leave out links from a source to its page: Sphinx takes one public module for all names of a file."""
+    if page.startswith("_modules/"):
+        context["body"] = re.sub(r'<a class="viewcode-back"[^>]*>.*?</a>', "", context["body"])
+
+
 def setup(app: Any) -> None:
     """Connect what this file adds to Sphinx."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", state_defaults, priority=400)  # before numpydoc
     app.connect("source-read", link_gallery)
+    app.connect("html-page-context", drop_back_links)
     app.connect("sphinx-click-process-description", mark_examples)
     app.connect("sphinx-click-process-options", head_groups)
 

@@ -3,7 +3,7 @@ Denoising digits
 ================
 
 Held-out digits with Gaussian noise, and what PCA, probabilistic PCA and kernel PCA with three pre-images make of them.
-The numbers are mean squared errors a pixel.
+The numbers are mean squared errors per pixel.
 :doc:`/how_to/denoise` chooses a pre-image.
 """
 
