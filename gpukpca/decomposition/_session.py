@@ -33,7 +33,6 @@ from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimag
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.user_defined import check_symmetry
 
 Result = TypeVar("Result")
 
@@ -148,7 +147,6 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
 def kernel_and_settings(estimator: Any, X: Any, resources: Resources) -> tuple[Kernel, KernelPCASettings]:
     """Return the kernel of a KernelPCA with numbers in place of rules, and the parameters that the algorithm needs."""
     kernel = resolved_within(kernel_from(estimator), X, resources)
-    check_symmetry(kernel, X)
     settings = settings_of(estimator, kernel)
     if settings.preimage is not None:
         if is_sparse(X):

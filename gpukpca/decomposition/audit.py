@@ -34,7 +34,6 @@ from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition.diagnostics import is_centered, samples_of, spectrum_of
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
-from gpukpca.kernels.user_defined import check_symmetry
 
 PASSES = Rule("1 or 2", lambda value: is_integer(value) and value in (1, 2))
 
@@ -175,7 +174,6 @@ def _audit_of_pairs(
     with session.on(place, data) as resources:
         X = place.to_work(data)
         kernel = resolved_within(kernel_from(reader), X, resources)
-        check_symmetry(kernel, X)
         landmarks, axes = (None, None) if source.landmarks is None else source.landmarks(kernel, X)
         found = audit_rows(
             X,

@@ -32,7 +32,6 @@ from gpukpca.decomposition._session import settings_of
 from gpukpca.decomposition.preimage.methods import check_preimage_suits
 from gpukpca.eigen.residuals import NULL_FACTOR
 from gpukpca.exceptions import DeviceLostError, InvalidParameterError, PrecisionWarning, held_warnings
-from gpukpca.kernels.user_defined import check_symmetry
 from gpukpca.model_selection.grid import GridPoint
 
 Result = TypeVar("Result")
@@ -131,7 +130,6 @@ def _shared_fit(fold: CVFold, candidate: GridPoint) -> _SharedFit:
     def attempt() -> _SharedFit:
         resources = Resources.within(budget, placement_for(None, fold.X), fold.n_jobs)
         kernel = resolved_within(kernel_from(estimator), fold.X, resources)
-        check_symmetry(kernel, fold.X)
         settings = replace(settings_of(estimator, kernel), copies_data=False)
         # One warning reports the undetermined components of all fits together.
         with held_warnings(PrecisionWarning):

@@ -27,7 +27,6 @@ from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom, checked_landmarks
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import StorageInput, StreamedStorage
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.user_defined import check_symmetry
 
 
 def fit_by_landmarks(
@@ -132,8 +131,7 @@ def _begun(
         )
     sample, numbers, rows = batches.drawn(count, rng) if from_all else batches.some(count)
     has_rule = kernel.rule_bytes(1, 1) > 0
-    kernel = resolved_within(kernel, batches if has_rule and not once else sample, resources)
-    check_symmetry(kernel, sample)
+    kernel = resolved_within(kernel, batches if has_rule and not once else sample, resources, shown=sample)
     settings = replace(settings, eigen_solver=solver)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint)
     return task, Candidates(sample, numbers), rows

@@ -26,7 +26,7 @@ from gpukpca.data.place import own_copy
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels import Kernel, Precomputed
-from gpukpca.kernels.user_defined import check_symmetry, kernel_matrix
+from gpukpca.kernels.user_defined import kernel_matrix
 
 
 def fit_kernel_pca(
@@ -132,7 +132,6 @@ def fit_kernel_pca(
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
             X = own_copy(X, container)
         kernel = resolved_within(kernel, X, resources)
-        check_symmetry(kernel, X)
         return fit_rows(
             X,
             kernel,

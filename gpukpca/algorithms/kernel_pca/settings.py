@@ -19,6 +19,7 @@ from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import DenseStorage, Storage
 from gpukpca.kernels.base import Kernel, resolved_on
+from gpukpca.kernels.user_defined import check_symmetry
 
 EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
 EigenSolver = EigenSolverName | Solver | Nystrom
@@ -188,9 +189,14 @@ def is_nystrom(eigen_solver: Any) -> bool:
     return isinstance(eigen_solver, Nystrom) or (isinstance(eigen_solver, str) and eigen_solver == "nystrom")
 
 
-def resolved_within(kernel: Kernel, X: Any, resources: Resources) -> Kernel:
-    """Return the kernel with numbers in place of rules; raise `MemoryBudgetError` where a rule does not fit."""
+def resolved_within(kernel: Kernel, X: Any, resources: Resources, shown: Any = None) -> Kernel:
+    """Return the kernel with numbers in place of rules; raise where a rule does not fit, or values are not symmetric.
+
+    The values are those of some rows `shown`, by default of X.
+    """
     if isinstance(kernel, Kernel):
         needed = kernel.rule_bytes(int(X.shape[0]), int(X.shape[1]))
         resources.check(needed, f"{kernel!r} needs, to choose gamma,", "Give gamma as a number")
-    return resolved_on(kernel, X)
+    kernel = resolved_on(kernel, X)
+    check_symmetry(kernel, X if shown is None else shown)
+    return kernel
