@@ -8,6 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
+from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.parallel import row_slices
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix
@@ -72,12 +73,21 @@ class SparseCenteredMatrix(CenteredMatrix):
     def times(self, V: Array) -> Array:
         self.measure()
         V = cast(V, np.float64)
-        return cast(self.X @ V - (self.weighted(self.rest) @ V)[None, :], self.dtype)
+        return cast(_product(self.X, V) - (self.weighted(self.rest) @ V)[None, :], self.dtype)
 
     def adjoint(self, U: Array) -> Array:
         self.measure()
         U = cast(U, np.float64)
         return cast(self.X.T @ U - self.weighted(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
+
+    def scatter_times(self, V: Array) -> Array:
+        # The columns of Z V sum to zero: the left factor needs no correction for the mean.
+        return cast(self.X.T @ cast(self.times(V), np.float64), self.dtype)
+
+    def gram_times(self, U: Array) -> Array:
+        W = _product(self.X, self.X.T @ cast(U, np.float64))
+        # Centering removes the mean.
+        return cast(W - column_sums(W)[None, :] / self.shape[0] if self.center else W, self.dtype)
 
     def materialized(self) -> np.ndarray:
         raise InvalidParameterError(
@@ -90,6 +100,13 @@ class SparseCenteredMatrix(CenteredMatrix):
 
     def shifted_gram(self) -> np.ndarray:
         return _by_blocks(self.X, self.X.T.tocsr())
+
+
+def _product(X: Array, V: Array) -> np.ndarray:
+    """Return X V for CSR rows; SciPy takes up to twice as long for a narrow block as for its columns."""
+    if V.shape[1] > blocking.SPARSE_SINGLE_COLUMNS:
+        return np.asarray(X @ V)
+    return np.stack([X @ column for column in V.T]).T
 
 
 def _by_blocks(A: Array, B: Array) -> np.ndarray:

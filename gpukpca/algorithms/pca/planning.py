@@ -29,6 +29,8 @@ FEW_FEATURES, FEATURES_PER_COMPONENT = 2000, 30
 FEW_OF_SPARSE = 1000
 # Block Krylov on a stored matrix where LAPACK takes as long as so many of its passes: twice what most problems take.
 PASSES_WORTH = 20
+# Columns of a block for sparse rows: one for so many pairs, and at least so many.
+PAIRS_A_COLUMN, NARROWEST = 5, 2
 # The solvers of a stored matrix.
 DENSE, KRYLOV = Dense(), BlockKrylov(to_rounding=True, or_dense=True)
 # Bytes of the objects of a fit that are no arrays of the data.
@@ -96,6 +98,9 @@ class PCATask(Task):
         """Return the iteration of the settings, which the dense solver replaces for too many components."""
         settings = self.settings
         width = None if settings.oversampling is None else self.first + settings.oversampling
+        # A product of sparse rows takes as long a column in a narrow block, of which fewer columns do.
+        if width is None and self.is_sparse and not self.is_in_panels and self.rank.share is None:
+            width = max(NARROWEST, self.first // PAIRS_A_COLUMN)
         to_rounding = settings.svd_solver == "arpack"
         return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width, to_rounding=to_rounding)
 
