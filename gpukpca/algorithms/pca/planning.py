@@ -134,19 +134,19 @@ def _candidates(task: PCATask) -> Iterator[Candidate]:
         yield METHODS[task.settings.svd_solver](task, "requested")
         return
     if task.is_sparse and task.smaller_side > FEW_OF_SPARSE and not whole:
-        yield _randomized(task, "sparse rows, of which products are cheap", may_hand_over=True)
+        yield _randomized(task, "sparse rows, of which products are cheap")
         return
     if not (task.is_sparse or task.is_in_panels) and d <= n <= SMALL:
         yield _svd(task, "the data are small")
         return
     if n >= d > FEW_FEATURES and FEATURES_PER_COMPONENT * (p + 8) < d and not whole:
         count = f"p = {p}" + (", where a share of the variance begins," if task.rank.share is not None else "")
-        yield _randomized(task, f"{count} is small compared with {d} features", may_hand_over=True)
+        yield _randomized(task, f"{count} is small compared with {d} features")
         return
     yield (matrix := _by_smaller_side(task))
     if not whole and BlockKrylov().iterates(task.smaller_side, p):
         needed = f"{matrix.plan.method} would need {format_bytes(matrix.plan.predicted_bytes)}"
-        yield _randomized(task, "few components").with_notes(needed)
+        yield _randomized(task, "few components", may_hand_over=False).with_notes(needed)
 
 
 def _by_smaller_side(task: PCATask) -> Candidate:
@@ -182,7 +182,7 @@ def _svd(task: PCATask, reason: str) -> Candidate:
     return _candidate(task, "full", reason, None, False, partial(_svd_bytes, task), work)
 
 
-def _randomized(task: PCATask, reason: str, may_hand_over: bool = False) -> Candidate:
+def _randomized(task: PCATask, reason: str, may_hand_over: bool = True) -> Candidate:
     """Return block Krylov on the smaller side; a stored matrix may take over many components of a share."""
     few, p, krylov, by_samples = task.smaller_side, task.first, task.krylov, task.n < task.d
     if krylov.iterates(few, p):
@@ -198,7 +198,7 @@ def _randomized(task: PCATask, reason: str, may_hand_over: bool = False) -> Cand
         task, "randomized", reason, solver, by_samples, lambda count: first + max(0, count - p) * pair_bytes, work
     )
     if solver is not krylov:
-        candidate = candidate.with_notes(too_many(few, p))
+        return _with_most(task, candidate.with_notes(too_many(few, p)))
     if task.rank.share is None:
         return candidate
     beyond = None
