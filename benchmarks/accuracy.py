@@ -58,16 +58,20 @@ def eigen_errors(
     return worst, quotients if len(rows) == n else None
 
 
-def axes_residual(X: np.ndarray, components: np.ndarray, variances: np.ndarray) -> float:
-    """Return max ‖C v - λ v‖ / λ₁ with the covariance matrix C of X, from centered panels of rows in float64."""
-    panel = max(1, AXES_ENTRIES // X.shape[1])
-    bounds = [(start, min(start + panel, len(X))) for start in range(0, len(X), panel)]
-    mean = sum(X[start:stop].sum(axis=0, dtype=np.float64) for start, stop in bounds) / len(X)
+def axes_residual(X: Any, components: np.ndarray, variances: np.ndarray, centered: bool = True) -> float:
+    """Return max ‖C v - λ v‖ / λ₁ with the covariance matrix C of X, from panels of rows in float64.
+
+    X may be sparse. Without `centered` C is XᵀX / (n - 1).
+    """
+    n, panel = X.shape[0], max(1, AXES_ENTRIES // X.shape[1])
+    bounds = [(start, min(start + panel, n)) for start in range(0, n, panel)]
+    mean = sum(X[start:stop].sum(axis=0, dtype=np.float64) for start, stop in bounds) / n * centered
     products = np.zeros(components.T.shape)
     for start, stop in bounds:
-        centered = X[start:stop].astype(np.float64) - mean
-        products += centered.T @ (centered @ components.T)
-    errors = products / (len(X) - 1) - components.T * variances[None, :]
+        rows = X[start:stop].astype(np.float64)
+        Z = (rows.toarray() if hasattr(rows, "toarray") else rows) - mean
+        products += Z.T @ (Z @ components.T)
+    errors = products / (n - 1) - components.T * variances[None, :]
     return float(np.max(np.linalg.norm(errors, axis=0)) / variances[0])
 
 

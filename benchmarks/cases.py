@@ -60,6 +60,7 @@ PCA = ("gpukpca PCA", "sklearn PCA auto", "sklearnex PCA")
 TALL = ("gpukpca PCA", "sklearn PCA covariance_eigh", "sklearnex PCA")
 ALL_PCA = (*TALL, "sklearn PCA randomized", "sklearn PCA full")
 WIDE = ("gpukpca PCA", "sklearn PCA randomized", "sklearn PCA full")
+SPARSE = ("gpukpca PCA", "sklearn PCA arpack", "sklearn TruncatedSVD")
 # A share of the variance beside as many components as that takes.
 SHARE = ("gpukpca PCA, 95 %", "gpukpca PCA", "sklearn PCA, 95 %")
 
@@ -93,6 +94,11 @@ CASES = [
     axes(TALL, "decaying", 1_000_000, 100, repeats=3, large=True),
     axes(TALL[:2], "offset", 1_000_000, 100, large=True),
     axes(WIDE, "gaussian", 1000, 100_000, rounds=1, large=True),
+    axes(TALL, "flat", 10_000, 784, p=50, repeats=3),
+    axes(TALL, "flat", 50_000, 2000, p=20, repeats=2, large=True),
+    axes(SPARSE, "words", 4000, 30_000, p=5, dtype="float64", repeats=5),
+    axes(SPARSE, "words", 20_000, 5000, p=20, dtype="float64", repeats=3),
+    axes(SPARSE, "words", 330, 500_000, p=5, dtype="float64", repeats=3, large=True),
 ]
 
 

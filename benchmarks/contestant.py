@@ -180,11 +180,11 @@ def product(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
 def axes(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
     """Time the principal axes of X; the error is the largest ‖C v - λ v‖ / λ₁ of the covariance matrix C."""
     placed = peer.place.put(X)
-    peer.build(case).fit(placed[: min(len(X), WARM_UP_AXES)])
+    peer.build(case).fit(placed[: min(case.n, WARM_UP_AXES)])
 
     def checks(model: Any) -> dict[str, Any]:
-        V, values = on_host(model.components_), on_host(model.explained_variance_)
-        return {"residual": axes_residual(X, V.astype(np.float64), values.astype(np.float64))}
+        V, sizes = (on_host(a).astype(np.float64) for a in (model.components_, model.singular_values_))
+        return {"residual": axes_residual(X, V, sizes**2 / (case.n - 1), hasattr(model, "mean_"))}
 
     return Task(lambda: peer.build(case).fit(placed), checks, facts_of)
 

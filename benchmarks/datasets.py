@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 
-def load(data: str, n: int, d: int, dtype: str) -> np.ndarray:
+def load(data: str, n: int, d: int, dtype: str) -> Any:
     """Return the first n rows of a data set, shape (n, d); pixels in [0, 1], USPS in [-1, 1]."""
     if data in REAL:
         with np.load(path_of(data)) as archive:
@@ -73,6 +75,27 @@ def offset(n: int, d: int) -> np.ndarray:
     return decaying(n, d) + np.float32(1e4)
 
 
+def flat(n: int, d: int) -> np.ndarray:
+    """Return sixteen factors and noise in float32: from the seventeenth component on all variances are near."""
+    rng = np.random.default_rng(0)
+    loadings = rng.standard_normal((16, d), dtype=np.float32) * np.linspace(3.0, 1.0, 16, dtype=np.float32)[:, None]
+    factors = rng.standard_normal((n, 16), dtype=np.float32)
+    return factors @ loadings + rng.standard_normal((n, d), dtype=np.float32)
+
+
+def words(n: int, d: int) -> Any:
+    """Return a sparse matrix of logarithms of counts: about 120 words a row by Zipf's law, half of them of a topic."""
+    rng = np.random.default_rng(0)
+    frequency = np.cumsum(1.0 / np.arange(1.0, d + 1.0))
+    rows = np.repeat(np.arange(n), rng.poisson(120, n))
+    drawn = np.searchsorted(frequency, frequency[-1] * rng.random(len(rows)))
+    shifts = rng.integers(d, size=12)[rng.integers(12, size=n)]
+    columns = (drawn + np.where(rng.random(len(rows)) < 0.5, shifts[rows], 0)) % d
+    X = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(n, d))
+    X.data = 1.0 + np.log(X.data)
+    return X
+
+
 REAL = {"mnist": "mnist/mnist.npz", "usps": "usps/usps.npz"}
 BUNDLED = {"digits": ("load_digits", 16), "iris": ("load_iris", 1)}
-GENERATORS = {f.__name__: f for f in (gaussian, clusters, decaying, steep, offset)}
+GENERATORS = {f.__name__: f for f in (gaussian, clusters, decaying, steep, offset, flat, words)}

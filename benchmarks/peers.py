@@ -137,6 +137,12 @@ def sklearn_pca(case: Case, svd_solver: str = "auto", share: float | None = None
     return PCA(share or case.p, svd_solver=svd_solver, random_state=0)
 
 
+def sklearn_truncated_svd(case: Case) -> Any:
+    from sklearn.decomposition import TruncatedSVD
+
+    return TruncatedSVD(case.p, algorithm="arpack", random_state=0)
+
+
 def sklearnex_pca(case: Case) -> Any:
     from sklearnex.decomposition import PCA
 
@@ -218,6 +224,8 @@ PEERS = {
     "sklearnex PCA": Peer(sklearnex_pca, kernels=("rbf",)),
     "sklearn PCA covariance_eigh": Peer(partial(sklearn_pca, svd_solver="covariance_eigh"), kernels=("rbf",)),
     "sklearn PCA randomized": Peer(partial(sklearn_pca, svd_solver="randomized"), kernels=("rbf",)),
+    "sklearn PCA arpack": Peer(partial(sklearn_pca, svd_solver="arpack"), kernels=("rbf",)),
+    "sklearn TruncatedSVD": Peer(sklearn_truncated_svd, kernels=("rbf",)),
     "sklearn PCA full": Peer(partial(sklearn_pca, svd_solver="full"), kernels=("rbf",)),
     "TorchDR": Peer(torchdr, kernels=("rbf",), largest_n=5000),
     "TorchDR on CUDA": Peer(torchdr, TORCH, kernels=("rbf",), largest_n=20_000, slow=True),

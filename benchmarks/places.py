@@ -27,7 +27,7 @@ class Host:
 
     def put(self, X: np.ndarray) -> Any:
         """Return the array where the contestant expects its data; not timed."""
-        return np.asarray(X)
+        return X
 
     def wait(self) -> None:
         """Return once the device is idle."""

@@ -137,6 +137,8 @@ FEWEST_SCATTER_ROWS, FEWEST_SCATTER_COLUMNS, FEWEST_PROJECTED = 256, 1024, 32
 # Features up to which every worker has its own sum; beyond it workers share the tiles of one, of this edge.
 PRIVATE_SCATTER_UP_TO = 2048
 SCATTER_TILE_EDGE = 1024
+# Columns up to which sparse rows are multiplied with one after another.
+SPARSE_SINGLE_COLUMNS = 4
 # Rows of a panel of a product of two sparse matrices.
 SPARSE_PANEL_ROWS = 1024
 # Entries of a tile that a product of sparse rows holds as a sparse matrix: 1.5 MiB with their indices, half of a tile.

@@ -86,12 +86,20 @@ class SparseCenteredMatrix(CenteredMatrix):
     def times(self, V: Array) -> Array:
         self.measure()
         V = cast(V, np.float64)
-        return cast(self.rooted(self.X @ V - (self.weighted(self.rest) @ V)[None, :]), self.dtype)
+        return cast(self.rooted(_product(self.X, V) - (self.weighted(self.rest) @ V)[None, :]), self.dtype)
 
     def adjoint(self, U: Array) -> Array:
         self.measure()
         U = self.rooted(cast(U, np.float64))
         return cast(self.X.T @ U - self.weighted(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
+
+    def scatter_times(self, V: Array) -> Array:
+        # The columns of Z V, times the roots, sum to zero: the left factor needs no correction for the mean.
+        return cast(self.X.T @ self.rooted(cast(self.times(V), np.float64)), self.dtype)
+
+    def gram_times(self, U: Array) -> Array:
+        W = _product(self.X, self.X.T @ self.rooted(cast(U, np.float64)))
+        return cast(self.without_mean(self.rooted(W)), self.dtype)  # which removes the mean
 
     def materialized(self) -> np.ndarray:
         raise InvalidParameterError(
@@ -105,6 +113,13 @@ class SparseCenteredMatrix(CenteredMatrix):
 
     def shifted_gram(self) -> np.ndarray:
         return _by_blocks(self.X, self.X.T.tocsr())
+
+
+def _product(X: Array, V: Array) -> np.ndarray:
+    """Return X V for CSR rows; SciPy takes up to twice as long for a narrow block as for its columns."""
+    if V.shape[1] > blocking.SPARSE_SINGLE_COLUMNS:
+        return np.asarray(X @ V)
+    return np.stack([X @ column for column in V.T]).T
 
 
 def _by_blocks(A: Array, B: Array) -> np.ndarray:

@@ -62,7 +62,8 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
     ----------
     n_components : None, int, float in (0, 1) or "mle"
         None: min(n, d), less 1 with "arpack". A share: the smallest number that holds more than this share of the
-        variance. "mle": Minka's choice, for n >= d.
+        variance; "randomized" and "arpack" add components until their sum exceeds it, which is exact as the total is
+        known. "mle": Minka's choice, for n >= d.
     copy : bool
         Ignored, as in scikit-learn's signature; X is never written to.
     whiten : bool

@@ -34,6 +34,8 @@ MAX_BLOCKS = 10
 WIDENING = 2
 # Columns beyond p for which a basis is sized, and those of a block on a GPU.
 EXTRA_COLUMNS = 8
+# Columns of the basis of narrow blocks for every pair. Measured: a longer one saves fewer products than it costs.
+NARROW_BASIS = 12
 # Blocks of a basis that must be small, and of one whose blocks are wide.
 FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6
 # Passes to the default tolerance (1e-8 in float64, 1e-5 in float32): 6 to 9 from a random start on real data.
@@ -63,10 +65,11 @@ class BlockKrylov(Solver):
         ``max(1e-3, tol)`` times its eigenvalue where rounding allows that; 0 is the default of the dtype (1e-8 in
         float64, 1e-5 in float32).
     block_size : int, optional
-        Columns per pass, at least p: a narrower block would miss members of a cluster of equal eigenvalues. Default
+        Columns per pass. A block narrower than p takes fewer products and more passes; it becomes as wide as p where it
+        may miss members of a cluster of equal eigenvalues, and from the start where the passes are limited. Default
         p + 3 rounded up to a multiple of 4 on a CPU, at least 64 on a GPU.
     max_passes : int, optional
-        Most passes over the operator (default 300).
+        Most passes over the operator (default 300; as many columns for a narrow block).
     passes : int, optional
         The exact number of passes, for any residuals.
     max_blocks : int, optional
@@ -136,14 +139,16 @@ class BlockKrylov(Solver):
             usual = rounded_up(max(blocking.GPU_BLOCK_COLUMNS, p + EXTRA_COLUMNS), blocking.GPU_COLUMNS)
         else:
             usual = rounded_up(p + blocking.CPU_EXTRA_COLUMNS, blocking.GEMM_COLUMNS)
-        return max(1, min(n, max(p, self.block_size or usual)))
+        least = p if self.passes is not None or self.max_passes else 1
+        return max(1, min(n, max(least, self.block_size or usual)))
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
         """Return the most columns of the basis."""
         b = self.width(n, p, on_gpu)
-        blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + EXTRA_COLUMNS)
+        usual = MAX_BLOCKS * max(b, p + EXTRA_COLUMNS) if b >= p else NARROW_BASIS * p
+        blocks = self.max_blocks * b if self.max_blocks else usual
         # A restart keeps up to p + b columns, and the next block may have 1.5 times as many.
-        return min(n, max(blocks, 2 * p + 3 * b + 2 * PROBES))
+        return min(n, max(blocks, 2 * p + 3 * max(b, p) + 2 * PROBES))
 
     def tolerance_for(self, dtype: object) -> float:
         """Return the relative residual at which the iteration stops."""
@@ -170,7 +175,8 @@ class BlockKrylov(Solver):
         saved = SAVED_BY_COLUMNS if self.width(n, p, on_gpu) >= p + SPARE_COLUMNS else 0
         usual, dtype = (1e-8, "float64") if item_size == 8 else (1e-5, "float32")
         share = math.log(self.tolerance_for(dtype)) / math.log(usual)
-        return min(max(FEWEST_PASSES, round((PASSES - saved) * share)), self.most_passes)
+        narrow = math.sqrt(max(1.0, p / self.width(n, p, on_gpu)))
+        return min(max(FEWEST_PASSES, round((PASSES - saved) * share * narrow)), self.most_passes)
 
     def work(self, n: int, p: int, one_pass: Work, item_size: int, on_gpu: bool) -> Work:
         passes, width = self.expected_passes(n, p, item_size, on_gpu), self.width(n, p, on_gpu)
@@ -265,13 +271,14 @@ class BlockKrylov(Solver):
     ) -> KrylovTask:
         """Return the task of a request for an operator; with a checkpointer no product is launched early."""
         n, p, on_gpu = op.shape[0], request.first, is_on_gpu(op.like)
+        b = self.width(n, p, on_gpu)
         return KrylovTask(
             op=op,
             rng=rng,
             p=p,
-            b=self.width(n, p, on_gpu),
+            b=b,
             max_columns=self.basis_columns(n, p, on_gpu),
-            limit=self.most_passes,
+            limit=self.most_passes * -(-p // b),
             tol=self.tolerance_for(op.dtype),
             is_fixed=self.passes is not None,
             launches_early=on_gpu and launches_early,

@@ -170,7 +170,7 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     goes_on = block is not None and state.Q.count + block.shape[1] <= task.max_columns
     is_early = state.n_passes < FIRST_CHECK or state.Q.count < task.p or task.is_fixed
     if goes_on and (is_early or (state.is_far and not task.launches_early)):
-        return state.updated(block=block, residual=None, is_far=False)
+        return state.updated(block=block, residual=None)
     # While a device makes the next product, the host computes Ritz values.
     product = task.op @ block if goes_on and task.launches_early and state.is_far else None
     before = state
@@ -270,11 +270,15 @@ def _estimate(
     excess = residual_excess(task, state, theta, estimated_residuals(S, outside, task.p))
     distance = math.log(max(excess, TINY))
     drop = (state.distance - distance) / (state.n_passes - state.last_check)
+    # A check for as many new columns as pairs.
+    skipped = sum(distance > FASTEST * drop * k for k in range(1, max(1, task.p // task.b) + 1))
     state = state.updated(
         residual=excess * task.tol,
         distance=distance,
         last_check=state.n_passes,
-        is_far=distance > FASTEST * drop,
+        next_check=state.n_passes + skipped + 1,
+        first_check=state.first_check or state.n_passes,
+        first_distance=state.first_distance if state.first_check else distance,
     )
     return state, theta, S, excess
 
@@ -354,9 +358,10 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     if excess <= 1.0 or stagnant == MOST_STAGNANT:
         if _is_complete(task, state, values):
             return _done(state, values, U, W)
-        # From random directions, for as many passes as before.
-        probe_until = 2 * state.n_passes
-        state = state.updated(known=0, probe_until=probe_until, stagnant=0, best_excess=math.inf)
+        # From random directions, as many as pairs, for as many passes as before.
+        b, probe_until = max(b, p), 2 * state.n_passes
+        state = state.updated(b=b, known=0, probe_until=probe_until, stagnant=0, best_excess=math.inf)
+        task = task.sized(p, b)
     remainder = W - U * from_host(values, U)[None, :]
     Q, products = state.Q.replace_all(U), state.W.replace_all(W)
     state = state.updated(Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)

@@ -54,7 +54,7 @@ class KrylovTask:
         """Return the task for p pairs and blocks of b columns, with a basis that is longer by as much."""
         if (p, b) == (self.p, self.b):
             return self
-        columns = min(self.op.shape[0], -(-self.max_columns * b // self.b))
+        columns = min(self.op.shape[0], -(-self.max_columns * max(b, p) // max(self.b, self.p)))
         return replace(self, p=p, b=b, max_columns=columns, patience=self.patience * self.b / b)
 
     def check_forecast(self, before: KrylovState, state: KrylovState) -> None:
@@ -62,7 +62,8 @@ class KrylovTask:
         if before.last_check == 0 or state.distance <= 0.0:
             return
         recent = (before.distance - state.distance) / (state.n_passes - before.last_check)
-        mean = (-math.log(self.tol) - state.distance) / state.n_passes
+        # From the first check on: before it residuals fall fast, also where the eigenvalues are those of noise.
+        mean = (state.first_distance - state.distance) / (state.n_passes - state.first_check)
         passes = state.n_passes + state.distance / max(recent, mean, TINY)
         if passes > self.patience:
             raise NeedsDense(f"block Krylov would take some {passes:.0f} passes")
@@ -83,7 +84,8 @@ class KrylovState:
     Attributes
     ----------
     p, b, limit, tol, is_fixed
-        As in the `KrylovTask` of the passes so far. For a share of the trace, p follows the Ritz values, and b p.
+        As in the `KrylovTask` of the passes so far. For a share of the trace, p follows the Ritz values, and b p. A
+        narrow block becomes as wide as p where members of a cluster may be missing.
     phase : Phase
     Q, W : ColumnBasis, (n, k)
         Orthonormal basis and its products, divided by 2**exponent; Ritz vectors and their products once done.
@@ -111,9 +113,11 @@ class KrylovState:
         `SymmetricOperator.known_means`.
     generator : str
         State of the random numbers.
-    distance, last_check, is_far : float, int, bool
-        Logarithm of the residual over its target at the last check, the pass of that check, and whether the next
-        check cannot be the last one.
+    distance, last_check, next_check : float, int, int
+        Logarithm of the residual over its target at the last check, the pass of that check, and the first pass that
+        may be the last one.
+    first_check, first_distance : int, float
+        The same two at the first check.
     product : array, shape (n, b), or None
         The product of the operator with `block`, where it was launched already.
 
@@ -161,13 +165,20 @@ class KrylovState:
     generator: str = field(default="", repr=False)
     distance: float = 0.0
     last_check: int = 0
-    is_far: bool = False
+    next_check: int = 0
+    first_check: int = 0
+    first_distance: float = 0.0
     product: Array | None = field(default=None, repr=False)
 
     @property
     def is_done(self) -> bool:
         """Return whether no pass is left."""
         return self.phase is Phase.DONE
+
+    @property
+    def is_far(self) -> bool:
+        """Return whether the last pass was not to be checked."""
+        return self.n_passes < self.next_check
 
     @property
     def is_intact(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from gpukpca import PCA
 from gpukpca.algorithms import PCASettings, Resources, fit_pca
@@ -106,3 +107,28 @@ def test_new_rows_and_scores_get_the_errors_of_the_estimator(rng):
                 getattr(owner, method)(values)
             texts.append(str(caught.value).replace("m >= 0", "m >= 1"))
         assert texts[0] == texts[1]
+
+
+def test_narrow_blocks_of_sparse_rows_miss_no_equal_variances(rng):
+    """Six equal blocks: each variance is there five times, with sparse rows of more than 1000 on either side."""
+    values = sparse.random_array((180, 200), density=0.05, rng=rng)
+    X = sparse.csr_array(sparse.block_diag([values] * 6))
+    for rows, p in ((X, 5), (sparse.csr_array(X.T), 12)):
+        fit = fit_pca(rows, p, rng=0)
+        Z = rows.toarray()
+        exact = np.linalg.svd(Z - Z.mean(axis=0), compute_uv=False)[:p] ** 2 / (len(Z) - 1)
+        assert 1 < fit.plan.solver.block_size < p, fit.plan
+        assert np.allclose(fit.explained_variance, exact, rtol=1e-9, atol=0.0), p
+        assert fit.converged
+
+
+def test_narrow_blocks_of_sparse_rows_take_fewer_products(rng):
+    X = sparse.csr_array(sparse.random_array((1100, 1500), density=0.01, rng=rng))
+    products = {}
+    for name, more in (("narrow", {}), ("wide", {"oversampling": 3})):
+        seen = []
+        fit = fit_pca(X, 5, rng=0, settings=PCASettings(**more), progress=seen.append)
+        width = fit.plan.solver.width(1100, 5, False)
+        products[name] = width * sum(step.stage == "pass" for step in seen)
+        assert fit.converged
+    assert products["narrow"] < 0.7 * products["wide"], products

@@ -40,7 +40,7 @@ def peer(of: str, share: float) -> SklearnPCA:
 
 @each(
     "of, share, solver",
-    covering(DATA, [0.01, 0.5, 0.95, 0.999999], ["auto", "covariance_eigh", "dual", "full"]),
+    covering(DATA, [0.01, 0.5, 0.95, 0.999999], ["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]),
 )
 def test_as_many_components_as_scikit_learn(xp: Namespace, of: str, share: float, solver: str) -> None:
     X = DATA[of]
@@ -72,6 +72,18 @@ def test_a_share_takes_no_more_memory_than_its_first_guess() -> None:
     assert "left to covariance_eigh" in str(share.plan_)
     assert peak <= predicted + 2**20
     assert np.sum(share.explained_variance_ratio_) > 0.95 >= np.sum(share.explained_variance_ratio_[:-1])
+
+
+def test_a_requested_iteration_grows_to_the_share_with_small_residuals():
+    X = np.random.default_rng(0).standard_normal((900, 300)) * np.exp(-np.arange(300) / 20.0)
+    for solver in ("randomized", "arpack"):
+        fit = PCA(0.9, svd_solver=solver, random_state=0).fit(X)
+        assert fit.solver_.startswith("randomized: block Krylov")
+        assert fit.n_components_ == SklearnPCA(0.9, svd_solver="full").fit(X).n_components_ > 16
+        assert np.max(fit.residual_norms_) <= 1e-8 * fit.explained_variance_[0]
+    many = PCA(0.99, svd_solver="randomized", random_state=0).fit(X)
+    assert many.n_components_ == SklearnPCA(0.99, svd_solver="full").fit(X).n_components_
+    assert "pairs are needed" in many.plan_.solver_reason
 
 
 @pytest.mark.parametrize("n", [400, 100])

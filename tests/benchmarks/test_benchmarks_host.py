@@ -62,7 +62,7 @@ def test_each_case_of_ours_is_certified_and_has_a_floor(case: Case, name: str) -
     if PEERS[name].certified:
         assert found["residual"] <= 3 * small.tol
     entry = entry_of(small, name, **(found | {"median": found["seconds"][0]}))
-    if small.kernel == "rbf":
+    if small.kernel == "rbf" and small.data != "words":  # sparse
         assert floors.floor_seconds(UNIT, entry) > 0
         assert share_of_floor(entry, UNIT)
 

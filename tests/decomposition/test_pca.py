@@ -347,12 +347,11 @@ BAD = {
     ),
     "too many of the wide": ({"n_components": 9}, GOOD.T, r"min\(n_samples, n_features\)=3"),
     "none of an iteration": ({"n_components": 0, "svd_solver": "randomized"}, GOOD, "between 1 and"),
-    "a share of an iteration": ({"n_components": 0.5, "svd_solver": "arpack"}, GOOD, "components from 1 to 3"),
     "mle wide": ({"n_components": "mle"}, GOOD.T, "only supported if n_samples >= n_features"),
     "mle iterated": (
         {"n_components": "mle", "svd_solver": "randomized"},
         GOOD,
-        "cannot be a string with svd_solver='randomized'",
+        "which svd_solver='randomized' does not compute",
     ),
     "solver": ({"svd_solver": "ful"}, GOOD, "Did you mean 'full'"),
     "NaN": ({}, np.where(GOOD > 100, np.nan, GOOD), "NaN"),

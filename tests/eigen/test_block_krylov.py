@@ -262,7 +262,7 @@ def iterate(op, launches_early, forecast=None):
     task = KrylovTask(op, np.random.default_rng(0), p=P, b=18, launches_early=launches_early, **limits)
     states = [first_state(task, None)]
     while not states[-1].is_done:
-        state = states[-1] if forecast is None else replace(states[-1], is_far=forecast)
+        state = states[-1] if forecast is None else replace(states[-1], next_check=1000 * forecast)
         states.append(step(task, state))
     return result(task, states[-1]), states
 

@@ -29,6 +29,8 @@ FEW_FEATURES, FEATURES_PER_COMPONENT = 2000, 30
 FEW_OF_SPARSE = 1000
 # Block Krylov on a stored matrix where LAPACK takes as long as so many of its passes: twice what most problems take.
 PASSES_WORTH = 20
+# Columns of a block for sparse rows: one for so many pairs, and at least so many.
+PAIRS_A_COLUMN, NARROWEST = 5, 2
 # The solvers of a stored matrix.
 DENSE, KRYLOV = Dense(), BlockKrylov(to_rounding=True, or_dense=True)
 # Bytes of the objects of a fit that are no arrays of the data.
@@ -96,6 +98,9 @@ class PCATask(Task):
         """Return the iteration of the settings, which the dense solver replaces for too many components."""
         settings = self.settings
         width = None if settings.oversampling is None else self.first + settings.oversampling
+        # A product of sparse rows takes as long a column in a narrow block, of which fewer columns do.
+        if width is None and self.is_sparse and not self.is_in_panels and self.rank.share is None:
+            width = max(NARROWEST, self.first // PAIRS_A_COLUMN)
         to_rounding = settings.svd_solver == "arpack"
         return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width, to_rounding=to_rounding)
 
@@ -129,19 +134,19 @@ def _candidates(task: PCATask) -> Iterator[Candidate]:
         yield METHODS[task.settings.svd_solver](task, "requested")
         return
     if task.is_sparse and task.smaller_side > FEW_OF_SPARSE and not whole:
-        yield _randomized(task, "sparse rows, of which products are cheap", may_hand_over=True)
+        yield _randomized(task, "sparse rows, of which products are cheap")
         return
     if not (task.is_sparse or task.is_in_panels) and d <= n <= SMALL:
         yield _svd(task, "the data are small")
         return
     if n >= d > FEW_FEATURES and FEATURES_PER_COMPONENT * (p + 8) < d and not whole:
         count = f"p = {p}" + (", where a share of the variance begins," if task.rank.share is not None else "")
-        yield _randomized(task, f"{count} is small compared with {d} features", may_hand_over=True)
+        yield _randomized(task, f"{count} is small compared with {d} features")
         return
     yield (matrix := _by_smaller_side(task))
     if not whole and BlockKrylov().iterates(task.smaller_side, p):
         needed = f"{matrix.plan.method} would need {format_bytes(matrix.plan.predicted_bytes)}"
-        yield _randomized(task, "few components").with_notes(needed)
+        yield _randomized(task, "few components", may_hand_over=False).with_notes(needed)
 
 
 def _by_smaller_side(task: PCATask) -> Candidate:
@@ -177,7 +182,7 @@ def _svd(task: PCATask, reason: str) -> Candidate:
     return _candidate(task, "full", reason, None, False, partial(_svd_bytes, task), work)
 
 
-def _randomized(task: PCATask, reason: str, may_hand_over: bool = False) -> Candidate:
+def _randomized(task: PCATask, reason: str, may_hand_over: bool = True) -> Candidate:
     """Return block Krylov on the smaller side; a stored matrix may take over many components of a share."""
     few, p, krylov, by_samples = task.smaller_side, task.first, task.krylov, task.n < task.d
     if krylov.iterates(few, p):
@@ -193,7 +198,7 @@ def _randomized(task: PCATask, reason: str, may_hand_over: bool = False) -> Cand
         task, "randomized", reason, solver, by_samples, lambda count: first + max(0, count - p) * pair_bytes, work
     )
     if solver is not krylov:
-        candidate = candidate.with_notes(too_many(few, p))
+        return _with_most(task, candidate.with_notes(too_many(few, p)))
     if task.rank.share is None:
         return candidate
     beyond = None

@@ -113,21 +113,20 @@ class RankRequest:
         value, max_count = n_components, min(n, d)
         if value is None:
             return cls(max(max_count - 1, 1) if svd_solver == "arpack" else max_count)
-        if not isinstance(value, Integral) and svd_solver in ITERATIVE:
-            kind = "a string" if isinstance(value, str) else "a share"
-            raise InvalidParameterError(
-                f"n_components={value!r} cannot be {kind} with svd_solver={svd_solver!r}; give a number of components "
-                f'from 1 to {max_count}, or svd_solver="auto".',
-                argument="n_components",
-            )
         if isinstance(value, str):
+            if svd_solver in ITERATIVE:
+                raise InvalidParameterError(
+                    f"n_components={value!r} takes all eigenvalues, which svd_solver={svd_solver!r} does not compute; "
+                    f'give a number of components from 1 to {max_count} or a share below 1, or svd_solver="auto".',
+                    argument="n_components",
+                )
             if n < d:
                 raise InvalidParameterError(
                     f"n_components='mle' is only supported if n_samples >= n_features, and X has shape ({n}, {d})",
                     argument="n_components",
                 )
             return cls(max_count, minka=True)
-        least = 1 if svd_solver in ITERATIVE else 0
+        least = 1 if svd_solver in ITERATIVE and isinstance(value, Integral) else 0
         if not least <= value <= max_count:
             raise InvalidParameterError(
                 f"n_components={value!r} must be between {least} and min(n_samples, n_features)={max_count} with "
