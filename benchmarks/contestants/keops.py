@@ -31,6 +31,6 @@ class KeopsArpack:
 
 PEERS = {
     "KeOps + ARPACK": Peer(
-        KeopsArpack, kernels=("rbf",), largest_n=20_000, joins=("growth-n", "growth-p-"), package="pykeops"
+        KeopsArpack, kernels=("rbf",), largest_n=10_000, joins=("growth-n", "growth-p-"), package="pykeops"
     )
 }
