@@ -128,12 +128,17 @@ def test_quick_selects_small_sizes_of_the_host() -> None:
     assert "growth-n-5000" not in chosen
 
 
-def test_late_contestants_of_a_quick_run_are_left_out_and_do_not_fail() -> None:
-    record = contest.Contest({}, deadline=0.0, late="skipped: 140 s were over")
-    (entry,) = record.play(CASES[0], ["gpukpca"])
-    contest.check(CASES[0], entry)
-    assert not contest.is_figure(entry)
-    assert report.left_out([entry]) == "- left out: gpukpca (140 s were over)"
+def test_late_contestants_of_a_quick_run_are_left_out_and_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "run_alone", lambda *_: [{"outcome": "timeout after 15 s"}])
+    for deadline, reason in ((0.0, "130 s were over"), (float("inf"), "timeout after 15 s")):
+        record = contest.Contest({}, deadline=deadline, late="skipped: 130 s were over")
+        (entry,) = record.play(CASES[0], ["gpukpca"])
+        contest.check(CASES[0], entry)
+        assert not contest.is_figure(entry)
+        assert report.left_out([entry]) == f"- left out: gpukpca ({reason})"
+    (entry,) = contest.Contest({}).play(CASES[0], ["gpukpca"])
+    with pytest.raises(AssertionError, match="timeout"):
+        contest.check(CASES[0], entry)
 
 
 # -- a new contestant --------------------------------------------------------------------------------------------------
