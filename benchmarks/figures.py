@@ -40,7 +40,7 @@ class Panel:
 
     def add(self, entry: Entry, x: float | None, y: float | None) -> None:
         if entry["outcome"] == "ok" and x and y:
-            self.lines.setdefault((entry["contestant"], entry["device_mib"] is not None), []).append((x, y))
+            self.lines.setdefault((entry["contestant"], entry.get("device_mib") is not None), []).append((x, y))
 
 
 def panels_of(record: Record) -> dict[str, list[Panel]]:
@@ -74,7 +74,7 @@ def accuracy_panel(title: str, group: list[Entry], entries: list[Entry]) -> Pane
     problem = [group[0][name] for name in fields]
     for entry in entries:
         if [entry.get(name) for name in fields] == problem and (entry in group or entry["case"].startswith("growth-p")):
-            panel.add(entry, entry["residual"], entry["median"])
+            panel.add(entry, entry.get("residual"), entry["median"])
     return panel
 
 
