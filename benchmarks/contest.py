@@ -118,11 +118,12 @@ class Contest:
     def play_sweep(self, cases: Sequence[Case], contestant: str) -> list[Entry]:
         """Let one contestant answer all the cases, in one process unless it fails at one of them."""
         entries = [self._enter(case, contestant) for case in cases]
-        done = 0
-        while done < len(cases) and contestant not in self.absent:
+        done, last = 0, entries[0]["outcome"]
+        while done < len(cases) and not last.startswith("skipped"):
             done += self._run(cases[done:], entries[done:])
+            last = entries[done - 1]["outcome"]
         for entry in entries[done:]:
-            entry["outcome"] = self.absent[contestant]
+            entry["outcome"] = last
         return entries
 
     def _enter(self, case: Case, contestant: str) -> Entry:
@@ -145,10 +146,10 @@ class Contest:
         else:
             answers = run_alone(cases, contestant, certify, timeout)
         for entry, answer in zip(entries, answers, strict=False):
-            if answer["outcome"].startswith("timeout") and self.late != NO_TIME:
-                answer["outcome"] = f"skipped: {answer['outcome']}"
             if answer["outcome"].startswith("skipped"):
                 self.absent[contestant] = answer["outcome"]
+            if answer["outcome"].startswith("timeout") and self.late != NO_TIME:
+                answer["outcome"] = f"skipped: {answer['outcome']}"
             entry["outcome"] = answer.pop("outcome")
             if entry["outcome"] == "ok":
                 add(entry, answer)

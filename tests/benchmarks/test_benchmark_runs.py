@@ -141,6 +141,14 @@ def test_late_contestants_of_a_quick_run_are_left_out_and_do_not_fail(monkeypatc
         contest.check(CASES[0], entry)
         assert not contest.is_figure(entry)
         assert report.left_out([entry]) == f"- left out: gpukpca ({reason})"
+    # The sweep in which it was too slow ends; another one begins.
+    started: list[int] = []
+    monkeypatch.setattr(contest, "run_alone", lambda *_: started.append(1) or [{"outcome": "timeout after 15 s"}])
+    record.deadline = float("inf")
+    for cases in (GROWTH["growth-n", "n"][:3], GROWTH["growth-p", "p"][:3]):
+        found = [entry["outcome"] for entry in record.play_sweep(cases, "gpukpca, nothing cached")]
+        assert found == ["skipped: timeout after 15 s"] * 3
+    assert len(started) == 2
     (entry,) = contest.Contest({}).play(CASES[0], ["gpukpca"])
     with pytest.raises(AssertionError, match="timeout"):
         contest.check(CASES[0], entry)
