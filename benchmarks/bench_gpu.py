@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.ceilings import NAMES
-from benchmarks.contest import Contest, clock, replay, rows, selected
+from benchmarks.contest import Contest, clock, replay, rows
 from benchmarks.gpu_cases import SWEEPS, SWEPT, TRIALS, fits, sized
 
 pytestmark = [pytest.mark.gpu, pytest.mark.benchmark(timer=clock.read)]
@@ -31,21 +31,13 @@ def test_trial(play: Callable[..., None], quick_and_free_bytes: tuple[bool, int]
 
 @rows(CASES.values())
 def test_sweep_on_card(
-    show_row: Callable[..., None],
-    contest: Contest,
-    quick_and_free_bytes: tuple[bool, int],
-    request: pytest.FixtureRequest,
-    case: str,
-    contestant: str,
+    play_sweep: Callable[..., None], quick_and_free_bytes: tuple[bool, int], case: str, contestant: str
 ) -> None:
-    """Run all selected cases of a contestant in a sweep at its first row."""
     quick, free_bytes = quick_and_free_bytes
     cases = [one for one in SWEEPS[SWEPT[case]] if (one.quick_n or not quick) and fits(one, free_bytes)]
     if CASES[case] not in cases:
         pytest.skip("left out: --quick, or too large for this card")
-    if (case, contestant) not in contest.entries:
-        contest.play_sweep([one for one in cases if contestant in selected(request.session, one.name)], contestant)
-    show_row(CASES[case], contestant)
+    play_sweep(CASES[case], cases, contestant)
 
 
 @pytest.mark.parametrize("contestant", NAMES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 # Tolerance of gpukpca and of the peers "matched" to it: residuals relative to the largest eigenvalue.
@@ -35,7 +35,7 @@ class Case:
     limit_mib: int | None = None  # memory limit of "gpukpca, little memory"
     most_mib: int | None = None  # promised bound on the whole process of the first contestant
     large: bool = False  # only with --large
-    quick_n: int = 0  # on a card: rows with --quick; 0 leaves the case out
+    quick_n: int = 0  # rows with --quick; 0 leaves the case out
     squares: float = 0.0  # on a card: n × n matrices that the largest contestant holds at once; ½: all upper tiles
 
     @property
@@ -102,24 +102,43 @@ CASES = [
 ]
 
 
-# Samples whose kernel matrix is stored in the sweep over n: 3 GB of upper tiles in float32.
-STORED_UP_TO = 40_000
+def growth(
+    axis: str, contestants: tuple[str, ...], values: tuple[int, ...], quick: int = 0, name: str = "", **more: Any
+) -> list[Case]:
+    """Return a case for each value of a field of the case, the first `quick` of them with --quick too.
+
+    4000 samples unless they vary; ``name-value`` is the name, ``growth-axis-value`` without one.
+    """
+    problem = {"data": "gaussian", "n": 4000, "d": 20, "rounds": 1, "repeats": 3, "patience": 6.0, "large": True} | more
+    cases = [Case(f"{name or f'growth-{axis}'}-{value}", contestants, **problem | {axis: value}) for value in values]
+    return [replace(case, quick_n=case.n * (i < quick)) for i, case in enumerate(cases)]
 
 
-def growth(axis: str, contestants: tuple[str, ...], values: tuple[int, ...], **more: Any) -> list[Case]:
-    """Return a case for each value of a field of the case; 4000 samples unless they vary. The first takes all sizes."""
-    problem = {"data": "gaussian", "n": 4000, "d": 20, "rounds": 1, "large": True} | more
-    names = {value: contestants[: None if axis != "n" or value <= STORED_UP_TO else 1] for value in values}
-    return [Case(f"growth-{axis}-{value}", names[value], **problem | {axis: value}) for value in values]
-
-
+SKLEARN = ("sklearn arpack, matched", "sklearn randomized, default")
+SOLVERS = ("covariance_eigh", "full", "arpack", "randomized")
 # (name, the field of the case that varies) -> cases whose names end in that field.
 GROWTH: dict[tuple[str, str], list[Case]] = {
-    ("growth-n", "n"): growth(
+    ("growth-n", "n"): [
+        *growth(
+            "n",
+            ("gpukpca, nothing cached", "gpukpca", *SKLEARN, "sklearn dense"),
+            (500, 1000, 2000, 5000, 10_000, 20_000, 40_000),
+            quick=3,
+        ),
+        *growth("n", ("gpukpca, nothing cached",), (80_000, 160_000)),
+    ],
+    ("growth-pca-n", "n"): growth(
         "n",
-        ("gpukpca, nothing cached", *MATCHED),
-        (5000, 10_000, 20_000, 40_000, 80_000, 160_000),
+        ("gpukpca PCA", *(f"sklearn PCA {solver}" for solver in SOLVERS)),
+        (2000, 10_000, 40_000, 200_000, 1_000_000),
+        quick=3,
+        name="growth-pca-n",
+        data="decaying",
+        d=100,
+        task="axes",
     ),
-    ("growth-p", "p"): growth("p", MATCHED, (2, 10, 50, 100), repeats=3),
-    ("growth-d", "d"): growth("d", MATCHED, (2, 20, 200, 2000), repeats=3),
+    # The problem of growth-p with ten components.
+    ("accuracy", "rank"): growth("rank", NYSTROM, (50, 100, 200, 400, 800), quick=4, name="accuracy-rank"),
+    ("growth-p", "p"): growth("p", ("gpukpca", *SKLEARN), (2, 10, 50, 100), quick=3),
+    ("growth-d", "d"): growth("d", MATCHED, (2, 20, 200, 2000)),
 }

@@ -58,9 +58,12 @@ class Sizes:
         return sizes
 
 
-QUICK = Sizes(copy=2**28, edge=2048, tile=2048, runs=3)
+QUICK_CARD = Sizes(copy=2**28, edge=2048, tile=2048, runs=3)
 # The tiles of the library are in a core's cache between their uses.
 HOST = Sizes(copy=2**28, edge=3072, tile=640, calls=20, runs=5)
+QUICK_HOST = replace(HOST, copy=2**27, edge=1024, calls=5, runs=3)
+# Rates that differ more than this, as a share of the larger one, are those of a busy machine.
+STEADY = 0.2
 
 
 def measured(place: Host, sizes: Sizes) -> Rows:
@@ -81,6 +84,16 @@ def measured(place: Host, sizes: Sizes) -> Rows:
 def rate(ceilings: Rows, name: str) -> float:
     """Return bytes or operations a second."""
     return ceilings[name]["value"] * UNITS[ceilings[name]["unit"]]
+
+
+def changed(before: Rows, after: Rows) -> list[str]:
+    """Return the rates that differ between two measurements as text: something else used the machine."""
+    pairs = [(name, row, after[name]["value"]) for name, row in before.items() if name in after]
+    return [
+        f"{name} {row['value']:g}, then {value:g} {row['unit']}"
+        for name, row, value in pairs
+        if abs(row["value"] - value) > STEADY * max(row["value"], value)
+    ]
 
 
 # -- measurements ------------------------------------------------------------------------------------------------------
@@ -111,12 +124,6 @@ def _elementwise(place: Host, sizes: Sizes) -> Rows:
         what = f"{name}, {place.cores} × {size / 2**20:.3g} MiB, bytes read and written"
         found[name] = row(what, 2 * size * place.cores * calls, "GB/s", seconds)
     return found
-
-
-def _repeated(name: str, source: Any, target: Any, calls: int) -> None:
-    xp = array_namespace(source)
-    for _ in range(calls):
-        xp.copyto(target, source) if "copy" in name else xp.exp(source, out=target)
 
 
 def _products(place: Host, sizes: Sizes) -> Rows:
@@ -206,10 +213,10 @@ def row(what: str, amount: int, unit: str, seconds: list[float]) -> dict[str, An
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ceilings", description=__doc__)
     parser.add_argument("--card", action="store_true", help="of the CUDA device in place of the host")
-    parser.add_argument("--quick", action="store_true", help="of a card: smaller arrays, fewer runs")
+    parser.add_argument("--quick", action="store_true", help="smaller arrays")
     options = parser.parse_args()
     if not options.card:
-        print(json.dumps(measured(Host(), HOST)))
+        print(json.dumps(measured(Host(), QUICK_HOST if options.quick else HOST)))
         return
     from gpukpca.cuda.device import probe
 
@@ -218,7 +225,7 @@ def main() -> None:
         sys.exit(f"No CUDA device that CuPy can use: {reason}.")
     import cupy
 
-    sizes = (QUICK if options.quick else Sizes()).within(int(cupy.cuda.runtime.memGetInfo()[0]))
+    sizes = (QUICK_CARD if options.quick else Sizes()).within(int(cupy.cuda.runtime.memGetInfo()[0]))
     print(json.dumps(measured(Cupy(), sizes)))
 
 

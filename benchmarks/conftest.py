@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.cases import Case
+from benchmarks.ceilings import changed
 from benchmarks.contest import Contest, check, is_figure, replay, run_module, selected
 from benchmarks.datasets import why_absent
 from benchmarks.machine import machine
@@ -19,6 +21,8 @@ from benchmarks.report import ceiling_table, verdict_table
 from benchmarks.verdicts import Target, judged
 
 CEILING_SECONDS = 180.0
+# Of --quick on the host, for one process and for all; ceilings and figures take the rest of three minutes.
+QUICK_PROCESS, QUICK_SECONDS = 15.0, 130.0
 CONTEST: pytest.StashKey[Contest] = pytest.StashKey()
 
 
@@ -27,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
     group.addoption("--contestant-timeout", type=float, default=600.0, metavar="SECONDS", help="for one process (600)")
     group.addoption("--gpu", action="store_true", help="the cases on a card, and no others")
-    group.addoption("--quick", action="store_true", help="with --gpu: small sizes, whose targets are not judged")
+    group.addoption("--quick", action="store_true", help="small sizes; targets of a card are not judged")
     group.addoption("--ceilings", type=Path, metavar="FILE", help="a record of this machine that has its rates")
     group.addoption("--record", type=Path, metavar="FILE", help="write the record for benchmarks.report")
     group.addoption("--seconds", type=float, metavar="SECONDS", help="for all of it; cases that begin later fail")
@@ -35,49 +39,74 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "large: takes minutes; only with --large")
+    config.addinivalue_line("markers", "quick: has a small size; the only cases of the host with --quick")
     config.addinivalue_line("markers", "gpu: on a card; only with --gpu")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    gpu, large = config.getoption("--gpu"), config.getoption("--large")
-    selected = [
-        item
-        for item in items
-        if bool(item.get_closest_marker("gpu")) == gpu and (large or not item.get_closest_marker("large"))
-    ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in selected])
-    items[:] = selected
+    gpu, large, quick = (config.getoption(f"--{name}") for name in ("gpu", "large", "quick"))
+
+    def is_chosen(item: pytest.Item) -> bool:
+        marks = {mark.name for mark in item.iter_markers()}
+        if ("gpu" in marks) != gpu:
+            return False
+        return "quick" in marks if quick and not gpu else large or "large" not in marks
+
+    chosen = [item for item in items if is_chosen(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    if quick and not gpu:  # the first contestants of every case, then the second ones: time may be over before the last
+        seen: Counter[str] = Counter()
+
+        def place(item: Any) -> int:
+            seen[item.callspec.params["case"]] += 1
+            return seen[item.callspec.params["case"]]
+
+        chosen.sort(key=place)
+    items[:] = chosen
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write what `benchmarks.report` reads: the machine, its rates, and all contestants, also those without a row."""
-    file, contest = session.config.getoption("--record"), session.config.stash.get(CONTEST, None)
-    if file is not None and contest is not None:
-        file.write_text(json.dumps(contest.record(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write what `benchmarks.report` reads, in a file of pytest-benchmark.
+
+    Its own option writes nothing where no contestant had a figure, and those without one are part of a record.
+    """
+    config, contest = session.config, session.config.stash.get(CONTEST, None)
+    if (file := config.getoption("--record")) is not None and contest is not None:
+        found = config.hook.pytest_benchmark_generate_json(
+            config=config,
+            benchmarks=[row for row in config._benchmarksession.benchmarks if row],
+            include_data=True,
+            machine_info=contest.machine,
+            commit_info={"id": contest.machine["gpukpca"]},
+        )
+        file.write_text(json.dumps(found | contest.record(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
-def contest(pytestconfig: pytest.Config) -> Contest:
-    """Return the contest of this run, which `--record` writes; the rates of the machine are measured first of all.
+def contest(pytestconfig: pytest.Config) -> Iterator[Contest]:
+    """Yield the contest of this run, which `--record` writes; the rates of the machine are measured first of all.
 
-    With ``--ceilings`` they are read. Those that cannot be measured are missing, and verdicts that need them say so.
+    And last of all, where time is left: a machine that did something else meanwhile has others then. With
+    ``--ceilings`` they are read. Those that cannot be measured are missing, and verdicts that need them say so.
     """
-    option = pytestconfig.getoption
+    option, started = pytestconfig.getoption, time.monotonic()
     about = machine() | (described_card() if option("--gpu") else {})
     print("\n" + ", ".join(f"{key} {value}" for key, value in about.items()))
+    arguments = ["--card"] * option("--gpu") + ["--quick"] * option("--quick")
     if option("--ceilings") is not None:
         rates = ceilings_of(json.loads(option("--ceilings").read_text(encoding="utf-8")), about)
     else:
-        rates = measured_ceilings(["--card"] * option("--gpu") + ["--quick"] * option("--quick"))
+        rates = measured_ceilings(arguments)
     print(f"\n{ceiling_table(rates)}")
-    contest = Contest(
-        about,
-        option("--contestant-timeout"),
-        float("inf") if option("--seconds") is None else time.monotonic() + option("--seconds"),
-        ceilings=rates,
-    )
+    end = float("inf") if option("--seconds") is None else started + option("--seconds")
+    contest = Contest(about, option("--contestant-timeout"), end, ceilings=rates)
+    if option("--quick") and not option("--gpu"):
+        contest.timeout, contest.deadline = min(contest.timeout, QUICK_PROCESS), min(end, started + QUICK_SECONDS)
+        contest.late = f"skipped: {QUICK_SECONDS:g} s were over"
     pytestconfig.stash[CONTEST] = contest
-    return contest
+    yield contest
+    if option("--ceilings") is None and end - time.monotonic() > CEILING_SECONDS:
+        contest.busy = changed(rates, measured_ceilings(arguments))
 
 
 @pytest.fixture
@@ -115,6 +144,20 @@ def play(
             if target is not None and entries[0]["contestant"] == case.contestants[0]:
                 entries[0]["verdict"] = judged(target, planned_n, case, entries, contest.ceilings)
                 print(f"\n{verdict_table(entries[:1])}")
+        show_row(case, contestant)
+
+    return run
+
+
+@pytest.fixture
+def play_sweep(
+    show_row: Callable[[Case, str], None], contest: Contest, request: pytest.FixtureRequest
+) -> Callable[..., None]:
+    """``play_sweep(case, cases, contestant)``: all selected cases of a contestant at its first row; then the row."""
+
+    def run(case: Case, cases: Sequence[Case], contestant: str) -> None:
+        if (case.name, contestant) not in contest.entries:
+            contest.play_sweep([one for one in cases if contestant in selected(request.session, one.name)], contestant)
         show_row(case, contestant)
 
     return run

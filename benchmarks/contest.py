@@ -62,11 +62,16 @@ def replay(benchmark: Any, seconds: Sequence[float], check: Callable[[], Any] = 
 def rows(cases: Iterable[Case]) -> pytest.MarkDecorator:
     """Parametrize a test by the names of a case and of a contestant: a test for each row of the table."""
     each = [
-        pytest.param(case.name, name, id=f"{case.name}-{name}", marks=[pytest.mark.large] * case.large)
+        pytest.param(case.name, name, id=f"{case.name}-{name}", marks=marks_of(case))
         for case in cases
         for name in taking_part(case)
     ]
     return pytest.mark.parametrize(("case", "contestant"), each)
+
+
+def marks_of(case: Case) -> list[pytest.MarkDecorator]:
+    """Return the marks by which the options select cases."""
+    return [pytest.mark.large] * case.large + [pytest.mark.quick] * bool(case.quick_n)
 
 
 def selected(session: pytest.Session, case: str) -> list[str]:
@@ -91,10 +96,12 @@ class Contest:
     machine: dict[str, Any]  # see `benchmarks.machine`
     timeout: float = 600.0  # seconds for one process, from its start to its end
     deadline: float = float("inf")  # in `time.monotonic`: no process begins after it, and none outlasts it
+    late: str = NO_TIME  # the outcome of what would begin after it; with another one a timeout is no failure either
     # (case, contestant) -> fields of the case, seconds, median, outcome, memory, accuracy, facts and verdict
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)  # contestant that this machine does not have -> reason
     ceilings: dict[str, Any] = field(default_factory=dict)  # see `benchmarks.ceilings`
+    busy: list[str] = field(default_factory=list)  # rates that changed during the run
 
     def play(self, case: Case, contestants: Sequence[str]) -> list[Entry]:
         """Play all rounds of a case; return its entries.
@@ -111,15 +118,18 @@ class Contest:
     def play_sweep(self, cases: Sequence[Case], contestant: str) -> list[Entry]:
         """Let one contestant answer all the cases, in one process unless it fails at one of them."""
         entries = [self._enter(case, contestant) for case in cases]
-        done = 0
-        while done < len(cases) and contestant not in self.absent:
+        done, last = 0, entries[0]["outcome"]
+        while done < len(cases) and not last.startswith("skipped"):
             done += self._run(cases[done:], entries[done:])
+            last = entries[done - 1]["outcome"]
         for entry in entries[done:]:
-            entry["outcome"] = self.absent[contestant]
+            entry["outcome"] = last
         return entries
 
     def _enter(self, case: Case, contestant: str) -> Entry:
         """Return an entry without seconds, kept in the record."""
+        if reason := PEERS[contestant].why_absent():
+            self.absent[contestant] = f"skipped: {reason}"
         problem = asdict(case)
         del problem["contestants"]
         entry = {"case": problem.pop("name"), "contestant": contestant, **problem}
@@ -132,12 +142,14 @@ class Contest:
         contestant, certify = entries[0]["contestant"], not entries[0]["seconds"]
         timeout = min(self.timeout, self.deadline - time.monotonic())
         if timeout < LEAST_SECONDS:
-            answers = [{"outcome": NO_TIME} for _ in cases]
+            answers = [{"outcome": self.late} for _ in cases]
         else:
             answers = run_alone(cases, contestant, certify, timeout)
         for entry, answer in zip(entries, answers, strict=False):
             if answer["outcome"].startswith("skipped"):
                 self.absent[contestant] = answer["outcome"]
+            if answer["outcome"].startswith("timeout") and self.late != NO_TIME:
+                answer["outcome"] = f"skipped: {answer['outcome']}"
             entry["outcome"] = answer.pop("outcome")
             if entry["outcome"] == "ok":
                 add(entry, answer)
@@ -150,9 +162,9 @@ class Contest:
         self.entries[case, contestant] = entry | dict.fromkeys(("residual", "peak_mib", "device_mib"))
 
     def record(self) -> dict[str, Any]:
-        """Return what `benchmarks.report` reads: machine, ceilings and the played entries."""
+        """Return what `benchmarks.report` reads: machine, ceilings, changed rates, and the played entries."""
         played = [entry for entry in self.entries.values() if entry["seconds"] or entry["outcome"] != "ok"]
-        return {"machine": self.machine, "ceilings": self.ceilings, "entries": played}
+        return {"machine": self.machine, "ceilings": self.ceilings, "busy": self.busy, "entries": played}
 
 
 def add(entry: Entry, answer: dict[str, Any]) -> None:

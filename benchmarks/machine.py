@@ -17,9 +17,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = (
-    *("numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "torch", "torchdr"),
-    *("cupy", "cupy-cuda12x", "cupy-cuda13x"),
+from benchmarks.peers import PEERS
+
+PACKAGES = tuple(
+    dict.fromkeys(
+        (
+            *("numpy", "scipy", "scikit-learn"),
+            *sorted(peer.package for peer in PEERS.values() if peer.package),
+            *("cupy", "cupy-cuda12x", "cupy-cuda13x"),
+        )
+    )
 )
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -1,43 +1,29 @@
-"""The contestants, one table. Each imports its library when it is built: a process holds what its contestant needs."""
+"""The contestants, one table: gpukpca and what it needs here, the others from the pages of `benchmarks.contestants`.
+
+Each imports its library when it is built: a process holds what its contestant needs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from array_api_compat import array_namespace
 
-from benchmarks.cases import KERNELS, Case
-from benchmarks.places import Cupy, CupyFromHost, Host, Torch
+from benchmarks import contestants
+from benchmarks.cases import Case
+from benchmarks.peer import Peer
+from benchmarks.places import Cupy, CupyFromHost, Torch
 
-HOST, CUPY, CUPY_FROM_HOST, TORCH = Host(), Cupy(), CupyFromHost(), Torch()
-
-
-@dataclass(frozen=True)
-class Peer:
-    """One contestant."""
-
-    # Case -> model with ``fit_transform(X)``, and ``transform`` where a case has new points. In the cases about single
-    # products: case -> function of X that returns an operator for ``@``.
-    build: Callable[[Case], Any]
-    place: Host = HOST
-    kernels: tuple[str, ...] = KERNELS
-    largest_n: int = 10**9  # left out above: too slow, or more memory than usual machines have
-    certified: bool = False  # its error is asserted; the error of others is only recorded
-    bounded: bool = False  # an approximation whose own bounds are asserted
-    slow: bool = False  # of cubic cost: warmed up with few rows
-
-    @property
-    def is_promised(self) -> bool:
-        """Return whether a failure fails the row."""
-        return self.certified or self.bounded
+CUPY, CUPY_FROM_HOST, TORCH = Cupy(), CupyFromHost(), Torch()
 
 
 def taking_part(case: Case) -> list[str]:
-    """Return the contestants of a case that have its kernel and can manage its size."""
-    return [name for name in case.contestants if case.kernel in PEERS[name].kernels and case.n <= PEERS[name].largest_n]
+    """Return the contestants of a case, and those that join it, that have its kernel and can manage its size."""
+    joining = [name for name, peer in PEERS.items() if case.name.startswith(peer.joins)]
+    names = dict.fromkeys((*case.contestants, *joining))
+    return [name for name in names if case.kernel in PEERS[name].kernels and case.n <= PEERS[name].largest_n]
 
 
 # -- gpukpca -----------------------------------------------------------------------------------------------------------
@@ -143,23 +129,7 @@ def sklearn_truncated_svd(case: Case) -> Any:
     return TruncatedSVD(case.p, algorithm="arpack", random_state=0)
 
 
-def sklearnex_pca(case: Case) -> Any:
-    from sklearnex.decomposition import PCA
-
-    return PCA(case.p)
-
-
-# -- others ------------------------------------------------------------------------------------------------------------
-
-
-def torchdr(case: Case) -> Any:
-    from torchdr import KernelPCA
-    from torchdr.affinity import NormalizedGaussianAffinity
-
-    # All instances share the default affinity, its diagonal is zero, and duplicate rows are dropped: none of it is
-    # the problem that the others solve.
-    affinity = NormalizedGaussianAffinity(sigma=1.0 / case.gamma, zero_diag=False, normalization_dim=None)
-    return KernelPCA(affinity, n_components=case.p, process_duplicates=False)
+# -- plain arrays ------------------------------------------------------------------------------------------------------
 
 
 class FullSpectrum:
@@ -199,7 +169,7 @@ def tiled(case: Case, **parameters: Any) -> Callable[[Any], Any]:
 
 
 ALL_TILES = 10**9
-PEERS = {
+PEERS: dict[str, Peer] = {
     "gpukpca": Peer(ours, certified=True),
     "gpukpca, little memory": Peer(ours_in_little_memory, certified=True),
     "gpukpca, nothing cached": Peer(NothingCached, kernels=("rbf",), certified=True),
@@ -221,17 +191,15 @@ PEERS = {
     "gpukpca PCA on CuPy": Peer(ours_pca, CUPY, kernels=("rbf",), certified=True),
     "sklearn PCA auto": Peer(sklearn_pca, kernels=("rbf",)),
     "sklearn PCA, 95 %": Peer(partial(sklearn_pca, share=0.95), kernels=("rbf",)),
-    "sklearnex PCA": Peer(sklearnex_pca, kernels=("rbf",)),
     "sklearn PCA covariance_eigh": Peer(partial(sklearn_pca, svd_solver="covariance_eigh"), kernels=("rbf",)),
     "sklearn PCA randomized": Peer(partial(sklearn_pca, svd_solver="randomized"), kernels=("rbf",)),
     "sklearn PCA arpack": Peer(partial(sklearn_pca, svd_solver="arpack"), kernels=("rbf",)),
     "sklearn TruncatedSVD": Peer(sklearn_truncated_svd, kernels=("rbf",)),
     "sklearn PCA full": Peer(partial(sklearn_pca, svd_solver="full"), kernels=("rbf",)),
-    "TorchDR": Peer(torchdr, kernels=("rbf",), largest_n=5000),
-    "TorchDR on CUDA": Peer(torchdr, TORCH, kernels=("rbf",), largest_n=20_000, slow=True),
     "plain NumPy": Peer(FullSpectrum, kernels=("rbf",), largest_n=10_000),
     "plain CuPy": Peer(FullSpectrum, CUPY, kernels=("rbf",), largest_n=20_000, slow=True),
-    "plain torch on CUDA": Peer(FullSpectrum, TORCH, kernels=("rbf",), largest_n=20_000, slow=True),
+    "plain torch on CUDA": Peer(FullSpectrum, TORCH, ("rbf",), largest_n=20_000, slow=True, package="torch"),
     "pass, nothing cached, on CuPy": Peer(partial(tiled, cached_tiles=0), CUPY, kernels=("rbf",), certified=True),
     "pass, all cached, on CuPy": Peer(partial(tiled, cached_tiles=ALL_TILES), CUPY, kernels=("rbf",), certified=True),
+    **contestants.PEERS,
 }

@@ -56,6 +56,15 @@ class Host:
         """Free the pools of unused memory, so that the accuracy can be computed on the same device."""
 
 
+class Chunks(Host):
+    """Dask arrays of the host, with two chunks of rows for every core."""
+
+    def put(self, X: np.ndarray) -> Any:
+        import dask.array
+
+        return dask.array.from_array(X, chunks=(max(X.shape[1], len(X) // (2 * self.cores)), X.shape[1]))
+
+
 class Cupy(Host):
     """CuPy on the current CUDA device."""
 

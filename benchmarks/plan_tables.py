@@ -5,7 +5,6 @@ Plans follow from shapes, so no data of these sizes exist, and no figure depends
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,7 +13,8 @@ import numpy as np
 
 from benchmarks.cases import CASES, GROWTH
 from benchmarks.machine import ROOT
-from benchmarks.report import RESULTS, table, with_section
+from benchmarks.publish import kept, with_section
+from benchmarks.report import table
 from gpukpca import Plan
 from gpukpca._formatting import format_seconds
 from gpukpca.algorithms import KernelPCASettings, PCASettings, Resources
@@ -159,10 +159,10 @@ def linear_table() -> str:
 
 
 def record_ratios() -> dict[str, list[float]]:
-    """Return the seconds of records of two cores over those that the plan estimates, by contestant."""
+    """Return the seconds of kept records of two cores over those that the plan estimates, by contestant."""
     ratios: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    for path in sorted(RESULTS.glob("two-cores-*.json")):
-        for entry in json.loads(path.read_text(encoding="utf-8"))["entries"]:
+    for record in kept().values():
+        for entry in record["entries"] if record["machine"]["blas_threads"] == THREADS else ():
             case = CASES_BY_NAME.get(entry["case"])
             if case is None or entry["contestant"] not in ratios or entry["outcome"] != "ok" or case.kernel != "rbf":
                 continue

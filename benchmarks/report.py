@@ -1,67 +1,133 @@
-"""Tables of records: ``python -m benchmarks.report [RECORD ...] [--pages]``.
+"""Tables and figures of records: ``python -m benchmarks.report [RECORD ...] [--folder FOLDER] [--against RECORD]``.
 
-``--pages`` writes them between the marks of README.md and docs/benchmarks.md, and the picture of the growth.
+``--folder`` writes table.csv, tables.md, table.tex and the figures; ``--against`` judges the seconds of ours, relative
+to those of the peers, by another record.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
-from itertools import groupby
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import GROWTH
 from benchmarks.datasets import REAL
 from benchmarks.gpu_cases import SWEEPS
-from benchmarks.machine import ROOT
-from benchmarks.verdicts import Entry, faster_from, medians, share_of_floor, slope
+from benchmarks.machine import PACKAGES
+from benchmarks.verdicts import Entry, faster_from, is_ours, medians, share_of_floor, slope, slower
 
-# Less memory is the noise of an allocator.
-SMALL_MIB = 10.0
-RESULTS = ROOT / "benchmarks" / "results"
-# The name of the card of ci/cupy_on_cpu.
-IMAGINARY = "CPU stand-in"
-LIBRARIES = ("cupy", "numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "torch", "torchdr")
 SWEPT = {case.name: family for family, cases in (SWEEPS | GROWTH).items() for case in cases}
-# The cases of README's table.
-SUMMARY = (
-    *("mnist-10000", "mnist-10000-p20", "mnist-20000", "gaussian-10000", "small-500", "small-5000", "nystrom-200000"),
-    *("pca-iris-150x4", "pca-digits-1797x64", "pca-mnist-10000x784", "pca-decaying-200000x100"),
-    *("pca-decaying-50000x2000", "pca-decaying-1000000x100", "pca-gaussian-1000x100000"),
-)
 # The exponents of n that a fit should not exceed; of memory where no tile is stored.
 TIME_EXPONENT, MEMORY_EXPONENT = 2.0, 1.05
+# Residuals above it are shown in the tables of sweeps.
+POOR = 1e-4
 
 Record = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
-    parser.add_argument("records", nargs="*", type=Path, help="files of ci/bench.sh --record; default: all results")
-    parser.add_argument(
-        "--pages", nargs="?", type=Path, const=ROOT, metavar="FOLDER", help="write the pages, of this folder if given"
-    )
-    parser.add_argument("--force", action="store_true", help="with --pages: also figures of the stand-in for a card")
+    parser.add_argument("records", nargs="*", type=Path, help="files of ci/bench.sh; default: the published ones")
+    parser.add_argument("--folder", type=Path, help="write all tables and figures of one record into a folder")
+    parser.add_argument("--against", type=Path, metavar="RECORD", help="an earlier record to judge the first one by")
     options = parser.parse_args()
-    records = {}
-    for path in options.records or sorted(RESULTS.glob("*.json")):
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            parser.error(f"{path} is no record of ci/bench.sh --record: {error}")
-        if "entries" in record:
-            records[path] = record
-        else:
-            print(f"{path.name}: no record of ci/bench.sh --record", file=sys.stderr)
-    if options.pages:
-        write_pages(options.pages, list(records.values()), options.force)
-        return
+    from benchmarks.publish import kept  # which has these tables
+
+    records = read(options.records) or kept()
     for path, record in records.items():
-        print(text_of(path.name, record))
+        print(aligned(text_of(path.name, record)))
+        if options.folder:
+            write_folder(record, path.name, options.folder)
+    if options.against:
+        lines = slower(next(iter(records.values()))["entries"], read([options.against])[options.against]["entries"])
+        print("\n".join(lines) or f"No contestant of ours is slower beside its peers than in {options.against}.")
+        sys.exit(bool(lines))
+
+
+def read(paths: Iterable[Path]) -> dict[Path, Record]:
+    """Return the records of files; end with a sentence where one is none."""
+    records = {}
+    for path in paths:
+        try:
+            records[path] = json.loads(path.read_text(encoding="utf-8"))
+            records[path]["entries"]
+        except (OSError, ValueError, KeyError) as error:
+            sys.exit(f"{path} is no record of ci/bench.sh: {type(error).__name__}: {error}")
+    return records
+
+
+# -- a record in all forms ---------------------------------------------------------------------------------------------
+
+
+def write_folder(record: Record, name: str, folder: Path) -> None:
+    """Write the tables of a record as Markdown, CSV and LaTeX, and its figures."""
+    from benchmarks.figures import draw
+
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = "\n".join(f"![{path.stem}]({path.name})" for path in draw(record, folder))
+    (folder / "tables.md").write_text(f"{text_of(name, record)}\n{pictures}\n", encoding="utf-8")
+    (folder / "table.tex").write_text(latex(record), encoding="utf-8")
+    with (folder / "table.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(plain_rows(record))
+
+
+def plain_rows(record: Record) -> list[list[object]]:
+    """Return a header and a row for each entry, numbers as they were measured, also of absent contestants."""
+    fields = ("case", "contestant", "outcome", "task", "data", "n", "d", "p", "dtype", "kernel", "rank")
+    measured = ("median", "residual", "peak_mib", "device_mib")
+    found: list[list[object]] = [[*fields, "runs", *measured, "gpukpca", "machine", "busy"]]
+    about_all = [record["machine"]["gpukpca"], record["machine"].get("gpu", record["machine"]["cpu"])]
+    for entry in record["entries"]:
+        values = [entry.get(name) for name in fields], [entry.get(name) for name in measured]
+        found.append([*values[0], len(entry["seconds"]), *values[1], *about_all, "; ".join(record.get("busy", ()))])
+    return found
+
+
+def latex(record: Record) -> str:
+    """Return the contestants of all cases as a longtable of LaTeX."""
+    header = ["case", "contestant", "time / first", "memory", "residual", "share of the floor"]
+    rows = contestant_rows(record["entries"], record["ceilings"])
+    lines = [" & ".join(map(escaped, row)) + r" \\" for row in rows]
+    return "\n".join(
+        [
+            r"% \usepackage{longtable}",
+            r"\begin{longtable}{llrrrr}",
+            rf"\caption{{{escaped(about(record))}}} \\",
+            " & ".join(header) + r" \\ \hline \endhead",
+            *lines,
+            r"\end{longtable}",
+            "",
+        ]
+    )
+
+
+TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"×": r"$\times$", "µ": r"$\mu$", "<": "$<$", "→": r"$\to$", "\\": "/"}
+
+
+def escaped(text: str) -> str:
+    """Return text for LaTeX, without the marks of Markdown."""
+    return "".join(TEX.get(c, c) for c in text.replace("**", "").replace("`", ""))
+
+
+def aligned(text: str) -> str:
+    """Return Markdown with the columns of its tables aligned, for a terminal."""
+    lines, block = [], []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            block.append([cell.strip() for cell in line.strip("|").split("|")])
+            continue
+        widths = [max(map(len, column)) for column in zip(*block, strict=True)]
+        for row in block:
+            cells = (c.ljust(w, "-" if c == "---" else " ") for c, w in zip(row, widths, strict=True))
+            lines.append("  ".join(cells).rstrip())
+        lines.append(line)
+        block = []
+    return "\n".join(lines)
 
 
 def text_of(name: str, record: Record) -> str:
@@ -71,13 +137,38 @@ def text_of(name: str, record: Record) -> str:
     # The verdict shows the whole entry of a contestant that is alone.
     others = [e for e in entries if e["case"] not in SWEPT and ("verdict" not in e or counts[e["case"]] > 1)]
     parts = [
-        f"`{name}`: {where_and_when(record['machine'])}",
+        f"`{name}`: {about(record)}",
+        left_out(entries),
         ceiling_table(ceilings),
         verdict_table(entries),
         table(CONTESTANT_HEADER, contestant_rows(others, ceilings)),
         *(sweep_table(family, group, ceilings) for family, group in families(entries)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def about(record: Record) -> str:
+    """Return the machine, the date and the versions of a record, and whether the machine was busy."""
+    return where_and_when(record["machine"]) + notice(record)
+
+
+def notice(record: Record) -> str:
+    """Return a mark where the rates of the machine changed during the run, else nothing."""
+    changes = "; ".join(record.get("busy", ()))
+    return f". **Busy machine, figures not to be cited**: before and after the run {changes}" if changes else ""
+
+
+def left_out(entries: list[Entry]) -> str:
+    """Return the contestants that did not run, by the reason: of absent ones the command that brings them."""
+    groups: dict[str, dict[str, None]] = {}
+    for entry in filter(is_absent, entries):
+        groups.setdefault(entry["outcome"].removeprefix("skipped: "), {})[entry["contestant"]] = None
+    return "\n".join(f"- left out: {'; '.join(names)} ({reason})" for reason, names in groups.items())
+
+
+def is_absent(entry: Entry) -> bool:
+    """Return whether a contestant was left out: the machine lacks what it needs, or no time was left."""
+    return bool(entry["outcome"].startswith("skipped"))
 
 
 def where_and_when(machine: dict[str, Any]) -> str:
@@ -88,120 +179,12 @@ def where_and_when(machine: dict[str, Any]) -> str:
         runtime = machine["cuda_runtime"]  # 13010 is 13.1
         card = f"**{machine['gpu']}**{gib}, driver {machine.get('driver') or 'unknown'}, "
         card += f"CUDA runtime {runtime // 1000}.{runtime % 1000 // 10}; host "
-    libraries = ", ".join(f"{name} {machine[name]}" for name in LIBRARIES if name in machine)
+    names = [name for name in PACKAGES if not name.startswith("cupy-")]
+    libraries = ", ".join(f"{name} {machine[name]}" for name in names if name in machine)
     return (
         f"{card}{machine['cpu']}, {machine['cpus']} cores, {machine['blas_threads']} BLAS threads, {machine['date']}; "
         f"gpukpca {machine['gpukpca']}, Python {machine['python']}, {libraries}"
     )
-
-
-# -- the pages ---------------------------------------------------------------------------------------------------------
-
-
-def write_pages(folder: Path, records: list[Record], force: bool = False) -> None:
-    """Write the parts of the pages that these records have, and the picture of the growth."""
-    for page, texts in sections(records, force).items():
-        text = (folder / page).read_text(encoding="utf-8")
-        for name, section in texts.items():
-            text = with_section(text, name, section, page)
-        (folder / page).write_text(text, encoding="utf-8")
-    growing = [entry for record in records for entry in record["entries"] if SWEPT.get(entry["case"]) in GROWTH]
-    if growing:
-        draw_growth(growing, folder / "benchmarks" / "pictures" / "growth.png")
-
-
-def sections(records: list[Record], force: bool = False) -> dict[str, dict[str, str]]:
-    """Return page -> name of a part -> its text."""
-    card, host = ([r for r in records if ("gpu" in r["machine"]) == on_card] for on_card in (True, False))
-    pages: dict[str, dict[str, str]] = {}
-    if card:
-        pages["docs/benchmarks.md"] = {"a card": card_section(card, force)}
-    if host:
-        parts = {name: host_section(host, select) for name, select in PARTS.items()}
-        growing = [(*found, record["ceilings"]) for record in host for found in families(record["entries"])]
-        parts["growth"] = "\n\n".join(sweep_table(*found) for found in growing)
-        machine = "\n\n".join(dict.fromkeys(f"{where_and_when(record['machine'])}." for record in host))
-        pages["docs/benchmarks.md"] = pages.get("docs/benchmarks.md", {}) | {"machine": machine} | parts
-        pages["README.md"] = {"machine": machine, "summary": summary_table(host)}
-    if not pages:
-        sys.exit("--pages: there is no record.")
-    return pages
-
-
-PARTS: dict[str, Callable[[Entry], bool]] = {
-    "kernel PCA": lambda entry: entry["task"] in ("fit", "transform"),
-    "PCA": lambda entry: entry["task"] == "axes",
-    "others": lambda entry: entry["task"] == "other",
-}
-
-
-def host_section(records: list[Record], select: Callable[[Entry], bool]) -> str:
-    """Return the table of the selected contestants that are not in a sweep, from all records."""
-    rows: list[list[str]] = []
-    for record in records:
-        chosen = [entry for entry in record["entries"] if entry["case"] not in SWEPT and select(entry)]
-        rows += contestant_rows(chosen, record["ceilings"])
-    return table(CONTESTANT_HEADER, rows)
-
-
-def summary_table(records: list[Record]) -> str:
-    """Return the fastest peer of the cases of README's table."""
-    rows = {}
-    for record in records:
-        for case, entries in groupby(record["entries"], key=lambda entry: entry["case"]):
-            first, *others = entries
-            peers = [one for one in others if one["median"] and not one["contestant"].startswith("gpukpca")]
-            if case in SUMMARY and first["median"] and peers:
-                rows[case] = summary_row(first, min(peers, key=lambda entry: entry["median"]))
-    header = "case | ours | fastest peer | its time / ours | its memory / ours | residuals, ours and its"
-    return table(header, [rows[case] for case in SUMMARY if case in rows])
-
-
-def summary_row(ours: Entry, peer: Entry) -> list[str]:
-    """Return a row of README's table."""
-    more = f"{peer['peak_mib'] / ours['peak_mib']:.2g}" if (ours["peak_mib"] or 0.0) > SMALL_MIB else ""
-    residuals = f"{exponent(ours['residual'])}, {exponent(peer['residual'])}"
-    problem = f"{'PCA' if ours['task'] == 'axes' else 'kernel PCA'}, {label(ours)}"
-    ratio = f"{peer['median'] / ours['median']:.2g}"
-    return [problem, duration(ours["median"]), peer["contestant"], ratio, more, residuals]
-
-
-def card_section(records: list[Record], force: bool = False) -> str:
-    """Return the figures of the records of one card, as Markdown.
-
-    Figures of the stand-in for a card are refused unless `force` is True; then the first line names them so.
-    """
-    cards = {record["machine"]["gpu"] for record in records}
-    if len(cards) != 1:
-        sys.exit(f"--pages: the records must be of one card, and these are of {sorted(cards)}. Name others.")
-    if IMAGINARY in cards and not force:
-        sys.exit("--pages: the records were made on the stand-in for a card. Name records of a card.")
-    ceilings = {name: row for record in records for name, row in record["ceilings"].items()}
-    entries = [entry for record in records for entry in record["entries"]]
-    conclusions = [f"- {family[0]}: {line}" for family, group in families(entries) for line in conclude(family, group)]
-    parts = [
-        "**Imaginary figures, made on the stand-in for a card.**" if IMAGINARY in cards else "",
-        f"Measured on {where_and_when(records[0]['machine'])}.",
-        ceiling_table(ceilings),
-        verdict_table(entries),
-        "\n".join(conclusions),
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def marks(name: str) -> tuple[str, str]:
-    """Return the lines between which a part of a page stands."""
-    return f"<!-- figures of {name}: begin -->", f"<!-- figures of {name}: end -->"
-
-
-def with_section(text: str, name: str, section: str, page: str) -> str:
-    """Return the text of a page with a part replaced."""
-    begin, end = marks(name)
-    before, found, rest = text.partition(f"{begin}\n")
-    _, ended, after = rest.partition(end)
-    if not found or not ended:
-        sys.exit(f"--pages: {page} lacks the lines {begin} and {end}. Add them where the figures shall stand.")
-    return f"{before}{begin}\n{section or 'The records have no such case.'}\n{end}{after}"
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -248,12 +231,12 @@ CONTESTANT_HEADER = "case | contestant | time / first | peak memory, growth | re
 
 def contestant_rows(entries: list[Entry], ceilings: dict[str, Any]) -> list[list[str]]:
     """Return a row for each contestant, cases in the order they ran, ratios to the first; absent ones are left out."""
-    rows = []
-    for _, group in groupby(entries, key=lambda entry: entry["case"]):
-        first, *others = group
-        others = [entry for entry in others if not entry["outcome"].startswith("skipped")]
+    rows, groups = [], {}
+    for entry in entries:
+        groups.setdefault(entry["case"], []).append(entry)
+    for first, *others in groups.values():
         rows.append([label(first), *contestant_row(first, first, ceilings)])
-        rows += [["", *contestant_row(entry, first, ceilings)] for entry in others]
+        rows += [["", *contestant_row(entry, first, ceilings)] for entry in others if not is_absent(entry)]
     return rows
 
 
@@ -277,7 +260,7 @@ def families(entries: list[Entry]) -> list[tuple[tuple[str, str], list[Entry]]]:
     """Return ((sweep, field that varies), its entries) of the sweeps, in their order."""
     grouped: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
-        if entry["case"] in SWEPT:
+        if entry["case"] in SWEPT and not is_absent(entry):
             grouped.setdefault(SWEPT[entry["case"]], []).append(entry)
     return list(grouped.items())
 
@@ -300,10 +283,12 @@ def sweep_cell(entry: Entry, ceilings: dict[str, dict[str, Any]]) -> str:
         return entry["outcome"]
     facts = entry["facts"]
     more = [f"{facts['passes']} passes"] if facts.get("passes", 1) > 1 else []
-    if "dense" in entry["contestant"] and not is_dense(entry):
+    if is_ours(entry) and "dense" in entry["contestant"] and not is_dense(entry):
         more.append(str(facts.get("solver", "another solver")))
     if share := share_of_floor(entry, ceilings):
         more.append(share)
+    if (entry["residual"] or 0.0) > POOR:
+        more.append(f"residual {exponent(entry['residual'])}")
     if entry["device_mib"] is None and entry["peak_mib"]:
         more.append(f"{entry['peak_mib']:.0f} MiB")
     return duration(entry["median"]) + (f" ({', '.join(more)})" if more else "")
@@ -319,11 +304,11 @@ def conclude(family: tuple[str, str], entries: list[Entry]) -> list[str]:
     axis = family[1]
     first, *others = contestants = list(dict.fromkeys(entry["contestant"] for entry in entries))
     if family in GROWTH:
-        return [f"- {who}: {growth(entries, who, axis)}." for who in contestants]
+        return [f"- {who}: {text}." for who in contestants if (text := growth(entries, who, axis))]
     if axis != "n":
         seconds = {who: medians(entries, who, axis) for who in contestants}
         return [f"Fastest: {who}: {min(times, key=times.__getitem__)}." for who, times in seconds.items() if times]
-    entries = [entry for entry in entries if "dense" not in entry["contestant"] or is_dense(entry)]
+    entries = [e for e in entries if not is_ours(e) or "dense" not in e["contestant"] or is_dense(e)]
     found = {who: faster_from(entries, first, who) for who in others}
     return [
         f"{who} is faster than {first} {'at no size measured' if n is None else f'from n = {spaced(n)} on'}."
@@ -393,38 +378,6 @@ def duration(seconds: float) -> str:
 def spaced(n: int) -> str:
     """Return an integer as 10 000."""
     return f"{n:,}".replace(",", " ") if n >= 10_000 else str(n)
-
-
-# -- the picture -------------------------------------------------------------------------------------------------------
-
-
-def draw_growth(entries: list[Entry], path: Path) -> None:
-    """Draw time and memory of the growing cases against what grows, a row of panels for each; log-log."""
-    from matplotlib.figure import Figure
-
-    grown = families(entries)
-    figure = Figure(figsize=(10, 3.3 * len(grown)), layout="constrained")
-    panels = figure.subplots(len(grown), 2, squeeze=False)
-    for ((_, axis), group), pair in zip(grown, panels, strict=True):
-        for panel, (quantity, text) in zip(pair, QUANTITIES.items(), strict=True):
-            for who in dict.fromkeys(entry["contestant"] for entry in group):
-                mine = [e for e in group if e["contestant"] == who and e["outcome"] == "ok" and e[quantity]]
-                if mine:
-                    points = sorted((entry[axis], entry[quantity]) for entry in mine)
-                    name = who if (power := slope(mine, axis, quantity)) is None else f"{who}, {axis}^{power:.1f}"
-                    panel.loglog(*zip(*points, strict=True), marker="o", label=name)
-            ticks = sorted({entry[axis] for entry in group})
-            panel.set(xlabel=axis, ylabel=text)
-            panel.set_xticks(ticks, [spaced(tick) for tick in ticks])
-            panel.set_xticks([], minor=True)
-            panel.grid(which="both", alpha=0.3)
-            if panel.lines:
-                panel.legend(fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
-QUANTITIES = {"median": "time of fit (s)", "peak_mib": "growth of memory in fit (MiB)"}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ Verdict = dict[str, Any]
 
 # The bounds of an approximation hold up to the rounding of float32 sums; relative to its largest eigenvalue.
 BOUND_SLACK = 1e-4
+# Samples from which on exponents of n are fitted.
+LARGE = 5000
 
 
 class Target(Protocol):
@@ -166,12 +168,17 @@ def bounds_hold(entry: Entry) -> bool:
 
 def share_of_floor(entry: Entry, ceilings: Ceilings) -> str:
     """Return the share of the floor of an entry of ours, and whether it reaches its target, as text."""
-    floor = floor_seconds(ceilings, entry) if entry["contestant"].startswith(("gpukpca", "pass")) else None
+    floor = floor_seconds(ceilings, entry) if is_ours(entry) else None
     if floor is None or not entry["median"]:
         return ""
     share, target = floor / entry["median"], target_share(entry)
     judged = "" if target is None else f" (target {100 * target:.0f} %: {'reached' if share >= target else 'missed'})"
     return (f"{100 * share:.0f} %" if share >= 0.01 else "< 1 %") + judged
+
+
+def is_ours(entry: Entry) -> bool:
+    """Return whether an entry is of the library that the benchmarks are for."""
+    return bool(entry["contestant"].startswith(("gpukpca", "pass")))
 
 
 def target_share(entry: Entry) -> float | None:
@@ -183,8 +190,13 @@ def target_share(entry: Entry) -> float | None:
 
 
 def slope(entries: Iterable[Entry], axis: str, quantity: str) -> float | None:
-    """Return the slope of the logarithm of a quantity against that of the axis; None with less than two points."""
+    """Return the slope of the logarithm of a quantity against that of the axis; None with less than two points.
+
+    Against n from `LARGE` on, where there are two points: below, the costs of every call count.
+    """
     points = [(entry[axis], entry[quantity]) for entry in entries if entry["outcome"] == "ok" and entry[quantity]]
+    large = [point for point in points if axis == "n" and point[0] >= LARGE]
+    points = large if len(large) > 1 else points
     return float(np.polyfit(*np.log(np.transpose(points)), 1)[0]) if len(points) > 1 else None
 
 
@@ -206,3 +218,28 @@ def faster_from(entries: list[Entry], slow: str, fast: str) -> int | None:
             break
         found = n
     return found
+
+
+# -- regressions -------------------------------------------------------------------------------------------------------
+
+# Ours beside its peers may be slower by this factor than in an earlier record: the geometric mean of all shared cases.
+SLOWER = 1.3
+
+
+def slower(entries: list[Entry], earlier: list[Entry]) -> list[str]:
+    """Return a line for each contestant of ours that is slower, relative to the peers, than in an earlier record.
+
+    Two machines differ in speed; the ratio of two contestants in the same case differs less.
+    """
+    now, before = (
+        {(e["case"], e["contestant"]): e for e in all_ if e["outcome"] == "ok" and e["median"]}
+        for all_ in (entries, earlier)
+    )
+    factors: dict[str, list[float]] = {}
+    for key in now.keys() & before.keys():
+        peers = [(c, who) for c, who in now.keys() & before.keys() if c == key[0] and not is_ours(now[c, who])]
+        if is_ours(now[key]) and peers:
+            change = [now[one]["median"] / before[one]["median"] for one in (key, *peers)]
+            factors.setdefault(key[1], []).append(float(np.log(change[0]) - np.mean(np.log(change[1:]))))
+    means = {who: (float(np.exp(np.mean(logs))), len(logs)) for who, logs in sorted(factors.items())}
+    return [f"{who}: {mean:.2f} × slower in {count} cases" for who, (mean, count) in means.items() if mean > SLOWER]

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Measures gpukpca beside its peers, each in a separate process, with the Python at hand (nothing is installed);
 # PYTHON chooses another. Peers, devices and data that are not there are skipped, and the record says so.
-#   bash ci/bench.sh                     a few minutes on two cores
-#   bash ci/bench.sh --large             also the cases that take minutes each
+#   bash ci/bench.sh --quick             small sizes, at most three minutes
+#   bash ci/bench.sh                     the usual cases, a few minutes on two cores
+#   bash ci/bench.sh --large             the whole: also the cases and sweeps that take minutes each
 #   bash ci/bench.sh --large -k PART     a part: test_case, test_growth, or "search or distributed"
+#   bash ci/bench.sh --publish           the whole, then README.md, docs/benchmarks.md and benchmarks/results from it
 #   bash ci/bench.sh --gpu               the cases on a CUDA device, and no others; some ten minutes on a large card
 #   bash ci/bench.sh --gpu --quick       the same with small sizes, whose targets are not judged
-#   bash ci/bench.sh --record FILE.json  writes the record for `python -m benchmarks.report FILE.json`
+# Tables (terminal, Markdown, CSV, LaTeX), figures and the record, a file of pytest-benchmark, are in a folder of the run,
+# .benchmarks/DATE-TIME-MACHINE; its path is the last line. --record FILE.json writes the record alone, into that file.
 # Other arguments go to pytest, e.g. -k mnist, -k "ceilings or gpu-pass", --contestant-timeout 300 (for one
 # process) or --seconds 600 (for all: what would begin later fails), --benchmark-compare.
 # Without a device --gpu says so and ends with exit status 1.
@@ -15,13 +18,36 @@ cd "$(dirname "$0")/.."
 . ci/environment.sh
 find_python || exit
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-"$python" ci/missing.py pytest pytest-benchmark
+folder="$PWD/.benchmarks/$(date +%Y-%m-%d-%H%M%S)-$(uname -n)"
+publish="" options=() needed=(pytest pytest-benchmark matplotlib)
+for argument in "$@"; do
+    case "$argument" in
+    --publish) publish=yes argument=--large ;;
+    --record | --record=*) folder="" needed=(pytest pytest-benchmark) ;;
+    esac
+    options+=("$argument")
+done
+"$python" ci/missing.py "${needed[@]}"
 for argument in "$@"; do
     if [ "$argument" = --gpu ]; then
         "$python" -m benchmarks.machine --card >/dev/null
     fi
 done
+if [ -n "$publish" ] && ! git diff --quiet HEAD; then
+    echo "--publish: commit all changes first, so that the record names the version that it measured." >&2
+    exit 1
+fi
+if [ -n "$folder" ]; then
+    mkdir -p "$folder"
+    options+=(--record "$folder/record.json" --benchmark-quiet)
+fi
+status=0
 # Only the plugin that is needed: others could bring options of the same names, or warnings, which are errors here.
-export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
-exec "$python" -m pytest benchmarks -p pytest_benchmark.plugin -p no:cacheprovider -s \
-    --benchmark-columns=median,rounds "$@"
+PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$python" -m pytest benchmarks -p pytest_benchmark.plugin -p no:cacheprovider -s \
+    --benchmark-columns=median,rounds ${options[@]+"${options[@]}"} || status=$?
+if [ -n "$folder" ] && [ -s "$folder/record.json" ]; then
+    "$python" -m benchmarks.report "$folder/record.json" --folder "$folder"
+    [ -z "$publish" ] || "$python" -m benchmarks.publish "$folder/record.json"
+    echo "$folder"
+fi
+exit "$status"

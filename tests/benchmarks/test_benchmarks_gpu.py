@@ -27,6 +27,7 @@ from benchmarks import (
     machine,
     peers,
     places,
+    publish,
     report,
     shapes,
     tensor_cores,
@@ -405,9 +406,12 @@ def save_record(path: Path, gpu: str, rates: dict[str, Any]) -> Path:
     return path
 
 
-def run_report(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+def run_report(monkeypatch: pytest.MonkeyPatch, *arguments: object, module: Any = report) -> None:
     monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
-    report.main()
+    module.main()
+
+
+run_publish = partial(run_report, module=publish)
 
 
 def test_record_and_report_are_complete(
@@ -419,7 +423,7 @@ def test_record_and_report_are_complete(
 ) -> None:
     file = save_record(tmp_path / "record.json", "A card", rates)
     read = json.loads(file.read_text(encoding="utf-8"))
-    assert set(read) == {"machine", "ceilings", "entries"}
+    assert set(read) == {"machine", "ceilings", "busy", "entries"}
     assert read["ceilings"] == rates
     run_report(monkeypatch, file)
     text = capsys.readouterr().out
@@ -428,12 +432,12 @@ def test_record_and_report_are_complete(
         "CUDA runtime 13.1",
         "today",
         "GB/s",
-        "| gpu-cached-100000: ",
-        "| n | gpukpca on",
+        "gpu-cached-100000: ",
+        "gpukpca on CuPy, dense  ",
     ):
         assert part in text
     run_report(monkeypatch)
-    assert "| time / first |" in capsys.readouterr().out
+    assert "time / first  peak memory" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -441,16 +445,16 @@ def pages(tmp_path: Path) -> Path:
     """Make a folder with a page whose part of a card is empty; return the page."""
     page = tmp_path / "docs" / "benchmarks.md"
     page.parent.mkdir()
-    page.write_text("before\n{}\nNot yet measured.\n{}\nafter\n".format(*report.marks("a card")), encoding="utf-8")
+    page.write_text("before\n{}\nNot yet measured.\n{}\nafter\n".format(*publish.marks("a card")), encoding="utf-8")
     return page
 
 
 def test_figures_of_a_card_are_written_between_the_marks_of_the_page(
     numpy_device: None, rates: dict[str, Any], pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, (begin, end) = save_record(tmp_path / "r.json", "A card", rates), report.marks("a card")
+    record, (begin, end) = save_record(tmp_path / "r.json", "A card", rates), publish.marks("a card")
     for _ in range(2):  # the second time over what the first wrote
-        run_report(monkeypatch, record, "--pages", tmp_path)
+        run_publish(monkeypatch, record, "--to", tmp_path)
         text = pages.read_text(encoding="utf-8")
         assert text.startswith(f"before\n{begin}\nMeasured on **A card**")
         assert text.endswith(f".\n{end}\nafter\n")
@@ -459,11 +463,11 @@ def test_figures_of_a_card_are_written_between_the_marks_of_the_page(
         assert "Not yet measured" not in text
     pages.write_text("no marks\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="lacks the lines"):
-        run_report(monkeypatch, record, "--pages", tmp_path)
+        run_publish(monkeypatch, record, "--to", tmp_path)
     assert pages.read_text(encoding="utf-8") == "no marks\n"
     other = save_record(tmp_path / "other.json", "Another card", rates)
     with pytest.raises(SystemExit, match="one card"):
-        run_report(monkeypatch, record, other, "--pages", tmp_path)
+        run_publish(monkeypatch, record, other, "--to", tmp_path)
 
 
 def test_figures_of_the_stand_in_are_kept_out_of_the_page(
@@ -471,15 +475,15 @@ def test_figures_of_the_stand_in_are_kept_out_of_the_page(
 ) -> None:
     record, before = save_record(tmp_path / "r.json", machine.card()["gpu"], {}), pages.read_text(encoding="utf-8")
     with pytest.raises(SystemExit, match="stand-in"):
-        run_report(monkeypatch, record, "--pages", tmp_path)
+        run_publish(monkeypatch, record, "--to", tmp_path)
     assert pages.read_text(encoding="utf-8") == before
-    run_report(monkeypatch, record, "--pages", tmp_path, "--force")
+    run_publish(monkeypatch, record, "--to", tmp_path, "--force")
     third = pages.read_text(encoding="utf-8").splitlines()[2]
     assert third == "**Imaginary figures, made on the stand-in for a card.**"
 
 
 def test_the_page_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
-    text, marks = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"), report.marks("a card")
+    text, marks = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"), publish.marks("a card")
     assert [text.count(mark) for mark in marks] == [1, 1]
     outside = text.partition(marks[0])[0] + text.partition(marks[1])[2]
     assert "not yet measured" not in outside.lower()
@@ -610,6 +614,9 @@ def test_after_the_deadline_nothing_begins() -> None:
 STAND_IN = """
 from pathlib import Path
 from benchmarks import contest
+from benchmarks.peer import Peer
+
+Peer.why_absent = lambda self: None
 
 def answered(cases, name, *_):
     if name == "plain NumPy":
@@ -649,7 +656,9 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
+def test_contestants_are_rows_of_the_table_and_of_comparisons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
     known = {"machine": {"cpu": machine.cpu_name()}, "ceilings": {}}
     (tmp_path / "c.json").write_text(json.dumps(known), encoding="utf-8")
@@ -671,6 +680,13 @@ def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
     assert "benchmark 'case=full-2000': 2 tests" in done.stdout
     assert entries["full-2000", "plain NumPy"]["outcome"] == "MemoryError: too large"
     assert entries["full-2000", "gpukpca"]["residual"] == 1.0
+    # The record is one of pytest-benchmark, which compares it with another one.
+    cli = pytest.importorskip("pytest_benchmark.cli")
+    (tmp_path / "second.json").write_bytes((tmp_path / "r.json").read_bytes())
+    arguments = [str(tmp_path / name) for name in ("r.json", "second.json")]
+    monkeypatch.setattr(sys, "argv", ["pytest-benchmark", "compare", *arguments, "--columns=median,rounds"])
+    cli.main()
+    assert capfd.readouterr().out.count("test_case[kernel-rbf-gpukpca]") == 2
 
 
 def test_the_cases_of_a_card_have_no_case_of_the_host(tmp_path: Path) -> None:

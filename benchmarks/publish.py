@@ -1,0 +1,198 @@
+"""Write records into README.md and docs/benchmarks.md: ``python -m benchmarks.publish [RECORD ...]``.
+
+The records are kept in benchmarks/results, in place of those of the same kind, of a host or of a card; without any, the
+kept ones are written again. No figure enters a page by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from pathlib import Path
+
+from benchmarks.figures import FIGURES, draw, panels_of
+from benchmarks.machine import ROOT
+from benchmarks.report import (
+    CONTESTANT_HEADER,
+    SWEPT,
+    Record,
+    about,
+    ceiling_table,
+    conclude,
+    contestant_rows,
+    duration,
+    exponent,
+    families,
+    label,
+    read,
+    sweep_table,
+    table,
+    verdict_table,
+)
+from benchmarks.verdicts import Entry
+
+RESULTS, PICTURES = Path("benchmarks", "results"), Path("benchmarks", "pictures")
+# Less memory is the noise of an allocator.
+SMALL_MIB = 10.0
+# The name of the card of ci/cupy_on_cpu.
+IMAGINARY = "CPU stand-in"
+# The cases of README's table.
+SUMMARY = (
+    *("mnist-10000", "mnist-10000-p20", "mnist-20000", "gaussian-10000", "small-500", "small-5000", "nystrom-200000"),
+    *("pca-iris-150x4", "pca-digits-1797x64", "pca-mnist-10000x784", "pca-decaying-200000x100"),
+    *("pca-decaying-50000x2000", "pca-decaying-1000000x100", "pca-gaussian-1000x100000"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.publish", description=__doc__)
+    parser.add_argument("records", nargs="*", type=Path, help="files of ci/bench.sh; default: the kept ones")
+    parser.add_argument("--to", type=Path, default=ROOT, metavar="FOLDER", help="the pages of another folder")
+    parser.add_argument("--force", action="store_true", help="also figures of the stand-in for a card")
+    options = parser.parse_args()
+    new, old = read(options.records), kept(options.to)
+    kinds = {kind_of(record) for record in new.values()}
+    missing = set(SUMMARY) - {entry["case"] for record in new.values() for entry in record["entries"]}
+    if "host" in kinds and missing:
+        sys.exit(f"publish: the record lacks {', '.join(sorted(missing))}. Run bash ci/bench.sh --publish.")
+    replaced = [path for path, record in old.items() if kind_of(record) in kinds]
+    records = [*(record for path, record in old.items() if path not in replaced), *new.values()]
+    texts = {}
+    for page, parts in sections(records, options.force).items():
+        texts[page] = (options.to / page).read_text(encoding="utf-8")
+        for name, section in parts.items():
+            texts[page] = with_section(texts[page], name, section, page)
+    copies = {path: path.read_bytes() for path in new}
+    for path in replaced:
+        path.unlink()
+    (options.to / RESULTS).mkdir(parents=True, exist_ok=True)
+    for path, content in copies.items():
+        kind = kind_of(new[path])
+        (options.to / RESULTS / (f"{kind}.json" if kind == "host" else f"{kind}-{path.stem}.json")).write_bytes(content)
+    for page, text in texts.items():
+        (options.to / page).write_text(text, encoding="utf-8")
+    if host := [record for record in records if kind_of(record) == "host"]:
+        draw(merged(host), options.to / PICTURES)
+
+
+def kept(folder: Path = ROOT) -> dict[Path, Record]:
+    """Return the records that the pages of a folder show."""
+    return read(sorted((folder / RESULTS).glob("*.json")))
+
+
+def kind_of(record: Record) -> str:
+    """Return whether a record is of a host or of a card."""
+    return "card" if "gpu" in record["machine"] else "host"
+
+
+def merged(records: Iterable[Record]) -> Record:
+    """Return the entries of records of one machine as one record."""
+    first, *others = records
+    whole = {**first, "entries": list(first["entries"]), "busy": list(first.get("busy", ()))}
+    for record in others:
+        whole["ceilings"] = whole["ceilings"] | record["ceilings"]
+        whole["entries"] += record["entries"]
+        whole["busy"] += record.get("busy", ())
+    return whole
+
+
+def sections(records: Iterable[Record], force: bool = False) -> dict[str, dict[str, str]]:
+    """Return page -> name of a part -> its text; end with a sentence where the records are not fit to be published."""
+    card, host = ([r for r in records if kind_of(r) == kind] for kind in ("card", "host"))
+    pages: dict[str, dict[str, str]] = {}
+    if card:
+        pages["docs/benchmarks.md"] = {"a card": card_section(card, force)}
+    if host:
+        parts = {name: host_section(host, select) for name, select in PARTS.items()}
+        growing = [(*found, record["ceilings"]) for record in host for found in families(record["entries"])]
+        parts["growth"] = "\n\n".join(sweep_table(*found) for found in growing)
+        pictures = [f"![{FIGURES[file]}](../{PICTURES.as_posix()}/{file})" for file in panels_of(merged(host))]
+        parts["pictures"] = "\n\n".join(pictures)
+        machine = "\n\n".join(dict.fromkeys(f"{about(record)}." for record in host))
+        pages["docs/benchmarks.md"] = pages.get("docs/benchmarks.md", {}) | {"machine": machine} | parts
+        pages["README.md"] = {"machine": machine, "summary": summary_table(host)}
+    if not pages:
+        sys.exit("publish: there is no record.")
+    return pages
+
+
+PARTS: dict[str, Callable[[Entry], bool]] = {
+    "kernel PCA": lambda entry: entry["task"] in ("fit", "transform"),
+    "PCA": lambda entry: entry["task"] == "axes",
+    "others": lambda entry: entry["task"] == "other",
+}
+
+
+def host_section(records: list[Record], select: Callable[[Entry], bool]) -> str:
+    """Return the table of the selected contestants that are not in a sweep, from all records."""
+    rows: list[list[str]] = []
+    for record in records:
+        chosen = [entry for entry in record["entries"] if entry["case"] not in SWEPT and select(entry)]
+        rows += contestant_rows(chosen, record["ceilings"])
+    return table(CONTESTANT_HEADER, rows)
+
+
+def summary_table(records: list[Record]) -> str:
+    """Return the fastest peer of the cases of README's table."""
+    rows = {}
+    for record in records:
+        for case, entries in groupby(record["entries"], key=lambda entry: entry["case"]):
+            first, *others = entries
+            peers = [one for one in others if one["median"] and not one["contestant"].startswith("gpukpca")]
+            if case in SUMMARY and first["median"] and peers:
+                rows[case] = summary_row(first, min(peers, key=lambda entry: entry["median"]))
+    header = "case | ours | fastest peer | its time / ours | its memory / ours | residuals, ours and its"
+    return table(header, [rows[case] for case in SUMMARY if case in rows])
+
+
+def summary_row(ours: Entry, peer: Entry) -> list[str]:
+    """Return a row of README's table."""
+    more = f"{peer['peak_mib'] / ours['peak_mib']:.2g}" if (ours["peak_mib"] or 0.0) > SMALL_MIB else ""
+    residuals = f"{exponent(ours['residual'])}, {exponent(peer['residual'])}"
+    problem = f"{'PCA' if ours['task'] == 'axes' else 'kernel PCA'}, {label(ours)}"
+    ratio = f"{peer['median'] / ours['median']:.2g}"
+    return [problem, duration(ours["median"]), peer["contestant"], ratio, more, residuals]
+
+
+def card_section(records: list[Record], force: bool = False) -> str:
+    """Return the figures of the records of one card, as Markdown.
+
+    Figures of the stand-in for a card are refused unless `force` is True; then the first line names them so.
+    """
+    cards = {record["machine"]["gpu"] for record in records}
+    if len(cards) != 1:
+        sys.exit(f"publish: the records must be of one card, and these are of {sorted(cards)}. Name others.")
+    if IMAGINARY in cards and not force:
+        sys.exit("publish: the records were made on the stand-in for a card. Name records of a card.")
+    whole = merged(records)
+    found = families(whole["entries"])
+    conclusions = [f"- {family[0]}: {line}" for family, group in found for line in conclude(family, group)]
+    parts = [
+        "**Imaginary figures, made on the stand-in for a card.**" if IMAGINARY in cards else "",
+        f"Measured on {about(whole)}.",
+        ceiling_table(whole["ceilings"]),
+        verdict_table(whole["entries"]),
+        "\n".join(conclusions),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def marks(name: str) -> tuple[str, str]:
+    """Return the lines between which a part of a page stands."""
+    return f"<!-- figures of {name}: begin -->", f"<!-- figures of {name}: end -->"
+
+
+def with_section(text: str, name: str, section: str, page: str) -> str:
+    """Return the text of a page with a part replaced."""
+    begin, end = marks(name)
+    before, found, rest = text.partition(f"{begin}\n")
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        sys.exit(f"{page} lacks the lines {begin} and {end}. Add them where the figures shall stand.")
+    return f"{before}{begin}\n{section or 'The records have no such case.'}\n{end}{after}"
+
+
+if __name__ == "__main__":
+    main()
