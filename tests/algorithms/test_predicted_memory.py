@@ -326,7 +326,7 @@ def test_local_pca_keeps_to_its_limit_and_refuses_a_smaller_one_before_it_alloca
             warnings.simplefilter("ignore")
             model.set_params(memory_limit=limit).fit(X)
             allocated = peak()
-        assert allocated <= limit <= 2.25 * allocated, f"{limit} predicted, {allocated} allocated"
+        assert allocated <= limit <= 3 * allocated, f"{limit} predicted, {allocated} allocated"
         with traced() as peak, pytest.raises(MemoryBudgetError, match=r"clusters of \d+ rows"):
             model.set_params(memory_limit=limit - 1).fit(X)
         assert peak() < 2**18

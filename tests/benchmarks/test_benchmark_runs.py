@@ -188,6 +188,7 @@ class Turned:
     def fit(self, X: Any) -> Turned:
         self.model.fit(X)
         self.components_, self.explained_variance_ = self.model.components_[::-1], self.model.explained_variance_
+        self.singular_values_ = self.model.singular_values_
         return self
 
 

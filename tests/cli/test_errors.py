@@ -240,7 +240,6 @@ BAD_OPTIONS = [
     "--seed 99999999999999",
     "--n-components 10 --method ppca",
     "--n-components mle --method pca --svd-solver arpack",
-    "--n-components 0.5 --method pca --svd-solver randomized",
 ]
 
 
