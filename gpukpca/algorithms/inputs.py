@@ -15,7 +15,6 @@ from gpukpca.data.batches import BatchedRows, is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.gate import as_rows
-from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels import Precomputed
@@ -42,19 +41,22 @@ def check_place(name: str, place: Array, other: str, expected: Array) -> None:
         )
 
 
-def counted_rows(X: Any, sample_weight: Any, kernel: Any = None) -> tuple[Any, np.ndarray | None]:
+def counted_rows(
+    X: Any, sample_weight: Any, kernel: Any = None, is_batch: bool = False
+) -> tuple[Any, np.ndarray | None]:
     """Return the rows that count and their weights (n,), checked; None where each counts once.
 
-    Rows of weight 0 are left out, but for rows that are not in memory; a fit with a `kernel` cannot have these.
+    Rows of weight 0 are left out; a fit with a `kernel` cannot do that with a memory map. The sum of the weights of a
+    batch may be small.
     """
-    weights = checked_frequencies(sample_weight, int(X.shape[0]))
+    weights = checked_frequencies(sample_weight, int(X.shape[0]), is_batch)
     if weights is None or np.all(weights):
         return X, weights
     if isinstance(kernel, Precomputed):
         raise _not_left_out("a kernel matrix: pass K[keep][:, keep]")
     if kernel is not None and is_memory_map(X):
         raise _not_left_out(OF_FILE)
-    return (X, weights) if isinstance(X, Rows) or is_memory_map(X) else kept_rows(X, weights)
+    return kept_rows(X, weights)
 
 
 def weights_of_batches(X: Any, sample_weight: Any, batches: BatchedRows, all_count: bool = False) -> np.ndarray | None:

@@ -26,16 +26,19 @@ class Frequencies:
         In the widest floating type, where the rows are computed.
     count : float
         Σ w, the number of rows that they stand for; an int where it is whole.
+    rows : int
+        Rows with w > 0.
     """
 
     roots: Array
     count: float
+    rows: int = 0
 
     @classmethod
     def of(cls, weights: np.ndarray, like: Array) -> Frequencies:
         """Return the frequencies (n,), checked, of rows that are computed where `like` is."""
         roots = from_host(np.sqrt(weights)[:, None], like, accumulation_dtype(like))
-        return cls(roots, number_of(float(np.sum(weights))))
+        return cls(roots, number_of(float(np.sum(weights))), int(np.count_nonzero(weights)))
 
     def rooted(self, U: Array, start: int = 0, stop: int | None = None) -> Array:
         """Return U (b, k), whose rows are those from start to stop, times the roots."""
@@ -66,20 +69,25 @@ def number_of(count: float) -> float:
 
 
 def degrees_of_freedom(count: float) -> float:
-    """Return what sums of squares over so many rows are divided by: count - 1, or for at most one row the count."""
-    return count - 1 if count > 1 else count
+    """Return what sums of squares over so many rows are divided by: count - 1, or for fewer than two the count.
+
+    Weights that sum to 1 are shares; whole ones that count two rows sum to 2 at least.
+    """
+    return count - 1 if count >= 2 else count
 
 
-def checked_frequencies(sample_weight: Any, n: int) -> np.ndarray | None:
+def checked_frequencies(sample_weight: Any, n: int, is_batch: bool = False) -> np.ndarray | None:
     """Return the frequencies of n rows on the host, shape (n,), float64; None where each row counts once.
 
-    Raise `InvalidParameterError` for anything but n finite numbers >= 0 that are not all 0. Warn where they count at
-    most one row.
+    Raise `InvalidParameterError` for anything but n finite numbers >= 0 that are not all 0. Warn where they count fewer
+    than two rows, but for a batch of several.
     """
     if sample_weight is None:
         return None
     given = to_host(sample_weight) if is_foreign(sample_weight) else sample_weight
     try:
+        if np.ma.isMaskedArray(given):
+            raise TypeError("masked")
         weights = np.asarray(given)
         if weights.dtype.kind not in "biufO":
             raise TypeError(weights.dtype.name)
@@ -98,10 +106,10 @@ def checked_frequencies(sample_weight: Any, n: int) -> np.ndarray | None:
         raise _refused("all weights are zero" if total == 0.0 else "the sum is infinite")
     if np.all(weights == 1.0):
         return None
-    if total <= 1.0:
+    if total < 2.0 and not is_batch:
         warn_user(
-            "sample_weight counts at most one row, so that variances are divided by its sum, not by its sum less 1. "
-            "Multiply it by the number of rows to have variances of a sample.",
+            "sample_weight counts fewer than two rows, so that variances are divided by its sum, not by its sum less "
+            "1. Multiply it by the number of rows over its sum to have variances of a sample.",
             GpuKPCAWarning,
             sum=total,
             n_samples=n,

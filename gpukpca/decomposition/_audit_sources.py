@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ class KernelSource(NamedTuple):
     kernel: Any  # as `KernelPCA` takes it
     vectors: Array | None
     eigenvalues: np.ndarray | None
-    shape: tuple[int, int]
+    shape: tuple[float, int]
     landmarks: Callable[[Kernel, Any], tuple[LandmarkFeatures, np.ndarray | None]] | None = None
     # Row numbers, and the rows that the model keeps of them.
     kept: tuple[np.ndarray, Any] | None = None
@@ -93,6 +94,10 @@ def last_step(pipeline: Pipeline, X: Any) -> tuple[Any, Any]:
     for step in before:
         X = step.transform(X)
     return model, X
+
+
+# Sums of weights differ by the rounding of their order.
+COUNTED = 1e-9
 
 
 def source_of(model: Any) -> KernelSource:
@@ -231,13 +236,19 @@ def check_stated(found: EigenpairAudit, noise: float) -> None:
 
 def check_weights(source: KernelSource, sample_weight: Any) -> None:
     """Raise `InvalidParameterError` where an audit needs weights and has none, or cannot take them."""
-    if source.weighted and sample_weight is None:
+    if source.landmarks is not None and (source.weighted or sample_weight is not None):
+        raise InvalidParameterError(
+            "residuals audits no model of landmarks (Nystrom) with sample_weight; its certificate_ holds.",
+            argument="sample_weight",
+        )
+    check_has_weights(source.weighted, sample_weight)
+
+
+def check_has_weights(weighted: bool, sample_weight: Any) -> None:
+    """Raise `InvalidParameterError` where a model of weighted rows is audited without weights."""
+    if weighted and sample_weight is None:
         raise InvalidParameterError(
             "the model was fitted with sample_weight; pass the same weights to residuals.", argument="sample_weight"
-        )
-    if sample_weight is not None and source.landmarks is not None:
-        raise InvalidParameterError(
-            "residuals takes no sample_weight with a model of landmarks (Nystrom).", argument="sample_weight"
         )
 
 
@@ -245,9 +256,10 @@ def check_shape(X: Any, shape: tuple[float, int], weights: np.ndarray | None = N
     """Raise where the rows are not as many as those of the fit, or of another width; a width of 0 is not known."""
     n, d = (int(size) for size in X.shape)
     count = n if weights is None else number_of(float(np.sum(weights)))
-    if count != shape[0]:
+    if not math.isclose(count, shape[0], rel_tol=COUNTED):
         raise InvalidParameterError(
-            f"X has {count} rows, and the model or the scores come from {shape[0]}; pass the same rows, in their order."
+            f"X has {count} rows, and the model or the scores come from {shape[0]}; pass the same rows, in their "
+            "order, and the sample_weight of the fit where it had one."
         )
     if shape[1] not in (0, d):
         raise InvalidParameterError(f"X has {d} features, and the model was fitted to {shape[1]}.")

@@ -71,9 +71,14 @@ def _fingerprint(
         "iterated_power": exact_text(estimator.iterated_power),
         "passes": exact_text(getattr(solver, "passes", None)),
         "random_state": str(int(seed)) if is_integer(seed) else f"no integer, {kind_of_generator(rng)}",
-        **({} if sample_weight is None else {"sample_weight": exact_text(sample_weight)}),
+        **({} if sample_weight is None else {"sample_weight": exact_text(_numbers(sample_weight))}),
         **{name: exact_text(value) for name, value in more.items()},
     }
+
+
+def _numbers(sample_weight: Any) -> np.ndarray:
+    given = to_host(sample_weight) if is_foreign(sample_weight) else sample_weight
+    return np.asarray(given, dtype=np.float64)
 
 
 def exact_text(value: Any) -> str:

@@ -18,6 +18,7 @@ from gpukpca.algorithms.pca.model import LinearProjection, PCAFit
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, overflow_allowed, to_host
+from gpukpca.data.frequencies import number_of
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._kernels import kernel_from
@@ -196,6 +197,11 @@ def _check_centered(model: Any) -> None:
         raise InvalidParameterError(
             f"scikit-learn's {type(model).__name__} always centers, and this model was fitted with center=False; use "
             "save for a file that keeps it."
+        )
+    if getattr(model._result, "weight_sum", None) is not None:
+        raise InvalidParameterError(
+            "scikit-learn's KernelPCA centers by means without weights, and this model was fitted with sample_weight; "
+            "use save for a file that keeps it."
         )
 
 
@@ -431,7 +437,7 @@ class PCAPeer:
         model: Any = cls(**_shared_parameters(peer, cls))
         _copy_features(peer, model)
         names = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
-        numbers = {name: np.array(to_host(getattr(peer, f"{name}_"))) for name in names}
+        numbers: dict[str, Any] = {name: np.array(to_host(getattr(peer, f"{name}_"))) for name in names}
         axes = np.array(numbers["components"].T, order="C")
         roots = inverse_roots(numbers["explained_variance"].astype(np.float64))
         fit = PCAFit(
@@ -441,7 +447,7 @@ class PCAPeer:
             scale=None,
             residual_norms=None,
             converged=None,
-            n_samples=int(peer.n_samples_),
+            n_samples=number_of(float(peer.n_samples_)),
             device="cpu",
             plan=None,
             solver=f"scikit-learn ({peer.svd_solver})",

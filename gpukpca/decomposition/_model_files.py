@@ -43,7 +43,7 @@ from gpukpca.persistence.model_file import (
 # Parameters that belong to a process or a machine, not to a model, and what scikit-learn's `set_output` and
 # `set_fit_request` leave on an estimator.
 NOT_KEPT = ("checkpoint", "device", "verbose")
-OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks")
+OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks", "__orig_class__")
 # The matrix of a precomputed kernel, which new points do not need.
 LEFT_OUT = {"X_fit_"}
 # Which steps of a model are scalers.

@@ -122,7 +122,7 @@ class WithStreams(WithClusters):
             check_same_kernel(kernel_from(self), before.kernel)
             check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.eigenvalues_)
             data = new_data(self, X, self.projection_, "partial_fit")
-            data, weights = counted_rows(data, sample_weight, before.kernel)
+            data, weights = counted_rows(data, sample_weight, before.kernel, is_batch=True)
             place = Placement(before.map.like, self.eigenvalues_[:0])
             with session.on(place, data) as resources:
                 settings = settings_of(self, before.kernel)

@@ -15,9 +15,11 @@ from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.pca.audit import audit_axes
 from gpukpca.backend.namespace import namespace_of
 from gpukpca.backend.random import Randomness, Seed
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.decomposition._audit_sources import (
     LINEAR,
     KernelSource,
+    check_has_weights,
     check_rows_of_fit,
     check_shape,
     check_stated,
@@ -147,7 +149,8 @@ def residuals(
 def _audit_of_axes(model: Any, container: Any, sample_weight: Any, reader: Any, session: FitSession) -> EigenpairAudit:
     """Return the audit of a fitted PCA; the `reader` holds the parameters."""
     data, place = reader._rows_and_place(container, "residuals")
-    data, weights = counted_rows(data, sample_weight)
+    check_has_weights(getattr(vars(model).get("_result"), "weighted", False), sample_weight)
+    weights = checked_frequencies(sample_weight, int(data.shape[0]))
     check_shape(data, (samples_of(model), int(model.components_.shape[1])), weights)
     scale = getattr(model, "scale_", None)
     axes = namespace_of(model.components_).matrix_transpose(model.components_)

@@ -31,6 +31,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.data.finite import check_finite
+from gpukpca.data.frequencies import number_of
 from gpukpca.data.gate import as_rows
 from gpukpca.data.place import rows_at, to_caller
 from gpukpca.data.scale import power_of_two_scale
@@ -80,13 +81,18 @@ def total_variance_of(model: Any) -> float:
 
 def whole_rank(model: Any) -> int:
     """Return the number of variances of a PCA that can differ from zero, min(n - 1, d)."""
-    return min(samples_of(model) - 1, int(model.components_.shape[1]))
+    return min(rows_of(model) - 1, int(model.components_.shape[1]))
 
 
-def samples_of(model: Any) -> int:
-    """Return the number of rows that a PCA was fitted to."""
+def rows_of(model: Any) -> int:
+    """Return the number of rows that a PCA was fitted to, or that their weights stand for where these are more."""
+    return round(max(samples_of(model), getattr(fitted_value(model, "plan_"), "n_samples", 0)))
+
+
+def samples_of(model: Any) -> float:
+    """Return the number of rows that a PCA was fitted to, each as often as its weight says."""
     if (n := fitted_value(model, "n_samples_", "n_samples_seen_")) is not None:
-        return int(n)
+        return number_of(float(n))
     raise InvalidParameterError(
         f"{type(model).__name__} does not say how many samples it was fitted to (n_samples_ or n_samples_seen_)."
     )

@@ -243,7 +243,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
                 )
             state = None if self._result is None else self._result.state
             batch = training_data(self, X) if state is None else self._following(X)
-            batch, weights = counted_rows(batch, sample_weight)
+            batch, weights = counted_rows(batch, sample_weight, is_batch=True)
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
                 origin = place.origin if state is None else self.components_[:0, 0]

@@ -238,7 +238,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
         y : ignored
         sample_weight : array, shape (n,), optional
             How often each row counts, a number >= 0: whole numbers give the fit of repeated rows, 0 that without the
-            row. The mean is Σ w x / Σ w, and variances have Σ w - 1 degrees of freedom (where Σ w <= 1, Σ w, with a
+            row. The mean is Σ w x / Σ w, and variances have Σ w - 1 degrees of freedom (where Σ w < 2, Σ w, with a
             warning). A factor common to all changes no axis. `n_samples_` is Σ w.
 
         Returns
@@ -309,7 +309,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
             self._publish(fit, place, session.budget.failures)
             if not with_scores:
                 return None
-            if fit.scores is None or fit.scores.shape[0] < data.shape[0]:  # not of all rows
+            if is_dask_array(X):
                 return self.transform(X)
             scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
             return self._output(scores, place.origin if isinstance(data, BatchedRows) else X)
@@ -332,7 +332,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_origin, without=("projection", "scores"), properties=("n_components",))
+        publish(self, fit, place.to_origin, without=("projection", "scores", "weighted"), properties=("n_components",))
         self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit if fit.scores is None else replace(fit, scores=None)
 

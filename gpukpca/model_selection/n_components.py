@@ -25,7 +25,7 @@ from gpukpca.data.statistics import feature_means
 from gpukpca.decomposition.diagnostics import (
     fitted_value,
     is_centered,
-    samples_of,
+    rows_of,
     spectrum_of,
     total_variance_of,
     whole_rank,
@@ -285,7 +285,7 @@ def _of_model(model: Any) -> _Variances:
         )
     variances, of_kernel = spectrum_of(model), fitted_value(model, "components_") is None
     vectors = fitted_value(model, "eigenvectors_")
-    n = samples_of(model) if vectors is None else int(vectors.shape[0])
+    n = rows_of(model) if vectors is None else int(vectors.shape[0])
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
     d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))

@@ -31,6 +31,16 @@ def test_every_line_of_the_page_has_a_test_here():
         assert callable(globals()[f"test_{label.lower().replace(' ', '_')}"])
 
 
+def test_weights():
+    few, counts = X[:3], np.array([1, 2, 3])
+    repeated, weighted = PCA().fit(np.repeat(few, counts, axis=0)), PCA().fit(few, sample_weight=counts)
+    assert (weighted.n_components_, repeated.n_components_) == (3, 4)
+    np.testing.assert_allclose(weighted.explained_variance_[:2], repeated.explained_variance_[:2])
+    for preimage in ("ridge", "distance_constraint"):
+        with pytest.raises(ValueError, match="sample_weight is not taken"):
+            KernelPCA(2, kernel="rbf", preimage=preimage).fit(few, sample_weight=counts)
+
+
 @pytest.mark.parametrize("name", ["KernelPCA", "PCA", "IncrementalPCA"])
 def test_the_page_lists_the_new_parameters(name):
     text = re.search(rf"^- \*\*{name}:\*\*([^.]*)\.", PAGE.read_text(encoding="utf-8"), flags=re.M)

@@ -152,6 +152,29 @@ def test_incremental_pca_counts_rows_by_their_weights(data):
     )
 
 
+def test_small_weights_have_a_noise_and_a_likelihood(data):
+    X, w, _ = data
+    ones = np.maximum(w, 1.0)
+    for make in (lambda: PCA(2), lambda: IncrementalPCA(2, batch_size=60)):
+        model = make().fit(X, sample_weight=ones)
+        with pytest.warns(GpuKPCAWarning, match="fewer than two rows"):
+            small = make().fit(X, sample_weight=ones / ones.sum())
+        total = ones.sum()
+        np.testing.assert_allclose(small.noise_variance_ * total, model.noise_variance_ * (total - 1.0), rtol=1e-9)
+        if hasattr(model, "score"):
+            assert abs(small.score(X) - model.score(X)) < 0.1
+    shares = np.full(45, 1.0 / 45.0)
+    assert np.sum(shares) > 1.0  # by rounding
+    for make in (lambda: PCA(1), lambda: IncrementalPCA(1), lambda: KernelPCA(1)):
+        with pytest.warns(GpuKPCAWarning, match="fewer than two rows"):
+            model = make().fit(X[:45], sample_weight=shares)
+        np.testing.assert_allclose(model.explained_variance_ * 45, make().fit(X[:45]).explained_variance_ * 44)
+    model = PCA(2).fit(X, sample_weight=0.37 * ones)
+    assert PCA.from_sklearn(model.as_sklearn()).n_samples_ == model.n_samples_
+    with pytest.raises(InvalidParameterError, match="means without weights"):
+        KernelPCA(2).fit(X, sample_weight=ones).as_sklearn()
+
+
 def test_the_scale_of_the_weights_changes_no_axis(data):
     X, w, _ = data
     for make in (
@@ -162,7 +185,7 @@ def test_the_scale_of_the_weights_changes_no_axis(data):
     ):
         model = make().fit(X, sample_weight=np.maximum(w, 1.0))
         for factor in (7.25, 1e-12, 1e12):
-            with pytest.warns(GpuKPCAWarning, match="at most one row") if factor < 1 else config_context():
+            with pytest.warns(GpuKPCAWarning, match="fewer than two rows") if factor < 1 else config_context():
                 other = make().fit(X, sample_weight=factor * np.maximum(w, 1.0))
             agree(other, model, ("explained_variance_ratio_", "components_"), X, 1e-9)
             if factor < 1:  # variances of a population
@@ -204,6 +227,7 @@ def test_weights_that_are_none_are_refused(data):
         (0.0 * w, "all weights are zero"),
         (w + 1j, "holds no real numbers"),
         (["a"] * 60, "holds no real numbers"),
+        (np.ma.array(w, mask=w > 1), "holds no real numbers"),
         (np.full(60, 1e308), "the sum is infinite"),
     ):
         for model in (PCA(2), KernelPCA(2), IncrementalPCA(2)):
@@ -236,8 +260,18 @@ def test_audits_take_the_weights_of_the_fit(data):
         rtol=1e-9,
     )
     model = KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20), random_state=0).fit(X, sample_weight=w)
-    with pytest.raises(InvalidParameterError, match="landmarks"):
-        gpukpca.residuals(model, X, sample_weight=w)
+    for weights in (w, None):
+        with pytest.raises(InvalidParameterError, match="audits no model of landmarks"):
+            gpukpca.residuals(model, X, sample_weight=weights)
+    part = np.where(np.arange(60) % 2, 0.25, 1.75)  # whose sum is the number of rows
+    for make in (lambda: PCA(2), lambda: IncrementalPCA(2, batch_size=7), lambda: KernelPCA(2)):
+        model = make().fit(X, sample_weight=part)
+        found = gpukpca.residuals(model, X, sample_weight=part)
+        assert np.max(found.residual_norms) <= 0.05 * found.eigenvalues[0]  # of batches approximate
+        fractions = make().fit(X, sample_weight=0.3 * part)
+        gpukpca.residuals(fractions, X, sample_weight=0.3 * part)
+    with pytest.raises(InvalidParameterError, match="pass the same weights"):
+        gpukpca.residuals(PCA(2).fit(X, sample_weight=part), X)
 
 
 def test_the_fixed_point_knows_the_weighted_mean(data):

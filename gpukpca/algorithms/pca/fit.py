@@ -11,10 +11,10 @@ import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener
 from gpukpca.algorithms.pca.components import Components, SolverTools, components_by, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
-from gpukpca.algorithms.pca.operator import centered_matrix, feature_scale
+from gpukpca.algorithms.pca.operator import centered_matrix, counted_weights, feature_scale
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE, PCASettings, RankRequest
 from gpukpca.algorithms.pca.spectrum import (
@@ -159,10 +159,11 @@ def fit_rows(
 ) -> PCAFit:
     """Return the fit of rows (n, d) of an array, a CSR matrix, batches or a cluster; see `fit_pca`.
 
-    The first pass over the rows finds NaN and infinity. Scores are those of the rows that count.
+    The first pass over the rows finds NaN and infinity.
     """
-    X, weights = counted_rows(X, sample_weight)
-    rank = RankRequest.of(n_components, settings.svd_solver, *X.shape)
+    n, d = map(int, X.shape)
+    weights, counted = counted_weights(sample_weight, n)
+    rank = RankRequest.of(n_components, settings.svd_solver, counted, d)
     chosen = plan_of(PCATask(X, resources, rank, settings, with_scores))
     plan, listener = chosen.plan, timed(progress)
     if listener is not None:
@@ -230,12 +231,13 @@ def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Varianc
         solver=plan.method if eigen is None else f"{plan.method}: {eigen.solver}",
         fallbacks=() if eigen is None else eigen.fallbacks,
         projection=LinearProjection.of(Z, V, variances.deviations),
+        weighted=Z.frequencies is not None,
     )
 
 
 def _scores_of_fit(X: Array, Z: CenteredMatrix, found: Components, fit: PCAFit, n_jobs: int | None) -> Array:
     """Return the scores of the rows of a fit, where they are computed."""
-    if found.scores is not None and Z.frequencies is None:
+    if found.scores is not None and Z.frequencies is None:  # else they are times the roots of the weights
         return found.scores[:, : fit.n_components] * (1.0 / Z.unit)
     if isinstance(Z, PanelCenteredMatrix):
         return Z.source.joined(scores_of_panel, fit.projection)

@@ -290,9 +290,9 @@ def _bounds(before: IncrementalState | None, X: Array, center: bool) -> tuple[np
 def _noise(values: np.ndarray, p: int, rows: float, d: int, count: float, stacked: float) -> float:
     """Return the mean of the variances left out, of min(`stacked`, d) - p; 0 where scikit-learn has 0."""
     left = values[p:]
-    if p in (rows, d) or not len(left) or count < 2:
+    if p in (rows, d) or not len(left):
         return 0.0
-    return float(np.sum(left**2) / max(min(stacked, d) - p, len(left)) / (count - 1))
+    return float(np.sum(left**2) / max(min(stacked, d) - p, len(left)) / degrees_of_freedom(count))
 
 
 def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:

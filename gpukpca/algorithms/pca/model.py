@@ -145,6 +145,7 @@ class PCAFit:
     fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
     projection: LinearProjection = field_of("", "the map of new points")
     scores: Array | None = field_of("n p", "of the rows of the fit, where they were requested", default=None)
+    weighted: bool = field_of("", "whether rows had weights", default=False)
 
     @property
     def n_components(self) -> int:

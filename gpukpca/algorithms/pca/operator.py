@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
 from gpukpca.data.batches import BatchedRows
-from gpukpca.data.frequencies import Frequencies, degrees_of_freedom
+from gpukpca.data.frequencies import Frequencies, checked_frequencies, degrees_of_freedom
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import place_of
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
@@ -44,6 +45,12 @@ def centered_matrix(
     if is_sparse(X):
         return SparseCenteredMatrix(X, by_rows, center, frequencies)
     return DenseCenteredMatrix(X, by_rows, n_jobs, center=center, frequencies=frequencies)
+
+
+def counted_weights(sample_weight: Any, n: int) -> tuple[np.ndarray | None, int]:
+    """Return the weights of n rows, checked, None where each counts once, and the number of rows that count."""
+    weights = checked_frequencies(sample_weight, n)
+    return weights, n if weights is None else int(np.count_nonzero(weights))
 
 
 def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -> np.ndarray | None:

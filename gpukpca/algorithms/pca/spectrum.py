@@ -108,7 +108,8 @@ def variances_of(solution: Components, Z: CenteredMatrix, rank: RankRequest) -> 
 
     The total is the trace, so the ratios are exact with few components.
     """
-    n, max_count = Z.count, min(Z.count, Z.shape[1])
+    n, rows = Z.count, Z.shape[0] if Z.frequencies is None else Z.frequencies.rows
+    max_count = min(max(n, rows), Z.shape[1])
     degrees = degrees_of_freedom(n)
     nothing = not (solution.squares > 0).any()
     total = 0.0 if nothing else max(Z.total, float(solution.squares.sum())) / degrees
