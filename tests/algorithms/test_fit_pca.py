@@ -27,7 +27,7 @@ def test_fit_pca_has_the_bits_of_the_estimator(xp, rng, solver, dtype):
     fit = fit_pca(X, 3, settings=PCASettings(svd_solver=solver), rng=0, with_scores=True)
     model = PCA(3, svd_solver=solver, random_state=0)
     scores = model.fit_transform(X)
-    for name, value in attributes_of(fit, "projection", "scores", "plan").items():
+    for name, value in attributes_of(fit, "projection", "scores", "plan", "weighted").items():
         assert same_bits(value, getattr(model, name), xp), name
     assert same_bits(fit.scores, scores, xp)
     assert same_bits(fit.transform(X), model.transform(X), xp)
