@@ -93,5 +93,5 @@ def batched_solutions(A: Array, V: Array) -> Array:
     """Return A_i⁻¹ v_i for matrices (p, p, b) and vectors (p, b), shape (p, b)."""
     xp = namespace_of(A)
     stacked = xp.permute_dims(A, (2, 0, 1))
-    right = xp.matrix_transpose(V)[:, :, None]
-    return xp.matrix_transpose(xp.linalg.solve(stacked, right)[:, :, 0])
+    right = V.T[:, :, None]
+    return xp.linalg.solve(stacked, right)[:, :, 0].T

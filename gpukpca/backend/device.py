@@ -281,7 +281,7 @@ def on_its_device(function: Function) -> Function:
 
     @wraps(function)
     def placed(*arguments: Any, **named: Any) -> Any:
-        if not {"cupy", "jax"} & sys.modules.keys():
+        if "cupy" not in sys.modules and "jax" not in sys.modules:
             return function(*arguments, **named)
         every = (getattr(a, "like", a) for a in (*arguments, *named.values()))
         with device_context(next((x for x in every if is_cupy(x) or is_jax(x)), None)):

@@ -60,7 +60,7 @@ def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
         # CuPy computes a product for strided memory elsewhere and copies it, so a later function may as well write it.
         direct = is_numpy(a) or (out is not None and out.flags.c_contiguous)
         return namespace_of(a).matmul(a, b.T, out=out if direct else None)
-    return a @ namespace_of(a).matrix_transpose(b)
+    return a @ b.T
 
 
 def _sparse_row_products(a: Any, b: Any, out: Array | None) -> np.ndarray:
@@ -84,7 +84,7 @@ def distances(a: Array, b: Array, metric: Metric) -> Array:
     if is_cupy(a):
         return cuda_distances.distances(a, b, metric)
     xp = namespace_of(a, b)
-    term, b_columns = xp.square if metric == "sqeuclidean" else xp.abs, xp.matrix_transpose(b)
+    term, b_columns = xp.square if metric == "sqeuclidean" else xp.abs, b.T
     total = term(a[:, 0:1] - b_columns[0:1, :])
     for k in range(1, a.shape[1]):
         total = total + term(a[:, k : k + 1] - b_columns[k : k + 1, :])
@@ -137,7 +137,7 @@ def transposed_product(A: Array, B: Array) -> Array:
     parts = row_parts(A, blocks) if blocks else 0
     if parts > 1 and A.dtype == B.dtype == namespace_of(A).float64 and A.flags.forc and B.flags.forc:
         return cuda_linalg.product_by_parts(A, B, parts)
-    return namespace_of(A).matrix_transpose(A) @ B
+    return A.T @ B
 
 
 def column_norms(V: Array) -> np.ndarray:
@@ -223,15 +223,14 @@ def tile_times(T: Array, V: Array) -> Array:
 
 def transposed_tile_times(T: Array, V: Array) -> Array:
     """Return Tᵀ @ V for a tile T and a narrow block V; on NumPy as (Vᵀ T)ᵀ, which BLAS computes faster."""
-    return (V.T @ T).T if is_numpy(T) else namespace_of(T).matrix_transpose(T) @ V
+    return (V.T @ T).T if is_numpy(T) else T.T @ V
 
 
 def widened_rows(A: Array, start: int, stop: int, dtype: Any) -> Array:
     """Return some rows of A in a wider type, by way of the transpose: devices read contiguous columns in one access."""
     if stop - start == A.shape[0]:
         return cast(A, dtype)
-    xp = namespace_of(A)
-    return xp.matrix_transpose(cast(xp.matrix_transpose(A)[:, start:stop], dtype))
+    return cast(A.T[:, start:stop], dtype).T
 
 
 def cached_rows(k: int) -> int:
@@ -359,7 +358,7 @@ def largest_asymmetry(K: Array) -> tuple[float, int, int]:
     xp = namespace_of(K)
     n, worst = K.shape[0], (0.0, 0, 0)
     for start, stop in row_slices(n, blocking.ROW_BLOCK):
-        difference = xp.abs(K[start:stop, :] - xp.matrix_transpose(K[:, start:stop]))
+        difference = xp.abs(K[start:stop, :] - K[:, start:stop].T)
         largest = float(xp.max(difference))
         if largest > worst[0]:
             i, j = divmod(int(xp.argmax(xp.reshape(difference, (-1,)))), n)
@@ -392,7 +391,7 @@ def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
         return with_diagonal(K, diagonal)
     xp = namespace_of(K)
     upper = xp.triu(K, k=1)
-    return with_diagonal(upper + xp.matrix_transpose(upper), diagonal)
+    return with_diagonal(upper + upper.T, diagonal)
 
 
 def add_to_diagonal(K: Array, value: float) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products, times_small
-from gpukpca.backend.namespace import cast, namespace_of, to_host
+from gpukpca.backend.namespace import cast, to_host
 from gpukpca.covariance.centered_matrix import CenteredMatrix, matrix_of_products
 from gpukpca.data.frequencies import Frequencies
 
@@ -54,7 +54,7 @@ class DeflatedMatrix(CenteredMatrix):
 
     def materialized(self) -> Array | None:
         Z = self.matrix.materialized()
-        return None if Z is None else Z - (Z @ self.V) @ namespace_of(Z).matrix_transpose(self.V)
+        return None if Z is None else Z - (Z @ self.V) @ self.V.T
 
     def own_triangle(self) -> np.ndarray:
         R, V = self.matrix.own_triangle(), to_host(self.V).astype(np.float64)

@@ -88,7 +88,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         ones = cast(full((1, int(block.shape[0])), 1.0, self.like), self.wide)
         if self.frequencies is not None:
             roots = self.frequencies.roots[slice(start, stop) if self.by_rows else slice(None), :]
-            ones = xp.matrix_transpose(roots * roots)
+            ones = (roots * roots).T
         return xp.concat([ones @ block, ones @ multiply(block, block)], axis=0)
 
     def times(self, V: Array) -> Array:
@@ -111,17 +111,17 @@ class DenseCenteredMatrix(CenteredMatrix):
     def wide_adjoint(self, U: Array) -> Array:
         """Return Zᵀ U in the widest type."""
         self.measure()
-        xp, U = namespace_of(self.like), self.rooted(U)
+        U = self.rooted(U)
         sums, columns = column_sums(U), U.shape[1]
         U = cast(U, self.dtype)
         if self.by_rows:
 
             def part(start: int, stop: int, scratch: Scratch) -> Array:
-                return xp.matrix_transpose(self._shifted(start, stop, scratch)) @ U[start:stop, :]
+                return self._shifted(start, stop, scratch).T @ U[start:stop, :]
 
             Y = self._summed(part, columns)
         else:
-            parts = self._joined(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U, columns, axis=0)
+            parts = self._joined(lambda a, b: self._shifted(a, b).T @ U, columns, axis=0)
             Y = cast(parts, self.wide)
         return Y - self.weighted(self.rest)[:, None] * sums[None, :]
 
@@ -131,13 +131,12 @@ class DenseCenteredMatrix(CenteredMatrix):
     def wide_scatter_times(self, V: Array) -> Array:
         """Return ZᵀZ V in the widest type, where blocks are rows."""
         self.measure()
-        xp = namespace_of(self.like)
         W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
 
         def part(start: int, stop: int, scratch: Scratch) -> Array:
             block = self._shifted(start, stop, scratch)
             rooted = self.rooted(add(block @ W, -lost), start, stop)
-            return xp.matrix_transpose(block) @ self.rooted(rooted, start, stop)
+            return block.T @ self.rooted(rooted, start, stop)
 
         # Where there is a rest of the mean, the columns of Z V sum to zero: the left factor needs no correction for it.
         return self._summed(part, 2 * W.shape[1])
@@ -145,12 +144,11 @@ class DenseCenteredMatrix(CenteredMatrix):
     def gram_times(self, U: Array) -> Array:
         if self.by_rows:
             return self.times(self.adjoint(U))
-        xp = namespace_of(self.like)
         U = cast(self.rooted(U), self.dtype)
 
         def part(start: int, stop: int, scratch: Scratch) -> Array:
             block = self._shifted(start, stop, scratch)
-            return block @ (xp.matrix_transpose(block) @ U)
+            return block @ (block.T @ U)
 
         W = self._summed(part, 2 * U.shape[1])  # of the shifted data; centering removes the rest of the mean
         return cast(self.without_mean(self.rooted(W)), self.dtype)
@@ -183,8 +181,8 @@ class DenseCenteredMatrix(CenteredMatrix):
             ones = full((1, stop - start), 1.0, self.like)
             if self.frequencies is not None:
                 roots = cast(self.frequencies.roots[start:stop, :], self.dtype)
-                block, ones = multiply(block, roots), xp.matrix_transpose(roots)
-            columns = xp.matrix_transpose(block)
+                block, ones = multiply(block, roots), roots.T
+            columns = block.T
             return row_products(columns, columns, scratch.place("product", (d, d))), (ones @ block)[0, :]
 
         S, sums = fold_over(
@@ -318,7 +316,7 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
     entries = blocking.SCATTER_ENTRIES.on(is_on_gpu(Y))
     rows = max(blocking.FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
     panels = even_slices(int(Y.shape[0]), rows, workers) or [(0, 0)]
-    weights, lost = namespace_of(axes).matrix_transpose(axes), -offset[None, :]
+    weights, lost = axes.T, -offset[None, :]
 
     def panel(start: int, stop: int, part: Array | None) -> Array:
         return add(row_products(cast(Y[start:stop, :], axes.dtype) - shift[None, :], weights, part), lost)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, Indices, SymmetricOperator
-from gpukpca.backend.namespace import from_host, namespace_of
+from gpukpca.backend.namespace import from_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.batches import BatchedRows, slice_of
 
@@ -31,7 +31,7 @@ class OperatorRows(BatchedRows):
         )
 
     def _rows(self, chosen: Indices) -> Array:
-        return namespace_of(self.like).matrix_transpose(self.op.columns(chosen))
+        return self.op.columns(chosen).T
 
     def take(self, chosen: Any, *others: Any) -> Array:
         return super().take(chosen, *others) if others else self._rows(chosen)

@@ -86,9 +86,8 @@ def row_norms(X: Any) -> np.ndarray:
     if is_sparse(X):
         norms: np.ndarray = np.sqrt(row_square_sums(X.astype(np.float64)))
         return norms
-    xp = namespace_of(X)
     panels = [X[start:stop, :] for start, stop in row_panels(X)]
-    return np.concatenate([column_norms(xp.matrix_transpose(panel)) for panel in panels])
+    return np.concatenate([column_norms(panel.T) for panel in panels])
 
 
 def variance_of_entries(X: Any) -> float:

@@ -13,7 +13,6 @@ from gpukpca.algorithms.inputs import counted_rows
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
 from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.pca.audit import audit_axes
-from gpukpca.backend.namespace import namespace_of
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.decomposition._audit_sources import (
@@ -153,7 +152,7 @@ def _audit_of_axes(model: Any, container: Any, sample_weight: Any, reader: Any, 
     weights = checked_frequencies(sample_weight, int(data.shape[0]))
     check_shape(data, (samples_of(model), int(model.components_.shape[1])), weights)
     scale = getattr(model, "scale_", None)
-    axes = namespace_of(model.components_).matrix_transpose(model.components_)
+    axes = model.components_.T
     with session.on(place, data) as resources:
         X = place.to_work(data)
         options: dict[str, Any] = {

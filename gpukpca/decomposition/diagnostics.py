@@ -152,7 +152,7 @@ def _cosines(model: Any, rows: Array, residual: bool) -> Array:
     # Unit largest entries: no square overflows or vanishes.
     unit = centered / xp.where(at_mean, xp.ones_like(largest), largest)[:, None]
     V = cast(model.components_, unit.dtype)
-    scores = unit @ xp.matrix_transpose(V)
+    scores = unit @ V.T
     columns = [scores * scores]
     if residual:
         outside = unit - scores @ V
@@ -270,7 +270,7 @@ def _nearest(model: Any, rows: Array, K: int) -> tuple[Array, Array]:
     """Return centered rows, and the nearest points in the span of the first K components."""
     centered = _centered(model, rows)
     V = cast(model.components_[:K, :], centered.dtype)
-    return centered, (centered @ namespace_of(V).matrix_transpose(V)) @ V
+    return centered, (centered @ V.T) @ V
 
 
 # -- inertia -----------------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def inertia(X: ArrayLike, about: Any = None) -> float:
         for start, stop in row_panels(rows):
             left = cast(rows[start:stop, :], point.dtype) - point[None, :]
             if axes is not None:
-                left = left - (left @ namespace_of(axes).matrix_transpose(axes)) @ axes
+                left = left - (left @ axes.T) @ axes
             total += float(namespace_of(left).sum(left * left))
     if not math.isfinite(total):
         raise ValueError("the inertia overflows; divide the data by a constant.")
@@ -345,7 +345,7 @@ def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
     axes = _in_place_of_rows(axes, rows, wide)
     if axes.ndim != 2 or axes.shape[1] != d:
         raise InvalidParameterError(f"about: expected axes of shape (q, {d}), got shape {tuple(axes.shape)}.")
-    turned = namespace_of(axes).matrix_transpose(axes)
+    turned = axes.T
     skew = float(np.max(np.abs(inner_products(turned, turned) - np.eye(axes.shape[0])), initial=0.0))
     if not skew <= SKEW * math.sqrt(float(np.finfo(np.float32).eps)):
         raise InvalidParameterError(

@@ -72,7 +72,7 @@ def loadings(model: Any) -> Array:
         )
     with device_context(V):
         xp = namespace_of(V)
-        return xp.matrix_transpose(V) * xp.sqrt(variances)[None, :]
+        return V.T * xp.sqrt(variances)[None, :]
 
 
 def variable_correlations(model: Any, X: ArrayLike, Y: ArrayLike | None = None) -> Array:

@@ -120,7 +120,7 @@ def _on_device(A: np.ndarray, like: Array) -> Array:
     """Return a host array in the library and place of `like`, with its order in memory: last bits depend on it."""
     if A.flags.c_contiguous or not A.flags.f_contiguous:
         return from_host(A, like)
-    return namespace_of(like).matrix_transpose(from_host(A.T, like))
+    return from_host(A.T, like).T
 
 
 def step(task: KrylovTask, state: KrylovState) -> KrylovState:

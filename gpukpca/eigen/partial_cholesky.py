@@ -217,7 +217,7 @@ class PartialCholeskyBuilder:
 
     def _largest_eigenvalue(self) -> float:
         """Return that of H F Fᵀ H, from the small matrix Fᵀ H F."""
-        F, xp = self.F.array, namespace_of(self.op.like)
+        F = self.F.array
         if isinstance(F, Rows):
             F = subtract_row(F, column_sums(F) / self.n)
             return float(np.linalg.eigvalsh(inner_products(F, F))[-1])
@@ -225,7 +225,7 @@ class PartialCholeskyBuilder:
 
         def square(start: int, stop: int, _: Scratch) -> Array:
             block = cast(F[start:stop, :], self.wide) - means
-            return xp.matrix_transpose(block) @ block
+            return block.T @ block
 
         with single_threaded_blas():
             gram = to_host(sum_over(square, self._panels(), self.workers, self.op.like)).astype(np.float64)

@@ -80,7 +80,7 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
     if not overwrite and getattr(container, "dtype", K.dtype) == K.dtype:  # another dtype is a copy already
         K = namespace_of(K).asarray(K, copy=True)
     columns = checked_means(column_sums(K) / K.shape[0], DenseGram(K))
-    rows = columns if largest_asymmetry(K)[0] == 0.0 else column_sums(namespace_of(K).matrix_transpose(K)) / K.shape[0]
+    rows = columns if largest_asymmetry(K)[0] == 0.0 else column_sums(K.T) / K.shape[0]
     half = float(namespace_of(K).sum(columns)) / K.shape[0] / 2.0
     return subtract_outer_sum(K, rows - half, columns - half)
 

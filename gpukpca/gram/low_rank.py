@@ -7,7 +7,7 @@ from typing import Any
 from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import symmetric_from_upper
-from gpukpca.backend.namespace import cast, empty_like, namespace_of
+from gpukpca.backend.namespace import cast, empty_like
 from gpukpca.backend.parallel import occupied, worker_count
 from gpukpca.data.products import inner_products, times_small
 from gpukpca.data.rows import joined
@@ -78,15 +78,15 @@ class LowRankGram(SymmetricOperator):
 
     def columns(self, indices: Indices) -> Array:
         check_indices(self, indices)
-        return self.F @ namespace_of(self.F).matrix_transpose(gather_rows(self.F, indices))
+        return self.F @ gather_rows(self.F, indices).T
 
     def block(self, rows: Indices, columns: Indices) -> Array:
         right = gather_rows(self.F, columns)
-        return gather_rows(self.F, rows) @ namespace_of(right).matrix_transpose(right)
+        return gather_rows(self.F, rows) @ right.T
 
     def to_dense(self) -> Array:
         """Return F Fᵀ as a new square array, exactly symmetric. Cost 2 n² k."""
-        transposed = namespace_of(self.F).matrix_transpose(self.F)
+        transposed = self.F.T
         # By panels: one buffer times its own transpose takes BLAS's syrk path, which crashes for large shapes.
         K = by_panels(self.F, lambda panel, *_: panel @ transposed)
         return symmetric_from_upper(K, self.diagonal())

@@ -106,7 +106,6 @@ def kernel_matmat(
     """
     TILE_EDGE.check_argument("tile_edge", tile_edge)
     N_JOBS.check_argument("n_jobs", n_jobs)
-    namespace_of(V)
     check_numbers(V, name="V")
     X, Y = checked_rows(V, X=X, Y=Y)
     W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
@@ -290,10 +289,7 @@ def _assembled(upper: dict[tuple[int, int], Array], count: int, like: Array) -> 
     xp = namespace_of(like)
     for i in range(count):
         upper[i, i] = symmetric_from_upper(upper[i, i], xp.linalg.diagonal(upper[i, i]))
-    rows = [
-        xp.concat([upper[i, j] if i <= j else xp.matrix_transpose(upper[j, i]) for j in range(count)], axis=1)
-        for i in range(count)
-    ]
+    rows = [xp.concat([upper[i, j] if i <= j else upper[j, i].T for j in range(count)], axis=1) for i in range(count)]
     return xp.concat(rows, axis=0)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpukpca._typing import Array, ColumnPanels, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
-from gpukpca.backend.namespace import cast, namespace_of
+from gpukpca.backend.namespace import cast
 from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.slicing import gather_rows
 
@@ -58,4 +58,4 @@ class WeightedGram(SymmetricOperator):
     def _weighted(self, K: Array, roots: Array, columns: Indices) -> Array:
         """Return entries of K times the roots of their rows (b, 1) and columns."""
         others = gather_rows(self.frequencies.roots, columns)
-        return K * cast(roots * namespace_of(roots).matrix_transpose(others), K.dtype)
+        return K * cast(roots * others.T, K.dtype)

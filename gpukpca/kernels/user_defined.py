@@ -342,7 +342,7 @@ def training_matrix(K: Array) -> Array:
             entry=[int(i), int(j)],
         )
     if largest > 0.0:
-        K = 0.5 * K + 0.5 * xp.matrix_transpose(K)
+        K = 0.5 * K + 0.5 * K.T
     if bool(xp.any(xp.linalg.diagonal(K) < -K.shape[0] * eps * largest_modulus(K))):
         warn_user(
             "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive semidefinite.",

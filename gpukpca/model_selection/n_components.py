@@ -17,7 +17,7 @@ from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.pca.spectrum import log_evidence, most_evident
 from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, overflow_allowed, to_host
 from gpukpca.backend.random import Seed, generator, standard_normal
 from gpukpca.data.gate import as_rows
 from gpukpca.data.slicing import dense_rows
@@ -298,7 +298,7 @@ def _variances(rows: Array) -> np.ndarray:
     mean = feature_means(rows)
     centered = cast(rows, mean.dtype) - mean[None, :]
     n, d = centered.shape
-    columns = centered if d <= n else namespace_of(centered).matrix_transpose(centered)
+    columns = centered if d <= n else centered.T
     products = inner_products(columns, columns)
     # LAPACK does not return from some matrices with infinity.
     values = np.linalg.eigvalsh(products) if np.all(np.isfinite(products)) else np.full(1, np.inf)

@@ -282,7 +282,7 @@ def sums_of_panel(panel: Any, weights: Array | None, features: LandmarkFeatures,
         # With a column of ones the products hold the sums too.
         rows = concat([f - shift, full((last - first, 1), 1.0, f)], axis=1)
         rows = rows if weights is None else rows * from_host(np.sqrt(weights[first:last]), f)
-        return xp.matrix_transpose(rows) @ rows
+        return rows.T @ rows
 
     if not n:
         return start
@@ -322,7 +322,7 @@ def products_of_panel(panel: Any, V: Array, features: LandmarkFeatures, workers:
     def products(first: int, last: int, _: Any) -> Array:
         f = cast(features.rows_of(take_rows(panel, first, last)), wide)
         G = concat([f - shift, full((last - first, 1), 1.0, f)], axis=1)
-        return namespace_of(G).matrix_transpose(G) @ concat([G, cast(V[first:last, :], wide)], axis=1)
+        return G.T @ concat([G, cast(V[first:last, :], wide)], axis=1)
 
     with overflow_allowed():
         return to_host(sum_over(products, features.panels(panel), workers, like)).astype(np.float64)

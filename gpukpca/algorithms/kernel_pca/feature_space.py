@@ -168,7 +168,7 @@ class LinearAxes:
 
     def scores(self, Y: Array) -> Array:
         """Return the scores of new rows, (y - mean) Vᵀ, a panel at a time."""
-        axes = namespace_of(self.components).matrix_transpose(self.components)
+        axes = self.components.T
         return by_panels(Y, lambda rows, *_: self._centered(rows) @ axes)
 
     def square_distances(self, Y: Array, Z: Array) -> Array:
@@ -191,7 +191,7 @@ def _weighted_sums(X: Array, center: Array, weights: Array) -> Array:
     total: Array = None
     for start, stop in row_panels(X):
         rows = cast(cast(X[start:stop, :], center.dtype) - center[None, :], X.dtype)
-        part = namespace_of(X).matrix_transpose(weights[start:stop, :]) @ rows
+        part = weights[start:stop, :].T @ rows
         total = part if total is None else total + part
     return total
 

@@ -90,7 +90,7 @@ class EStep:
         self.parameters = parameters
         W = parameters.loadings
         self.p: int = int(W.shape[1])
-        self._turned = namespace_of(W).matrix_transpose(W)
+        self._turned = W.T
         self._pairs: Array | None = None
         shared = inner_products(W, W) + parameters.noise * np.eye(self.p)
         self._inverse = np.linalg.inv(shared)
@@ -144,7 +144,7 @@ class EStep:
             spread=n * float(np.trace(C)),
             log_determinants=n * self._log_determinant,
             residuals=residuals,
-            cross=xp.matrix_transpose(xp.concat([Z, ones], axis=1)) @ R,
+            cross=xp.concat([Z, ones], axis=1).T @ R,
             latent=moments,
             shared=moments,
             partial=None,
@@ -154,7 +154,7 @@ class EStep:
         xp, noise = namespace_of(R), self.parameters.noise
         found = self.posterior(R, mask)
         Z = found.means
-        E = R - mask * (xp.matrix_transpose(Z) @ self._turned)
+        E = R - mask * (Z.T @ self._turned)
         residuals, squares = _sum_of_squares(E), _sum_of_squares(Z)
         ones = full((1, int(Z.shape[1])), 1.0, Z)
         moments = xp.concat([packed_entries(found.covariances) + products_of_pairs(Z), Z, ones], axis=0)
@@ -182,14 +182,14 @@ class EStep:
     def posterior(self, R: Array, mask: Array) -> Posterior:
         """Return the posterior of z, from the observed entries of centered rows (b, d)."""
         self.prepare_missing()
-        xp, noise, p = namespace_of(R), self.parameters.noise, self.p
-        M = unpacked_symmetric(self._pairs @ xp.matrix_transpose(mask), p)
+        noise, p = self.parameters.noise, self.p
+        M = unpacked_symmetric(self._pairs @ mask.T, p)
         M = M + noise * from_host(np.eye(p), R)[:, :, None]
         inverses, log_determinants = definite_inverses(M, noise)
-        means = batched_products(inverses, self._turned @ xp.matrix_transpose(R))
+        means = batched_products(inverses, self._turned @ R.T)
         # Refined once: with a noise of 1e-12 of the rest the inverses have four digits, and σ² divides the misfit.
-        left = R - mask * (xp.matrix_transpose(means) @ self._turned)
-        downhill = self._turned @ xp.matrix_transpose(left) - noise * means
+        left = R - mask * (means.T @ self._turned)
+        downhill = self._turned @ left.T - noise * means
         return Posterior(means + batched_products(inverses, downhill), noise * inverses, log_determinants)
 
 

@@ -24,7 +24,7 @@ def m_step(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray 
     """
     W, noise, p = parameters.loadings, parameters.noise, int(parameters.loadings.shape[1])
     xp = namespace_of(W)
-    now = xp.concat([xp.matrix_transpose(W), full((1, int(W.shape[0])), 0.0, W)], axis=0)
+    now = xp.concat([W.T, full((1, int(W.shape[0])), 0.0, W)], axis=0)
     moments = _LatentMoments(sums, p, W)
     downhill = sums.cross - moments.times(now)
     penalty = np.zeros(p + 1) if pull is None else np.append(pull, 0.0)
@@ -32,9 +32,7 @@ def m_step(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray 
     gain = float(xp.sum(step * (2.0 * downhill - moments.times(step))))
     left = sums.residuals + noise * (sums.rows * p - sums.spread) - gain
     moved = now + step
-    return Parameters(
-        xp.matrix_transpose(moved[:p, :]), parameters.mean + moved[p, :], max(left / sums.observed, floor)
-    )
+    return Parameters(moved[:p, :].T, parameters.mean + moved[p, :], max(left / sums.observed, floor))
 
 
 class _LatentMoments:

@@ -93,7 +93,7 @@ class LatentModel:
         step = self._expectation()
 
         def incomplete(R: Array, mask: Array) -> Array:
-            return namespace_of(R).matrix_transpose(step.posterior(R, mask).means)
+            return step.posterior(R, mask).means.T
 
         return self._by_rows(Y, step, lambda R: (R @ self.axes) * weights[None, :], incomplete)
 
@@ -113,7 +113,7 @@ class LatentModel:
 
     def points(self, Z: Array) -> Array:
         """Return W z + μ for the rows of Z, in the units of the data."""
-        return (Z @ namespace_of(Z).matrix_transpose(self.loadings) + self.mean[None, :]) / self.scale
+        return (Z @ self.loadings.T + self.mean[None, :]) / self.scale
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Draw rows (n, d) in the units of the data; the numbers are drawn on the host."""
@@ -127,7 +127,7 @@ class LatentModel:
         Raises `numpy.linalg.LinAlgError` where the model has no variance at all.
         """
         xp = namespace_of(self.axes)
-        model = GaussianModel(xp.matrix_transpose(self.axes), self.variances, self.noise, None)
+        model = GaussianModel(self.axes.T, self.variances, self.noise, None)
         step = self._expectation(model.regular()[1])
 
         log_scale = math.log(self.scale)
@@ -139,8 +139,8 @@ class LatentModel:
 
         def incomplete(R: Array, mask: Array) -> Array:
             found, noise = step.posterior(R, mask), step.parameters.noise
-            Z = xp.matrix_transpose(found.means)
-            off = R - mask * (Z @ xp.matrix_transpose(step.parameters.loadings))
+            Z = found.means.T
+            off = R - mask * (Z @ step.parameters.loadings.T)
             misfit = xp.sum(off * off, axis=1) / noise + xp.sum(Z * Z, axis=1)
             counts = xp.sum(mask, axis=1)
             constant = counts * math.log(2.0 * math.pi) + (counts - self.n_components) * math.log(noise)
@@ -216,7 +216,7 @@ class LatentFit:
         check_variance(total, scale, np.float64)
         if not model.n_components:  # the noise is all there is
             variances_of_data([model.noise], scale, np.float64)
-        components = cast(xp.asarray(xp.matrix_transpose(model.axes), copy=True), dtype)
+        components = cast(xp.asarray(model.axes.T, copy=True), dtype)
         shares = model.variances / total if total > 0 else np.zeros(model.n_components)
         trace = None if log_likelihoods is None else _in_full(log_likelihoods, components)
         return cls(

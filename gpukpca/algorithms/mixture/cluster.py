@@ -44,9 +44,8 @@ class Cluster:
 
     def split(self, rows: Array) -> tuple[Array, Array]:
         """Return coordinates (m, p) in the plane of the cluster, and squared distances (m,) from it."""
-        xp = namespace_of(rows)
         centered = rows - self.mean[None, :]
-        scores = centered @ xp.matrix_transpose(self.axes)
+        scores = centered @ self.axes.T
         return scores, row_square_sums(add(-scores @ self.axes, centered))
 
     def point(self, scores: Array) -> Array:
@@ -55,10 +54,10 @@ class Cluster:
 
     def in_all_directions(self, basis: Array | None) -> Cluster:
         """Return the cluster of coordinates in a basis (d, r) in all d directions, the largest entries positive."""
-        xp, mean, axes = namespace_of(self.axes), self.mean, self.axes
+        mean, axes = self.mean, self.axes
         if basis is not None:
-            mean, axes = basis @ mean, axes @ xp.matrix_transpose(basis)
-        return replace(self, mean=mean, axes=axes * signs(xp.matrix_transpose(axes))[:, None])
+            mean, axes = basis @ mean, axes @ basis.T
+        return replace(self, mean=mean, axes=axes * signs(axes.T)[:, None])
 
     def joint_log_density(self, rows: Array, missing: int = 0) -> Array:
         """Return log(weight N(x)) of every row; in `missing` directions more all rows are at the mean."""
@@ -86,14 +85,14 @@ def fit_cluster(
 
     def part(rows: Array, start: int, stop: int) -> Array:
         centered = rows - mean[None, :]
-        return xp.matrix_transpose(centered * own[start:stop, None]) @ centered
+        return (centered * own[start:stop, None]).T @ centered
 
     S = points.sum_panels(part, chosen, workers) / count
-    S = 0.5 * (S + xp.matrix_transpose(S))
+    S = 0.5 * (S + S.T)
     trace = float(xp.sum(xp.linalg.diagonal(S)))
     values, vectors, fallbacks = _leading_pairs(S, p)
     noise = max((trace - float(np.sum(values))) / (points.true_width - p), floor)
-    axes = xp.asarray(xp.matrix_transpose(vectors), copy=True)
+    axes = xp.asarray(vectors.T, copy=True)
     return Cluster(count / points.shape[0], mean, axes, np.maximum(values, noise), noise, fallbacks=fallbacks)
 
 

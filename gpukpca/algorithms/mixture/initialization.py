@@ -66,7 +66,7 @@ def _nearest(centers: Array, rows: Array, _: int) -> tuple[Array, Array, Array]:
     """Return the nearest center of every row, and by center the number and the sum of its rows."""
     xp = namespace_of(rows)
     # ‖x - c‖² less ‖x‖², which is the same for all centers.
-    distances = row_square_sums(centers)[None, :] - 2.0 * (rows @ xp.matrix_transpose(centers))
+    distances = row_square_sums(centers)[None, :] - 2.0 * (rows @ centers.T)
     labels = xp.argmin(distances, axis=1)
     members = one_hot(labels, int(centers.shape[0]), rows)
-    return labels, xp.sum(members, axis=0), xp.matrix_transpose(members) @ rows
+    return labels, xp.sum(members, axis=0), members.T @ rows

@@ -53,7 +53,7 @@ class Responsibilities:
 
         def part(rows: Array, start: int) -> tuple[Array, Array, Array]:
             weights, values = assign(rows, start)
-            return weights, values, xp.matrix_transpose(weights) @ rows
+            return weights, values, weights.T @ rows
 
         parts = points.map_panels(part)
         weights = xp.concat([part[0] for part in parts], axis=0)

@@ -15,7 +15,7 @@ from gpukpca._typing import Array, Indices
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, namespace_of, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
 from gpukpca.covariance.moments import moments_of
@@ -140,8 +140,8 @@ def rotate_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:
 
     QR of the rows keeps small directions, which a Gram matrix would square and lose.
     """
-    xp, like = namespace_of(points.like), points.like
-    columns = xp.matrix_transpose(points.concatenate(lambda rows: rows))
+    like = points.like
+    columns = points.concatenate(lambda rows: rows).T
     Q, R = orthonormal_factors(columns, least=p)
     coordinates = from_host(np.ascontiguousarray(R.T), like)
     r = len(R)

@@ -151,7 +151,7 @@ def _of_svd(Z: CenteredMatrix, request: PairRequest) -> Components:
     U, s, Vt = thin_svd(_checked(matrix))
     xp, squares = namespace_of(Vt), s**2
     requested = _count(request, squares)
-    V = xp.asarray(xp.matrix_transpose(Vt[:requested, :]), copy=True)
+    V = xp.asarray(Vt[:requested, :].T, copy=True)
     scores = U[:, :requested] * from_host(s[:requested], U)[None, :]
     norms = value_bounds(V, from_host(inner_products(matrix, matrix @ V), V, Z.wide), squares[:requested])
     return Components(V, squares[:requested], norms, spectrum=squares, scores=scores)

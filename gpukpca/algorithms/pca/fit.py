@@ -215,7 +215,7 @@ def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Varianc
     xp, p, eigen = namespace_of(found.vectors), variances.kept, found.eigen
     V = cast(found.vectors[:, :p], Z.dtype)
     return PCAFit(
-        components=xp.asarray(xp.matrix_transpose(V), copy=True),
+        components=xp.asarray(V.T, copy=True),
         explained_variance=from_host(variances.values, V),
         explained_variance_ratio=from_host(variances.ratios, V),
         singular_values=from_host(variances.singular_values, V),

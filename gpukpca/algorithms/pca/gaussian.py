@@ -58,8 +58,7 @@ class GaussianModel:
     def _spread(self, values: np.ndarray, everywhere: float) -> Array:
         """Return V diag(values) Vᵀ + everywhere I."""
         V = self.components
-        xp = namespace_of(V)
-        weighted = xp.matrix_transpose(V) * from_host(values, V)[None, :]
+        weighted = V.T * from_host(values, V)[None, :]
         return add_to_diagonal(weighted @ V, everywhere)
 
     def log_likelihood(self, outside: Array, scores: Array) -> Array:

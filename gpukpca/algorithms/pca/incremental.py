@@ -61,12 +61,12 @@ class BatchProjection:
 
     def transform(self, Y: Array, *, whiten: bool = False) -> Array:
         """Return the scores (m, p) of new rows (m, d), with `whiten` over their standard deviations, by panels."""
-        xp, wide, dtype = namespace_of(self.components), self.mean.dtype, self.components.dtype
+        wide, dtype = self.mean.dtype, self.components.dtype
         scale = self.inverse_deviations[None, :] if whiten else None
 
         def scores_of(rows: Array, *_: int) -> Array:
             centered = cast(cast(dense_rows(rows), wide) - self.mean[None, :], dtype)
-            scores = centered @ xp.matrix_transpose(self.components)
+            scores = centered @ self.components.T
             return scores if scale is None else scores * scale
 
         return by_panels(rows_at(Y, self.components), scores_of)
@@ -313,12 +313,12 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
         _, values, right = np.linalg.svd(triangular_factor(A), full_matrices=True)
         axes = from_host(right[:p], A)
     else:
-        Q, R = orthonormal_factors(xp.matrix_transpose(A), least=p)
+        Q, R = orthonormal_factors(A.T, least=p)
         left, values, _ = np.linalg.svd(R, full_matrices=False)
-        axes = xp.matrix_transpose(Q @ from_host(left[:, :p], A))
+        axes = (Q @ from_host(left[:, :p], A)).T
     padded = np.zeros(min(m, d))
     padded[: len(values)] = values
-    return padded, axes * signs(xp.matrix_transpose(axes))[:, None]
+    return padded, axes * signs(axes.T)[:, None]
 
 
 def update_bytes(rows: int, d: int, p: int, item: int) -> int:
