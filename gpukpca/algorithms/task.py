@@ -52,22 +52,22 @@ class Task:
         """Return the number of stored entries."""
         return int(self.X.nnz) if self.is_sparse else self.n * self.d
 
-    @cached_property
+    @property
     def is_sparse(self) -> bool:
         """Return whether the rows are a CSR matrix."""
         return is_sparse(self.X)
 
-    @cached_property
+    @property
     def is_batched(self) -> bool:
         """Return whether the rows are read in batches."""
         return isinstance(self.X, BatchedRows)
 
-    @cached_property
+    @property
     def is_in_panels(self) -> bool:
         """Return whether no process holds all rows: batches, or panels on a cluster."""
         return isinstance(self.X, Rows)
 
-    @cached_property
+    @property
     def is_on_cluster(self) -> bool:
         """Return whether the rows are on a cluster."""
         return isinstance(self.X, ClusterRows)
@@ -84,7 +84,7 @@ class Task:
             return 2 * self.rows_at_once * self.d * self.item
         return self.n * self.d * self.item if self.place.moved else 0
 
-    @cached_property
+    @property
     def place(self) -> Placement:
         """Return the places of the computation and of the data."""
         return self.resources.place

@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, wraps
 from inspect import isfunction
 from pathlib import Path
@@ -228,8 +228,7 @@ def placed_rows(X: np.ndarray, like: Array) -> Array:
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def device_context(like: Any) -> Iterator[None]:
+def device_context(like: Any) -> AbstractContextManager[None]:
     """Make the device of `like` current, and raise its faults as errors of the library.
 
     A device reports faults late. The wait at the end of the outermost context raises them in the call that caused them.
@@ -238,13 +237,16 @@ def device_context(like: Any) -> Iterator[None]:
     Raise `DeviceLostError` where the device failed, now or before in this process, and `DeviceUnavailableError` where
     it cannot be used, or CUDA was used before this process was forked.
     """
+    if is_cupy(like):
+        return _cuda_context(like)
     if is_jax(like):  # on an accelerator JAX rounds float32 products to TF32 or bfloat16 by default
-        with sys.modules["jax"].default_matmul_precision("highest"):
-            yield
-        return
-    if not is_cupy(like):
-        yield
-        return
+        context: AbstractContextManager[None] = sys.modules["jax"].default_matmul_precision("highest")
+        return context
+    return nullcontext()
+
+
+@contextmanager
+def _cuda_context(like: Any) -> Iterator[None]:
     if state.device_loss:
         raise DeviceLostError(f"{state.device_loss}.")
     outer, _entered.index = getattr(_entered, "index", None), like.device.id

@@ -149,9 +149,9 @@ def same_place(x: Any, y: Any) -> bool:
 
 def accumulation_dtype(like: Any) -> Any:
     """Return the widest real floating type on the device of `like`."""
-    xp = namespace_of(like)
     if is_numpy(like) or is_sparse(like):
-        return xp.float64
+        return np.float64
+    xp = namespace_of(like)
     kinds = xp.__array_namespace_info__().dtypes(device=device_of(like), kind="real floating")
     return xp.float64 if "float64" in kinds else xp.float32
 

@@ -65,8 +65,9 @@ class _SingleThreadedBlas:
                     libraries = _blas().lib_controllers
                     self._before = [library.num_threads for library in libraries]
                     self._threads_before = _most_threads(self._before)
-                    for library in libraries:
-                        library.set_num_threads(1)
+                    for library, threads in zip(libraries, self._before, strict=False):
+                        if threads != 1:
+                            library.set_num_threads(1)
             except BaseException:  # an interrupt between two libraries
                 self._leave()
                 raise
@@ -80,7 +81,8 @@ class _SingleThreadedBlas:
         self._users -= 1
         if self._users == 0:
             for library, threads in zip(_blas().lib_controllers, self._before, strict=False):
-                library.set_num_threads(threads)
+                if threads != 1:
+                    library.set_num_threads(threads)
 
     def threads_allowed(self) -> int:
         """Return the threads that BLAS may use outside of this context."""

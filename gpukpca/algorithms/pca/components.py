@@ -278,7 +278,7 @@ def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: Solv
     solution = stage(Z, request, tools)
     eigen, p = solution.eigen, len(solution.squares)
     tools = replace(tools, checkpointer=None)  # whose state is that of the first stage
-    count = _resolved_count(solution, _noise_floor(Z, solution.squares))
+    count = _resolved_count(solution, 0.0 if solution.spectrum is None else _noise_floor(Z, solution.squares))
     for _ in range(MOST_DEFLATIONS):
         if count == p or (eigen is not None and eigen.has_fixed_passes):
             break
