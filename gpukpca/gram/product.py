@@ -106,6 +106,7 @@ def kernel_matmat(
     """
     TILE_EDGE.check_argument("tile_edge", tile_edge)
     N_JOBS.check_argument("n_jobs", n_jobs)
+    namespace_of(V)
     check_numbers(V, name="V")
     X, Y = checked_rows(V, X=X, Y=Y)
     W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
