@@ -34,9 +34,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("records", nargs="*", type=Path, help="files of ci/bench.sh; default: the published ones")
     parser.add_argument("--folder", type=Path, help="write all tables and figures of one record into a folder")
-    parser.add_argument("--against", type=Path, metavar="RECORD", help="an earlier record to judge the first one by")
+    text = "an earlier record to judge the first one by; default: the published ones of its kind"
+    parser.add_argument("--against", nargs="?", const=Path(), type=Path, metavar="RECORD", help=text)
     options = parser.parse_args()
-    from benchmarks.publish import kept  # which has these tables
+    from benchmarks.publish import kept, kind_of  # which has these tables
 
     records = read(options.records) or kept()
     for path, record in records.items():
@@ -44,8 +45,12 @@ def main() -> None:
         if options.folder:
             write_folder(record, path.name, options.folder)
     if options.against:
-        lines = slower(next(iter(records.values()))["entries"], read([options.against])[options.against]["entries"])
-        print("\n".join(lines) or f"No contestant of ours is slower beside its peers than in {options.against}.")
+        first = next(iter(records.values()))
+        earlier = kept() if options.against == Path() else read([options.against])
+        alike = {path: record for path, record in earlier.items() if kind_of(record) == kind_of(first)}
+        lines = slower(first["entries"], [entry for record in alike.values() for entry in record["entries"]])
+        names = ", ".join(map(str, alike)) or "no record of its kind"
+        print("\n".join(lines) or f"No contestant of ours is slower beside its peers than in {names}.")
         sys.exit(bool(lines))
 
 

@@ -213,6 +213,22 @@ def test_a_contestant_of_ours_that_got_slower_beside_its_peers_is_found() -> Non
     assert verdicts.slower(worse, earlier[:1]) == []
 
 
+def test_a_record_is_judged_by_the_published_ones_of_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = publish.merged([record for record in publish.kept().values() if publish.kind_of(record) == "host"])
+    ours = [
+        e | {"median": 2.0 * e["median"]} if verdicts.is_ours(e) and e["median"] else e for e in published["entries"]
+    ]
+    for entries, status in ((published["entries"], False), (ours, True)):
+        (tmp_path / "new.json").write_text(json.dumps(published | {"entries": entries}), encoding="utf-8")
+        monkeypatch.setattr(sys, "argv", ["report", str(tmp_path / "new.json"), "--against"])
+        with pytest.raises(SystemExit) as ended:
+            report.main()
+        assert ended.value.code == status
+        assert ("gpukpca: 2.00 × slower in " in capsys.readouterr().out) == status
+
+
 # -- publishing --------------------------------------------------------------------------------------------------------
 
 
