@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from itertools import pairwise
 
@@ -359,3 +360,29 @@ def test_with_a_checkpointer_a_pass_begins_once_its_state_is_recorded(stand_in):
     recorder = Recorder(op)
     found = top_eigh(op, P, solver=BlockKrylov(block_size=18), rng=0, checkpointer=recorder)
     assert recorder.passes == [(k, k) for k in range(1, found.n_passes + 1)]
+
+
+class States:
+    """A checkpointer that keeps copies of all states, and gives one of them to go on from."""
+
+    def __init__(self, first=None):
+        self.first, self.kept = first, []
+
+    def resumed(self, task):
+        return copy.deepcopy(self.first)
+
+    def record(self, state):
+        self.kept.append(copy.deepcopy(state))
+
+
+@pytest.mark.parametrize("block_size", [1, 4])
+def test_a_narrow_block_that_became_wide_goes_on_where_it_was(block_size):
+    A, states, solver = matrix("cluster-of-6-and-15"), States(), BlockKrylov(block_size=block_size)
+    whole = top_eigh(Operator(A), P, solver=solver, rng=0, checkpointer=states)
+    wide = [state for state in states.kept if state.b == P > block_size]
+    assert not wide[0].is_done
+    for state in (wide[0], wide[len(wide) // 2]):
+        op = Operator(A)
+        found = top_eigh(op, P, solver=solver, rng=0, checkpointer=States(state))
+        assert (found.n_passes, op.passes) == (whole.n_passes, whole.n_passes - state.n_passes)
+        assert found.eigenvectors.tobytes() == whole.eigenvectors.tobytes()
