@@ -57,6 +57,7 @@ def taken(n_gammas: int, components: tuple[int, ...]) -> tuple[dict[str, list[fl
     return alternate(SEARCHES, seconds, ROUNDS), fits
 
 
+@pytest.mark.filterwarnings("ignore:the best gamma of the search lies on the edge")  # of few, which are timed
 @pytest.mark.parametrize("contestant", SEARCHES)
 @pytest.mark.parametrize("case", GRIDS)
 def test_search(show_other: Callable[..., None], case: str, contestant: str) -> None:
