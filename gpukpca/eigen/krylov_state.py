@@ -194,8 +194,7 @@ class KrylovState:
     def continues(self, task: KrylovTask) -> bool:
         """Return whether a task continues the state; else it only starts with its Ritz vectors."""
         # The start of an iteration has as many directions as a block, and an end is one for its tolerance and limit.
-        # The Ritz vectors of a last pass are those of a share that their values reach. A narrow block may have become as
-        # wide as there are pairs.
+        # The Ritz vectors of a last pass are those of a share that their values reach. Narrow blocks may be wider now.
         is_as_wide = self.p == task.p and self.b in (task.b, max(task.b, task.p))
         same = self.is_fixed == task.is_fixed and (task.is_share or is_as_wide)
         is_cut = self.n_passes >= self.limit and self.limit < task.limit
