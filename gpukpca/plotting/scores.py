@@ -188,9 +188,9 @@ def checked_components(components: Any, p: int) -> tuple[int, ...]:
     except TypeError:  # no sequence, or no integers
         indices = ()
     indices = indices[:1] if p == 1 else indices
-    if len(indices) not in (1, 2) or not all(0 <= one < p for one in indices):
+    if len(indices) not in (1, 2) or len({*indices}) < len(indices) or not all(0 <= one < p for one in indices):
         raise InvalidParameterError(
-            f"components={components!r} must be one or two indices from 0 to {p - 1}, such as (0,)."
+            f"components={components!r} must be one or two different indices from 0 to {p - 1}, such as (0,)."
         )
     return indices
 

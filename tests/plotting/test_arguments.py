@@ -42,7 +42,7 @@ def test_figures_refuse_what_cannot_be_the_data_or_their_scores(digits: tuple[An
             draw()
 
 
-@pytest.mark.parametrize("components", [(0, 3), (-1, 0), (0, 1, 2), (), 0, ("a", "b"), "ab", (0.0, 1.0), None])
+@pytest.mark.parametrize("components", [(0, 3), (-1, 0), (1, 1), (0, 1, 2), (), 0, ("a", "b"), "ab", (0.0, 1.0), None])
 def test_components_that_are_not_there(components: Any) -> None:
     with pytest.raises(ValueError, match=rf"^components={re.escape(repr(components))} must be one .* from 0 to 2"):
         ScoresDisplay(np.eye(3)).plot(components=components)
