@@ -160,7 +160,8 @@ def about(record: Record) -> str:
 def notice(record: Record) -> str:
     """Return a mark where the rates of the machine changed during the run, else nothing."""
     changes = "; ".join(record.get("busy", ()))
-    return f". **Busy machine, figures not to be cited**: before and after the run {changes}" if changes else ""
+    mark = "**Busy machine**: cite ratios, whose sides took turns, and no seconds; before and after the run"
+    return f". {mark} {changes}" if changes else ""
 
 
 def left_out(entries: list[Entry]) -> str:
