@@ -1,12 +1,13 @@
 """Write records into README.md and docs/benchmarks.md: ``python -m benchmarks.publish [RECORD ...]``.
 
 The records are kept in benchmarks/results, in place of those of the same kind, of a host or of a card; without any, the
-kept ones are written again. No figure enters a page by hand.
+kept ones are written again. Those of a host are parts of one run, and are kept as one. No figure enters a page by hand.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterable
 from itertools import groupby
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=ROOT, metavar="FOLDER", help="the pages of another folder")
     parser.add_argument("--force", action="store_true", help="also figures of the stand-in for a card")
     options = parser.parse_args()
-    new, old = read(options.records), kept(options.to)
+    new, old = joined(read(options.records)), kept(options.to)
     kinds = {kind_of(record) for record in new.values()}
     missing = set(SUMMARY) - {entry["case"] for record in new.values() for entry in record["entries"]}
     if "host" in kinds and missing:
@@ -64,13 +65,12 @@ def main() -> None:
         texts[page] = (options.to / page).read_text(encoding="utf-8")
         for name, section in parts.items():
             texts[page] = with_section(texts[page], name, section, page)
-    copies = {path: path.read_bytes() for path in new}
     for path in replaced:
         path.unlink()
     (options.to / RESULTS).mkdir(parents=True, exist_ok=True)
-    for path, content in copies.items():
-        kind = kind_of(new[path])
-        (options.to / RESULTS / (f"{kind}.json" if kind == "host" else f"{kind}-{path.stem}.json")).write_bytes(content)
+    for name, record in new.items():
+        text = json.dumps(record, indent=1, ensure_ascii=False)
+        (options.to / RESULTS / name).write_text(f"{text}\n", encoding="utf-8")
     for page, text in texts.items():
         (options.to / page).write_text(text, encoding="utf-8")
     if host := [record for record in records if kind_of(record) == "host"]:
@@ -87,14 +87,24 @@ def kind_of(record: Record) -> str:
     return "card" if "gpu" in record["machine"] else "host"
 
 
+def joined(records: dict[Path, Record]) -> dict[str, Record]:
+    """Return the records by the names of their files; those of a host, which are parts of a run, as one."""
+    host = [record for record in records.values() if kind_of(record) == "host"]
+    versions = sorted({record["machine"]["gpukpca"] for record in host})
+    if len(versions) > 1:
+        sys.exit(f"publish: the parts of a run are of several versions: {', '.join(versions)}. Measure them again.")
+    cards = {f"card-{path.stem}.json": record for path, record in records.items() if kind_of(record) == "card"}
+    return cards | ({"host.json": merged(host)} if host else {})
+
+
 def merged(records: Iterable[Record]) -> Record:
-    """Return the entries of records of one machine as one record."""
+    """Return records of one machine as one."""
     first, *others = records
-    whole = {**first, "entries": list(first["entries"]), "busy": list(first.get("busy", ()))}
+    whole = dict(first)
     for record in others:
         whole["ceilings"] = whole["ceilings"] | record["ceilings"]
-        whole["entries"] += record["entries"]
-        whole["busy"] += record.get("busy", ())
+        for name in ("benchmarks", "entries", "busy"):
+            whole[name] = [*whole.get(name, ()), *record.get(name, ())]
     return whole
 
 
