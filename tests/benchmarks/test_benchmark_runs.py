@@ -251,7 +251,6 @@ def is_current(recorded: str, version: str) -> bool:
     return major == then_major and abs(now - then) <= 1
 
 
-@pytest.mark.xfail(reason="until `bash ci/bench.sh --publish` ran for this version; then delete this line", strict=True)
 def test_the_published_figures_are_of_the_version_that_ships() -> None:
     recorded = [record["machine"]["gpukpca"] for record in publish.kept().values() if publish.kind_of(record) == "host"]
     assert len(recorded) == 1
