@@ -97,5 +97,6 @@ assert_type(KernelPCA(2).fit(X, sample_weight=[1, 1, 1, 1, 2]).eigenvalues_, Flo
 assert_type(ProbabilisticPCA(2).fit(X).noise_variance_, float)
 assert_type(LocalPCA().fit(X).means_, Floats)
 assert_type(LocalPCA().fit_transform(X), Floats)
+LocalPCA().fit_transform(X, sample_weight=[1, 1, 1, 1, 2])  # type: ignore[call-overload]
 assert_type(load("model.safetensors").transform(X), Floats)
 assert_type(load("model.safetensors").n_features_in_, int)

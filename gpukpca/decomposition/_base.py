@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.exceptions import NotFittedError
 
 from gpukpca import exceptions
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Vector
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.plan import Plan
@@ -146,10 +146,10 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
     if TYPE_CHECKING:
 
         @overload
-        def fit_transform(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> NumpyArray: ...
+        def fit_transform(self, X: NumpyRows, y: Any = None) -> NumpyArray: ...
         @overload
-        def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Array: ...
-        def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Array:
+        def fit_transform(self, X: ArrayLike, y: Any = None) -> Array: ...
+        def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
             """Fit, and return the scores of X."""
 
         def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:

@@ -34,7 +34,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._row_wise import of_rows, row_wise
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 
@@ -188,6 +188,11 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
                 self._publish(fit, batches.place)
                 warn_of_equal_rows(fit.state)
         return self
+
+    @of_rows
+    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Array:
+        """Fit, and return the scores of X, shape (n, p); see `fit` and `transform`."""
+        return self.fit(X, y, sample_weight).transform(X)
 
     def _updated_by_all(self, batches: PlacedBatches, weights: np.ndarray | None) -> IncrementalFit:
         listener, state, count = listener_of(self), None, 0
