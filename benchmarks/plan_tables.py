@@ -180,7 +180,7 @@ def record_ratios() -> dict[str, list[float]]:
 def record_table() -> str:
     """Return the range of the ratios of the records."""
     rows = []
-    for name, found in record_ratios().items():
+    for name, found in ((name, found) for name, found in record_ratios().items() if found):
         ends = dict.fromkeys(f"{rounded(value):g}" for value in (min(found), max(found)))
         rows.append([CONTESTANTS[name], str(len(found)), " to ".join(ends)])
     return table("fit | records | seconds measured / estimated", rows)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures gpukpca beside its peers, each in a separate process, with the Python at hand (nothing is installed);
-# PYTHON chooses another. Peers, devices and data that are not there are skipped, and the record says so.
+# Measures gpukpca beside its peers, each in a separate process, with the Python at hand, or with PYTHON. Where the one
+# at hand lacks what is needed, the first run installs it into .venv-bench; PYTHON and --gpu install nothing.
+# Peers, devices and data that are not there are skipped, and the record says so.
 #   bash ci/bench.sh --quick             small sizes, at most three minutes
 #   bash ci/bench.sh                     the usual cases, a few minutes on two cores
 #   bash ci/bench.sh --large             the whole: also the cases and sweeps that take minutes each
@@ -19,35 +20,43 @@ cd "$(dirname "$0")/.."
 find_python || exit
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 folder="$PWD/.benchmarks/$(date +%Y-%m-%d-%H%M%S)-$(uname -n)"
-publish="" options=() needed=(pytest pytest-benchmark matplotlib)
+publish="" gpu="" quiet=(--benchmark-quiet) options=() needed=(pytest pytest-benchmark matplotlib)
 for argument in "$@"; do
     case "$argument" in
     --publish) publish=yes argument=--large ;;
+    --gpu) gpu=yes ;;
     --record | --record=*) folder="" needed=(pytest pytest-benchmark) ;;
+    --benchmark-*) quiet=() ;;
     esac
     options+=("$argument")
 done
+if [ -n "$publish" ] && [ -z "$folder" ]; then
+    echo "--publish keeps its own record: leave out --record." >&2
+    exit 2
+fi
+if [ -z "${PYTHON:-}$gpu" ] && ! "$python" ci/missing.py "${needed[@]}" >/dev/null 2>&1; then
+    environment bench --editable ".[plot]" pytest "pytest-benchmark[histogram]"
+    python=python
+fi
 "$python" ci/missing.py "${needed[@]}"
-for argument in "$@"; do
-    if [ "$argument" = --gpu ]; then
-        "$python" -m benchmarks.machine --card >/dev/null
-    fi
-done
+[ -z "$gpu" ] || "$python" -m benchmarks.machine --card >/dev/null
 if [ -n "$publish" ] && ! git diff --quiet HEAD; then
     echo "--publish: commit all changes first, so that the record names the version that it measured." >&2
     exit 1
 fi
 if [ -n "$folder" ]; then
     mkdir -p "$folder"
-    options+=(--record "$folder/record.json" --benchmark-quiet)
+    options+=(--record "$folder/record.json" ${quiet[@]+"${quiet[@]}"})
 fi
 status=0
 # Only the plugin that is needed: others could bring options of the same names, or warnings, which are errors here.
 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$python" -m pytest benchmarks -p pytest_benchmark.plugin -p no:cacheprovider -s \
     --benchmark-columns=median,rounds ${options[@]+"${options[@]}"} || status=$?
 if [ -n "$folder" ] && [ -s "$folder/record.json" ]; then
-    "$python" -m benchmarks.report "$folder/record.json" --folder "$folder"
-    [ -z "$publish" ] || "$python" -m benchmarks.publish "$folder/record.json"
+    "$python" -m benchmarks.report "$folder/record.json" --folder "$folder" || status=$?
+    if [ -n "$publish" ] && [ "$status" = 0 ]; then
+        { "$python" -m benchmarks.publish "$folder/record.json" && "$python" -m benchmarks.plan_tables; } || status=$?
+    fi
     echo "$folder"
 fi
 exit "$status"

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment speed --editable ".[cli,dask,plot]" --group bench
+environment speed --editable . pytest pytest-benchmark scikit-learn-intelex
 mkdir -p .benchmarks
 export PYTHON=python
 bash ci/bench.sh --record .benchmarks/speed.json "$@"
