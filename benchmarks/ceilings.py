@@ -21,7 +21,7 @@ from array_api_compat import array_namespace
 from benchmarks.places import Cupy, Host, on_host, seconds_each
 from gpukpca.backend.parallel import single_threaded_blas
 
-Rows = dict[str, dict[str, Any]]
+Ceilings = dict[str, dict[str, Any]]
 
 # Features of the tile shapes; the library's rows have two more columns, for the norms.
 TILE_COLUMNS = tuple(sorted(d + more for d in (16, 100, 784) for more in (0, 2)))
@@ -66,12 +66,12 @@ QUICK_HOST = replace(HOST, copy=2**27, edge=1024, calls=5, runs=3)
 STEADY = 0.2
 
 
-def measured(place: Host, sizes: Sizes) -> Rows:
+def measured(place: Host, sizes: Sizes) -> Ceilings:
     """Return name -> {what, value, unit, seconds, spread, runs}: rates of the fastest run, medians of the seconds.
 
     A failure is reported on the standard error, and the others are measured: a record may lack some.
     """
-    found: Rows = {}
+    found: Ceilings = {}
     for measure in (_elementwise, _products, _scatter, *[_tiles] * place.on_device):
         try:
             found |= measure(place, sizes)
@@ -81,15 +81,18 @@ def measured(place: Host, sizes: Sizes) -> Rows:
     return found
 
 
-def rate(ceilings: Rows, name: str) -> float:
+def rate(ceilings: Ceilings, name: str) -> float:
     """Return bytes or operations a second."""
     return ceilings[name]["value"] * UNITS[ceilings[name]["unit"]]
 
 
-def changed(before: Rows, after: Rows) -> list[str]:
-    """Return the rates that differ between two measurements as text: something else used the machine."""
+def changed(before: Ceilings, after: Ceilings) -> list[str]:
+    """Return the rates that differ between two measurements as text: something else used the machine.
+
+    A rate that could not be measured again is named too.
+    """
     pairs = [(name, row, after[name]["value"]) for name, row in before.items() if name in after]
-    return [
+    return [f"{name} not measured again" for name in before if name not in after] + [
         f"{name} {row['value']:g}, then {value:g} {row['unit']}"
         for name, row, value in pairs
         if abs(row["value"] - value) > STEADY * max(row["value"], value)
@@ -99,7 +102,7 @@ def changed(before: Rows, after: Rows) -> list[str]:
 # -- measurements ------------------------------------------------------------------------------------------------------
 
 
-def _elementwise(place: Host, sizes: Sizes) -> Rows:
+def _elementwise(place: Host, sizes: Sizes) -> Ceilings:
     """Measure copies in memory, copies of tiles, and exponentials of tiles, on all cores at once."""
     tile = 4 * sizes.tile**2
     cases = (
@@ -108,7 +111,7 @@ def _elementwise(place: Host, sizes: Sizes) -> Rows:
         ("exp float32", tile, "float32", sizes.calls),
         ("exp float64", 2 * tile, "float64", sizes.calls),
     )
-    found: Rows = {}
+    found: Ceilings = {}
     for name, size, dtype, calls in cases:
         sources = [filled(place, size // np.dtype(dtype).itemsize, dtype) for _ in range(place.cores)]
         xp = array_namespace(sources[0])
@@ -126,7 +129,7 @@ def _elementwise(place: Host, sizes: Sizes) -> Rows:
     return found
 
 
-def _products(place: Host, sizes: Sizes) -> Rows:
+def _products(place: Host, sizes: Sizes) -> Ceilings:
     """Measure large products of both types; raise where float32 products are rounded to TF32."""
     edge, found = sizes.edge, {}
     rng = np.random.default_rng(0)
@@ -144,7 +147,7 @@ def _products(place: Host, sizes: Sizes) -> Rows:
     return found
 
 
-def _scatter(place: Host, sizes: Sizes) -> Rows:
+def _scatter(place: Host, sizes: Sizes) -> Ceilings:
     """Measure products of panels of narrow rows with their transposes, read from memory, on all cores at once.
 
     Operations are those of the symmetric half. At this width BLAS multiplies all blocks of the matrix.
@@ -165,7 +168,7 @@ def _scatter(place: Host, sizes: Sizes) -> Rows:
     return {f"scatter {NARROW}": row(what, NARROW**2 * rows * place.cores, "TFLOP/s", seconds)}
 
 
-def _tiles(place: Host, sizes: Sizes) -> Rows:
+def _tiles(place: Host, sizes: Sizes) -> Ceilings:
     """Measure X Yᵀ for d features, with and without the columns of norms, and tile and tileᵀ times block."""
     edge, b = sizes.tile, sizes.block
     T = filled(place, edge * edge).reshape(edge, edge)

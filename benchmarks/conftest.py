@@ -15,14 +15,13 @@ import pytest
 from benchmarks.cases import Case
 from benchmarks.ceilings import changed
 from benchmarks.contest import Contest, check, is_figure, replay, run_module, selected
-from benchmarks.datasets import why_absent
 from benchmarks.machine import machine
 from benchmarks.report import ceiling_table, verdict_table
 from benchmarks.verdicts import Target, judged
 
 CEILING_SECONDS = 180.0
-# Of --quick on the host, for one process and for all; ceilings and figures take the rest of three minutes.
-QUICK_PROCESS, QUICK_SECONDS = 15.0, 130.0
+# Of --quick: for the ceilings, and on the host for one process and for all; figures take the rest of three minutes.
+QUICK_CEILINGS, QUICK_PROCESS, QUICK_SECONDS = 20.0, 15.0, 130.0
 CONTEST: pytest.StashKey[Contest] = pytest.StashKey()
 
 
@@ -92,11 +91,12 @@ def contest(pytestconfig: pytest.Config) -> Iterator[Contest]:
     option, started = pytestconfig.getoption, time.monotonic()
     about = machine() | (described_card() if option("--gpu") else {})
     print("\n" + ", ".join(f"{key} {value}" for key, value in about.items()))
+    patience = QUICK_CEILINGS if option("--quick") else CEILING_SECONDS
     arguments = ["--card"] * option("--gpu") + ["--quick"] * option("--quick")
     if option("--ceilings") is not None:
         rates = ceilings_of(json.loads(option("--ceilings").read_text(encoding="utf-8")), about)
     else:
-        rates = measured_ceilings(arguments)
+        rates = measured_ceilings(arguments, patience)
     print(f"\n{ceiling_table(rates)}")
     end = float("inf") if option("--seconds") is None else started + option("--seconds")
     contest = Contest(about, option("--contestant-timeout"), end, ceilings=rates)
@@ -105,8 +105,8 @@ def contest(pytestconfig: pytest.Config) -> Iterator[Contest]:
         contest.late = f"skipped: {QUICK_SECONDS:g} s were over"
     pytestconfig.stash[CONTEST] = contest
     yield contest
-    if option("--ceilings") is None and end - time.monotonic() > CEILING_SECONDS:
-        contest.busy = changed(rates, measured_ceilings(arguments))
+    if option("--ceilings") is None and end - time.monotonic() > patience:
+        contest.busy = changed(rates, measured_ceilings(arguments, patience))
 
 
 @pytest.fixture
@@ -137,8 +137,6 @@ def play(
     """
 
     def run(case: Case, contestant: str, target: Target | None = None, planned_n: int = 0) -> None:
-        if reason := why_absent(case.data):
-            pytest.skip(reason)
         if (case.name, contestant) not in contest.entries:
             entries = contest.play(case, selected(request.session, case.name))
             if target is not None and entries[0]["contestant"] == case.contestants[0]:
@@ -194,12 +192,12 @@ def described_card() -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured_ceilings(arguments: list[str]) -> dict[str, dict[str, Any]]:
-    """Return what `benchmarks.ceilings` prints in its own process."""
+def measured_ceilings(arguments: list[str], patience: float) -> dict[str, dict[str, Any]]:
+    """Return what `benchmarks.ceilings` prints in its own process, within `patience` seconds."""
     try:
-        done = run_module("benchmarks.ceilings", *arguments, timeout=CEILING_SECONDS)
+        done = run_module("benchmarks.ceilings", *arguments, timeout=patience)
     except subprocess.TimeoutExpired:
-        print(f"\nthe ceilings took more than {CEILING_SECONDS:g} s")
+        print(f"\nthe ceilings took more than {patience:g} s")
         return {}
     print("\n" + done.stderr)
     return {} if done.returncode else json.loads(done.stdout.splitlines()[-1])

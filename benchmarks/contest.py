@@ -16,16 +16,15 @@ from typing import Any
 import pytest
 
 from benchmarks.cases import Case
+from benchmarks.datasets import why_absent
 from benchmarks.machine import ROOT
 from benchmarks.peers import PEERS, taking_part
-from benchmarks.verdicts import agrees, bounds_hold
+from benchmarks.verdicts import Entry, agrees, bounds_hold
 
 NO_TF32 = {"CUPY_TF32": "0", "NVIDIA_TF32_OVERRIDE": "0"}
 # With less time left no process is started: it would hardly have loaded its libraries.
 LEAST_SECONDS = 10.0
 NO_TIME = "not run: no time left"
-
-Entry = dict[str, Any]
 
 
 class MeasuredClock:
@@ -101,7 +100,7 @@ class Contest:
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)  # contestant that this machine does not have -> reason
     ceilings: dict[str, Any] = field(default_factory=dict)  # see `benchmarks.ceilings`
-    busy: list[str] = field(default_factory=list)  # rates that changed during the run
+    busy: list[str] | None = None  # rates that changed during the run; None: they were measured once
 
     def play(self, case: Case, contestants: Sequence[str]) -> list[Entry]:
         """Play all rounds of a case; return its entries.
@@ -130,10 +129,12 @@ class Contest:
         """Return an entry without seconds, kept in the record."""
         if reason := PEERS[contestant].why_absent():
             self.absent[contestant] = f"skipped: {reason}"
+        no_data = why_absent(case.data)
+        outcome = f"skipped: {no_data}" if no_data else self.absent.get(contestant, "ok")
         problem = asdict(case)
         del problem["contestants"]
         entry = {"case": problem.pop("name"), "contestant": contestant, **problem}
-        entry |= {"seconds": [], "median": None, "outcome": self.absent.get(contestant, "ok")}
+        entry |= {"seconds": [], "median": None, "outcome": outcome}
         self.entries[case.name, contestant] = entry
         return entry
 

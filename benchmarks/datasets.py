@@ -14,7 +14,7 @@ def load(data: str, n: int, d: int, dtype: str) -> Any:
     """Return the first n rows of a data set, shape (n, d); pixels in [0, 1], USPS in [-1, 1]."""
     if data in REAL:
         with np.load(path_of(data)) as archive:
-            X = archive["x_train"][:n].astype(dtype)
+            X = archive["x_train"][:n].reshape(-1, d).astype(dtype)  # Keras keeps MNIST as squares
         if data == "mnist":
             X /= 255
     elif data in BUNDLED:
@@ -33,7 +33,7 @@ def why_absent(data: str) -> str | None:
     """Return a sentence where a data set is not at hand, else None."""
     if data not in REAL or path_of(data).exists():
         return None
-    return f"{data} not found: set GPUKPCA_DATA to the folder that holds {REAL[data]}"
+    return f"{ABSENT}{data}: set GPUKPCA_DATA to the folder that holds {REAL[data]}"
 
 
 def path_of(data: str) -> Path:
@@ -96,6 +96,7 @@ def words(n: int, d: int) -> Any:
     return X
 
 
+ABSENT = "no data of "  # the beginning of the reason where a case has none
 REAL = {"mnist": "mnist/mnist.npz", "usps": "usps/usps.npz"}
 BUNDLED = {"digits": ("load_digits", 16), "iris": ("load_iris", 1)}
 GENERATORS = {f.__name__: f for f in (gaussian, clusters, decaying, steep, offset, flat, words)}

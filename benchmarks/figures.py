@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peer import is_ours
 from benchmarks.report import Record, families, memory, notice, spaced, where_and_when
 from benchmarks.verdicts import Entry, slope
 
@@ -17,7 +18,7 @@ FIGURES = {
     "time_n.png": "Time against the number of samples n",
     "time_p.png": "Time against the number of components p and of features d",
     "time_accuracy.png": "Time against the largest residual: the exact solvers, and approximations by their rank",
-    "memory.png": "Growth of memory during the fit against the number of samples n",
+    "memory.png": "Growth of memory during the fit (of a card: memory in use) against the number of samples n",
 }
 OURS = ("#08519c", "#3182bd", "#00b4d8", "#6a51a3")
 OTHERS = [
@@ -37,6 +38,11 @@ class Panel:
     x: str
     y: str
     lines: dict[tuple[str, bool], list[tuple[float, float]]] = field(default_factory=dict)
+
+    @property
+    def shows_size(self) -> bool:
+        """Return whether x is n, p or d, whose powers are of interest."""
+        return len(self.x) == 1
 
     def add(self, entry: Entry, x: float | None, y: float | None) -> None:
         if entry["outcome"] == "ok" and x and y:
@@ -84,7 +90,7 @@ def draw(record: Record, folder: Path) -> list[Path]:
 
     panels, paths = panels_of(record), []
     names = dict.fromkeys(who for group in panels.values() for panel in group for who, _ in panel.lines)
-    ours = [name for name in names if name.startswith("gpukpca")]
+    ours = [name for name in names if is_ours(name)]
     colors = {name: OURS[i % len(OURS)] for i, name in enumerate(ours)}
     colors |= {name: OTHERS[i % len(OTHERS)] for i, name in enumerate(name for name in names if name not in ours)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +119,7 @@ def draw_panel(ax: Any, panel: Panel, colors: dict[str, str]) -> None:
         ax.loglog(*zip(*points, strict=True), **style, color=colors[who], markersize=4, linewidth=1.4)
         power = (
             slope([{"outcome": "ok", panel.x: x, "y": y} for x, y in points], panel.x, "y")
-            if len(panel.x) == 1
+            if panel.shows_size
             else None
         )
         text = f"{who} (card)" if on_card else who
@@ -121,7 +127,7 @@ def draw_panel(ax: Any, panel: Panel, colors: dict[str, str]) -> None:
     ax.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
     ax.title.set_fontsize("medium")
     ax.grid(which="both", alpha=0.25)
-    if len(panel.x) == 1:
+    if panel.shows_size:
         ticks = sorted({x for points in panel.lines.values() for x, _ in points})
         ax.set_xticks(ticks, [spaced(int(tick)) for tick in ticks], fontsize="small")
         ax.set_xticks([], minor=True)
@@ -133,7 +139,7 @@ def draw_panel(ax: Any, panel: Panel, colors: dict[str, str]) -> None:
     for (point, text, color), (x, _), height in zip(ends, places, heights, strict=True):
         line = {"arrowstyle": "-", "color": color, "alpha": 0.5, "linewidth": 0.6}
         place = {
-            "xytext": (1.03 if len(panel.x) == 1 else x + 0.03, height),
+            "xytext": (1.03 if panel.shows_size else x + 0.03, height),
             "textcoords": "axes fraction",
             "va": "center",
             "arrowprops": line,

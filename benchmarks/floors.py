@@ -22,13 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.ceilings import rate
+from benchmarks.ceilings import Ceilings, rate
+from benchmarks.peer import is_ours
 
 GEMM = {"float32": "sgemm", "float64": "dgemm"}
 # The reduction of a symmetric matrix to tridiagonal form, which every full eigensolver begins with.
 TRIDIAGONAL = 4.0 / 3.0
-
-Ceilings = dict[str, dict[str, Any]]
 
 
 def roofline(
@@ -128,6 +127,6 @@ def floor_seconds(ceilings: Ceilings, entry: dict[str, Any]) -> float | None:
         return pass_seconds(ceilings, n, d, entry["p"], dtype, facts["cached_tiles"] / facts["tiles"])
     if "Nystrom" in entry["contestant"]:
         return nystrom_seconds(ceilings, n, d, min(entry["rank"], n), dtype)
-    if entry["contestant"].startswith("gpukpca"):
+    if is_ours(entry["contestant"]):
         return fit_seconds(ceilings, entry)
     return full_seconds(ceilings, n, d, dtype)

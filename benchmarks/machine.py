@@ -7,7 +7,6 @@ context on the device takes memory for as long as its process lives.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -33,7 +32,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main() -> None:
     if sys.argv[1:] != ["--card"]:
-        print(json.dumps(machine(), indent=1))
+        found = machine()
+        with suppress(Exception):  # CuPy reports a missing driver or device by many types of errors
+            found |= device()
+        print(json.dumps(found, indent=1))
         return
     try:
         from gpukpca.cuda.device import probe
@@ -46,26 +48,26 @@ def main() -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Return processor, threads, versions, device and date."""
+    """Return processor, threads, versions and date."""
     import scipy.linalg  # noqa: F401  (threadpoolctl finds only those BLAS libraries that are loaded)
     from threadpoolctl import threadpool_info
+
+    from gpukpca.backend.parallel import blas_threads, usable_cpus
 
     blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
     found = {
         "date": date.today().isoformat(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_name(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": usable_cpus(),
         "blas": sorted({f"{library['internal_api']} {library['version']}" for library in blas}),
-        "blas_threads": max((library["num_threads"] for library in blas), default=None),
+        "blas_threads": blas_threads(),
         "python": platform.python_version(),
         "gpukpca": own_version(),
     }
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
-    with suppress(Exception):  # CuPy reports a missing driver or device by many types of errors
-        found |= device()
     return found
 
 
@@ -74,7 +76,8 @@ def cpu_name() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    found = names[0] if names else first_line("sysctl", "-n", "machdep.cpu.brand_string")  # of macOS
+    return found or platform.processor() or platform.machine()
 
 
 def own_version() -> str:

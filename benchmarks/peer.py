@@ -13,6 +13,11 @@ from benchmarks.places import Host
 HOST = Host()
 
 
+def is_ours(contestant: str) -> bool:
+    """Return whether a contestant is of the library that the benchmarks are for."""
+    return contestant.startswith(("gpukpca", "pass"))
+
+
 @dataclass(frozen=True)
 class Peer:
     """One contestant."""

@@ -35,10 +35,9 @@ class Host:
     @property
     def cores(self) -> int:
         """Return the number of threads that compute at once: those of BLAS; one call uses a whole device."""
-        import scipy.linalg  # noqa: F401  (threadpoolctl finds only those BLAS libraries that are loaded)
-        from threadpoolctl import threadpool_info
+        from gpukpca.backend.parallel import blas_threads
 
-        return max((one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"), default=1)
+        return blas_threads()
 
     def at_once(self, runs: Sequence[Callable[[], Any]]) -> None:
         """Run functions, each in its own thread; a single one in this thread."""

@@ -1,20 +1,21 @@
 """Write records into README.md and docs/benchmarks.md: ``python -m benchmarks.publish [RECORD ...]``.
 
 The records are kept in benchmarks/results, in place of those of the same kind, of a host or of a card; without any, the
-kept ones are written again. Those of a host are parts of one run, and are kept as one. No figure enters a page by hand.
+kept ones are written again. That of a host is one run of the whole. No figure enters a page by hand.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 
+from benchmarks.cases import GROWTH
 from benchmarks.figures import FIGURES, draw, panels_of
 from benchmarks.machine import ROOT
+from benchmarks.peer import is_ours
 from benchmarks.report import (
     CONTESTANT_HEADER,
     SWEPT,
@@ -27,6 +28,7 @@ from benchmarks.report import (
     exponent,
     families,
     label,
+    name_of,
     read,
     sweep_table,
     table,
@@ -53,11 +55,10 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=ROOT, metavar="FOLDER", help="the pages of another folder")
     parser.add_argument("--force", action="store_true", help="also figures of the stand-in for a card")
     options = parser.parse_args()
-    new, old = joined(read(options.records)), kept(options.to)
+    new, old = read(options.records), kept(options.to)
     kinds = {kind_of(record) for record in new.values()}
-    missing = set(SUMMARY) - {entry["case"] for record in new.values() for entry in record["entries"]}
-    if "host" in kinds and missing:
-        sys.exit(f"publish: the record lacks {', '.join(sorted(missing))}. Run bash ci/bench.sh --publish.")
+    if host := of_host(new.values()):
+        check_whole(host)
     replaced = [path for path, record in old.items() if kind_of(record) in kinds]
     records = [*(record for path, record in old.items() if path not in replaced), *new.values()]
     texts = {}
@@ -65,16 +66,17 @@ def main() -> None:
         texts[page] = (options.to / page).read_text(encoding="utf-8")
         for name, section in parts.items():
             texts[page] = with_section(texts[page], name, section, page)
+    copies = {path: path.read_bytes() for path in new}
     for path in replaced:
         path.unlink()
     (options.to / RESULTS).mkdir(parents=True, exist_ok=True)
-    for name, record in new.items():
-        text = json.dumps(record, indent=1, ensure_ascii=False)
-        (options.to / RESULTS / name).write_text(f"{text}\n", encoding="utf-8")
+    for path, content in copies.items():
+        name = "host.json" if kind_of(new[path]) == "host" else f"card-{path.stem}.json"
+        (options.to / RESULTS / name).write_bytes(content)
     for page, text in texts.items():
         (options.to / page).write_text(text, encoding="utf-8")
-    if host := [record for record in records if kind_of(record) == "host"]:
-        draw(merged(host), options.to / PICTURES)
+    if host := of_host(records):
+        draw(host, options.to / PICTURES)
 
 
 def kept(folder: Path = ROOT) -> dict[Path, Record]:
@@ -87,40 +89,52 @@ def kind_of(record: Record) -> str:
     return "card" if "gpu" in record["machine"] else "host"
 
 
-def joined(records: dict[Path, Record]) -> dict[str, Record]:
-    """Return the records by the names of their files; those of a host, which are parts of a run, as one."""
-    host = [record for record in records.values() if kind_of(record) == "host"]
-    versions = sorted({record["machine"]["gpukpca"] for record in host})
-    if len(versions) > 1:
-        sys.exit(f"publish: the parts of a run are of several versions: {', '.join(versions)}. Measure them again.")
-    cards = {f"card-{path.stem}.json": record for path, record in records.items() if kind_of(record) == "card"}
-    return cards | ({"host.json": merged(host)} if host else {})
+def of_host(records: Iterable[Record]) -> Record | None:
+    """Return the record of a host; end with a sentence where there are several."""
+    found = [record for record in records if kind_of(record) == "host"]
+    if len(found) > 1:
+        sys.exit("publish: there are several records of a host, and one run has all cases: bash ci/bench.sh --publish.")
+    return found[0] if found else None
 
 
-def merged(records: Iterable[Record]) -> Record:
-    """Return records of one machine as one."""
-    first, *others = records
-    whole = dict(first)
+def check_whole(record: Record) -> None:
+    """End with a sentence where a record lacks figures that the pages of a host show."""
+    cases = {entry["case"] for entry in record["entries"] if entry["median"]}
+    absent = sorted(set(SUMMARY) - cases)
+    absent += [family for (family, _), found in GROWTH.items() if cases.isdisjoint(case.name for case in found)]
+    absent += [name for name, select in PARTS.items() if not apart_from_sweeps(record, select)]
+    if absent:
+        sys.exit(f"publish: the record lacks {', '.join(absent)}. Run bash ci/bench.sh --publish.")
+
+
+def merged(cards: Iterable[Record]) -> Record:
+    """Return records of one card as one."""
+    first, *others = cards
+    whole = {**first, "entries": list(first["entries"]), "busy": list(first["busy"] or ())}
     for record in others:
         whole["ceilings"] = whole["ceilings"] | record["ceilings"]
-        for name in ("benchmarks", "entries", "busy"):
-            whole[name] = [*whole.get(name, ()), *record.get(name, ())]
+        whole["entries"] += record["entries"]
+        whole["busy"] += record["busy"] or ()
     return whole
 
 
 def sections(records: Iterable[Record], force: bool = False) -> dict[str, dict[str, str]]:
     """Return page -> name of a part -> its text; end with a sentence where the records are not fit to be published."""
-    card, host = ([r for r in records if kind_of(r) == kind] for kind in ("card", "host"))
+    records = list(records)
+    card, host = [record for record in records if kind_of(record) == "card"], of_host(records)
     pages: dict[str, dict[str, str]] = {}
     if card:
         pages["docs/benchmarks.md"] = {"a card": card_section(card, force)}
     if host:
-        parts = {name: host_section(host, select) for name, select in PARTS.items()}
-        growing = [(*found, record["ceilings"]) for record in host for found in families(record["entries"])]
-        parts["growth"] = "\n\n".join(sweep_table(*found) for found in growing)
-        pictures = [f"![{FIGURES[file]}](../{PICTURES.as_posix()}/{file})" for file in panels_of(merged(host))]
+        parts = {
+            name: table(CONTESTANT_HEADER, contestant_rows(apart_from_sweeps(host, select), host["ceilings"]))
+            for name, select in PARTS.items()
+        }
+        growing = [sweep_table(*found, host["ceilings"]) for found in families(host["entries"])]
+        parts["growth"] = "\n\n".join(growing)
+        pictures = [f"![{FIGURES[file]}](../{PICTURES.as_posix()}/{file})" for file in panels_of(host)]
         parts["pictures"] = "\n\n".join(pictures)
-        machine = "\n\n".join(dict.fromkeys(f"{about(record)}." for record in host))
+        machine = f"{about(host)}."
         pages["docs/benchmarks.md"] = pages.get("docs/benchmarks.md", {}) | {"machine": machine} | parts
         pages["README.md"] = {"machine": machine, "summary": summary_table(host)}
     if not pages:
@@ -135,24 +149,19 @@ PARTS: dict[str, Callable[[Entry], bool]] = {
 }
 
 
-def host_section(records: list[Record], select: Callable[[Entry], bool]) -> str:
-    """Return the table of the selected contestants that are not in a sweep, from all records."""
-    rows: list[list[str]] = []
-    for record in records:
-        chosen = [entry for entry in record["entries"] if entry["case"] not in SWEPT and select(entry)]
-        rows += contestant_rows(chosen, record["ceilings"])
-    return table(CONTESTANT_HEADER, rows)
+def apart_from_sweeps(record: Record, select: Callable[[Entry], bool]) -> list[Entry]:
+    """Return the selected entries that are not in a sweep."""
+    return [entry for entry in record["entries"] if entry["case"] not in SWEPT and select(entry)]
 
 
-def summary_table(records: list[Record]) -> str:
+def summary_table(record: Record) -> str:
     """Return the fastest peer of the cases of README's table."""
     rows = {}
-    for record in records:
-        for case, entries in groupby(record["entries"], key=lambda entry: entry["case"]):
-            first, *others = entries
-            peers = [one for one in others if one["median"] and not one["contestant"].startswith("gpukpca")]
-            if case in SUMMARY and first["median"] and peers:
-                rows[case] = summary_row(first, min(peers, key=lambda entry: entry["median"]))
+    for case, entries in groupby(record["entries"], key=lambda entry: entry["case"]):
+        first, *others = entries
+        peers = [one for one in others if one["median"] and not is_ours(one["contestant"])]
+        if case in SUMMARY and first["median"] and peers:
+            rows[case] = summary_row(first, min(peers, key=lambda entry: entry["median"]))
     header = "case | ours | fastest peer | its time / ours | its memory / ours | residuals, ours and its"
     return table(header, [rows[case] for case in SUMMARY if case in rows])
 
@@ -163,7 +172,9 @@ def summary_row(ours: Entry, peer: Entry) -> list[str]:
     residuals = f"{exponent(ours['residual'])}, {exponent(peer['residual'])}"
     problem = f"{'PCA' if ours['task'] == 'axes' else 'kernel PCA'}, {label(ours)}"
     ratio = f"{peer['median'] / ours['median']:.2g}"
-    return [problem, duration(ours["median"]), peer["contestant"], ratio, more, residuals]
+    _, _, solver = name_of(ours).partition(", ")
+    time = duration(ours["median"]) + (f" ({solver})" if solver else "")
+    return [problem, time, peer["contestant"], ratio, more, residuals]
 
 
 def card_section(records: list[Record], force: bool = False) -> str:

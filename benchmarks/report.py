@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import GROWTH
-from benchmarks.datasets import REAL
+from benchmarks.datasets import ABSENT, REAL
 from benchmarks.gpu_cases import SWEEPS
 from benchmarks.machine import PACKAGES
-from benchmarks.verdicts import Entry, faster_from, is_ours, medians, share_of_floor, slope, slower
+from benchmarks.peer import is_ours
+from benchmarks.verdicts import Entry, faster_from, medians, share_of_floor, slope, slower
 
 SWEPT = {case.name: family for family, cases in (SWEEPS | GROWTH).items() for case in cases}
 # The exponents of n that a fit should not exceed; of memory where no tile is stored.
@@ -89,7 +90,7 @@ def plain_rows(record: Record) -> list[list[object]]:
     about_all = [record["machine"]["gpukpca"], record["machine"].get("gpu", record["machine"]["cpu"])]
     for entry in record["entries"]:
         values = [entry.get(name) for name in fields], [entry.get(name) for name in measured]
-        found.append([*values[0], len(entry["seconds"]), *values[1], *about_all, "; ".join(record.get("busy", ()))])
+        found.append([*values[0], len(entry["seconds"]), *values[1], *about_all, notice(record).strip(". ")])
     return found
 
 
@@ -112,11 +113,12 @@ def latex(record: Record) -> str:
 
 
 TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"×": r"$\times$", "µ": r"$\mu$", "<": "$<$", "→": r"$\to$", "\\": "/"}
+TEX |= {">": "$>$", "|": "$|$", "~": r"\~{}", "^": r"\^{}"}
 
 
 def escaped(text: str) -> str:
     """Return text for LaTeX, without the marks of Markdown."""
-    return "".join(TEX.get(c, c) for c in text.replace("**", "").replace("`", ""))
+    return "".join(TEX.get(c, c if c.isascii() else "?") for c in text.replace("**", "").replace("`", ""))
 
 
 def aligned(text: str) -> str:
@@ -158,17 +160,20 @@ def about(record: Record) -> str:
 
 
 def notice(record: Record) -> str:
-    """Return a mark where the rates of the machine changed during the run, else nothing."""
-    changes = "; ".join(record.get("busy", ()))
+    """Return a mark where the rates of the machine changed during the run, or were measured once; else nothing."""
+    if record["busy"] is None:
+        return ". The rates were measured once: whether the machine was busy is not known"
+    changes = "; ".join(record["busy"])
     mark = "**Busy machine**: cite ratios, whose sides took turns, and no seconds; before and after the run"
     return f". {mark} {changes}" if changes else ""
 
 
 def left_out(entries: list[Entry]) -> str:
-    """Return the contestants that did not run, by the reason: of absent ones the command that brings them."""
+    """Return the contestants that did not run, by the reason, or the cases without data; of absent ones the remedy."""
     groups: dict[str, dict[str, None]] = {}
     for entry in filter(is_absent, entries):
-        groups.setdefault(entry["outcome"].removeprefix("skipped: "), {})[entry["contestant"]] = None
+        reason = entry["outcome"].removeprefix("skipped: ")
+        groups.setdefault(reason, {})[entry["case" if reason.startswith(ABSENT) else "contestant"]] = None
     return "\n".join(f"- left out: {'; '.join(names)} ({reason})" for reason, names in groups.items())
 
 
@@ -197,11 +202,11 @@ def where_and_when(machine: dict[str, Any]) -> str:
 
 
 def table(header: str, rows: list[list[str]]) -> str:
-    """Return a table in Markdown, or nothing without rows; the header's cells are separated by |."""
+    """Return a table in Markdown, or nothing without rows; cells of the header are separated by |, and have none."""
     if not rows:
         return ""
     lines = [f"| {header} |", "|---" * (header.count("|") + 1) + "|"]
-    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
+    return "\n".join(lines + [f"| {' | '.join(cell.replace('|', '¦') for cell in row)} |" for row in rows])
 
 
 def ceiling_table(ceilings: dict[str, dict[str, Any]]) -> str:
@@ -248,9 +253,7 @@ def contestant_rows(entries: list[Entry], ceilings: dict[str, Any]) -> list[list
 
 def contestant_row(entry: Entry, first: Entry, ceilings: dict[str, Any]) -> list[str]:
     """Return name, time, memory, residual and share of the floor of a contestant."""
-    name = entry["contestant"]
-    if "little memory" in name:
-        name = name.replace("little memory", f"{entry['limit_mib']} MiB")
+    name = name_of(entry)
     if entry["outcome"] != "ok":
         return [name, entry["outcome"], "", "", ""]
     if entry is first:
@@ -260,6 +263,11 @@ def contestant_row(entry: Entry, first: Entry, ceilings: dict[str, Any]) -> list
     where = "" if entry["device_mib"] is None else " on the device"
     peak = "" if memory(entry) is None else f"{memory(entry):.0f} MiB{where}"
     return [name, time, peak, exponent(entry["residual"]), share_of_floor(entry, ceilings)]
+
+
+def name_of(entry: Entry) -> str:
+    """Return the name of a contestant, with its limit of memory."""
+    return str(entry["contestant"]).replace("little memory", f"{entry.get('limit_mib')} MiB")
 
 
 def families(entries: list[Entry]) -> list[tuple[tuple[str, str], list[Entry]]]:
@@ -289,7 +297,7 @@ def sweep_cell(entry: Entry, ceilings: dict[str, dict[str, Any]]) -> str:
         return entry["outcome"]
     facts = entry["facts"]
     more = [f"{facts['passes']} passes"] if facts.get("passes", 1) > 1 else []
-    if is_ours(entry) and "dense" in entry["contestant"] and not is_dense(entry):
+    if is_ours(entry["contestant"]) and "dense" in entry["contestant"] and not is_dense(entry):
         more.append(str(facts.get("solver", "another solver")))
     if share := share_of_floor(entry, ceilings):
         more.append(share)
@@ -314,7 +322,7 @@ def conclude(family: tuple[str, str], entries: list[Entry]) -> list[str]:
     if axis != "n":
         seconds = {who: medians(entries, who, axis) for who in contestants}
         return [f"Fastest: {who}: {min(times, key=times.__getitem__)}." for who, times in seconds.items() if times]
-    entries = [e for e in entries if not is_ours(e) or "dense" not in e["contestant"] or is_dense(e)]
+    entries = [e for e in entries if not is_ours(e["contestant"]) or "dense" not in e["contestant"] or is_dense(e)]
     found = {who: faster_from(entries, first, who) for who in others}
     return [
         f"{who} is faster than {first} {'at no size measured' if n is None else f'from n = {spaced(n)} on'}."
@@ -325,7 +333,7 @@ def conclude(family: tuple[str, str], entries: list[Entry]) -> list[str]:
 def growth(entries: list[Entry], contestant: str, axis: str) -> str:
     """Return the exponents of time and of memory of a contestant; against n those of ours with their bounds."""
     mine = [entry for entry in entries if entry["contestant"] == contestant and entry["outcome"] == "ok"]
-    judges = axis == "n" and contestant.startswith("gpukpca")
+    judges = axis == "n" and is_ours(contestant)
     tiled = judges and all(entry["facts"].get("cached_tiles") == 0 for entry in mine)
     found = []
     for name, quantity, bound in (

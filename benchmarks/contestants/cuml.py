@@ -1,7 +1,6 @@
 """The PCA of RAPIDS on a card; it has no kernel PCA."""
 
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import packages_distributions
 
 from benchmarks.cases import Case
 from benchmarks.peer import Peer
@@ -14,7 +13,6 @@ def pca(case: Case) -> object:
     return PCA(n_components=case.p, output_type="cupy")
 
 
-package = "cuml-cu13"
-with suppress(PackageNotFoundError):
-    package = version("cuml-cu12") and "cuml-cu12"
+# cuml-cu12, cuml-cu13, or cuml of conda.
+package = packages_distributions().get("cuml", ["cuml-cu13"])[0]
 PEERS = {"cuML PCA": Peer(pca, Cupy(), kernels=("rbf",), joins=("gpu-pca",), package=package)}

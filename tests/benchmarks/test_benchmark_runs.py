@@ -18,8 +18,21 @@ import pytest
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
 import gpukpca
-from benchmarks import ceilings, conftest, contest, contestant, contestants, figures, peers, publish, report, verdicts
+from benchmarks import (
+    ceilings,
+    conftest,
+    contest,
+    contestant,
+    contestants,
+    figures,
+    machine,
+    peers,
+    publish,
+    report,
+    verdicts,
+)
 from benchmarks.cases import CASES, GROWTH, Case
+from benchmarks.peer import is_ours
 from benchmarks.peers import taking_part
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +50,7 @@ def entries_of(*cases: Case) -> list[dict[str, Any]]:
             entry |= {"seconds": [seconds], "median": seconds, "peak_mib": case.n / 100, "device_mib": None}
             found.append(entry | {"residual": 1e-3 / (1 + case.rank) if "Nystr" in who else 1e-7})
     for place, outcome in (
-        (1, "MemoryError: 90 % of x_1 & more"),
+        (1, "MemoryError: 90 % of x_1 & more | ü"),
         (-1, "skipped: falkon is not installed: pip install falkon"),
     ):
         for name in ("peak_mib", "device_mib", "residual"):  # which an entry has after its first figure
@@ -50,6 +63,7 @@ GROWING = [case for family in ("growth-n", "growth-pca-n") for case in GROWTH[fa
 RECORD = {
     "machine": MACHINE,
     "ceilings": {},
+    "busy": [],
     "entries": entries_of(CASES[0], *GROWING, *GROWTH["growth-p", "p"][:2], *GROWTH["accuracy", "rank"][:2]),
 }
 
@@ -74,7 +88,7 @@ def test_a_run_leaves_tables_and_figures_that_say_whether_the_machine_was_busy(
         assert "sklearn randomized" in text, name
         assert "MemoryError" in text, name
         assert ("pip install falkon" in text) == (name != "table.tex"), name
-    assert r" & MemoryError: 90 \% of x\_1 \& more & " in texts["table.tex"]
+    assert r" & MemoryError: 90 \% of x\_1 \& more $|$ ? & " in texts["table.tex"]
     header, *rows = csv.reader(texts["table.csv"].splitlines())
     assert len(rows) == len(quiet["entries"])
     assert dict(zip(header, rows[0], strict=True))["median"] == str(quiet["entries"][0]["median"])
@@ -82,6 +96,10 @@ def test_a_run_leaves_tables_and_figures_that_say_whether_the_machine_was_busy(
     for file in ("time_p.png", "time_accuracy.png"):
         assert (tmp_path / file).read_bytes().startswith(b"\x89PNG")
     assert BUSY not in report.text_of("name", quiet) + report.latex(quiet) + str(report.plain_rows(quiet))
+    once = "The rates were measured once: whether the machine was busy is not known"
+    for record, said in ((quiet, False), (quiet | {"busy": None}, True)):
+        for text in (report.text_of("name", record), report.latex(record), str(report.plain_rows(record))):
+            assert (once in text) == said
 
 
 def test_figures_have_a_line_for_each_contestant_that_ran_and_tell_cards_apart() -> None:
@@ -104,6 +122,7 @@ def test_figures_have_a_line_for_each_contestant_that_ran_and_tell_cards_apart()
 def test_rates_that_changed_by_a_fifth_show_a_busy_machine() -> None:
     before, after = ({"sgemm": {"value": value, "unit": "TFLOP/s"}} for value in (0.1, 0.081))
     assert ceilings.changed(before, after | {"copy": {"value": 1.0, "unit": "GB/s"}}) == []
+    assert ceilings.changed(before, {}) == ["sgemm not measured again"]
     after["sgemm"]["value"] = 0.079
     assert ceilings.changed(before, after) == ["sgemm 0.1, then 0.079 TFLOP/s"]
     assert ceilings.changed(after, before) == ["sgemm 0.079, then 0.1 TFLOP/s"]
@@ -152,6 +171,34 @@ def test_late_contestants_of_a_quick_run_are_left_out_and_do_not_fail(monkeypatc
     (entry,) = contest.Contest({}).play(CASES[0], ["gpukpca"])
     with pytest.raises(AssertionError, match="timeout"):
         contest.check(CASES[0], entry)
+
+
+def test_a_case_without_data_is_in_the_record_and_named_by_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUKPCA_DATA", str(tmp_path))
+    case = next(case for case in CASES if case.data == "mnist")
+    record = contest.Contest({})
+    entries = record.play(case, taking_part(case)[:2])
+    assert record.record()["entries"] == entries
+    reason = "no data of mnist: set GPUKPCA_DATA to the folder that holds mnist/mnist.npz"
+    assert report.left_out(entries) == f"- left out: {case.name} ({reason})"
+
+
+def test_a_module_that_the_library_lacks_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = {"falkon": "skipped: ", "gpukpca.gram.lost": "ModuleNotFoundError: "}
+    for name, outcome in outcomes.items():
+
+        def build(case: Case, name: str = name) -> None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        monkeypatch.setitem(peers.PEERS, "gpukpca", peers.Peer(build))
+        assert contestant.result(CASES[0], "gpukpca", True)["outcome"] == f"{outcome}No module named {name!r}"
+
+
+def test_a_run_on_the_host_is_no_record_of_the_card_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "device", lambda: {"gpu": "a card"})
+    assert publish.kind_of({"machine": machine.machine()}) == "host"
 
 
 # -- a new contestant --------------------------------------------------------------------------------------------------
@@ -210,18 +257,23 @@ def test_a_contestant_of_ours_that_got_slower_beside_its_peers_is_found() -> Non
     worse = [e | {"median": e["median"] * (1.5 if e["contestant"] == "gpukpca" else 1.0)} for e in slow_machine]
     (line,) = verdicts.slower(worse, earlier)
     assert line.startswith("gpukpca: 1.50 × slower in ")
-    assert verdicts.slower(worse, earlier[:1]) == []
+    assert verdicts.slower(worse, earlier[:1]) == ["no case has a contestant of ours and a peer in both records"]
+    one = GROWING[0].name
+    slow = [
+        e | {"median": e["median"] * (2.5 if e["contestant"] == "gpukpca" and e["case"] == one else 1.0)}
+        for e in earlier
+    ]
+    assert verdicts.slower(slow, earlier) == [f"gpukpca: 2.50 × slower in {one}"]
 
 
 def test_a_record_is_judged_by_the_published_ones_of_its_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    published = publish.merged([record for record in publish.kept().values() if publish.kind_of(record) == "host"])
-    ours = [
-        e | {"median": 2.0 * e["median"]} if verdicts.is_ours(e) and e["median"] else e for e in published["entries"]
-    ]
-    for entries, status in ((published["entries"], False), (ours, True)):
-        (tmp_path / "new.json").write_text(json.dumps(published | {"entries": entries}), encoding="utf-8")
+    published = publish.of_host(publish.kept().values())
+    entries = published["entries"]
+    ours = [e | {"median": 2.0 * e["median"]} if is_ours(e["contestant"]) and e["median"] else e for e in entries]
+    for judged, status in ((entries, False), (ours, True)):
+        (tmp_path / "new.json").write_text(json.dumps(published | {"entries": judged}), encoding="utf-8")
         monkeypatch.setattr(sys, "argv", ["report", str(tmp_path / "new.json"), "--against"])
         with pytest.raises(SystemExit) as ended:
             report.main()
@@ -233,11 +285,21 @@ def test_a_record_is_judged_by_the_published_ones_of_its_kind(
 
 
 def test_a_part_of_the_cases_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = publish.of_host(publish.kept().values())
     (tmp_path / "part.json").write_text(json.dumps(RECORD), encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["publish", str(tmp_path / "part.json"), "--to", str(tmp_path)])
-    with pytest.raises(SystemExit, match="lacks gaussian-10000"):
-        publish.main()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["part.json"]
+    (tmp_path / "other.json").write_text(json.dumps(whole), encoding="utf-8")
+    publish.check_whole(whole)
+    for cases, lacking in (
+        (["part.json"], "lacks gaussian-10000, .* growth-d, PCA, others. Run bash"),
+        (["part.json", "other.json"], "several records of a host"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["publish", *(str(tmp_path / case) for case in cases), "--to", str(tmp_path)])
+        with pytest.raises(SystemExit, match=lacking):
+            publish.main()
+    without = [e | {"median": None} if e["case"] == "mnist-10000" else e for e in whole["entries"]]
+    with pytest.raises(SystemExit, match=r"lacks mnist-10000\. Run"):
+        publish.check_whole(whole | {"entries": without})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.json", "part.json"]
 
 
 def minor(version: str) -> tuple[int, int]:
@@ -252,9 +314,9 @@ def is_current(recorded: str, version: str) -> bool:
 
 
 def test_the_published_figures_are_of_the_version_that_ships() -> None:
-    recorded = [record["machine"]["gpukpca"] for record in publish.kept().values() if publish.kind_of(record) == "host"]
-    assert len(recorded) == 1
-    assert is_current(recorded[0], gpukpca.__version__)
+    published = publish.of_host(publish.kept().values())
+    assert is_current(published["machine"]["gpukpca"], gpukpca.__version__)
+    assert published["benchmarks"], "no file of pytest-benchmark"
 
 
 def test_a_record_is_current_within_one_minor_version() -> None:
@@ -295,9 +357,12 @@ def test_one_command_makes_the_folder_and_only_publish_writes_pages(tmp_path: Pa
     assert folder.parent == copy / ".benchmarks"
     assert f"-m benchmarks.report {folder}/record.json --folder {folder}" in calls
     assert "benchmarks.publish" not in calls
+    assert "--benchmark-quiet" in calls
+    assert "--benchmark-quiet" not in run("--benchmark-compare")[2]
     status, output, calls = run("--publish")
     assert status == 0
     assert " --large " in calls
-    assert f"-m benchmarks.publish {Path(output.splitlines()[-1])}/record.json" in calls
+    assert f"-m benchmarks.publish {Path(output.splitlines()[-1])}/record.json\n-m benchmarks.plan_tables\n" in calls
     assert run("--publish", DIRTY="1")[0] == 1
+    assert run("--publish", "--record", "r.json")[0] == 2
     assert "benchmarks.report" not in run("--record", str(tmp_path / "r.json"))[2]
