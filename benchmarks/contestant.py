@@ -121,8 +121,17 @@ def fitted(peer: Peer, case: Case, X: Any) -> dict[str, Any]:
     """Return what the checks need of a fit, so that the model can be freed; arrays where the contestant left them."""
     model = peer.build(case)
     scores = model.fit_transform(X)
-    names = ("eigenvalues", "residual_norms", "certificate", "gap")
-    return {name: getattr(model, f"{name}_", None) for name in names} | {"scores": scores, "facts": facts_of(model)}
+    names = ("residual_norms", "certificate", "gap")
+    found = {name: getattr(model, f"{name}_", None) for name in names} | {"eigenvalues": eigenvalues_of(model)}
+    return found | {"scores": scores, "facts": facts_of(model)}
+
+
+def eigenvalues_of(model: Any) -> Any:
+    """Return the eigenvalues that a model or the last step of a pipeline has; of a PCA those of the Gram matrix."""
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    if hasattr(last, "eigenvalues_"):
+        return last.eigenvalues_
+    return last.singular_values_**2 if hasattr(last, "singular_values_") else None
 
 
 def fit_checks(peer: Peer, case: Case, X: np.ndarray, answer: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,8 @@ OTHERS = [
 ]
 # Between two labels, as a share of the height of a panel.
 LABEL_GAP = 0.058
+# Right of points whose names stand within the panel, as a share of its width without it.
+ROOM_FOR_NAMES = 0.3
 TIME, LEAST_MIB = "seconds of a fit", 1.0
 
 
@@ -132,6 +134,9 @@ def draw_panel(ax: Any, panel: Panel, colors: dict[str, str]) -> None:
         ax.set_xticks(ticks, [spaced(int(tick)) for tick in ticks], fontsize="small")
         ax.set_xticks([], minor=True)
     ax.autoscale_view()
+    if not panel.shows_size:
+        low, high = ax.get_xlim()
+        ax.set_xlim(low, high * (high / low) ** ROOM_FOR_NAMES)
     to_panel = ax.transData + ax.transAxes.inverted()
     ends.sort(key=lambda end: end[0][1])
     places = [to_panel.transform(point) for point, _, _ in ends]

@@ -26,7 +26,10 @@ class FalkonNystrom:
         values, vectors = torch.linalg.eigh(kernel(centers, centers))
         floor = values[-1] * len(values) * torch.finfo(values.dtype).eps
         root = vectors / torch.clamp(values, min=floor) ** 0.5
-        return PCA(self.case.p, random_state=0).fit_transform((kernel(rows, centers) @ root).numpy())
+        model = PCA(self.case.p, random_state=0)
+        scores = model.fit_transform((kernel(rows, centers) @ root).numpy())
+        self.eigenvalues_ = model.singular_values_**2
+        return scores
 
 
 INSTALL = "pip install --no-build-isolation git+https://github.com/FalkonML/falkon"

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
 from benchmarks import ceilings, contestant, floors, plan_tables, publish, report
+from benchmarks.accuracy import eigen_errors
 from benchmarks.cases import CASES, GROWTH, Case
 from benchmarks.datasets import REAL, load
 from benchmarks.peers import PEERS, taking_part
@@ -75,6 +76,17 @@ def test_a_peer_that_reports_integers_of_numpy_answers(
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(job)))
     contestant.main()
     assert json.loads(capsys.readouterr().out)["facts"]["components"] > 1
+
+
+def test_approximations_are_judged_by_the_eigenvalues_that_they_report() -> None:
+    case = replace(GROWTH["accuracy", "rank"][0], n=200, gamma=0.05)
+    X = load(case.data, case.n, case.d, case.dtype)
+    for name in case.contestants:
+        answer = contestant.fitted(PEERS[name], case, X)
+        values = answer["eigenvalues"][: case.p]
+        found, quotients = eigen_errors(case, X, answer["scores"], values)
+        assert np.all(values < quotients), name
+        assert found > 1.2 * eigen_errors(case, X, answer["scores"], None)[0], name
 
 
 def test_the_shares_of_the_variance_have_as_many_components_as_their_neighbors() -> None:
