@@ -90,7 +90,7 @@ def plain_rows(record: Record) -> list[list[object]]:
     about_all = [record["machine"]["gpukpca"], record["machine"].get("gpu", record["machine"]["cpu"])]
     for entry in record["entries"]:
         values = [entry.get(name) for name in fields], [entry.get(name) for name in measured]
-        found.append([*values[0], len(entry["seconds"]), *values[1], *about_all, notice(record).strip(". ")])
+        found.append([*values[0], len(entry["seconds"]), *values[1], *about_all, plain_notice(record)])
     return found
 
 
@@ -168,12 +168,23 @@ def notice(record: Record) -> str:
     return f". {mark} {changes}" if changes else ""
 
 
+def plain_notice(record: Record) -> str:
+    """Return the mark without Markdown and the stop before it."""
+    return notice(record).replace("**", "").strip(". ")
+
+
 def left_out(entries: list[Entry]) -> str:
-    """Return the contestants that did not run, by the reason, or the cases without data; of absent ones the remedy."""
+    """Return the contestants that did not run, by the reason, or the cases without data; of absent ones the remedy.
+
+    A contestant that ran in other cases is named with the case.
+    """
     groups: dict[str, dict[str, None]] = {}
+    ran = {entry["contestant"] for entry in entries if not is_absent(entry)}
     for entry in filter(is_absent, entries):
         reason = entry["outcome"].removeprefix("skipped: ")
-        groups.setdefault(reason, {})[entry["case" if reason.startswith(ABSENT) else "contestant"]] = None
+        who = entry["contestant"]
+        name = entry["case"] if reason.startswith(ABSENT) else f"{who} in {entry['case']}" if who in ran else who
+        groups.setdefault(reason, {})[name] = None
     return "\n".join(f"- left out: {'; '.join(names)} ({reason})" for reason, names in groups.items())
 
 

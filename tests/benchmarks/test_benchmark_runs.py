@@ -91,7 +91,9 @@ def test_a_run_leaves_tables_and_figures_that_say_whether_the_machine_was_busy(
     assert r" & MemoryError: 90 \% of x\_1 \& more $|$ ? & " in texts["table.tex"]
     header, *rows = csv.reader(texts["table.csv"].splitlines())
     assert len(rows) == len(quiet["entries"])
-    assert dict(zip(header, rows[0], strict=True))["median"] == str(quiet["entries"][0]["median"])
+    first = dict(zip(header, rows[0], strict=True))
+    assert first["median"] == str(quiet["entries"][0]["median"])
+    assert first["busy"].startswith("Busy machine: ")
     assert [BUSY in note for note in notes] == [True] * 2
     for file in ("time_p.png", "time_accuracy.png"):
         assert (tmp_path / file).read_bytes().startswith(b"\x89PNG")
@@ -171,6 +173,10 @@ def test_late_contestants_of_a_quick_run_are_left_out_and_do_not_fail(monkeypatc
     (entry,) = contest.Contest({}).play(CASES[0], ["gpukpca"])
     with pytest.raises(AssertionError, match="timeout"):
         contest.check(CASES[0], entry)
+    # With figures of other cases it is named with the case.
+    elsewhere, late = {"contestant": "gpukpca", "case": "b", "outcome": "ok"}, "timeout after 15 s"
+    entry |= {"outcome": f"skipped: {late}"}
+    assert report.left_out([entry, elsewhere]) == f"- left out: gpukpca in {CASES[0].name} ({late})"
 
 
 def test_a_case_without_data_is_in_the_record_and_named_by_its_remedy(
