@@ -74,6 +74,7 @@ html_theme_options = {
     "show_prev_next": False,
     "search_bar_text": "Search",
 }
+html_context = {"default_mode": "auto"}  # light or dark, as the system says; without it every first visit logs an error
 templates_path = ["templates"]
 
 
