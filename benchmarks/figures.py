@@ -30,6 +30,8 @@ LABEL_GAP = 0.058
 # Right of points whose names stand within the panel, as a share of its width without it.
 ROOM_FOR_NAMES = 0.3
 TIME, LEAST_MIB = "seconds of a fit", 1.0
+# The width of a picture: twice that of a page, for dense screens.
+PIXELS = 1824
 
 
 @dataclass
@@ -108,7 +110,7 @@ def draw(record: Record, folder: Path) -> list[Path]:
         about = f"{where_and_when(record['machine']).replace('**', '')}\n{warning}".strip()
         figure.supxlabel(about, fontsize=6, color="#b00000" if warning else "#555555", wrap=True)
         paths.append(folder / file)
-        figure.savefig(paths[-1], dpi=120)
+        figure.savefig(paths[-1], dpi=PIXELS / figure.get_figwidth())
     return paths
 
 

@@ -113,7 +113,7 @@ def latex(record: Record) -> str:
 
 
 TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"×": r"$\times$", "µ": r"$\mu$", "<": "$<$", "→": r"$\to$", "\\": "/"}
-TEX |= {">": "$>$", "|": "$|$", "~": r"\~{}", "^": r"\^{}"}
+TEX |= {"\u00a0": "~", ">": "$>$", "|": "$|$", "~": r"\~{}", "^": r"\^{}"}
 
 
 def escaped(text: str) -> str:
@@ -401,8 +401,8 @@ def duration(seconds: float) -> str:
 
 
 def spaced(n: int) -> str:
-    """Return an integer as 10 000."""
-    return f"{n:,}".replace(",", " ") if n >= 10_000 else str(n)
+    """Return an integer as 10 000, with a space at which no line ends."""
+    return f"{n:,}".replace(",", "\u00a0") if n >= 10_000 else str(n)
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def test_the_summary_has_the_fastest_peer() -> None:
     slow, fast = (entry_of(case, name, t, peak_mib=60.0) for name, t in (("sklearn arpack", 9.0), ("TorchDR", 4.0)))
     record = {"machine": {}, "entries": [entry_of(case, "gpukpca", 2.0), slow, fast, fast | {"median": None}]}
     row = publish.summary_table(record).splitlines()[-1]
-    assert row == "| kernel PCA, MNIST 10 000 × 784, float32, rbf, p = 10 | 2 s | TorchDR | 2 | 3 | 1e-07, 1e-07 |"
+    assert row == "| kernel PCA, MNIST 10\u00a0000 × 784, float32, rbf, p = 10 | 2 s | TorchDR | 2 | 3 | 1e-07, 1e-07 |"
     assert publish.summary_table(record | {"entries": [entry_of(case, "gpukpca", 2.0)]}) == ""
 
 
