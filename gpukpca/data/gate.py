@@ -38,6 +38,10 @@ FLOATS = (np.float64, np.float32)
 LARGEST_EXACT = 2**53
 # Columns that an error names.
 MOST_NAMED = 12
+# Arrays of one kind that an error names.
+MOST_HELD = 5
+# Where AnnData, MuData and SpatialData hold matrices by name, and what follows the name.
+HOLDERS = {"layers": "", "mod": ".X", "tables": ".X", "obsm": ""}
 # What rows lose in float64, in the words of the warning.
 OF_INTEGERS = "integers that exceed 2**53 lose digits in float64."
 OF_EXTENDED = "extended precision is reduced to float64."
@@ -123,8 +127,8 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
         raise TypeError(
             f"{purpose or name} does not take a Dask {kind} here; "
             f"{name}.{'result' if kind == 'Future' else 'compute'}() brings it into memory. "
-            f"KernelPCA, PCA and IncrementalPCA fit Dask arrays: {name}.to_dask_array() makes one of a data frame, "
-            "dask.array.from_delayed of delayed rows."
+            f"KernelPCA, PCA and IncrementalPCA fit Dask arrays: {name}.data is that of a DataArray, "
+            f"{name}.to_dask_array() makes one of a data frame, dask.array.from_delayed of delayed rows."
         )
     check_container(X, shape, name)
     check_numbers(X, missing, name)
@@ -196,14 +200,11 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
     if type(X).__name__ == "LazyFrame":
         raise InvalidParameterError(f"{name} is a LazyFrame, which holds no numbers yet; pass {name}.collect().")
     is_array, is_list = hasattr(X, "shape") or hasattr(X, "__array__"), hasattr(X, "__len__") or isinstance(X, Number)
-    if hasattr(X, "obsm"):  # AnnData, for which `shape` is that of X.X
+    if names := _arrays_in(X, name):
         raise InvalidParameterError(
-            f"{name} is of type {type(X).__name__}, which holds several matrices; pass one: {name}.X, an entry of "
-            f"{name}.layers, or one of {name}.obsm such as {name}.obsm['X_pca']."
+            f"{name} is of type {type(X).__name__}, which holds arrays by name; pass "
+            f"{'one of them: ' if len(names) > 1 else ''}{', '.join(names)}."
         )
-    if hasattr(X, "keys") and not is_array and (keys := [f"{name}[{key!r}]" for key in islice(X, 5)]):
-        which = f"anndata.io.sparse_dataset({name})" if "indptr" in X else f"one of them: {', '.join(keys)}"
-        raise InvalidParameterError(f"{name} is of type {type(X).__name__}, which holds several arrays; pass {which}.")
     if not is_array and (not is_list or isinstance(X, (Mapping, Set))):
         what = "None" if X is None else f"of type {type(X).__name__}"
         raise InvalidParameterError(
@@ -226,6 +227,21 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
         raise InvalidParameterError(
             f"{name} is a sparse CuPy matrix; pass {name}.toarray(), or {name}.get() for a CSR matrix of SciPy."
         )
+
+
+def _arrays_in(X: Any, name: str) -> list[str]:
+    """Return how to reach what a holder of arrays by name holds, none of which is read; empty for all else."""
+    if hasattr(X, "keys") and not hasattr(X, "shape"):  # a dictionary, a group of HDF5 or zarr, a Dataset of xarray
+        found = [f"{name}[{key!r}]" for key in sorted(X, key=str)[:MOST_HELD]]
+        return [f"anndata.io.sparse_dataset({name})"] if found and "indptr" in X else found
+    if hasattr(X, "__array__"):  # a data frame has its columns as attributes
+        return []
+    # AnnData, for which `shape` is that of X.X, and its raw counts. The X of a view is computed: ask the class.
+    found = [f"{name}.X"] if hasattr(X, "varm") and hasattr(type(X), "X") else []
+    for part, end in HOLDERS.items():
+        if hasattr(held := getattr(X, part, ()), "keys"):
+            found += [f"{name}.{part}[{key!r}]{end}" for key in islice(held, MOST_HELD)]
+    return found
 
 
 def has_entries(X: Any) -> bool:
@@ -313,5 +329,7 @@ def _converts(entries: np.ndarray) -> bool:
 
 
 def column_names(X: Any) -> list[Any] | None:
-    """Return the names of the columns of a data frame, None for other containers."""
+    """Return the names of the columns of a data frame or an Arrow table, None for other containers."""
+    if hasattr(X, "column_names"):  # of Arrow, where `columns` are the numbers
+        return list(X.column_names)
     return list(X.columns) if hasattr(X, "columns") and hasattr(X, "dtypes") else None

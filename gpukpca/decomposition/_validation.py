@@ -205,6 +205,13 @@ def _check_unique_names(X: Any) -> None:
         raise ValueError(f"Input X has several columns named {twice!r}; feature names must be unique.")
 
 
+def densifying(X: Any) -> str:
+    """Return the call that makes an array of sparse rows; empty for dense ones. The first row of a set tells."""
+    if is_sparse(X):
+        return "X.toarray()"
+    return "X[:].toarray()" if is_set(X) and is_sparse(X[:1]) else ""
+
+
 def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:
     """Return an array on the host that scores can be written to; raise for anything else."""
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype.kind != "f" or not out.flags.writeable:

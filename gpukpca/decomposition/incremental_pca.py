@@ -24,7 +24,7 @@ from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_foreign, is_sparse, item_size, overflow_allowed
+from gpukpca.backend.namespace import is_foreign, item_size, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import Placement, placement_for
@@ -36,7 +36,7 @@ from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import of_rows, row_wise
 from gpukpca.decomposition._session import fit_session
-from gpukpca.decomposition._validation import checked_scores, new_data, training_data
+from gpukpca.decomposition._validation import checked_scores, densifying, new_data, training_data
 
 # scikit-learn's rule for the rows of a batch; and the batches from which on they are longer, up to a size in bytes.
 ROWS_A_FEATURE, BATCHES = 5, 100
@@ -241,7 +241,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         1500
         """
         with fit_session(self, X):
-            if is_sparse(X):
+            if densifying(X):
                 raise TypeError(
                     "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
                     "IncrementalPCA.fit to do so in batches."

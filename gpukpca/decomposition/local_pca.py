@@ -15,7 +15,7 @@ from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import indices, is_foreign, is_sparse, move, overflow_allowed, same_place, to_host
+from gpukpca.backend.namespace import indices, is_foreign, move, overflow_allowed, same_place, to_host
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, LocalPCAAttributes, publish
@@ -25,7 +25,7 @@ from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition._validation import checked_scores, new_data, training_data
+from gpukpca.decomposition._validation import checked_scores, densifying, new_data, training_data
 from gpukpca.exceptions import PrecisionWarning, warn_user
 
 
@@ -422,9 +422,9 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
 
 def _check_dense(X: Any) -> None:
     """Raise TypeError for sparse rows."""
-    if is_sparse(X):
+    if call := densifying(X):
         raise TypeError(
-            "LocalPCA does not support sparse input. Pass X.toarray(), or reduce the rows first: "
+            f"LocalPCA does not support sparse input. Pass {call}, or reduce the rows first: "
             "make_pipeline(PCA(50), LocalPCA())."
         )
 

@@ -16,7 +16,7 @@ from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver
 from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import is_sparse, item_size
+from gpukpca.backend.namespace import item_size
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._base import ArrayTransformer
@@ -24,7 +24,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
 from gpukpca.decomposition._session import fit_session
-from gpukpca.decomposition._validation import new_data, training_data
+from gpukpca.decomposition._validation import densifying, new_data, training_data
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.exceptions import InvalidParameterError
@@ -204,9 +204,9 @@ class KernelPCACV(ArrayTransformer):
                 "kernel, or choose n_components by n_components_for(model, ...)."
             )
         with fit_session(self, X) as session:
+            if call := densifying(X):
+                raise TypeError(f"KernelPCACV: sparse rows have no pre-image to be scored by; pass {call}.")
             data = training_data(self, X)
-            if is_sparse(data):
-                raise TypeError("KernelPCACV: sparse rows have no pre-image to be scored by; pass X.toarray().")
             splits = self._splits(data, y, groups)
             place = session.place(data)
             with session.on(place, data) as resources:

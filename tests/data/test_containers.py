@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, Nystrom, ProbabilisticPCA
 from tests import tolerances
 
 N, D = 90, 6
@@ -68,7 +68,7 @@ CONTAINERS: dict[str, Any] = {
     "COO": scipy.sparse.coo_array,
     "view of CSR": View,
     "slices": Slices,
-    "sparse slices": lambda X: Bare(scipy.sparse.csr_array(X)),
+    "sparse slices": lambda X: Bare(scipy.sparse.csr_matrix(X)),  # of the class that anndata gives
     "batches": lambda X: [X[:10], X[10:11], X[11:]],
     "sparse batches": lambda X: [scipy.sparse.csr_array(X[:40]), X[40:]],
     "Dask": dask_array,
@@ -169,6 +169,22 @@ def test_every_container_of_new_rows_gives_the_same_scores(name: str, X: np.ndar
             size = np.max(np.abs(expected))
             found = np.asarray(model.transform(given))
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * size, err_msg=container)
+
+
+def test_a_sparse_set_is_refused_by_its_first_row(X: np.ndarray) -> None:
+    class Unread(Bare):
+        def __getitem__(self, part: slice) -> Any:
+            assert part == slice(None, 1)
+            return self.rows[part]
+
+    held = Unread(scipy.sparse.csr_matrix(X))
+    for call, words in (
+        (LocalPCA(2, 1).fit, r"sparse input. Pass X\[:\]\.toarray\(\)"),
+        (KernelPCACV("rbf", n_components=[2]).fit, r"sparse rows .* pass X\[:\]\.toarray\(\)"),
+        (IncrementalPCA(2).partial_fit, "sparse input"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call(held)
 
 
 def test_rows_and_slices_are_enough_for_a_set(X: np.ndarray) -> None:
