@@ -45,14 +45,20 @@ MAGIC = {
 ZARR_MARKS = ("zarr.json", ".zarray", ".zgroup")
 # Suffix -> how to convert a file that is not read.
 CONVERSIONS = {
-    **dict.fromkeys((".xls", ".xlsx", ".ods"), "Save the sheet as .csv"),
-    **dict.fromkeys((".feather", ".arrow", ".ipc"), "polars.read_ipc('{0}').write_parquet('x.parquet') converts it"),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "polars.read_ndjson('{0}').write_parquet('x.parquet') converts it"),
-    **dict.fromkeys((".rds", ".rdata"), "write.csv in R converts a table"),
-    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "in the Python that wrote it, numpy.save('x.npy', X) converts X"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods", ".sav", ".dta", ".sas7bdat"), "Save the table as .csv"),
+    **dict.fromkeys(
+        (".feather", ".arrow", ".ipc"),
+        "polars.read_ipc('{0}').write_parquet('x.parquet') converts it, and with read_ipc_stream a stream",
+    ),
+    **dict.fromkeys((".jsonl", ".ndjson"), "polars.read_ndjson('{0}').write_parquet('x.parquet') converts it"),
+    ".json": "polars.read_json('{0}').write_parquet('x.parquet') converts a list of rows",
+    **dict.fromkeys((".rds", ".rda", ".rdata"), "write.csv in R converts a table"),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "In the Python that wrote it, numpy.save('x.npy', X) converts X"),
     **dict.fromkeys((".pt", ".pth"), "numpy.save('x.npy', tensor.numpy()) converts a tensor"),
     **dict.fromkeys((".bz2", ".xz", ".zip", ".tar"), "unpack it, or compress text by gzip or zstd"),
-    ".mat": "numpy.save('x.npy', scipy.io.loadmat('{0}')['X']) converts its array X",
+    ".mat": "numpy.save('x.npy', scipy.io.loadmat('{0}')['X']) converts its array X. A file of version 7.3 is HDF5: "
+    "rename it to .h5, and give --transpose",
+    ".nc": "numpy.save('x.npy', xarray.open_dataset('{0}')['X']) converts its variable X of two dimensions",
     ".mtx": "scipy.sparse.save_npz('x.npz', scipy.io.mmread('{0}')) converts it",
     ".h5ad": "scipy.sparse.save_npz('x.npz', X) or numpy.save('x.npy', X) converts X = anndata.read_h5ad('{0}').X",
 }
@@ -233,11 +239,19 @@ def _read_set(path: Source, how: InputOptions) -> Table:
         raise ValueError(f"{path} is read by {name}, which is not installed: pip install {name}.") from None
     with _reading(path, name):
         root = package.open(path.path, mode="r") if name == "zarr" else package.File(path.readable, "r")
-        sets = {"": root}
+        sets, group = {"": root}, how.key or USUAL_KEYS[0]
+        is_sparse_group = False
         if not hasattr(root, "shape"):
             # The key may be that of a set in a group.
             named = (*root, how.key) if how.key is not None and how.key in root else root
             sets = {one: root[one] for one in named if hasattr(root[one], "shape")}
+            is_sparse_group = group not in sets and group in root and "indptr" in getattr(root[group], "keys", list)()
+    if is_sparse_group:
+        opened = f"{name}.{'open' if name == 'zarr' else 'File'}('{path}')['{group}']"
+        raise ValueError(
+            f"{path}: {group} is a sparse matrix as anndata writes it. "
+            f"scipy.sparse.save_npz('x.npz', anndata.io.sparse_dataset({opened})[:]) converts it."
+        )
     key, needed = _needed(path, {one: (part.shape, part.dtype) for one, part in sets.items()}, how)
     with _reading(path, name):
         return _table(path, key, {one: sets[one] if one == key else sets[one][:] for one in needed}, how)

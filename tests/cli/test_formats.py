@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars
 import pytest
+import scipy.io
 import scipy.sparse
 from click.testing import CliRunner
 
@@ -118,6 +119,7 @@ def asked(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> list[Any
     np.save("x.npy", X)
     sets = {"X": Part(X, read), "y": Part(np.arange(9000) % 4, read), "who": Part(names, read)}
     sets |= {"group": SimpleNamespace(), "group/Z": Part(X[:50], read)}
+    sets["layers/counts"] = {"data": 0, "indices": 0, "indptr": 0}
     monkeypatch.setitem(sys.modules, "h5py", SimpleNamespace(File=lambda path, mode: sets))
     monkeypatch.setitem(sys.modules, "zarr", SimpleNamespace(open=lambda path, mode: sets["X"]))
     Path("x.zarr").mkdir()
@@ -141,6 +143,9 @@ def test_sets_of_zarr_and_hdf5_are_read_by_slices(asked: list[Any]):
     assert loaded("b.npz")["scores"].shape == (50, 2)
     for key in ("group", "none"):
         assert f"has no array {key!r}; it has X (9000, 3)" in refused("fit", "x.h5", "--key", key, "-o", "c.npz")
+    message = refused("fit", "x.h5", "--key", "layers/counts", "-o", "c.npz")
+    assert "x.h5: layers/counts is a sparse matrix as anndata writes it" in message
+    assert "sparse_dataset(h5py.File('x.h5')['layers/counts'])[:]) converts it" in message
 
 
 def test_real_sets_of_hdf5_and_zarr_are_read(rng: np.random.Generator):
@@ -186,6 +191,24 @@ def test_files_that_are_refused_say_how_to_convert_them():
     for suffix, advice in CONVERSIONS.items():
         message = refused("fit", write(f"x{suffix}", "content"), "-o", "s.npz")
         assert f"files ending in {suffix} cannot be read. {advice.format(f'x{suffix}')}. Give .csv, .tsv" in message
+    table = polars.DataFrame({"a": [1.0, 2.0, 4.0], "b": [2.0, 1.0, 0.0]})
+    table.write_ipc("x.feather")
+    table.write_json("x.json")
+    table.write_ndjson("x.ndjson")
+    scipy.io.savemat("x.mat", {"X": table.to_numpy()})
+    scipy.io.mmwrite("x.mtx", scipy.sparse.csr_array(table.to_numpy()))
+    for suffix, written in (
+        (".feather", "parquet"),
+        (".json", "parquet"),
+        (".ndjson", "parquet"),
+        (".mat", "npy"),
+        (".mtx", "npz"),
+    ):
+        exec(
+            CONVERSIONS[suffix].format(f"x{suffix}").partition(" converts")[0],
+            {"polars": polars, "numpy": np, "scipy": scipy},
+        )
+        np.testing.assert_array_equal(read_input(f"x.{written}").dense(), table.to_numpy())
     Path("folder").mkdir()
     assert "folder is a directory, and none of zarr" in refused("fit", "folder", "-o", "s.npz")
     for name, content, expected in (
