@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,14 @@ class HasProducts(Protocol):
 
 # One number, name or class for every row or component, as users pass them.
 Vector = HasShape | Sequence[Any]
-# Rows of numbers as users pass them.
+# Rows of numbers as users pass them; and batches of rows, which are read one after another.
 ArrayLike = HasShape | Sequence[Sequence[float]]
+Batches = Iterable[ArrayLike]
 # Those whose results are NumPy arrays, and these results.
 NumpyRows = np.ndarray | Sequence[Sequence[float]]
 NumpyArray = NDArray[np.floating[Any]]
+# Rows of a type that is not known, Any. Their overload comes first: pyright would else take them for NumPy's.
+UnknownRows = Never
 
 # The arrays of an estimator: `NumpyArray` where `fit` returned it for `NumpyRows`, else those of any library.
 if TYPE_CHECKING:
@@ -63,6 +66,27 @@ else:
     from typing import TypeVar
 
     Held = TypeVar("Held")
+
+
+# A method of rows with further parameters P.
+P = ParamSpec("P")
+MethodOfRows = Callable[Concatenate[Any, ArrayLike, P], Array]
+
+
+class OfRows(Protocol[P]):
+    """A method of rows, for type checkers: the results of NumPy rows are NumPy arrays."""
+
+    @overload
+    def __call__(self, X: UnknownRows, *args: P.args, **kwargs: P.kwargs) -> Array: ...
+    @overload
+    def __call__(self, X: NumpyRows, *args: P.args, **kwargs: P.kwargs) -> NumpyArray: ...
+    @overload
+    def __call__(self, X: ArrayLike, *args: P.args, **kwargs: P.kwargs) -> Array: ...
+
+
+def of_rows(method: MethodOfRows[P]) -> OfRows[P]:
+    """Return the method itself."""
+    return cast(OfRows[P], method)
 
 
 class SymmetricOperator:

@@ -219,7 +219,7 @@ WIDER = {
     "algorithms/latent/fit.py": 25,
     "algorithms/pca/fit.py": 22,
     "decomposition/kernel_pca.py": 31,
-    "decomposition/latent_pca.py": 23,
+    "decomposition/_latent.py": 23,
     "decomposition/pca.py": 27,
 }
 

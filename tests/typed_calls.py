@@ -7,17 +7,24 @@ from numpy.typing import NDArray
 
 from gpukpca import (
     PCA,
+    BayesianPCA,
     IncrementalPCA,
     KernelPCA,
     KernelPCACV,
     LocalPCA,
     Plan,
     ProbabilisticPCA,
+    Progress,
+    double_center,
+    gram_matrix,
     kernels,
     load,
+    loadings,
     residuals,
+    variable_correlations,
 )
-from gpukpca.decomposition import RidgePreimage
+from gpukpca.algorithms import fit_kernel_pca, fit_pca
+from gpukpca.decomposition import PreimageInfo, RidgePreimage, reconstruction, reconstruction_error, squared_cosines
 from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
 from gpukpca.gram import DenseGram
 from gpukpca.model_selection import n_components_for
@@ -48,6 +55,25 @@ ProbabilisticPCA(ddof=2)  # type: ignore[arg-type]
 PCA().fit(3)  # type: ignore[call-overload]
 PCA().fit("data.npy")  # type: ignore[arg-type]
 PCA().fit(X).transform(3)  # type: ignore[call-overload]
+PCA(2).fit([X, X])
+PCA(2).transform([X, X])  # type: ignore[list-item]
+KernelPCA(2, eigen_solver="nystrom").fit(batch for batch in (X, X))
+KernelPCA(2).plan([X, X])
+KernelPCA(n_component=2)  # type: ignore[call-arg]
+KernelPCA(kernel=3)  # type: ignore[arg-type]
+KernelPCA(device=0)  # type: ignore[arg-type]
+PCA(whiten="yes")  # type: ignore[arg-type]
+IncrementalPCA(0.9)  # type: ignore[arg-type]
+ProbabilisticPCA(2).fit(X, sample_weight=[1, 1, 1, 1, 2])  # type: ignore[call-overload]
+BayesianPCA(solver="closed_form")  # type: ignore[arg-type]
+KernelPCACV().fit(X, sample_weight=[1, 1, 1, 1, 2])  # type: ignore[call-arg]
+fit_pca(X, "mle")
+fit_pca(X, "many")  # type: ignore[arg-type]
+fit_kernel_pca(X, "rbf", 2)  # type: ignore[arg-type]
+kernels.RBF() + 2.0  # type: ignore[operator]
+KernelPCA(kernel=2.0 * kernels.RBF() ** 2)
+variable_correlations(PCA(2).fit(X))  # type: ignore[call-overload]
+gram_matrix("rbf", X)  # type: ignore[call-overload]
 KernelPCACV(refit="yes")  # type: ignore[arg-type]
 RidgePreimage(kernel="rbff")  # type: ignore[arg-type]
 kernels.RBF("wide")  # type: ignore[arg-type]
@@ -64,7 +90,14 @@ top_eigh(DenseGram(X), 2, solver="lapack")  # type: ignore[arg-type]
 ScoresDisplay(X, labels=["a", "b"])
 ScoresDisplay(3)  # type: ignore[arg-type]
 
-# The results of NumPy rows are NumPy arrays; those of other rows are arrays of any library.
+
+def report(event: Progress) -> None:
+    print(event.done, event.text)
+
+
+KernelPCA(verbose=report)
+
+# The results of NumPy rows are NumPy arrays; those of other rows, and of unknown ones, are arrays of any library.
 Floats = NDArray[np.floating[Any]]
 
 
@@ -74,6 +107,7 @@ class Frame:
     shape = (5, 5)
 
 
+unknown: Any = X
 fit = KernelPCA(2).fit(X)
 assert_type(fit.eigenvalues_, Floats)
 assert_type(fit.plan_, Plan)
@@ -83,20 +117,55 @@ assert_type(fit.transform(X, out=X), Floats)
 assert_type(fit.transform([[1.0, 2.0]]), Floats)
 assert_type(fit.transform(Frame()), Any)
 assert_type(fit.inverse_transform(X), Floats)
-assert_type(fit.inverse_transform(X, return_info=True), Any)
+assert_type(fit.transform(unknown), Any)
+assert_type(fit.X_fit_, Floats)
+assert_type(fit.inverse_transform(X, return_info=True), tuple[Any, PreimageInfo])
+assert_type(fit.denoise(unknown), Any)
+assert_type(fit.score(X), float)
+assert_type(fit.set_params(gamma=1.0).eigenvalues_, Floats)
 assert_type(KernelPCA(2).eigenvalues_, Any)
 assert_type(KernelPCA(2).fit(Frame()).eigenvalues_, Any)
 assert_type(KernelPCA(2).fit_transform(X), Floats)
 assert_type(KernelPCA(2).set_output(transform="pandas").fit_transform(X), Any)
 assert_type(PCA(2).fit(X).components_, Floats)
+assert_type(PCA(2).fit(X).get_covariance(), Floats)
+assert_type(PCA(2).fit(X).scale_, Floats | None)
+assert_type(PCA(2).fit(unknown).components_, Any)
+assert_type(PCA(2).fit([X, X]).components_, Any)
 assert_type(PCA(2).fit_transform(Frame()), Any)
+assert_type(PCA(2).fit_transform(unknown), Any)
 assert_type(IncrementalPCA(2).fit(X).mean_, Floats)
 assert_type(IncrementalPCA(2).fit([X, X]).mean_, Any)
+assert_type(IncrementalPCA(2).partial_fit(X).mean_, Floats)
+assert_type(IncrementalPCA(2).partial_fit(Frame()).mean_, Any)
 assert_type(IncrementalPCA(2).fit_transform(X, sample_weight=[1, 1, 1, 1, 2]), Floats)
 assert_type(KernelPCA(2).fit(X, sample_weight=[1, 1, 1, 1, 2]).eigenvalues_, Floats)
 assert_type(ProbabilisticPCA(2).fit(X).noise_variance_, float)
+assert_type(ProbabilisticPCA(2).fit(X).loadings_, Floats)
+assert_type(ProbabilisticPCA(2).fit([X, X]).loadings_, Any)
+assert_type(ProbabilisticPCA(2).fit(X).impute(X), Floats)
+assert_type(BayesianPCA().fit(X).precisions_, Floats)
+assert_type(BayesianPCA().fit(X).sample(3), Floats)
 assert_type(LocalPCA().fit(X).means_, Floats)
 assert_type(LocalPCA().fit_transform(X), Floats)
+assert_type(LocalPCA().fit(X).sample(3), tuple[Floats, Any])
+assert_type(KernelPCACV().fit(X).best_estimator_, KernelPCA[Any])
+assert_type(KernelPCACV().fit(X).transform(X), Floats)
+assert_type(KernelPCACV().fit(X).score(X), float)
+assert_type(loadings(PCA(2).fit(X)), Floats)
+assert_type(loadings(PCA(2).fit(Frame())), Any)
+assert_type(variable_correlations(fit, X), Floats)
+assert_type(variable_correlations(fit, X, Frame()), Any)
+assert_type(squared_cosines(PCA(2).fit(X), X), Floats)
+assert_type(reconstruction(PCA(2).fit(X), unknown), Any)
+assert_type(reconstruction_error(PCA(2).fit(X), X), float)
+assert_type(gram_matrix(kernels.RBF(), X), Floats)
+assert_type(kernels.RBF.from_sigma(2.0), kernels.RBF)
+assert_type(kernels.RBF()(X, X), Floats)
+assert_type(kernels.RBF()(Frame()), Any)
+assert_type(double_center(X), Floats)
 LocalPCA().fit_transform(X, sample_weight=[1, 1, 1, 1, 2])  # type: ignore[call-overload]
 assert_type(load("model.safetensors").transform(X), Floats)
 assert_type(load("model.safetensors").n_features_in_, int)
+if isinstance(model := load("model.safetensors"), KernelPCA):
+    assert_type(model.plan(X), Plan)

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.exceptions import NotFittedError
 
 from gpukpca import exceptions
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, UnknownRows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.plan import Plan
@@ -58,11 +58,11 @@ class KernelPCAAttributes(Generic[Held]):
     offset_: Held
     kernel_: Kernel
     gamma_: float
-    X_fit_: Any
+    X_fit_: Held
     certificate_: float
     total_variance_interval_: tuple[float, float]
     landmarks_: NDArray[np.integer[Any]]
-    n_samples_seen_: int
+    n_samples_seen_: int | float
     X_transformed_fit_: Held
     dual_coef_: Held
     plan_: Plan
@@ -90,7 +90,7 @@ class PCAAttributes(AxesAttributes[Held]):
     scale_: Held | None
     residual_norms_: Held
     converged_: bool
-    n_samples_: int
+    n_samples_: int | float
     plan_: Plan
     solver_: str
     fallbacks_: tuple[str, ...]
@@ -101,17 +101,17 @@ class IncrementalPCAAttributes(AxesAttributes[Held]):
 
     singular_values_: Held
     var_: Held
-    n_samples_seen_: int
+    n_samples_seen_: int | float
     batch_size_: int
 
 
-class LatentAttributes(AxesAttributes[Any]):
+class LatentAttributes(AxesAttributes[Held]):
     """The attributes of a fitted `ProbabilisticPCA` or `BayesianPCA`."""
 
-    loadings_: Array
+    loadings_: Held
     n_samples_: int
     n_iter_: int
-    log_likelihoods_: Array
+    log_likelihoods_: Held
     converged_: bool
     solver_: str
     fallbacks_: tuple[str, ...]
@@ -131,8 +131,8 @@ class LocalPCAAttributes(Generic[Held]):
     n_components_: int
     n_iter_: int
     converged_: bool
-    log_likelihoods_: Array
-    errors_: Array
+    log_likelihoods_: Held
+    errors_: Held
     bic_: dict[tuple[int, int], float]
     fallbacks_: tuple[str, ...]
 
@@ -145,6 +145,8 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
 
     if TYPE_CHECKING:
 
+        @overload
+        def fit_transform(self, X: UnknownRows, y: Any = None) -> Array: ...
         @overload
         def fit_transform(self, X: NumpyRows, y: Any = None) -> NumpyArray: ...
         @overload

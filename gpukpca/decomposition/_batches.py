@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,7 +11,7 @@ from sklearn.utils import gen_batches
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_place
-from gpukpca.algorithms.resources import parsed_bytes
+from gpukpca.algorithms.resources import Resources, parsed_bytes
 from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, item_size
 from gpukpca.data.batches import BatchedRows, is_sliced, is_stream, read_slice, read_stream, slice_of, spread_runs
 from gpukpca.data.place import placement_for
@@ -125,6 +125,15 @@ def batches_of(
         return (take_rows(data, cut.start, cut.stop) for cut in cuts)
 
     return PlacedBatches(estimator, empty_like(data), parts, cuts, once=False)
+
+
+def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:
+    """Return the batches, kept on the device of the fit if they are moved in every pass and fill at most half of it."""
+    if not batches.place.moved or batches.n_rows is None:
+        return batches
+    first = next(iter(batches))
+    needed = batches.n_rows * int(first.shape[1]) * item_size(first.dtype)
+    return list(batches) if 2 * needed <= resources.allowed() else batches
 
 
 def in_batches(X: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, Held
 from gpukpca.algorithms.pca.gaussian import GaussianModel, check_centered
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
@@ -17,12 +17,12 @@ from gpukpca.decomposition.diagnostics import is_centered
 from gpukpca.exceptions import InvalidParameterError
 
 
-class WithGaussianModel:
+class WithGaussianModel(Generic[Held]):
     """The methods of an estimator with `components_`, `explained_variance_` and `noise_variance_`."""
 
-    components_: Array
-    explained_variance_: Array
-    explained_variance_ratio_: Array
+    components_: Held
+    explained_variance_: Held
+    explained_variance_ratio_: Held
     noise_variance_: float
 
     @property
@@ -32,7 +32,7 @@ class WithGaussianModel:
         deviations = np.sqrt(to_host(self.explained_variance_).astype(np.float64))
         return GaussianModel(self.components_, deviations**2, float(self.noise_variance_), None)
 
-    def get_covariance(self) -> Array:
+    def get_covariance(self) -> Held:
         """Return the covariance matrix of the Gaussian model, Vᵀ (Λ - σ²)₊ V + σ² I.
 
         Returns
@@ -43,7 +43,7 @@ class WithGaussianModel:
         with device_context(self.components_):
             return self._model.covariance()
 
-    def get_precision(self) -> Array:
+    def get_precision(self) -> Held:
         """Return the inverse of `get_covariance`, without inverting a d x d matrix.
 
         Where the covariance is singular, directions without variance are given eps times the largest one.
@@ -73,7 +73,7 @@ class WithGaussianModel:
             return precision
 
 
-class WithLikelihood(WithGaussianModel):
+class WithLikelihood(WithGaussianModel[Held]):
     """The methods of an estimator with a Gaussian model that also gives the likelihood of rows."""
 
     def _log_densities(self, X: Any) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import sklearn.decomposition
@@ -125,7 +125,7 @@ class KernelPeer:
         return peer
 
     @classmethod
-    def from_sklearn(cls, peer: Any) -> Any:
+    def from_sklearn(cls, peer: Any) -> Self:
         """Return the `KernelPCA` with the scores of a fitted `sklearn.decomposition.KernelPCA` to rounding.
 
         Parameters
@@ -405,7 +405,7 @@ class PCAPeer:
         return peer
 
     @classmethod
-    def from_sklearn(cls, peer: Any) -> Any:
+    def from_sklearn(cls, peer: Any) -> Self:
         """Return the `PCA` with the scores of a fitted `sklearn.decomposition.PCA` to rounding.
 
         Parameters

@@ -16,13 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors, read_container, write_content
 from gpukpca._files import plain_target, replaced_whole
-from gpukpca._typing import Array
+from gpukpca._typing import Array, OfRows
 from gpukpca.algorithms.fields import field_of
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
 from gpukpca.backend.random import generator
 from gpukpca.data.place import Placement, placement_for
-from gpukpca.decomposition._row_wise import OfRows
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
 from gpukpca.persistence.checks import check_fit

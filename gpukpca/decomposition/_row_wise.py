@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
+from typing import Any, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows
+from gpukpca._typing import MethodOfRows, OfRows, P
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.batches import is_set, named, slice_of_set
@@ -22,25 +22,8 @@ from gpukpca.decomposition._dask import OF_ALL_ROWS, lazy_answer
 from gpukpca.decomposition._validation import checked_out
 from gpukpca.distributed.rows import is_dask_array
 
-P = ParamSpec("P")
-Method = Callable[Concatenate[Any, ArrayLike, P], Array]
 
-
-class OfRows(Protocol[P]):
-    """A method of rows, for type checkers: the results of NumPy rows are NumPy arrays."""
-
-    @overload
-    def __call__(self, X: NumpyRows, *args: P.args, **kwargs: P.kwargs) -> NumpyArray: ...
-    @overload
-    def __call__(self, X: ArrayLike, *args: P.args, **kwargs: P.kwargs) -> Array: ...
-
-
-def of_rows(method: Method[P]) -> OfRows[P]:
-    """Return the method itself."""
-    return cast(OfRows[P], method)
-
-
-def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callable[[Method[P]], OfRows[P]]:
+def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callable[[MethodOfRows[P]], OfRows[P]]:
     """Return a decorator of a method of rows, of points or scores, whose result for a row depends on that row alone.
 
     `answer` is that result: "scores", "points" or "numbers". A Dask array is answered by a lazy one. A set of zarr,
@@ -48,7 +31,7 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
     not for arrays where it `writes` itself.
     """
 
-    def decorated(method: Method[P]) -> OfRows[P]:
+    def decorated(method: MethodOfRows[P]) -> OfRows[P]:
         signature = inspect.signature(method)
 
         @wraps(method)

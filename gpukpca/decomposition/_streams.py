@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class WithStreams(WithClusters):
     _result: KernelPCAFit
 
     @OnlyWhere(_needs_nystrom, AttributeError)
-    def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Any:
+    def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Self:
         """Add one batch of rows to the fit; ``eigen_solver=Nystrom(...)`` alone.
 
         The first batch chooses the landmarks, unless they are points, and what the kernel takes from the data. Later

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, UnknownRows
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.linalg import column_sums, inner_products
@@ -107,6 +107,12 @@ def is_centered(model: Any) -> bool:
 # -- points ------------------------------------------------------------------------------------------------------------
 
 
+@overload
+def squared_cosines(model: Any, X: UnknownRows, *, residual: bool = False) -> Array: ...
+@overload
+def squared_cosines(model: Any, X: NumpyRows, *, residual: bool = False) -> NumpyArray: ...
+@overload
+def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Array: ...
 def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Array:
     """Return how well components represent points: cos² of the angle between x - mean and each axis.
 
@@ -175,6 +181,12 @@ def _sizes(model: Any, rows: Array) -> Array:
 # -- reconstruction ----------------------------------------------------------------------------------------------------
 
 
+@overload
+def reconstruction(model: Any, X: UnknownRows, n_components: int | None = None) -> Array: ...
+@overload
+def reconstruction(model: Any, X: NumpyRows, n_components: int | None = None) -> NumpyArray: ...
+@overload
+def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) -> Array: ...
 def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) -> Array:
     """Return the projections of points onto the subspace of the first components.
 
@@ -218,6 +230,12 @@ def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) ->
     return _by_rows(model, X, nearest, "reconstruction")
 
 
+@overload
+def reconstruction_error(
+    model: Any, X: ArrayLike, n_components: int | None = None, per_sample: Literal[False] = False
+) -> float: ...
+@overload
+def reconstruction_error(model: Any, X: ArrayLike, n_components: int | None = None, *, per_sample: bool) -> Any: ...
 def reconstruction_error(model: Any, X: ArrayLike, n_components: int | None = None, per_sample: bool = False) -> Any:
     """Return the squared distance of points from the subspace of the first components: the mean, or of each point.
 

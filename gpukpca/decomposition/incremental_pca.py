@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Vector
+from gpukpca._typing import Array, ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.inputs import check_place, counted_rows, kept_rows, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
@@ -34,7 +33,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition._row_wise import of_rows, row_wise
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, densifying, new_data, training_data
 
@@ -42,7 +41,7 @@ from gpukpca.decomposition._validation import checked_scores, densifying, new_da
 ROWS_A_FEATURE, BATCHES = 5, 100
 
 
-class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, ArrayTransformer):
+class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[Held], ArrayTransformer):
     """PCA in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch, JAX and
@@ -86,7 +85,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
         Mean of the variances that are not kept (probabilistic PCA).
     total_variance_ : float
         Sum of the variances of the features, over n - 1; exact.
-    n_components_, n_samples_seen_ : int
+    n_samples_seen_ : int, or float where weights are fractions
+    n_components_ : int
     batch_size_ : int
         Rows of a batch in a `fit` of as many rows as were seen.
     device_ : str
@@ -156,14 +156,14 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
+    def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA[Any]: ...
+    @overload
     def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA[NumpyArray]: ...
     @overload
     def fit(
-        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: Vector | None = None
+        self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None
     ) -> IncrementalPCA[Any]: ...
-    def fit(
-        self, X: ArrayLike | Iterable[ArrayLike], y: Any = None, sample_weight: Vector | None = None
-    ) -> IncrementalPCA:
+    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA:
         """Fit the model to all batches of X, from the beginning.
 
         Parameters
@@ -205,12 +205,20 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel, A
                 listener(Progress("batch", f"batch {number}: {count} rows", count, batches.n_rows or 0))
         return IncrementalFit.of(state, batches.dtype)  # type: ignore[arg-type]  # a pass without a batch raises
 
+    @overload
     def partial_fit(
-        self,
-        X: ArrayLike,
-        y: Any = None,
-        check_input: bool = True,
-        sample_weight: Vector | None = None,
+        self, X: UnknownRows, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
+    ) -> IncrementalPCA[Any]: ...
+    @overload
+    def partial_fit(
+        self, X: NumpyRows, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
+    ) -> IncrementalPCA[NumpyArray]: ...
+    @overload
+    def partial_fit(
+        self, X: ArrayLike, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
+    ) -> IncrementalPCA[Any]: ...
+    def partial_fit(
+        self, X: ArrayLike, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
     ) -> IncrementalPCA:
         """Update the model with one batch.
 

@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Vector
+from gpukpca._typing import Array, ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
@@ -41,7 +41,7 @@ from gpukpca.decomposition._parameters import (
     Verbose,
 )
 from gpukpca.decomposition._plans import WithPlan
-from gpukpca.decomposition._row_wise import of_rows, row_wise
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, kernel_and_settings
 from gpukpca.decomposition._streams import WithStreams
 from gpukpca.decomposition._validation import checked_out, new_data, planned_data, weighted_data
@@ -168,7 +168,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int
         Only with Nyström: row numbers of the landmarks in X; not where they were given as points.
-    n_samples_seen_ : int
+    n_samples_seen_ : int, or float where weights are fractions
         Only where rows were read once: their number.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)
         Only with a pre-image; `dual_coef_` only for ridge (a row for each landmark), and not for the linear kernel.
@@ -275,10 +275,12 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
+    def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[Any]: ...
+    @overload
     def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[Any]: ...
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA:
+    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[Any]: ...
+    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA:
         """Find the components of X.
 
         Parameters

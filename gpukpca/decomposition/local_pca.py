@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from sklearn.base import ClusterMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, UnknownRows, of_rows
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
@@ -18,7 +17,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import indices, is_foreign, move, overflow_allowed, same_place, to_host
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
-from gpukpca.decomposition._base import ArrayTransformer, LocalPCAAttributes, publish
+from gpukpca.decomposition._base import ArrayTransformer, LocalPCAAttributes, OnlyWhere, publish
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import mean_of
 from gpukpca.decomposition._model_files import Saved
@@ -27,6 +26,12 @@ from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition._validation import checked_scores, densifying, new_data, training_data
 from gpukpca.exceptions import PrecisionWarning, warn_user
+
+
+def _without_density(estimator: Any) -> str:
+    if estimator.method == "mixture":
+        return ""
+    return f'LocalPCA with method={estimator.method!r} has no density to draw from; fit with method="mixture".'
 
 
 class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
@@ -175,6 +180,8 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
+    def fit(self, X: UnknownRows, y: Any = None) -> LocalPCA[Any]: ...
+    @overload
     def fit(self, X: NumpyRows, y: Any = None) -> LocalPCA[NumpyArray]: ...
     @overload
     def fit(self, X: ArrayLike, y: Any = None) -> LocalPCA[Any]: ...
@@ -259,6 +266,7 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         """
         return _labels_at(self._answer(X, "predict", LocalModel.labels), X)
 
+    @of_rows
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probability of every cluster given the row; with "hard" 1 for its own cluster, else 0.
 
@@ -297,6 +305,7 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         """
         return self._output(self._numbers(X, "transform", LocalModel.coordinates), X)
 
+    @of_rows
     def inverse_transform(self, X: ArrayLike, labels: Any = None) -> Array:
         """Return points of data space for local coordinates.
 
@@ -390,11 +399,8 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         """Return `_answer` in the dtype of fit; ValueError where it overflows."""
         return self._answer(X, method, lambda *arguments: self._result.in_dtype(work(*arguments)))
 
-    def _has_density(self) -> bool:
-        return bool(self.method == "mixture")
-
-    @available_if(_has_density)
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[Array, Array]:
+    @OnlyWhere(_without_density, AttributeError)
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[Held, Array]:
         """Draw rows from the mixture; "hard" has no density.
 
         Parameters

@@ -11,7 +11,18 @@ from typing import Any, Literal, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, HasShape, Held, NumpyArray, NumpyRows, Vector
+from gpukpca._typing import (
+    Array,
+    ArrayLike,
+    Batches,
+    HasShape,
+    Held,
+    NumpyArray,
+    NumpyRows,
+    UnknownRows,
+    Vector,
+    of_rows,
+)
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
@@ -39,7 +50,7 @@ from gpukpca.decomposition._parameters import (
     Verbose,
 )
 from gpukpca.decomposition._plans import WithPlan
-from gpukpca.decomposition._row_wise import of_rows, row_wise
+from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
 from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
 from gpukpca.distributed.rows import is_dask_array
@@ -49,7 +60,7 @@ from gpukpca.eigen.krylov_state import Checkpointer
 DEFAULT_OVERSAMPLES = 10
 
 
-class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTransformer):
+class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, ArrayTransformer):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
@@ -123,7 +134,8 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
         ``||C v - λ v||₂`` with the covariance matrix C, from products: a true variance lies within this distance. Parts
         along other axes count by their squares over the gaps.
     converged_ : bool
-    n_components_, n_samples_, n_features_in_ : int
+    n_samples_ : int, or float where weights are fractions
+    n_components_, n_features_in_ : int
     feature_names_in_ : array of str
     plan_ : Plan
         The solver, the reasons and the predicted memory.
@@ -223,10 +235,12 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood, WithPlan, ArrayTr
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
+    def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> PCA[Any]: ...
+    @overload
     def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> PCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> PCA[Any]: ...
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> PCA:
+    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> PCA[Any]: ...
+    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> PCA:
         """Find the components of X.
 
         Parameters

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, overload
 
 from sklearn.utils import get_tags
 
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.correlations import correlations
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, namespace_of, overflow_allowed
 from gpukpca.data.batches import is_stream, named
 from gpukpca.data.rows import joined
+from gpukpca.decomposition._base import AxesAttributes
 from gpukpca.decomposition._dask import compute_dask
 from gpukpca.decomposition.diagnostics import check_model, fitted_value
 from gpukpca.decomposition.pca import PCA
 from gpukpca.exceptions import InvalidParameterError
 
 
+@overload
+def loadings(model: AxesAttributes[Held]) -> Held: ...
+@overload
+def loadings(model: Any) -> Array: ...
 def loadings(model: Any) -> Array:
     """Return the loadings of a PCA, L = V Λ^½: covariances of the variables with standardized scores.
 
@@ -75,7 +80,13 @@ def loadings(model: Any) -> Array:
         return V.T * xp.sqrt(variances)[None, :]
 
 
-def variable_correlations(model: Any, X: ArrayLike, Y: ArrayLike | None = None) -> Array:
+@overload
+def variable_correlations(model: Any, X: UnknownRows, Y: Any = None) -> Array: ...
+@overload
+def variable_correlations(model: Any, X: NumpyRows, Y: NumpyRows | None = None) -> NumpyArray: ...
+@overload
+def variable_correlations(model: Any, X: ArrayLike | Batches, Y: ArrayLike | Batches | None = None) -> Array: ...
+def variable_correlations(model: Any, X: ArrayLike | Batches, Y: ArrayLike | Batches | None = None) -> Array:
     """Return the correlations of variables with the scores of a model: the coordinates in the correlation circle.
 
     Parameters

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from gpukpca._rules import FLAG
-from gpukpca._typing import Array, HasProducts, Indices, SymmetricOperator
+from gpukpca._typing import Array, HasProducts, Indices, NumpyArray, NumpyRows, SymmetricOperator, UnknownRows
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum, times_outer_product
@@ -36,6 +36,12 @@ from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels.base import Kernel
 
 
+@overload
+def double_center(K: UnknownRows, *, overwrite: bool = False) -> Array: ...
+@overload
+def double_center(K: NumpyRows, *, overwrite: bool = False) -> NumpyArray: ...
+@overload
+def double_center(K: Array, *, overwrite: bool = False) -> Array: ...
 @on_its_device
 def double_center(K: Array, *, overwrite: bool = False) -> Array:
     """Return H K H = K - row means - column means + mean of all, H = I - 11ᵀ/n.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from typing import Any, overload
 
 import numpy as np
 
 from gpukpca._rules import COUNT, NONE, NOT_ZERO, one_of
-from gpukpca._typing import Array, Indices
+from gpukpca._typing import Array, Indices, NumpyArray, NumpyRows, UnknownRows
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
@@ -160,6 +161,14 @@ def prepared_matmat(
     return namespace_of(like).concat(map_in_order(panel, panels, workers, report), axis=0)
 
 
+@overload
+def gram_matrix(kernel: Kernel, X: UnknownRows, Y: Any = None, *, n_jobs: int | None = None) -> Array: ...
+@overload
+def gram_matrix(
+    kernel: Kernel, X: NumpyRows, Y: NumpyRows | None = None, *, n_jobs: int | None = None
+) -> NumpyArray: ...
+@overload
+def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array: ...
 @on_its_device
 def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array:
     """Return the kernel matrix, built tile by tile with threads.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from gpukpca._rules import Rules, closest
-from gpukpca._typing import Array
+from gpukpca._typing import Array, NumpyArray, NumpyRows, UnknownRows
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
@@ -104,6 +104,12 @@ class Kernel:
     # one can restore.
     leaves_out_constants = False
 
+    @overload
+    def __call__(self, X: UnknownRows, Y: Any = None) -> Array: ...
+    @overload
+    def __call__(self, X: NumpyRows, Y: NumpyRows | None = None) -> NumpyArray: ...
+    @overload
+    def __call__(self, X: Array, Y: Array | None = None) -> Array: ...
     @on_its_device
     def __call__(self, X: Array, Y: Array | None = None) -> Array:
         """Return the kernel matrix between the rows of X and of Y.
@@ -257,22 +263,22 @@ class Kernel:
         """Return the error of an entry in units of eps times the size of entries, given the template of the data."""
         return 1.0  # one rounding or two
 
-    def __add__(self, other: Any) -> Kernel:
+    def __add__(self, other: Kernel) -> Kernel:
         from gpukpca.kernels.algebra import Sum, chained
 
         return chained(Sum, self, other) if isinstance(other, Kernel) else NotImplemented
 
-    def __mul__(self, other: Any) -> Kernel:
+    def __mul__(self, other: Kernel | float | np.number[Any]) -> Kernel:
         from gpukpca.kernels.algebra import Product, Scale, chained
 
         if isinstance(other, Kernel):
             return chained(Product, self, other)
         return Scale(self, float(other)) if isinstance(other, (int, float, np.number)) else NotImplemented
 
-    def __rmul__(self, other: Any) -> Kernel:
+    def __rmul__(self, other: float | np.number[Any]) -> Kernel:
         return self.__mul__(other)
 
-    def __pow__(self, exponent: Any) -> Kernel:
+    def __pow__(self, exponent: int) -> Kernel:
         from gpukpca.kernels.algebra import Power
 
         return Power(self, exponent)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class _EuclideanKernel(Kernel):
         self.gamma: Any = gamma
 
     @classmethod
-    def from_sigma(cls, sigma: float, **parameters: Any) -> Any:
+    def from_sigma(cls, sigma: float, **parameters: Any) -> Self:
         """Return the kernel with length scale `sigma`: gamma = 1 / (2 sigma²)."""
         POSITIVE.check(cls.__name__, "sigma", sigma)
         return cls(gamma=1.0 / (2.0 * float(sigma) ** 2), **parameters)

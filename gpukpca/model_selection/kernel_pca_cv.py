@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.model_selection import check_cv
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, of_rows
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver
 from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import item_size
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.slicing import gather_rows
-from gpukpca.decomposition._base import ArrayTransformer
+from gpukpca.decomposition._base import ArrayTransformer, OnlyWhere
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
@@ -34,13 +33,13 @@ from gpukpca.model_selection.grid import GridPoint, candidates_of, grid_of, grou
 from gpukpca.model_selection.results import SearchResult, results_table, warn_of_edge, warn_of_scores
 
 
-def _is_refitted(search: Any) -> bool:
-    if not search.refit:
-        raise AttributeError(
-            "KernelPCACV keeps no model with refit=False; make one with "
-            "KernelPCA(...).set_params(**search.best_params_), or use refit=True."
-        )
-    return True
+def _without_model(search: Any) -> str:
+    if search.refit:
+        return ""
+    return (
+        "KernelPCACV keeps no model with refit=False; make one with "
+        "KernelPCA(...).set_params(**search.best_params_), or use refit=True."
+    )
 
 
 class KernelPCACV(ArrayTransformer):
@@ -286,31 +285,35 @@ class KernelPCACV(ArrayTransformer):
             new_data(self, X, self.best_estimator_.projection_, method)
         return self.best_estimator_
 
+    @of_rows
     def transform(self, X: ArrayLike) -> Array:
         """Return the scores (m, p) of new points by the best model; see `KernelPCA.transform`."""
         return self._best(X, "transform").transform(X)
 
-    @available_if(_is_refitted)
+    @OnlyWhere(_without_model, AttributeError)
+    @of_rows
     def inverse_transform(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """Return points of data space (m, d) for scores by the best model; see `KernelPCA.inverse_transform`."""
         return self._best().inverse_transform(X, n_components)
 
-    @available_if(_is_refitted)
+    @OnlyWhere(_without_model, AttributeError)
+    @of_rows
     def denoise(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """Return the pre-images of projected points by the best model; see `KernelPCA.denoise`."""
         return self._best(X, "denoise").denoise(X, n_components)
 
-    @available_if(_is_refitted)
+    @OnlyWhere(_without_model, AttributeError)
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Return minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
         return self._best(X, "score").score(X)
 
-    @available_if(_is_refitted)
+    @OnlyWhere(_without_model, AttributeError)
+    @of_rows
     def score_samples(self, X: ArrayLike) -> Array:
         """Return minus the squared error in feature space by the best model; see `KernelPCA.score_samples`."""
         return self._best(X, "score_samples").score_samples(X)
 
-    @available_if(_is_refitted)
+    @OnlyWhere(_without_model, AttributeError)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the best model to a file, without the table of the search; see `KernelPCA.save`."""
         self._best().save(path)
@@ -321,7 +324,7 @@ class KernelPCACV(ArrayTransformer):
 
 
 # scikit-learn wraps `transform` for `set_output` when it defines the class, and drops the condition.
-KernelPCACV.transform = available_if(_is_refitted)(KernelPCACV.transform)  # type: ignore[method-assign]
+KernelPCACV.transform = OnlyWhere(_without_model, AttributeError)(KernelPCACV.transform)  # type: ignore[method-assign]
 
 
 def _left_for_candidates(X: Array, splits: list[Any], candidates: list[GridPoint], resources: Resources) -> int | None:

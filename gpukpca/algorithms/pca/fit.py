@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,7 +50,7 @@ OpenCheckpoint = Callable[[Plan], AbstractContextManager[Checkpointer | None]]
 
 def fit_pca(
     X: Array,
-    n_components: int | float | str | None = None,
+    n_components: float | Literal["mle"] | None = None,
     *,
     sample_weight: Any = None,
     settings: PCASettings = PCASettings(),
@@ -147,7 +147,7 @@ def fit_pca(
 
 def fit_rows(
     X: Array | Rows,
-    n_components: int | float | str | None,
+    n_components: float | Literal["mle"] | None,
     settings: PCASettings,
     resources: Resources,
     random: Randomness,

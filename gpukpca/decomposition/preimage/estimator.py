@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows
+from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, UnknownRows
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.result import (
     Preimage,
+    PreimageInfo,
     denoised_points,
     feature_space_errors,
     points_of_scores,
@@ -81,7 +82,7 @@ class WithPreimages:
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
-    def set_params(self, **params: Any) -> Any:
+    def set_params(self, **params: Any) -> Self:
         """Set parameters by name, those of a kernel object or pre-image object as in ``preimage__alpha=0.1``.
 
         Parameters
@@ -123,9 +124,15 @@ class WithPreimages:
     # -- data space ------------------------------------------------------------------------------------------------
 
     @overload
+    def inverse_transform(self, X: UnknownRows, n_components: int | None = None, return_info: bool = False) -> Any: ...
+    @overload
     def inverse_transform(
         self, X: NumpyRows, n_components: int | None = None, return_info: Literal[False] = False
     ) -> NumpyArray: ...
+    @overload
+    def inverse_transform(
+        self, X: ArrayLike, n_components: int | None = None, *, return_info: Literal[True]
+    ) -> tuple[Array, PreimageInfo]: ...
     @overload
     def inverse_transform(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any: ...
     @OnlyWhere(_without_inverse)
@@ -167,9 +174,15 @@ class WithPreimages:
         return (points, info) if return_info else points
 
     @overload
+    def denoise(self, X: UnknownRows, n_components: int | None = None, return_info: bool = False) -> Any: ...
+    @overload
     def denoise(
         self, X: NumpyRows, n_components: int | None = None, return_info: Literal[False] = False
     ) -> NumpyArray: ...
+    @overload
+    def denoise(
+        self, X: ArrayLike, n_components: int | None = None, *, return_info: Literal[True]
+    ) -> tuple[Array, PreimageInfo]: ...
     @overload
     def denoise(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any: ...
     @OnlyWhere(_without_inverse)

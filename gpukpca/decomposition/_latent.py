@@ -1,0 +1,321 @@
+"""Base of the estimators of latent variable models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, Literal, Self, TypeVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._rules import COUNT
+from gpukpca._typing import Array, ArrayLike, Batches, Held, of_rows
+from gpukpca.algorithms.latent.fit import LatentTask, fit_em, fit_spectrum, is_direct
+from gpukpca.algorithms.latent.memory import check_em_memory
+from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
+from gpukpca.algorithms.latent.priors import LatentPrior
+from gpukpca.algorithms.latent.settings import LatentSettings
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend import blocking
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, overflow_allowed
+from gpukpca.backend.random import Seed, generator
+from gpukpca.data.batches import is_set, is_sliced, is_stream
+from gpukpca.data.place import Placement, to_caller
+from gpukpca.decomposition._base import ArrayTransformer, LatentAttributes, publish
+from gpukpca.decomposition._batches import PlacedBatches, batches_of, held_batches, repeated
+from gpukpca.decomposition._callbacks import listener_of
+from gpukpca.decomposition._gaussian import WithLikelihood
+from gpukpca.decomposition._model_files import Saved
+from gpukpca.decomposition._parameters import MemoryLimit, Verbose
+from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._session import FitSession, fit_session
+from gpukpca.decomposition._validation import checked_scores, new_data, training_data
+
+# The name of the solver for complete data in one array.
+Direct = TypeVar("Direct", bound=str)
+
+
+class LatentVariableEstimator(
+    LatentAttributes[Held], Saved, WithLikelihood[Held], ArrayTransformer, Generic[Direct, Held]
+):
+    """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `direct` solver."""
+
+    direct: str
+    _result: LatentFit
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        solver: Literal["auto", "em"] | Direct = "auto",
+        ddof: Literal[0, 1] = 1,
+        tol: float | None = None,
+        max_iter: int = 1000,
+        batch_size: int | None = None,
+        random_state: Seed = None,
+        device: str | None = None,
+        memory_limit: MemoryLimit = None,
+        n_jobs: int | None = None,
+        verbose: Verbose = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.ddof = ddof
+        self.tol = tol
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.device = device
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: ArrayLike | Batches, y: Any = None) -> Self:
+        """Fit the model to X.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
+            NaN, masked entries and pandas' missing values are entries that were not observed. A memory map, or a set of
+            zarr or HDF5, is read a batch at a time. An iterable must give the same batches in every pass: a list, or an
+            object with ``__iter__``, but not a generator.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        with fit_session(self, X) as session:
+            data = None if is_stream(X) else self._rows(X)
+            direct = is_direct(data, self.solver, self.direct)
+            attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
+            session.retry(attempt)
+        return self
+
+    def _rows(self, X: Any) -> Any:
+        """Return the checked rows of one data set; those of a set of zarr or HDF5 are read by slices."""
+        if is_set(X):
+            return batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
+        return training_data(self, X, missing=True)
+
+    def _prior(self) -> LatentPrior:
+        """Return the prior of the loadings."""
+        raise NotImplementedError
+
+    def _fit_direct(self, data: Any, session: FitSession) -> None:
+        place = data.place if isinstance(data, PlacedBatches) else session.place(data)
+        with session.on(place, data) as resources:
+            fit = fit_spectrum(data, self._task(resources))
+        self._publish(fit, place, session.budget.failures)
+
+    def _fit_em(self, X: Any, session: FitSession) -> None:
+        batches = repeated(batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True), "EM")
+        with device_context(batches.like):
+            resources = session.resources(batches.place)
+            task, d = self._task(resources), int(self.n_features_in_)
+            copied = batches.place.moved or is_sparse(X) or is_sliced(X)
+            batch_bytes = batches.largest * d * item_size(batches.dtype) if copied else 0
+            check_em_memory(resources, batches.n_rows, d, task.max_count, batch_bytes)
+            fit = fit_em(held_batches(batches, resources), task)
+        self._publish(fit, batches.place, session.budget.failures)
+
+    def _task(self, resources: Resources) -> LatentTask:
+        tol = None if self.tol is None else float(self.tol)
+        settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
+        rng, listener = generator(self.random_state), listener_of(self)
+        return LatentTask(self.n_components, self._prior(), settings, resources, rng, listener)
+
+    def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
+        """Set the fitted attributes, where the data came from; the only place that does."""
+        publish(
+            self,
+            fit,
+            place.to_origin,
+            without=("model",),
+            optional=("log_likelihoods", "precisions"),
+            properties=("n_components", "device"),
+        )
+        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
+        self._result = fit
+
+    def _rows_of_a_batch(self, X: Any, d: int) -> int:
+        """Return the rows of a batch: all of those in memory that need no conversion."""
+        if self.batch_size is not None:
+            return int(self.batch_size)
+        in_place = self.device is None and not is_sparse(X) and not is_sliced(X)
+        return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, blocking.EM_BATCH_ENTRIES // d)
+
+    # -- the latent variables --------------------------------------------------------------------------------------
+
+    @row_wise("scores")
+    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
+        """Return the posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, of the observed part where entries are missing.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+            A memory map, or a set of zarr or HDF5, is read by slices. A row without any observed entry gets the mean of
+            z, 0.
+        out : NumPy array, shape (m, p), optional
+            The scores are written here, slice by slice. Use a memory map for more scores than memory holds.
+
+        Returns
+        -------
+        array, shape (m, p), in the library of X and the dtype of fit; `out` where it is given
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Notes
+        -----
+        Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
+        """
+        return self._output(self._answer(X, "transform", scores_of), X)
+
+    def posterior_covariance(self, X: Any = None) -> Array:
+        """Return the covariance σ² M⁻¹ of z given x, the same for all complete rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d), optional
+            Every row with missing entries has a larger covariance.
+
+        Returns
+        -------
+        array
+            Shape (p, p) without X, (m, p, p) with it.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        check_is_fitted(self)
+        if X is None:
+            return from_host(np.diag(self._result.model.posterior_variances), self.components_)
+        covariances = self._answer(
+            X, "posterior_covariance", lambda fit, Y: fit.in_dtype(fit.model.posterior_covariances(Y))
+        )
+        return to_caller(covariances, X)
+
+    @row_wise("points", of="scores")
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Return the mean of x for given z: ``W z + μ``.
+
+        Parameters
+        ----------
+        X : array, shape (m, p)
+            Values of z, such as `transform` returns.
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        check_is_fitted(self)
+        with device_context(self._result.components), overflow_allowed():
+            Z = checked_scores(X, self.components_, self._result.n_components)
+            return self._output(points_of(self._result, Z), X)
+
+    @row_wise("points")
+    def denoise(self, X: ArrayLike) -> Array:
+        """Return the mean of x without its noise, given its observed entries: ``W ⟨z⟩ + μ``, missing entries included.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        return self._output(self._answer(X, "denoise", denoise), X)
+
+    @of_rows
+    def impute(self, X: ArrayLike) -> Array:
+        """Return X with the means of missing entries given the others in their place.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, d), in the library and dtype of X
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import ProbabilisticPCA
+        >>> t = np.linspace(-1.0, 1.0, 50)
+        >>> X = np.stack([t, 2.0 * t, 3.0 * t], axis=1) + 0.01 * np.random.default_rng(0).standard_normal((50, 3))
+        >>> model = ProbabilisticPCA(1).fit(X)
+        >>> model.impute(np.array([[0.5, np.nan, 1.5]])).round(1)
+        array([[0.5, 1. , 1.5]])
+        """
+        return self._output(self._answer(X, "impute", impute), X)
+
+    def _log_densities(self, X: Any) -> Array:
+        densities = self._answer(X, "score_samples", lambda fit, Y: fit.in_dtype(fit.model.log_likelihood(Y)))
+        return to_caller(densities, X)
+
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Held:
+        """Draw rows from the model; the random numbers are drawn on the host.
+
+        Parameters
+        ----------
+        n_samples : int >= 1
+        random_state : None, int, RandomState or Generator
+            None: that of the estimator.
+
+        Returns
+        -------
+        array, shape (n_samples, d), in the library and dtype of fit
+
+        Raises
+        ------
+        NotFittedError, InvalidParameterError
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca import ProbabilisticPCA
+        >>> X = np.random.default_rng(0).standard_normal((200, 3)) * [3.0, 1.0, 1.0]
+        >>> drawn = ProbabilisticPCA(1).fit(X).sample(2000, random_state=0)
+        >>> bool(np.allclose(drawn.std(axis=0), X.std(axis=0), rtol=0.1))
+        True
+        """
+        check_is_fitted(self)
+        COUNT.check_argument("n_samples", n_samples)
+        rng = generator(self.random_state if random_state is None else random_state)
+        with device_context(self._result.components), overflow_allowed():
+            rows = self._result.in_dtype(self._result.model.sample(int(n_samples), rng))
+            return move(rows, self.components_)
+
+    def _answer(self, X: Any, method: str, work: Callable[[LatentFit, Array], Array]) -> Array:
+        """Return ``work(fit, rows)`` of checked rows, where the fit is."""
+        check_is_fitted(self)
+        Y = new_data(self, X, self.components_, method, missing=True)
+        with device_context(self._result.components), overflow_allowed():
+            return work(self._result, Y)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
