@@ -54,7 +54,7 @@ class _SingleThreadedBlas:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._before: list[Any] = []  # the limits of the libraries
+        self._before: list[tuple[Any, int]] = []  # the libraries that had several threads, and these
         self._threads_before = 1
 
     def __enter__(self) -> None:
@@ -62,12 +62,10 @@ class _SingleThreadedBlas:
             self._users += 1
             try:
                 if self._users == 1:
-                    libraries = _blas().lib_controllers
-                    self._before = [library.num_threads for library in libraries]
-                    self._threads_before = _most_threads(self._before)
-                    for library, threads in zip(libraries, self._before, strict=False):
-                        if threads != 1:
-                            library.set_num_threads(1)
+                    known = [(library, library.num_threads) for library in _blas().lib_controllers]
+                    self._threads_before = _most_threads([threads for _, threads in known])
+                    self._before = [one for one in known if one[1] != 1]
+                    _set_threads([(library, 1) for library, _ in self._before])
             except BaseException:  # an interrupt between two libraries
                 self._leave()
                 raise
@@ -80,9 +78,7 @@ class _SingleThreadedBlas:
         """Count one user less, and restore the limits after the last one."""
         self._users -= 1
         if self._users == 0:
-            for library, threads in zip(_blas().lib_controllers, self._before, strict=False):
-                if threads != 1:
-                    library.set_num_threads(threads)
+            _set_threads(self._before)
 
     def threads_allowed(self) -> int:
         """Return the threads that BLAS may use outside of this context."""
@@ -90,6 +86,26 @@ class _SingleThreadedBlas:
             if self._users:
                 return self._threads_before
             return _most_threads([library.num_threads for library in _blas().lib_controllers])
+
+
+@cache
+def _release() -> Callable[..., None]:
+    """Return the function that ends the control of a thread over OpenBLAS, one for all its copies."""
+    releases = (getattr(library, "clear_controlling_thread", None) for library in _blas().lib_controllers)
+    return next(filter(None, releases), lambda force: None)
+
+
+def _set_threads(numbers: list[tuple[Any, int]]) -> None:
+    """Set the threads of BLAS libraries, from whatever thread calls.
+
+    From threadpoolctl 3.8 on the first thread that sets those of OpenBLAS controls them while it lives, and calls of
+    others do nothing: a fit in one would not be held at one thread, or would leave BLAS at one for good.
+    """
+    if numbers:
+        _release()(force=True)
+        for library, threads in numbers:
+            library.set_num_threads(threads)
+        _release()(force=True)
 
 
 def _most_threads(known: list[Any]) -> int:

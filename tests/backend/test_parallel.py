@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from gpukpca.backend.parallel import even_slices, map_tiles, occupied, usable_cpus, worker_count
+from gpukpca.backend.parallel import (
+    even_slices,
+    map_tiles,
+    occupied,
+    single_threaded_blas,
+    usable_cpus,
+    worker_count,
+)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -29,6 +37,24 @@ def test_workers_are_as_many_as_blas_has_threads_and_the_process_cpus(two_blas_t
     with threadpool_limits(1, "blas"):
         assert worker_count(X) == 1
         assert worker_count(X, -1) == worker_count(X, usable_cpus() + 1) == usable_cpus()
+
+
+def test_blas_is_held_and_released_by_whatever_thread_enters_and_leaves(two_blas_threads: None) -> None:
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    before = threads()
+    assert 2 in before
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        for enters, leaves in ((first, first), (first, second), (second, first)):
+            context = single_threaded_blas()
+            enters.submit(context.__enter__).result()
+            assert set(threads()) == {1}
+            leaves.submit(context.__exit__, None, None, None).result()
+            assert threads() == before
+        with single_threaded_blas():
+            assert set(threads()) == {1}
+        assert threads() == before
 
 
 def test_little_work_stays_in_the_calling_thread(two_blas_threads: None, sizes: Callable[..., None]) -> None:
