@@ -9,10 +9,14 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gpukpca
+from gpukpca.eigen import Solver
+from gpukpca.gram import Storage, SymmetricOperator
+from gpukpca.kernels import Kernel
 from tests.each import each
 from tests.hostile import forks, without_modules
 
@@ -20,6 +24,70 @@ ROOMS = [
     *("gpukpca", "gpukpca.algorithms", "gpukpca.backend", "gpukpca.datasets", "gpukpca.decomposition"),
     *("gpukpca.eigen", "gpukpca.gram", "gpukpca.kernels", "gpukpca.model_selection", "gpukpca.plotting"),
 ]
+
+# All public names, with parameters, defaults and members; `python -m tests.test_public_api` writes the file.
+LISTING = Path(__file__).with_name("public_api.txt")
+# Classes whose members their subclasses need not repeat.
+PROTOCOLS = (Kernel, Solver, Storage, SymmetricOperator)
+
+
+def listing() -> str:
+    """Return the public interface as text, a line for each name."""
+    lines, seen = [], {}
+    for room in (*ROOMS, "gpukpca.exceptions"):
+        for name in import_module(room).__all__:
+            value, path = getattr(import_module(room), name), f"{room}.{name}"
+            if inspect.isclass(value) or inspect.isroutine(value):
+                first = seen.setdefault(value, path)
+                lines += described(path, value) if first == path else [f"{path} = {first}"]
+            else:
+                lines.append(f"{path}: {type(value).__name__}")
+    return "\n".join([*lines, *command_lines()]) + "\n"
+
+
+def described(path: str, value: Any) -> list[str]:
+    """Return the line of a function or a class, and one for each member that its class or a public base adds."""
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return [f"{path}: {', '.join(base.__name__ for base in value.__mro__[1:-2])}"]
+    lines = [path + parameters_of(value)]
+    bases = [base for base in getattr(value, "__mro__", ()) if base.__module__.startswith("gpukpca")]
+    known = {*inspect.signature(value).parameters}
+    for base in bases:
+        if base.__name__[0] == "_":
+            known |= {name for name in members_of(base) if not isinstance(vars(base).get(name), classmethod)}
+        elif base in PROTOCOLS and base is not value:
+            known |= {name for one in base.__mro__ for name in members_of(one)}
+    for name in sorted({name for base in bases for name in members_of(base)} - known):
+        member = getattr(value, name, None)
+        lines.append(f"    {name}{parameters_of(member) if callable(member) else ''}")
+    return lines
+
+
+def members_of(cls: type) -> set[str]:
+    """Return the public names that a class itself defines or annotates, but for those that scikit-learn adds to it."""
+    names = {*vars(cls), *inspect.get_annotations(cls)}
+    return {name for name in names if name[0] != "_" and not re.fullmatch(r"set_\w+_request", name)}
+
+
+def parameters_of(function: Any) -> str:
+    """Return names, kinds and defaults of parameters, without types, which may become more exact."""
+    signature = inspect.signature(function)
+    parameters = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+
+
+def command_lines() -> list[str]:
+    """Return the commands of the program with their arguments and options."""
+    import click
+
+    from gpukpca.cli.app import COMMANDS, gpukpca
+
+    found = []
+    for name in COMMANDS:
+        command = gpukpca.get_command(click.Context(gpukpca), name)
+        names = [" ".join([*one.opts, *one.secondary_opts]) for one in command.params]
+        found += [f"gpukpca {name}", *(f"    {one}" for one in names)]
+    return found
 
 
 def order(name: str) -> tuple[int, str]:
@@ -44,6 +112,12 @@ def test_all_is_complete(room):
         for alias in node.names
     }
     assert imported <= set(import_module(room).__all__)
+
+
+def test_the_public_interface_is_the_one_that_is_listed():
+    """A change of `public_api.txt` is one for users: it belongs to the changes, and from 1.0 on to the deprecations."""
+    pytest.importorskip("click")
+    assert listing().splitlines() == LISTING.read_text(encoding="utf-8").splitlines()
 
 
 def test_only_public_rooms_export():
@@ -138,3 +212,7 @@ def test_the_version_is_the_one_of_the_distribution():
     from importlib.metadata import version
 
     assert gpukpca.__version__ == version("gpukpca")
+
+
+if __name__ == "__main__":
+    LISTING.write_text(listing(), encoding="utf-8", newline="\n")

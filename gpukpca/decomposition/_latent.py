@@ -40,9 +40,9 @@ Direct = TypeVar("Direct", bound=str)
 class LatentVariableEstimator(
     LatentAttributes[Held], Saved, WithLikelihood[Held], ArrayTransformer, Generic[Direct, Held]
 ):
-    """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `direct` solver."""
+    """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `_direct` solver."""
 
-    direct: str
+    _direct: str
     _result: LatentFit
 
     def __init__(
@@ -91,7 +91,7 @@ class LatentVariableEstimator(
         """
         with fit_session(self, X) as session:
             data = None if is_stream(X) else self._rows(X)
-            direct = is_direct(data, self.solver, self.direct)
+            direct = is_direct(data, self.solver, self._direct)
             attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
             session.retry(attempt)
         return self

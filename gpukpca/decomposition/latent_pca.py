@@ -115,7 +115,7 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
     """
 
     _result_type = LatentFit
-    direct = "closed_form"
+    _direct = "closed_form"
 
     if TYPE_CHECKING:
 
@@ -220,7 +220,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
 
     precisions_: Held
     _result_type = LatentFit
-    direct = "spectrum"
+    _direct = "spectrum"
 
     if TYPE_CHECKING:
 
