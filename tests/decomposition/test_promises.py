@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from sklearn.base import clone
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
 from gpukpca.algorithms.fields import field_of
 from gpukpca.data.place import Placement
+from gpukpca.exceptions import ConvergenceWarning, RankWarning
 from tests.conftest import Namespace
 from tests.datasets import data
 from tests.each import each
+from tests.hostile import forks, in_a_process
 
 KERNELS = ("linear", "poly", "laplacian", "matern", "rational_quadratic", "cosine")
 RBF = {"n_components": 3, "kernel": "rbf", "gamma": 0.1, "random_state": 0}
@@ -134,6 +137,37 @@ def test_copies_clones_and_second_fits_give_the_same_bits(name: str) -> None:
         assert bits(twin) == bits(model)
     assert bits(clone(model).fit(X).fit(X)) == bits(model)
     assert set(vars(clone(model))) == set(model.get_params(deep=False))
+
+
+def test_a_warning_that_is_an_error_leaves_the_old_model() -> None:
+    for model, parameters, given, warning in (
+        (KernelPCA(3, kernel="rbf"), {"n_components": N + 1}, rows(), RankWarning),
+        (LocalPCA(2, 1, random_state=0), {"max_iter": 1}, rows(), ConvergenceWarning),
+        (IncrementalPCA(2), {}, np.ones((N, D)), RankWarning),
+    ):
+        before = dict(vars(model.fit(rows()).set_params(**parameters)))
+        with pytest.raises(warning):
+            model.fit(given)
+        assert list(vars(model)) == list(before)
+        assert all(vars(model)[key] is value for key, value in before.items())
+
+
+@EACH
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_threads_and_forks_fit_and_share_a_model_as_if_alone(name: str) -> None:
+    X, new = rows(), rows(n=9, seed=1)
+    model = clone(ESTIMATORS[name]).fit(X)
+    expected = [answer.tobytes() for answer in answers(model, new)]
+
+    def has_the_same_bits(_: int = 0) -> bool:
+        twin = clone(ESTIMATORS[name]).fit(X)
+        found = [[answer.tobytes() for answer in answers(one, new)] for one in (model, twin)]
+        return bits(twin) == bits(model) and found == [expected, expected]
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(has_the_same_bits, range(6)))
+    assert in_a_process(lambda: str(has_the_same_bits())) == "True"
 
 
 def test_a_new_field_of_a_fit_is_an_attribute() -> None:
