@@ -81,7 +81,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     kernel_params : dict, optional
         Keyword arguments of a callable kernel; nu of "matern", alpha of "rational_quadratic".
     center : bool
-        False: eigenpairs of K itself; scores are k(x, X) A, and `offset_` is 0.
+        Center the data in feature space. False: eigenpairs of K itself; scores are k(x, X) A, and `offset_` is 0.
     alpha : float >= 0
         Ridge of the pre-image.
     fit_inverse_transform : bool
@@ -98,14 +98,14 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound;
         "auto" never approximates.
     tol : float in [0, 1)
-        Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. They are also at
-        most 1e-3 of their own λ. A `PrecisionWarning` names others, and a tol that rounding does not allow (at best
-        100 eps). 0 is 1e-8 in float64 and 1e-5 in float32, raised silently up to 1e4 eps; rounding with "arpack"; the
-        whole rank with Nyström.
+        Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. Each is also at
+        most 1e-3 of its own λ. A `PrecisionWarning` names those that are not, and a tol below what rounding allows (at
+        best 100 eps). 0 means 1e-8 in float64 and 1e-5 in float32, raised silently up to 1e4 eps; with "arpack" what
+        rounding allows; with Nyström the whole rank.
     max_iter : int, optional
         Largest number of passes over K for block Krylov (default 300).
     iterated_power : "auto" or int >= 0
-        An integer fixes the number of passes over K (0 counts as 1), whatever the residuals.
+        An integer fixes the number of passes over K (0 counts as 1), whatever the residuals. "auto": until `tol` holds.
     remove_zero_eig : bool
         Drop components with eigenvalue zero also when n_components is given.
     random_state : None, int, RandomState or Generator
@@ -133,7 +133,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     eigenvalues_ : array (p,)
         Eigenvalues of the centered kernel matrix (of K with ``center=False``), descending, in the units of k(x, x).
     eigenvectors_ : array (n, p)
-        Unit columns; the entry of largest absolute value is positive. Not there where rows were read once.
+        Unit columns; the entry of largest absolute value is positive. Absent where rows were read once.
     explained_variance_ : array (p,)
         Eigenvalues / (n - 1): the variances of the scores, or with ``center=False`` Σ z² / (n - 1).
     explained_variance_ratio_ : array (p,)
@@ -142,7 +142,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         The same trace / (n - 1).
     residual_norms_ : array (p,)
         ``||Kc u - λ u||₂`` from products with K, plus ``c eps (λ₁ + |1ᵀK1| / n^1.5)``, an estimate of the rounding of
-        its entries, with c = `Kernel.rounding`. A true eigenvalue is so near to each one. With Nyström a bound.
+        its entries, with c = `Kernel.rounding`. A true eigenvalue lies within this distance. With Nyström a bound.
     converged_ : bool
         True where all residuals are at most tol λ₁, with tol raised to what rounding allows (PrecisionWarning).
     gap_ : float or None
@@ -156,18 +156,19 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     kernel_ : Kernel
         The kernel with resolved parameters.
     gamma_ : float
+        Gamma of the kernel; 1/d for kernels without one.
     X_fit_ : array (n, d)
-        With Nyström the landmarks, and `projection_` has as many rows. For a nearly flat kernel (a small gamma) one row
-        more than the rank: the base point, which saves digits. Points that span the features of the linear kernel where
-        a cluster added these up. Absent where a kernel matrix was fitted that is known by its products, and where a
-        model of a kernel matrix was loaded.
+        The rows of the fit. With Nyström the landmarks, a row for each of `projection_`; for a nearly flat kernel (a
+        small gamma) one row more than the rank, the base point, which saves digits. Where a cluster added up the
+        features of the linear kernel, points that span them. Absent after a fit to a kernel matrix that is known by its
+        products, and in a loaded model of a kernel matrix.
     certificate_ : float
         Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
         leave plus ρ for rounding. Each difference is at least -ρ.
     total_variance_interval_ : (float, float)
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int
-        Only with Nyström: row numbers of the landmarks in X; not where they were given as points.
+        Only with Nyström: row numbers of the landmarks in X; absent where they were given as points.
     n_samples_seen_ : int, or float where weights are fractions
         Only where rows were read once: their number.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)

@@ -86,20 +86,22 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
         "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and "randomized" where d > 2000 and few
         components are requested, for large sparse data, and where memory is short.
     tol : float in [0, 1)
-        For "randomized" and "arpack": bound on the residuals ``||ZᵀZ v - σ² v||``, relative to σ₁². 0 is 1e-8 in
+        For "randomized" and "arpack": bound on the residuals ``||ZᵀZ v - σ² v||``, relative to σ₁². 0 means 1e-8 in
         float64 and 1e-5 in float32 for "randomized", and what rounding allows for "arpack". Residuals are also at most
         1e-3 of their own σ², or a warning names the components.
     iterated_power : "auto" or int >= 0
-        For "randomized": an integer q fixes the number of passes to q + 1, whatever the residuals.
+        For "randomized": an integer q fixes the number of passes to q + 1, whatever the residuals. "auto": until `tol`
+        holds.
     n_oversamples : int >= 1
-        For "randomized": columns of a block beyond n_components.
+        For "randomized": columns of a block beyond n_components. 10, scikit-learn's default, leaves them to the solver.
     power_iteration_normalizer : "auto", "QR", "LU" or "none"
         Ignored, as in scikit-learn's signature; blocks are always orthonormalized.
     random_state : None, int, RandomState or Generator
         Source of the random start of block Krylov.
     center : bool
-        False: components are right singular vectors of X itself, as of `TruncatedSVD`, and `mean_` is 0. Sparse rows
-        stay sparse either way. There is no Gaussian model then (`score`, `get_covariance`, "mle").
+        Center the features. False: components are right singular vectors of X itself, as in `TruncatedSVD`, and
+        `mean_` is 0; there is no Gaussian model then (`score`, `get_covariance`, "mle"). Sparse rows stay sparse either
+        way.
     scale : bool or array (d,)
         True: divide features by their standard deviations (n - 1 degrees of freedom), which gives the components of
         the correlation matrix; constant features are not divided. An array: divide by it. `transform` does the same.
