@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,7 @@ from gpukpca.exceptions import ConvergenceWarning, RankWarning
 from tests.conftest import Namespace
 from tests.datasets import data
 from tests.each import each
-from tests.hostile import forks, in_a_process
+from tests.hostile import in_a_process
 
 KERNELS = ("linear", "poly", "laplacian", "matern", "rational_quadratic", "cosine")
 RBF = {"n_components": 3, "kernel": "rbf", "gamma": 0.1, "random_state": 0}
@@ -153,7 +154,6 @@ def test_a_warning_that_is_an_error_leaves_the_old_model() -> None:
 
 
 @EACH
-@forks
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_threads_and_forks_fit_and_share_a_model_as_if_alone(name: str) -> None:
     X, new = rows(), rows(n=9, seed=1)
@@ -167,7 +167,8 @@ def test_threads_and_forks_fit_and_share_a_model_as_if_alone(name: str) -> None:
 
     with ThreadPoolExecutor(3) as pool:
         assert all(pool.map(has_the_same_bits, range(6)))
-    assert in_a_process(lambda: str(has_the_same_bits())) == "True"
+    if sys.platform == "linux":  # Apple's BLAS does not survive a fork
+        assert in_a_process(lambda: str(has_the_same_bits())) == "True"
 
 
 def test_a_new_field_of_a_fit_is_an_attribute() -> None:
