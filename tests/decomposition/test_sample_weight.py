@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
-from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, RankWarning
 
 COMMON = ("explained_variance_", "explained_variance_ratio_")
 OF_PCA = (*COMMON, "components_", "mean_", "singular_values_", "noise_variance_", "n_samples_")
@@ -194,6 +194,25 @@ def test_the_scale_of_the_weights_changes_no_axis(data):
                     other.explained_variance_ * total, model.explained_variance_ * (total - 1.0), rtol=1e-9
                 )
     assert PCA(2).fit(X, sample_weight=np.ones(60)).components_.tobytes() == PCA(2).fit(X).components_.tobytes()
+
+
+def test_columns_that_are_constant_where_rows_count_have_no_variance(data, rng):
+    X, _, _ = data
+    for dtype, constant in product(("float64", "float32"), (0.0, 7.1)):
+        for _ in range(20):
+            w = 2.0 * rng.random(60) * rng.integers(0, 2, 60)
+            rows = X.astype(dtype)
+            rows[w > 0, 0] = constant
+            model = PCA(2, scale=True).fit(rows, sample_weight=w)
+            kept = PCA(2, scale=True).fit(rows[w > 0], sample_weight=w[w > 0])
+            for name in ("total_variance_", "explained_variance_", "scale_"):
+                np.testing.assert_allclose(getattr(model, name), getattr(kept, name), rtol=1e-5)
+    for solver, dtype in product(("covariance_eigh", "dual", "full", "randomized"), ("float64", "float32")):
+        for _ in range(60):  # of one row that counts
+            rows = rng.standard_normal((2, 7)).astype(dtype)
+            with pytest.warns(RankWarning):
+                model = PCA(1, svd_solver=solver).fit(rows, sample_weight=[7.3, 0.0])
+            assert model.explained_variance_[0] == model.total_variance_ == 0.0
 
 
 def test_weights_work_in_every_library(data, xp):
