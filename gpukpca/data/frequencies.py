@@ -10,10 +10,14 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_foreign, to_host
+from gpukpca.data.gate import LARGEST_EXACT
 from gpukpca.data.slicing import row_panels
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
 TO_WEIGHTS = "Pass one finite number >= 0 for each row: how often the row counts."
+# Sums of weights whose products with rows fit into float32. A weight that is less than this share of the sum changes no
+# digit of it, and its root may be 0 in float32.
+SMALLEST_SUM, LARGEST_SUM, LEAST_SHARE = 1e-24, 1e24, 1e-30
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +68,8 @@ class Frequencies:
 
 
 def number_of(count: float) -> float:
-    """Return a number of rows as an int where it is whole."""
-    return int(count) if float(count).is_integer() else count
+    """Return a number of rows as an int where it is whole, and exact."""
+    return int(count) if count <= LARGEST_EXACT and float(count).is_integer() else count
 
 
 def degrees_of_freedom(count: float) -> float:
@@ -79,8 +83,8 @@ def degrees_of_freedom(count: float) -> float:
 def checked_frequencies(sample_weight: Any, n: int, is_batch: bool = False) -> np.ndarray | None:
     """Return the frequencies of n rows on the host, shape (n,), float64; None where each row counts once.
 
-    Raise `InvalidParameterError` for anything but n finite numbers >= 0 that are not all 0. Warn where they count fewer
-    than two rows, but for a batch of several.
+    Raise `InvalidParameterError` for anything but n finite numbers >= 0 whose sum is in range; that of a batch of
+    several may be small. Warn where they count fewer than two rows, but for such a batch.
     """
     if sample_weight is None:
         return None
@@ -102,8 +106,12 @@ def checked_frequencies(sample_weight: Any, n: int, is_batch: bool = False) -> n
         raise _refused(f"entry {bad[0]} is {weights[bad[0]]}")
     with np.errstate(over="ignore"):
         total = float(np.sum(weights))
-    if not 0.0 < total < np.inf:
-        raise _refused("all weights are zero" if total == 0.0 else "the sum is infinite")
+    if total == 0.0:
+        raise _refused("all weights are zero")
+    if total > LARGEST_SUM or (total < SMALLEST_SUM and not is_batch):
+        why = f"the sum is {total:.3g}, and from {SMALLEST_SUM} to {LARGEST_SUM:g} is allowed"
+        raise _refused(f"{why}; multiply all weights by a constant")
+    weights[(weights > 0.0) & (weights < LEAST_SHARE * total)] = LEAST_SHARE * total
     if np.all(weights == 1.0):
         return None
     if total < 2.0 and not is_batch:
