@@ -118,18 +118,16 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
     shape = fit.n_samples, int(model.n_features_in_)
     is_stream, numbers = fit.stream is not None, fit.landmarks
     rows: Any = getattr(model, "X_fit_", None)  # not of every kernel matrix
-    kept = None if rows is None else (np.arange(shape[0]) if numbers is None else numbers, rows)
+    source = KernelSource(
+        model.kernel_,
+        None if is_stream else model.eigenvectors_,
+        _host(model.eigenvalues_),
+        shape,
+        center=fit.map.center,
+        weighted=fit.weight_sum is not None,
+    )
     if not is_stream and numbers is None:
-        return KernelSource(
-            model.kernel_,
-            model.eigenvectors_,
-            _host(model.eigenvalues_),
-            shape,
-            None,
-            kept,
-            fit.map.center,
-            weighted=fit.weight_sum is not None,
-        )
+        return source._replace(kept=None if rows is None else (np.arange(shape[0]), rows))
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
         like, learned = place_of(X), fit.map.template
@@ -140,16 +138,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns, center=fit.map.center)
         return found, F.T @ _host(model.projection_) if is_stream else None
 
-    return KernelSource(
-        model.kernel_,
-        None if is_stream else model.eigenvectors_,
-        _host(model.eigenvalues_),
-        shape,
-        features,
-        None if numbers is None else kept,
-        fit.map.center,
-        weighted=fit.weight_sum is not None,
-    )
+    return source._replace(landmarks=features, kept=None if rows is None or numbers is None else (numbers, rows))
 
 
 def _source_of_peer(peer: Any) -> KernelSource:

@@ -196,6 +196,31 @@ def test_the_scale_of_the_weights_changes_no_axis(data):
     assert PCA(2).fit(X, sample_weight=np.ones(60)).components_.tobytes() == PCA(2).fit(X).components_.tobytes()
 
 
+def test_weights_of_any_range_leave_scores_and_files(data, tmp_path):
+    X, w, _ = data
+    ones, fading = np.maximum(w, 1.0), 0.5 ** np.maximum(0.0, 30.0 * np.arange(-40, 20))  # whose roots underflow
+    for make in (
+        lambda: PCA(2),
+        lambda: IncrementalPCA(2),
+        lambda: KernelPCA(2, kernel="rbf", gamma=0.01),
+        lambda: KernelPCA(2, kernel="rbf", gamma=0.01, eigen_solver=Nystrom(rank=20), random_state=0),
+        lambda: KernelPCA(2, kernel="rbf", gamma=0.01, eigen_solver=Nystrom(landmarks=X[::3])),
+    ):
+        model = make()
+        scores = model.fit_transform(X.astype("float32"), sample_weight=fading)
+        np.testing.assert_allclose(scores, model.transform(X.astype("float32")), atol=1e-4 * np.max(np.abs(scores)))
+        for sums in (1e22, 1e-22):
+            for rows in (X, Slices(X)):
+                with pytest.warns(GpuKPCAWarning, match="fewer than two rows") if sums < 1 else config_context():
+                    model = make().fit(rows, sample_weight=sums * ones / ones.sum())
+                model.save(tmp_path / "m")
+                assert gpukpca.load(tmp_path / "m").transform(X).tobytes() == model.transform(X).tobytes()
+                assert getattr(model, "plan_", None) is None or model.plan_.n_samples == 60
+    model = KernelPCA(2, eigen_solver=Nystrom(landmarks=X[::3])).partial_fit(X, sample_weight=np.full(60, 1e15))
+    with pytest.raises(InvalidParameterError, match="come from 6e"):  # and makes no 6e16 row numbers
+        gpukpca.residuals(model, X)
+
+
 def test_columns_that_are_constant_where_rows_count_have_no_variance(data, rng):
     X, _, _ = data
     for dtype, constant in product(("float64", "float32"), (0.0, 7.1)):
@@ -247,7 +272,8 @@ def test_weights_that_are_none_are_refused(data):
         (w + 1j, "holds no real numbers"),
         (["a"] * 60, "holds no real numbers"),
         (np.ma.array(w, mask=w > 1), "holds no real numbers"),
-        (np.full(60, 1e308), "the sum is infinite"),
+        (np.full(60, 1e308), "the sum is inf, and from 1e-24 to 1e"),
+        (np.full(60, 1e-30), "the sum is 6e-29, and from 1e-24 to 1e"),
     ):
         for model in (PCA(2), KernelPCA(2), IncrementalPCA(2)):
             with pytest.raises(InvalidParameterError, match=words) as error:

@@ -151,10 +151,11 @@ def streamed_fit(
     features, workers = basis.features(task), _workers(task, basis, task.n)
     merge: Merge = FactorSums.merged
     if listener is not None and not rows.reports:
-        merge = partial(_reported, listener, getattr(rows, "n_rows", 0) or 0)
+        merge = partial(_reported, listener, task.weight_sum or getattr(rows, "n_rows", 0) or 0)
     weights = None if task.weights is None else rows.split(task.weights[:, None])
     sums = rows.fold(sums_of_panel, weights, features, workers, merge=merge)
     second = partial(_times, rows, features, workers) if with_vectors else None
+    plan = replace(plan, n_samples=sums.count if task.weights is None else len(task.weights))
     fit = fit_of_sums(task, plan, basis, sums, second)
     numbers = None if among.numbers is None or chosen.max() >= len(among.numbers) else among.numbers[chosen]
     return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
@@ -201,7 +202,9 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarra
     often = None if weights is None else weights[:, None]
     workers = _workers(task, basis, int(batch.shape[0]))
     sums = stream.merged(sums_of_panel(batch, often, basis.features(task), workers))
-    following = fit_of_sums(task, fit.plan, basis, sums, before=fit.map)
+    plan: Any = fit.plan
+    plan = replace(plan, n_samples=plan.n_samples + int(batch.shape[0]))
+    following = fit_of_sums(task, plan, basis, sums, before=fit.map)
     return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
 
 
@@ -235,7 +238,6 @@ def fit_of_sums(
         U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
         eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
     few = Approximation(n, mean, gram, eigen, axes, lambda r: scatter[:r, :r])
-    plan = replace(plan, n_samples=round(n))
     fit = finished_fit(task, plan, Landmarks(basis.op, shifted, factor), few, stream=sums)
     return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
 
@@ -263,10 +265,11 @@ def _workers(task: FitTask, basis: LandmarkBasis, n: int) -> int:
     )
 
 
-def _reported(listener: Listener, total: int, a: FactorSums, b: FactorSums) -> FactorSums:
+def _reported(listener: Listener, total: float, a: FactorSums, b: FactorSums) -> FactorSums:
     """Return the merged sums, and report their rows."""
     both = a.merged(b)
-    listener(Progress("batch", f"{both.count} rows" + (f" of {total}" if total else ""), round(both.count), total))
+    text = f"{both.count} rows" + (f" of {total}" if total else "")
+    listener(Progress("batch", text, round(both.count), round(total)))
     return both
 
 
