@@ -15,21 +15,11 @@ from gpukpca.data.batches import BatchedRows, is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.gate import as_rows
-from gpukpca.data.slicing import gather_rows, place_of
+from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels import Precomputed
 
 OF_FILE = "a file: leave them out"
-
-
-def check_alike(name: str, rows: Array, other: str, reference: Array) -> None:
-    """Raise where rows differ from a reference array in features, library or device."""
-    if rows.shape[1] != reference.shape[1]:
-        raise InvalidParameterError(
-            f"{name} has {rows.shape[1]} features, and {other} has {reference.shape[1]}; all batches must have the "
-            "same features."
-        )
-    check_place(name, place_of(rows), other, place_of(reference))
 
 
 def check_place(name: str, place: Array, other: str, expected: Array) -> None:

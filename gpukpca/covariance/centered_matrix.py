@@ -27,7 +27,7 @@ from gpukpca.backend.linalg import (
 from gpukpca.backend.namespace import cast, concat, epsilon, from_host, full, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.frequencies import Frequencies
+from gpukpca.data.frequencies import Frequencies, without_mean
 from gpukpca.data.scale import needs_own_scale, power_of_two_scale, scale_for_squares
 from gpukpca.data.statistics import half_range
 
@@ -108,11 +108,7 @@ class CenteredMatrix(Protocol):
 
     def without_mean(self, U: Array) -> Array:
         """Return the projection of U (n, b) onto the range of Z where the rows are centered; else U."""
-        if not self.center:
-            return U
-        if self.frequencies is not None:
-            return self.frequencies.without_mean(U)
-        return U - cast(column_sums(U) / U.shape[0], U.dtype)[None, :]
+        return without_mean(U, self.frequencies) if self.center else U
 
     def rooted(self, U: Array, start: int = 0, stop: int | None = None) -> Array:
         """Return U, whose rows are those from start to stop, times the roots of their frequencies."""

@@ -62,9 +62,12 @@ class Frequencies:
         parts = [column_sums(cast(F[a:b, :], factors.dtype) * factors[a:b, :]) for a, b in row_panels(F)]
         return sum(parts[1:], parts[0])
 
-    def without_mean(self, U: Array) -> Array:
-        """Return U (n, b) less its projection onto the roots, H U with H = I - w^½ (w^½)ᵀ / Σw."""
-        return U - cast(self.roots * (self.sums(U) / self.count)[None, :], U.dtype)
+
+def without_mean(U: Array, frequencies: Frequencies | None) -> Array:
+    """Return U (n, b) less the means of its columns; with frequencies less its projection onto their roots."""
+    if frequencies is None:
+        return U - cast(column_sums(U) / U.shape[0], U.dtype)[None, :]
+    return U - cast(frequencies.roots * (frequencies.sums(U) / frequencies.count)[None, :], U.dtype)
 
 
 def number_of(count: float) -> float:

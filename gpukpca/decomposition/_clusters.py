@@ -13,27 +13,24 @@ from gpukpca.decomposition._session import FitSession, fit_tools, kernel_and_set
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
 
 
-class WithClusters:
-    """Add to KernelPCA the fits of rows on a cluster."""
-
-    def _fit_on_cluster(
-        self: Any, rows: ClusterRows, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any
-    ) -> Any:
-        """Make one attempt with rows on the workers of a cluster."""
-        place = local_placement(rows)
-        resources = session.resources(place)
-        kernel, settings = kernel_and_settings(self, rows, resources)
-        is_few = settings.is_nystrom and settings.preimage is None
-        needs_all = not is_few and not is_spanned(kernel, settings, rows)
-        basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
-        tools = fit_tools(self, basis, kernel)
-        fit = fit_rows(rows, kernel, settings, resources, weights=sample_weight, basis=basis, **tools)
-        fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
-        self._publish(fit, place, session.budget.failures)
-        if not wants_scores:
-            return None
-        is_dask = is_dask_array(container)
-        if fit.scores is None:
-            given: Any = container if is_dask else rows.local
-            return self.transform(given)
-        return rows.as_dask(fit.scores) if is_dask else self._output(fit.scores, container)
+def fit_on_cluster(
+    model: Any, rows: ClusterRows, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any
+) -> Any:
+    """Make one attempt to fit a KernelPCA to rows on the workers of a cluster; return scores or None."""
+    place = local_placement(rows)
+    resources = session.resources(place)
+    kernel, settings = kernel_and_settings(model, rows, resources)
+    is_few = settings.is_nystrom and settings.preimage is None
+    needs_all = not is_few and not is_spanned(kernel, settings, rows)
+    basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
+    tools = fit_tools(model, basis, kernel)
+    fit = fit_rows(rows, kernel, settings, resources, weights=sample_weight, basis=basis, **tools)
+    fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
+    model._publish(fit, place, session.budget.failures)
+    if not wants_scores:
+        return None
+    is_dask = is_dask_array(container)
+    if fit.scores is None:
+        given: Any = container if is_dask else rows.local
+        return model.transform(given)
+    return rows.as_dask(fit.scores) if is_dask else model._output(fit.scores, container)

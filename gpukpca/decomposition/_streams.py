@@ -1,4 +1,4 @@
-"""KernelPCA of rows that are not in memory: iterables, sets that are read by slices, clusters, and `partial_fit`."""
+"""KernelPCA of batches: fits of iterables and of sets that are read by slices, and `partial_fit`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.place import Placement
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._batches import batches_in_slices
-from gpukpca.decomposition._clusters import WithClusters
 from gpukpca.decomposition._kernels import check_same_kernel, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
 from gpukpca.decomposition._validation import new_data, weighted_data
@@ -36,7 +35,7 @@ def _needs_nystrom(estimator: Any, what: str = "partial_fit") -> str:
     )
 
 
-class WithStreams(WithClusters):
+class WithStreams:
     """Add to KernelPCA the fits that read each row once."""
 
     eigen_solver: Any

@@ -198,9 +198,9 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         listener, state, count = listener_of(self), None, 0
         for number, batch in enumerate(batches):
             start, count = count, count + int(batch.shape[0])
-            some = None if weights is None else weights[start:count]
-            if some is None or np.any(some):
-                state = self._next_state(state, batch, some)
+            rows, some = (batch, None) if weights is None else kept_rows(batch, weights[start:count])
+            if int(rows.shape[0]):
+                state = self._next_state(state, rows, some)
             if listener is not None:
                 listener(Progress("batch", f"batch {number}: {count} rows", count, batches.n_rows or 0))
         return IncrementalFit.of(state, batches.dtype)  # type: ignore[arg-type]  # a pass without a batch raises
@@ -271,8 +271,6 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
 
     def _next_state(self, state: IncrementalState | None, batch: Array, weights: np.ndarray | None) -> IncrementalState:
         """Return the state after one more batch, within the memory allowed."""
-        if weights is not None:
-            batch, weights = kept_rows(batch, weights)
         rows, d = map(int, batch.shape)
         p, item = checked_count(self.n_components, state, rows, d), item_size(batch.dtype)
         smallest = p if state is None and self.n_components is not None else 1

@@ -23,6 +23,7 @@ from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, own_copy, placement_for
 from gpukpca.data.slicing import gather_rows, in_memory, place_of
 from gpukpca.decomposition._base import ArrayTransformer, KernelPCAAttributes, publish
+from gpukpca.decomposition._clusters import fit_on_cluster
 from gpukpca.decomposition._dask import (
     check_no_data_frames,
     cluster_rows,
@@ -324,7 +325,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     def _fit_within(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Make one attempt; return the scores in the library of the data, or None."""
         if (rows := cluster_rows(self, container)) is not None:
-            return self._fit_on_cluster(rows, container, session, wants_scores, sample_weight)
+            return fit_on_cluster(self, rows, container, session, wants_scores, sample_weight)
         if self._streams(container):
             return self._fit_stream(container, session, wants_scores, sample_weight)
         remote, container = container, compute_dask(self, container)

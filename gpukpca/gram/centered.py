@@ -27,7 +27,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import TileReport
 from gpukpca.data.finite import not_finite, overflow
-from gpukpca.data.frequencies import Frequencies
+from gpukpca.data.frequencies import Frequencies, without_mean
 from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
@@ -229,12 +229,7 @@ class CenteredGram(SymmetricOperator):
 
         With frequencies the vectors are orthogonal to w^½.
         """
-        if not self.center:
-            return V
-        if self.frequencies is not None:
-            return self.frequencies.without_mean(V)
-        means = column_sums(V) / V.shape[0]
-        return V - cast(means, V.dtype)[None, :]
+        return without_mean(V, self.frequencies) if self.center else V
 
     def __matmul__(self, V: Array) -> Array:
         """Return H (K (H V))."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
+from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
@@ -80,15 +81,13 @@ def finished_fit(
     plan: Plan,
     found: Landmarks,
     few: Approximation,
-    **stored: Any,
+    stream: FactorSums | None = None,
 ) -> KernelPCAFit:
     """Return the fit of an approximation by landmarks, which are rows of the task, and warn of what it shows.
 
     With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
     with axes V gives A = L⁻ᵀ V and b = mean(f) V. Projected onto the span of the landmarks, the mean is Σ c_j φ(s_j)
-    with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖².
-
-    `stored` are further fields.
+    with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖². Of a `stream` the sums are kept.
     """
     settings, op, rows, factor = task.settings, found.op, found.op.rows, found.factor
     solver: Any = plan.solver
@@ -122,8 +121,8 @@ def finished_fit(
         landmarks=host.landmarks,
         certificate=factor.certificate,
         total_interval=interval,
-        weight_sum=None if "stream" in stored else task.weight_sum,
-        **stored,
+        weight_sum=task.weight_sum if stream is None else None,
+        stream=stream,
     )
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
     keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
