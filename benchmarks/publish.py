@@ -110,11 +110,12 @@ def check_whole(record: Record) -> None:
 def merged(cards: Iterable[Record]) -> Record:
     """Return records of one card as one."""
     first, *others = cards
-    whole = {**first, "entries": list(first["entries"]), "busy": list(first["busy"] or ())}
+    whole = {**first, "entries": list(first["entries"])}
     for record in others:
         whole["ceilings"] = whole["ceilings"] | record["ceilings"]
         whole["entries"] += record["entries"]
-        whole["busy"] += record["busy"] or ()
+        changes = [*(whole["busy"] or ()), *(record["busy"] or ())]
+        whole["busy"] = None if not changes and None in (whole["busy"], record["busy"]) else changes
     return whole
 
 

@@ -102,6 +102,9 @@ def test_a_run_leaves_tables_and_figures_that_say_whether_the_machine_was_busy(
     for record, said in ((quiet, False), (quiet | {"busy": None}, True)):
         for text in (report.text_of("name", record), report.latex(record), str(report.plain_rows(record))):
             assert (once in text) == said
+        for cards in ([record], [quiet, record], [record, quiet], [record, busy]):
+            assert (once in report.about(publish.merged(cards))) == (said and busy not in cards)
+    assert BUSY in report.about(publish.merged([quiet | {"busy": None}, busy]))
 
 
 def test_figures_have_a_line_for_each_contestant_that_ran_and_tell_cards_apart() -> None:
