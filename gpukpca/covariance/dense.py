@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ from gpukpca.backend.parallel import (
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample, sampling_step
 from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.frequencies import Frequencies
-from gpukpca.data.statistics import feature_bounds
+from gpukpca.data.slicing import row_panels
+from gpukpca.data.statistics import feature_bounds, outer_bounds
 
 # Rows of a panel of which a d x d product is formed, in units of d, and columns of one of an n x n product.
 SQUARES = 3
@@ -69,11 +71,10 @@ class DenseCenteredMatrix(CenteredMatrix):
         self.like: Array = empty_like(X)
         self.wide: Any = accumulation_dtype(X)
         self.n_jobs = n_jobs
-        if not center:
-            shift = full((self.shape[1],), 0.0, self.like)
-        elif shift is None:
+        self._skips_rows: bool = frequencies is not None and frequencies.skips_rows
+        if shift is None and center and not self._skips_rows:
             shift = cast(mean_of_sample(X[:: sampling_step(*self.shape), :], self.wide), X.dtype)
-        self.shift: Array = shift
+        self.shift: Array = full((self.shape[1],), 0.0, self.like) if shift is None else shift
 
     def check_entries(self) -> None:
         check_finite(self.X, FINITE, of_missing=OF_MISSING)
@@ -249,7 +250,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         return self._joined(centered, 0, axis=0 if self.by_rows else 1)
 
     def bounds(self) -> tuple[Array, Array]:
-        return feature_bounds(self.X)
+        parts = row_panels(self.X) if self._skips_rows else [(0, self.shape[0])]
+        return reduce(outer_bounds, (feature_bounds(self._entries(slice(*part), slice(None))) for part in parts))
 
     def _workers(self, columns: int) -> int:
         """Return the workers for a product with so many columns; with 0 for a pass over the entries."""
@@ -286,8 +288,15 @@ class DenseCenteredMatrix(CenteredMatrix):
 
     def _deviations(self, rows: slice, columns: slice, place: Array | None = None) -> Array:
         """Return some columns of some rows less the shift, weighted."""
-        block = difference(self.X[rows, columns], self.shift[None, columns], place)
+        block = difference(self._entries(rows, columns), self.shift[None, columns], place)
         return block if self.weights is None else multiply(block, cast(self.weights[columns], self.dtype)[None, :])
+
+    def _entries(self, rows: slice, columns: slice) -> Array:
+        """Return some columns of some rows of X, with the shift for rows that do not count: they may be huge."""
+        block, frequencies = self.X[rows, columns], self.frequencies
+        if frequencies is None or not self._skips_rows:
+            return block
+        return namespace_of(block).where(frequencies.roots[rows, :] > 0.0, block, self.shift[None, columns])
 
     def _summed(self, part: Callable[[int, int, Scratch], Array], columns: int) -> Array:
         """Return the sum of ``part(start, stop, scratch)``, a product with so many columns, over all blocks, wide."""

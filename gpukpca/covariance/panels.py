@@ -18,7 +18,7 @@ from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.rows import Merge, Rows, gathered
-from gpukpca.data.statistics import feature_bounds
+from gpukpca.data.statistics import outer_bounds
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,15 @@ class PanelCenteredMatrix(CenteredMatrix):
         self.dtype: Any = rows.dtype
         self.like: Array = empty_like(rows.like)
         self.wide: Any = accumulation_dtype(rows.like)
-        self.shift: Array = shift if center else namespace_of(shift).zeros_like(shift)
+        is_of_all = center and not (frequencies is not None and frequencies.skips_rows)
+        self.shift: Array = shift if is_of_all else namespace_of(shift).zeros_like(shift)
 
     def check_entries(self) -> None:
         """Pass: panels were checked as they came."""
 
     def bounds(self) -> tuple[Array, Array]:
-        return feature_bounds(self.source)
+        bounds: tuple[Array, Array] = self._sum("bounds", merge=outer_bounds)
+        return bounds
 
     @property
     def _spec(self) -> CenteringSpec:
@@ -141,7 +143,8 @@ class PanelCenteredMatrix(CenteredMatrix):
 
     def shifted_gram(self) -> Array:
         """Return the products of the shifted rows, of rows that are few beside their features: all are read at once."""
-        return self._spec.rows(gathered(self.source)).shifted_gram()
+        roots = None if self.frequencies is None else self.frequencies.roots
+        return self._spec.rows(gathered(self.source), roots).shifted_gram()
 
 
 def method_of_panel(panel: Array, roots: Array | None, spec: CenteringSpec, method: str, *blocks: Array) -> Any:

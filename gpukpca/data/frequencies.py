@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,19 +31,26 @@ class Frequencies:
         In the widest floating type, where the rows are computed.
     count : float
         Σ w, the number of rows that they stand for; an int where it is whole.
-    rows : int
-        Rows with w > 0.
     """
 
     roots: Array
     count: float
-    rows: int = 0
 
     @classmethod
     def of(cls, weights: np.ndarray, like: Array) -> Frequencies:
         """Return the frequencies (n,), checked, of rows that are computed where `like` is."""
         roots = from_host(np.sqrt(weights)[:, None], like, accumulation_dtype(like))
-        return cls(roots, number_of(float(np.sum(weights))), int(np.count_nonzero(weights)))
+        return cls(roots, number_of(float(np.sum(weights))))
+
+    @cached_property
+    def rows(self) -> int:
+        """Return the number of rows with w > 0."""
+        return int(np.count_nonzero(to_host(self.roots)))
+
+    @property
+    def skips_rows(self) -> bool:
+        """Return whether some w are 0."""
+        return self.rows < int(self.roots.shape[0])
 
     def rooted(self, U: Array, start: int = 0, stop: int | None = None) -> Array:
         """Return U (b, k), whose rows are those from start to stop, times the roots."""

@@ -144,11 +144,11 @@ def feature_bounds(X: Any) -> tuple[Array, Array]:
     """Return the smallest and the largest entry of every column, shapes (d,)."""
     if is_sparse(X):
         return X.min(axis=0).toarray().reshape(-1), X.max(axis=0).toarray().reshape(-1)
-    bounds: tuple[Array, Array] = fold(X, _bounds, merge=_outer_bounds)
+    bounds: tuple[Array, Array] = fold(X, _bounds, merge=outer_bounds)
     return bounds
 
 
-def _outer_bounds(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+def outer_bounds(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
     """Return the bounds of the rows of both."""
     xp = namespace_of(one[0])
     return xp.minimum(one[0], other[0]), xp.maximum(one[1], other[1])

@@ -59,11 +59,11 @@ class ClusterCenteredMatrix(PanelCenteredMatrix):
         names = ["products of rows {} to {} with {} to {}".format(*rows.bounds[i], *rows.bounds[j]) for i, j in pairs]
 
         def blocks() -> list[Any]:
-            spec = self.cluster.share(self._spec)
-            futures = [
-                self.cluster.submit(products_of_rows, spec, rows.panels[i], rows.panels[j], name="gram")
-                for i, j in pairs
-            ]
+            spec, roots = self.cluster.share(self._spec), []
+            if self.frequencies is not None:
+                roots.append(rows.split(self.frequencies.roots).panels)
+            parts = list(zip(rows.panels, *roots, strict=True))
+            futures = [self.cluster.submit(products_of_rows, spec, *parts[i], *parts[j], name="gram") for i, j in pairs]
             return self.cluster.results(futures, names)
 
         for (i, j), block in zip(pairs, rows.retried(blocks), strict=True):
@@ -73,8 +73,9 @@ class ClusterCenteredMatrix(PanelCenteredMatrix):
         return G
 
 
-def products_of_rows(shared: tuple[CenteringSpec], panel: Array, other: Array) -> np.ndarray:
-    """Return the products of the rows of two panels."""
-    with device_context(panel), overflow_allowed():
-        rows = shared[0].rows(panel)
-        return to_host(rows.products_with(rows if other is panel else shared[0].rows(other)))
+def products_of_rows(shared: tuple[CenteringSpec], *parts: Array) -> np.ndarray:
+    """Return the products of the rows of two panels; each may be followed by the roots of their frequencies."""
+    one, other = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+    with device_context(one[0]), overflow_allowed():
+        rows = shared[0].rows(*one)
+        return to_host(rows.products_with(rows if other[0] is one[0] else shared[0].rows(*other)))
