@@ -76,7 +76,8 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         kernel object of `gpukpca.kernels`; a Gaussian-process kernel of scikit-learn; or a function of two rows.
     gamma : None, float >= 0, "scale" or "median"
         Read by all but "linear", "cosine" and "precomputed". None is 1/d; "scale" is 1 / (d Var(X)); "median" is
-        1 / (2 m²), m the median distance of at most 1000 rows, without pairs of equal ones.
+        1 / (2 m²), m the median distance of at most 1000 rows, without pairs of equal ones; √(gamma / d) of these for
+        "laplacian".
     degree, coef0 : float
         Read by "poly"; coef0 also by "sigmoid".
     kernel_params : dict, optional

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -37,11 +38,13 @@ PANEL_COPIES = 3
 FAR_APART, WIDE_ROWS = 1e-4, 32
 
 
-def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
+def resolved_gamma(owner: str, gamma: Any, X: Array, of_length: bool = False) -> float:
     """Return gamma as a number: a number >= 0 itself, None as 1/d, or by a rule from X (n, d); raise for the rest.
 
     "scale" is 1 / (d · Var(X)) over all entries. "median" is 1 / (2 m²) with m the median Euclidean distance between
     the distinct rows of a sample of at most 1000 (the same rows in every run). Data without spread give 1/d for both.
+    `of_length` is for exp(-γ ‖x - y‖₁): with √(γ/d) for γ its exponent is at most the root of γ ‖x - y‖₂², since
+    ‖x - y‖₁ ≤ √d ‖x - y‖₂, and follows the units of X as that does.
     """
     d = int(X.shape[1])
     if gamma is None:
@@ -57,7 +60,7 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
     with overflow_allowed():
         value = float(1.0 / np.float64(spread))
     if 0 < value < np.inf:
-        return value
+        return math.sqrt(value / d) if of_length else value
     raise InvalidParameterError(
         f"{owner}: gamma={gamma!r} is beyond the range of a number for data of this size, whose features range over "
         f"{total_range(X):.0e} together; scale the features."

@@ -51,6 +51,8 @@ class Kernel:
     depends_on_distance : bool
         Whether k(x, y) is a function of one distance alone that is positive at 0 and decreases to a bound >= 0. New
         rows without a value above rounding are then reported as far.
+    gamma_of_length : bool
+        Whether gamma is one over a length: distances are not squared. Else it is one over a square (for its rules).
     rules : tuple of (str, Rule)
         Names and allowed values of parameters other than gamma.
 
@@ -97,6 +99,7 @@ class Kernel:
     exponentials = 1
     inverts_to: str | None = None
     depends_on_distance = False
+    gamma_of_length = False
     rules: Rules = ()
     # The levels of nested kernels.
     _levels = 1
@@ -155,7 +158,8 @@ class Kernel:
             for name, value in self.get_params(deep=False).items()
         }
         if "gamma" in parameters:
-            parameters["gamma"] = resolved_gamma(type(self).__name__, parameters["gamma"], X)
+            gamma = parameters["gamma"]
+            parameters["gamma"] = resolved_gamma(type(self).__name__, gamma, X, self.gamma_of_length)
         resolved = type(self)(**parameters)
         resolved.check()
         return resolved

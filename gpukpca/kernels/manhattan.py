@@ -38,7 +38,8 @@ class Laplacian(Kernel):
     Parameters
     ----------
     gamma : float >= 0, None, "scale" or "median"
-        None is 1 / d. The rules are those of `RBF`, and "median" takes Euclidean distances too.
+        None is 1 / d; "scale" is 1 / (d √Var(X)); "median" is 1 / (m √(2d)), m the median Euclidean distance of at most
+        1000 rows. These are √(γ / d) for the γ of `RBF`: no distance is in the exponent squared.
 
     See Also
     --------
@@ -62,6 +63,7 @@ class Laplacian(Kernel):
     leaves_out_constants = True
     densifies = True
     depends_on_distance = True
+    gamma_of_length = True
     rules: Rules = (("gamma", NOT_NEGATIVE),)
 
     def __init__(self, gamma: Gamma = None) -> None:

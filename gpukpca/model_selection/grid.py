@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from gpukpca.kernels.validation import same_value
 
 # Kernels that have a gamma, and those among them whose gamma the rule "median" of distances suits.
 OF_DISTANCES = ("rbf", "laplacian", "matern", "rational_quadratic")
+OF_LENGTH = ("laplacian",)
 WITH_GAMMA = (*OF_DISTANCES, "poly", "sigmoid")
 # The automatic gammas: from 1/16 to 16 of the rules, about a factor of 4 apart.
 REACH, STEP = 16.0, 4.0
@@ -90,7 +91,7 @@ def _gammas(search: Any, X: Array, kernels: list[Any], resources: Resources) -> 
         of_distances = any(kernel in OF_DISTANCES for kernel in named)
         needed = rule_bytes("median" if of_distances else "scale", *X.shape)
         resources.check(needed, "the choice of gammas needs", "Give gammas")
-        return automatic_gammas(X, of_distances)
+        return automatic_gammas(X, named)
     if isinstance(search.kernel, Kernel) and "gamma" not in search.kernel.get_params(deep=False):
         raise InvalidParameterError(
             f"KernelPCACV: {search.kernel!r} has no parameter gamma; name the parameters to search in param_grid, such "
@@ -107,13 +108,14 @@ def _values(name: str, choice: Any) -> list[Any]:
     return values
 
 
-def automatic_gammas(X: Array, of_distances: bool = True) -> list[float]:
+def automatic_gammas(X: Array, kernels: Sequence[str] = ("rbf",)) -> list[float]:
     """Return gammas around the rules "scale" and, for kernels of distances, "median".
 
-    From 1/16 of the smaller to 16 times the larger, evenly in logarithms, about a factor of 4 apart.
+    From 1/16 of the smallest to 16 times the largest, evenly in logarithms, about a factor of 4 apart.
     """
-    rules = ("scale", "median") if of_distances else ("scale",)
-    values = [resolved_gamma("KernelPCACV", rule, X) for rule in rules]
+    rules = {("scale", kernel in OF_LENGTH) for kernel in kernels}
+    rules |= {("median", kernel in OF_LENGTH) for kernel in kernels if kernel in OF_DISTANCES}
+    values = [resolved_gamma("KernelPCACV", rule, X, of_length) for rule, of_length in sorted(rules)]
     low, high = min(values) / REACH, max(values) * REACH
     count = 1 + round(float(np.log(high / low) / np.log(STEP)))
     return [float(gamma) for gamma in np.geomspace(low, high, count)]

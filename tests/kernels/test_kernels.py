@@ -500,8 +500,11 @@ def test_gamma_rules_follow_their_formulas(xp, kernel):
     X = rows(31, 4, "float64", 14) * np.array([1.0, 2.0, 3.0, 4.0]) + 5.0
     a = xp.array(X)
     assert kernel().resolve(a).gamma == 0.25
-    assert kernel(gamma="scale").resolve(a).gamma == pytest.approx(1 / (4 * X.var()), rel=1e-14)
-    assert kernel(gamma="median").resolve(a).gamma == pytest.approx(1 / (2 * np.median(pdist(X)) ** 2), rel=1e-14)
+    scale, median = 1 / (4 * X.var()), 1 / (2 * np.median(pdist(X)) ** 2)
+    if kernel is Laplacian:  # one over a length
+        scale, median = 1 / (4 * X.std()), 1 / (np.median(pdist(X)) * 8**0.5)
+    assert kernel(gamma="scale").resolve(a).gamma == pytest.approx(scale, rel=1e-14)
+    assert kernel(gamma="median").resolve(a).gamma == pytest.approx(median, rel=1e-14)
 
 
 def test_gamma_scale_survives_an_offset_in_float32(xp):
@@ -594,8 +597,10 @@ def test_data_without_spread_fall_back_to_one_over_d(xp, rule):
 @pytest.mark.parametrize("exponent", [300, -300])
 def test_gamma_rules_make_the_kernel_independent_of_the_unit(rule, exponent):
     X = rows(20, 3, "float64", 17)
-    K, scaled = RBF(rule)(X), RBF(rule)(X * 2.0**exponent)
-    assert np.max(np.abs(K - scaled)) <= tolerances.kernel("float64")
+    for kernel in (RBF, Laplacian, Matern, RationalQuadratic):
+        K, scaled = kernel(rule)(X), kernel(rule)(X * 2.0**exponent)
+        assert np.max(np.abs(K - scaled)) <= tolerances.kernel("float64")
+        assert 0.01 < np.median(K) < 0.99
 
 
 @each("exponent", [-100, -60, 60, 100])

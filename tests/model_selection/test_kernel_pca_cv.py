@@ -247,6 +247,10 @@ def test_automatic_gammas_reach_around_both_rules():
     results = KernelPCACV(cv=3).fit(X).cv_results_
     np.testing.assert_allclose(sorted(set(results["param_gamma"])), gammas)
     assert sorted(set(results["param_n_components"])) == [2, 4, 8, 16]
+    gamma = automatic_gammas(X, ["laplacian"])
+    np.testing.assert_allclose(automatic_gammas(1e-3 * X, ["laplacian"]), 1e3 * np.asarray(gamma))
+    both = automatic_gammas(1e-3 * X, ["laplacian", "rbf"])
+    assert both[0] < 1.001 * 1e3 * gamma[0] < 1e6 * gammas[-1] < 1.001 * both[-1]
 
 
 def test_kernel_objects_are_searched_by_their_parameters():

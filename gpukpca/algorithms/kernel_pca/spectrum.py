@@ -296,7 +296,7 @@ def warn_of_identity(kernel: Kernel, n: float, trace: Callable[[], float], spect
     total = trace()
     if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * total or total <= 0.0:
         return False
-    reason = 'gamma is large for these units. Try a smaller one, such as gamma="scale".'
+    reason = 'gamma is large for these units. Try a smaller one; gamma="scale" follows the units.'
     if (column := column_of_another_unit(X)) is not None:
         reason = (
             f"one column varies more than {OTHER_UNIT} times as much as most others. Standardize columns of different "
