@@ -37,6 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if (file := config.getoption("--record")) is not None and not file.parent.is_dir():
+        raise pytest.UsageError(f"--record: there is no folder {file.parent}.")
     config.addinivalue_line("markers", "large: takes minutes; only with --large")
     config.addinivalue_line("markers", "quick: has a small size; the only cases of the host with --quick")
     config.addinivalue_line("markers", "gpu: on a card; only with --gpu")

@@ -201,5 +201,6 @@ PEERS: dict[str, Peer] = {
     "plain torch on CUDA": Peer(FullSpectrum, TORCH, ("rbf",), largest_n=20_000, slow=True, package="torch"),
     "pass, nothing cached, on CuPy": Peer(partial(tiled, cached_tiles=0), CUPY, kernels=("rbf",), certified=True),
     "pass, all cached, on CuPy": Peer(partial(tiled, cached_tiles=ALL_TILES), CUPY, kernels=("rbf",), certified=True),
-    **contestants.PEERS,
 }
+contestants.check_apart("*", contestants.PEERS, PEERS)
+PEERS |= contestants.PEERS

@@ -40,7 +40,7 @@ if [ -z "${PYTHON:-}$gpu" ] && ! "$python" ci/missing.py "${needed[@]}" >/dev/nu
 fi
 "$python" ci/missing.py "${needed[@]}"
 [ -z "$gpu" ] || "$python" -m benchmarks.machine --card >/dev/null
-if [ -n "$publish" ] && ! git diff --quiet HEAD; then
+if [ -n "$publish" ] && [ -n "$(git status --porcelain)" ]; then
     echo "--publish: commit all changes first, so that the record names the version that it measured." >&2
     exit 1
 fi

@@ -32,9 +32,12 @@ from benchmarks import (
     verdicts,
 )
 from benchmarks.cases import CASES, GROWTH, Case
+from benchmarks.gpu_cases import SWEEPS
 from benchmarks.peer import is_ours
 from benchmarks.peers import taking_part
 
+ON_CARD = [case for cases in SWEEPS.values() for case in cases]
+EVERY = [*(case for cases in GROWTH.values() for case in cases), *CASES]
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = {"date": "today", "cpu": "a host", "cpus": 2, "blas_threads": 2, "python": "3.11", "gpukpca": "1.2.0 (abc)"}
 BUSY = "sgemm 0.06, then 0.02 TFLOP/s"
@@ -134,10 +137,9 @@ def test_rates_that_changed_by_a_fifth_show_a_busy_machine() -> None:
 
 
 def test_quick_selects_small_sizes_of_the_host() -> None:
-    every = [case for cases in GROWTH.values() for case in cases] + CASES
     items = {
         case.name: [SimpleNamespace(name=name) for name in ["large"] * case.large + ["quick"] * bool(case.quick_n)]
-        for case in every
+        for case in EVERY
     }
     left = [
         SimpleNamespace(
@@ -152,7 +154,7 @@ def test_quick_selects_small_sizes_of_the_host() -> None:
     chosen = {item.name for item in left}
     # The first contestant of every case, then the second: on a slow machine the last ones are left out.
     assert [item.name for item in left] == [name for name in items if name in chosen] * 2
-    assert chosen == {case.name for case in every if case.quick_n}
+    assert chosen == {case.name for case in EVERY if case.quick_n}
     assert {"growth-n-2000", "growth-pca-n-2000", "growth-p-2", "accuracy-rank-50"} <= chosen
     assert "growth-n-5000" not in chosen
 
@@ -226,6 +228,8 @@ def test_the_page_of_the_guide_adds_a_contestant(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(peers.PEERS, name, peer)
     case = next(case for case in GROWTH["growth-pca-n", "n"])
     assert name in taking_part(case)
+    with pytest.raises(ValueError, match=r"a_new_page\.py: sklearn IncrementalPCA is the name of another contestant"):
+        contestants.check_apart("a_new_page", [name], peers.PEERS)
     small = Case(case.name, case.contestants, case.data, 200, 10, "float64", p=3, task="axes")
     monkeypatch.setattr(contest, "run_alone", lambda *_: [contestant.result(small, name, True)])
     (entry,) = contest.Contest({}).play(small, [name])
@@ -256,7 +260,8 @@ def test_absent_libraries_are_named_with_the_command_that_brings_them() -> None:
         assert peer.package, name
         reason = peer.why_absent()
         assert reason is None or reason.startswith(f"{peer.package} is not installed: pip install "), name
-        assert peer.joins or any(name in case.contestants for case in CASES) or "CUDA" in name, name
+        joins = bool(peer.joins) and any(case.name.startswith(peer.joins) for case in (*EVERY, *ON_CARD))
+        assert joins or any(name in case.contestants for case in CASES) or "CUDA" in name, name
 
 
 # -- regressions -------------------------------------------------------------------------------------------------------
@@ -346,7 +351,7 @@ while [ $# -gt 0 ]; do [ "$1" != --record ] || echo '{}' >"$2"; shift; done
 
 
 def test_one_command_makes_the_folder_and_only_publish_writes_pages(tmp_path: Path) -> None:
-    for name, text in (("python", STAND_IN), ("git", "#!/bin/sh\nexit ${DIRTY:-0}\n")):
+    for name, text in (("python", STAND_IN), ("git", '#!/bin/sh\n[ -z "${DIRTY:-}" ] || echo "?? a_page.py"\n')):
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     copy = tmp_path / "checkout"
