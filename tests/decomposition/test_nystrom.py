@@ -308,6 +308,16 @@ def nystrom_formula(K, K_new, S, p):
     return (F_new - F.mean(axis=0)) @ axes, values, float(np.linalg.cond(L))
 
 
+def test_landmarks_far_from_all_rows_are_reported():
+    X = np.random.default_rng(0).standard_normal((300, 4))
+    for data in (X, [X[:100], X[100:]]):
+        for shift in (4.0, 1e6):
+            solver = Nystrom(landmarks=X[:10] + shift)
+            with pytest.warns(PrecisionWarning, match="the landmarks are far from all rows"):  # and no other warning
+                KernelPCA(2, kernel="rbf", eigen_solver=solver).fit(data)
+        KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(landmarks=X[:10])).fit(data)
+
+
 @each("name", ["rough", "laplacian", "matern", "poly", "cosine"])
 def test_new_points_get_the_formula_of_landmarks(xp, dtype, name):
     X, new = points().astype(dtype), points(17, seed=7).astype(dtype)

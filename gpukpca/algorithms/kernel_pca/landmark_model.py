@@ -33,7 +33,7 @@ from gpukpca.data.rows import gathered
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import EigenResult, PivotedCholesky
 from gpukpca.eigen.residuals import default_tolerance
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import BasePointGram, LowRankGram
 
 # Landmarks whose columns show whether K is near the identity.
@@ -131,18 +131,20 @@ def finished_fit(
         warn_of_rounding(values, eigen, gram)
     _warn_of_certificate(fit, solver.tol, factor.rounding)
     warn_of_rank(fit.spectrum, keep, n, "the approximation")
-    is_identity = (
-        found.shifted is None
-        and has_equal_shares(task.kernel, n, spectrum)
-        and warn_of_identity(
-            task.kernel,
-            n,
-            lambda: factor.trace,
-            _suggested_spectrum(factor, n, leading_products, mean),
-            task.basis,
+    is_poor = found.shifted is None and (
+        _warn_of_far_landmarks(task, factor, n)
+        or (
+            has_equal_shares(task.kernel, n, spectrum)
+            and warn_of_identity(
+                task.kernel,
+                n,
+                lambda: factor.trace,
+                _suggested_spectrum(factor, n, leading_products, mean),
+                task.basis,
+            )
         )
     )
-    if not is_identity and not settings.drops_zeros:
+    if not is_poor and not settings.drops_zeros:
         warn_of_gap(eigen.truncated(keep), keep, max(0.0, factor.residual_trace))
     return fit
 
@@ -261,6 +263,24 @@ def _warn_of_certificate(fit: KernelPCAFit, tol: float, rounding: float) -> None
         largest=largest,
         tol=tol,
     )
+
+
+def _warn_of_far_landmarks(task: FitTask, factor: PivotedCholesky, n: float) -> bool:
+    """Warn where landmarks explain less of K than half of one of its n rows, and return whether.
+
+    A landmark that is a row explains that row.
+    """
+    explained = factor.trace - factor.residual_trace
+    if task.frequencies is not None or not task.kernel.depends_on_distance or n * explained >= 0.5 * factor.trace:
+        return False
+    warn_user(
+        "the landmarks are far from all rows for this gamma: they explain less of K than one row would. Give landmarks "
+        "in the units of the rows, or leave them to the fit.",
+        PrecisionWarning,
+        explained=explained,
+        trace=factor.trace,
+    )
+    return True
 
 
 def _certain_components(settings: KernelPCASettings, spectrum: Spectrum) -> int:
