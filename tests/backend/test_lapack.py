@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from gpukpca.backend.lapack import cholesky_solution, leading_eigenpairs
+from gpukpca.backend.lapack import cholesky_solution, graded_svd, leading_eigenpairs
 from gpukpca.backend.linalg import column_norms, largest_eigenpairs, thin_svd
 from gpukpca.backend.parallel import single_threaded_blas
-from tests import tolerances
+from tests import oracle, tolerances
 from tests.each import each
 
 
@@ -121,6 +121,17 @@ def test_singular_vectors_are_those_of_scipy_and_the_matrix_stays(shape: tuple[i
         np.testing.assert_allclose(s, theirs, rtol=0, atol=50 * tolerances.eps(dtype) * theirs[0])
         np.testing.assert_allclose((U * s) @ Vt, A, rtol=0, atol=200 * tolerances.eps(dtype) * theirs[0])
         np.testing.assert_allclose(U.T @ U, np.eye(min(shape)), rtol=0, atol=200 * tolerances.eps(dtype))
+
+
+def test_graded_svd_of_columns_that_depend_on_each_other(rng):
+    for size in range(2, 9):
+        for scale in (np.ones(size), 10.0 ** -np.arange(0, 6 * size, 6)):
+            A = np.triu(rng.standard_normal((size, size))) * scale[:, None]
+            A[-1] = 0.0
+            values, V = graded_svd(A)
+            np.testing.assert_allclose(values, oracle.singular_values(A)[:size], rtol=0, atol=1e-14 * values[0])
+            np.testing.assert_allclose(V.T @ V, np.eye(size), atol=1e-13)
+            np.testing.assert_allclose(np.linalg.norm(A @ V, axis=0), values, atol=1e-14 * values[0])
 
 
 def test_a_matrix_beyond_the_integers_of_lapack_is_an_error():
