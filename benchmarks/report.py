@@ -164,7 +164,7 @@ def notice(record: Record) -> str:
     if record["busy"] is None:
         return ". The rates were measured once: whether the machine was busy is not known"
     changes = "; ".join(record["busy"])
-    mark = "**Busy machine**: cite nothing, and measure again on an idle one; before and after the run"
+    mark = "**Busy machine**: measure again on an idle one before you cite a figure; before and after the run"
     return f". {mark} {changes}" if changes else ""
 
 
