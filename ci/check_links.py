@@ -1,4 +1,7 @@
-"""Check that every local link of the pages in a folder has its page and anchor: ``python ci/check_links.py FOLDER``."""
+"""Check the links of the pages in a folder: ``python ci/check_links.py FOLDER``.
+
+Every local link has its page and anchor, and no link to another site holds the "$" of an inventory.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,14 @@ class Page(HTMLParser):
 
 
 def broken_links(folder: Path) -> list[str]:
-    """Return a line for every link of a page to a missing file or anchor of the folder."""
+    """Return a line for every link of a page to a missing file or anchor of the folder, and every unfinished one."""
     pages = {path: Page(path) for path in sorted(folder.rglob("*.html")) if "_static" not in path.parts}
     broken = []
     for path, page in pages.items():
         for link in page.links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
+                broken += [f"{path.relative_to(folder)}: {link}"] if "$" in link else []
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             found = target.exists() and (target not in pages or unquote(parts.fragment) in pages[target].anchors)

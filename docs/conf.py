@@ -230,8 +230,10 @@ def inventory(name: str) -> str:
     target = HERE / "_build" / "inventories" / f"{name}.inv"
     target.parent.mkdir(parents=True, exist_ok=True)
     head = f"# Sphinx inventory version 2\n# Project: {name}\n# Version: \n# The rest is compressed by zlib.\n"
-    lines = (HERE / "inventories" / f"{name}.txt").read_bytes()
-    target.write_bytes(head.encode() + zlib.compress(lines))
+    # Sphinx puts the name in place of a "$" at the end of an address alone.
+    lines = (HERE / "inventories" / f"{name}.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    named = "".join(line.replace("$", line.split()[0]) for line in lines)
+    target.write_bytes(head.encode() + zlib.compress(named.encode()))
     return str(target)
 
 
