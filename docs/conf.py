@@ -19,6 +19,7 @@ from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util import logging
+from sphinx.writers.html5 import HTML5Translator
 from sphinx_gallery.scrapers import figure_rst
 
 from gpukpca import __version__
@@ -60,6 +61,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_favicon = "static/logo.svg"
 html_copy_source = html_show_sourcelink = False
+html_use_index = html_domain_indices = False  # lists of all names, to which no page links: the search finds names
 # Pages without siblings need no list of them.
 html_sidebars = {"index": [], "benchmarks": [], "release_notes": []}
 html_math_renderer = "mathml"
@@ -103,6 +105,16 @@ def formula_as_mathml(text: str, is_block: bool) -> str:
     thin = '<mspace width="0.17em"/>'
     formula = re.sub(r"(</m(?:i|n|sup|sub)>\s*)(<mi[^>]*>[a-z]+</mi>\s*<mo>&Apply)", rf"\1{thin}\2", formula)
     return re.sub(r"(&ApplyFunction;</mo>)(?!\s*<mo[^>]*>\()", rf"\1{thin}", formula)
+
+
+def write_cell(translator: Any, node: nodes.entry) -> None:
+    """Write a cell of a table; where it has two to four columns, with the name of its column for narrow screens."""
+    column, group = node.parent.column, node.parent.parent.parent
+    HTML5Translator.visit_entry(translator, node)
+    heads = [entry.astext() for head in group.findall(nodes.thead) for entry in head.findall(nodes.entry)]
+    if len(heads) in (2, 3, 4) and isinstance(node.parent.parent, nodes.tbody) and node.astext():
+        label = translator.attval(heads[column])
+        translator.body[-1] = translator.body[-1].replace("<td", f'<td data-column="{label}"', 1)
 
 
 def link_gallery(app: object, page: str, source: list[str]) -> None:
@@ -177,6 +189,7 @@ def drop_back_links(app: object, page: str, template: str, context: dict[str, An
 def setup(app: Any) -> None:
     """Connect what this file adds to Sphinx."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
+    app.add_node(nodes.entry, override=True, html=(write_cell, HTML5Translator.depart_entry))
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", state_defaults, priority=400)  # before numpydoc
     app.connect("source-read", link_gallery)
