@@ -20,7 +20,6 @@ from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
-from sphinx_gallery.scrapers import figure_rst
 
 from gpukpca import __version__
 from gpukpca.eigen import Solver
@@ -219,15 +218,19 @@ def head_groups(app: object, ctx: Any, lines: list[str]) -> None:
 
 
 def last_picture(block: object, names: dict[str, Any], conf: dict[str, Any]) -> str:
-    """Save the picture of the value that a cell ends with: a Display draws without pyplot."""
+    """Save the picture of the value that a cell ends with, a Display, and show it as large as a notebook does."""
     values = names["example_globals"]
     show = getattr(values.get("___"), "_repr_png_", None)
     if show is None:
         return ""
     values["___"] = None  # the next cell may end with no value
     path = Path(next(names["image_path_iterator"]))
-    path.write_bytes(show()[0])
-    return figure_rst([path], conf["src_dir"])
+    picture, size = show()
+    path.write_bytes(picture)
+    about = Path(names["src_file"]).stem.removeprefix("plot_").replace("_", " ")
+    options = {"alt": about, "width": f"{size['width']}px", "class": "sphx-glr-single-img"}
+    lines = [f".. image:: /{path.relative_to(conf['src_dir']).as_posix()}"]
+    return "\n".join([*lines, *(f"   :{name}: {value}" for name, value in options.items()), "", ""])
 
 
 # Functions in this file are no names by which a later build could find that they changed.
@@ -243,7 +246,9 @@ sphinx_gallery_conf = {
     "copyfile_regex": "",
     "image_scrapers": ("matplotlib", last_picture),
     "image_srcset": ["2x"],
-    "ignore_repr_types": r"matplotlib|gpukpca|NoneType",
+    "thumbnail_size": (520, 364),
+    # Axes.set returns a list.
+    "ignore_repr_types": r"matplotlib|gpukpca|NoneType|list",
     "download_all_examples": False,
     "show_memory": False,
     "write_computation_times": False,
