@@ -28,12 +28,13 @@ component = model.components_[0]
 order = np.argsort(component)
 
 _, (left, right) = plt.subplots(1, 2, figsize=(10.5, 5), width_ratios=(3, 2), layout="constrained")
-left.set_title("countries, and the foods that set them apart")
-BiplotDisplay.from_estimator(model, table.X, features=table.foods, names=table.countries, n_arrows=4, ax=left)
 right.barh([table.foods[i] for i in order], component[order], color="#c8553d")
 right.set_xlabel("weight in component 1")
 right.tick_params(labelsize=8)
 right.spines[["top", "right"]].set_visible(False)
+# Last, because names find their places in axes that do not change any more.
+left.set_title("countries, and the foods that set them apart")
+BiplotDisplay.from_estimator(model, table.X, features=table.foods, names=table.countries, n_arrows=4, ax=left)
 
 # %%
 # A score is the product of the centered row with the component, so the sign of both is a convention. The country and

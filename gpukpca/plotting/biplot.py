@@ -159,14 +159,14 @@ class BiplotDisplay(ScoresDisplay):
         ax = self._axes(ax)
         ax.set_aspect("equal", adjustable="datalim")
         ax.update_datalim(arrows)
+        ax.margins(0.2)  # for names of features beyond the arrows; names of points keep their places in these limits
         super().plot(ax, components=components)
-        ax.margins(0.2)  # for names of features beyond the arrows
         style = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.3, "shrinkA": 0.0, "shrinkB": 0.0}
         look: dict[str, Any] = {"color": LINE, "fontsize": 8, "parse_math": False, "path_effects": white_rim()}
         longest, texts = np.argsort(-lengths, kind="stable")[:n_arrows], []
         for j in longest:
             x, y = arrows[j]
-            ax.annotate("", (x, y), (0.0, 0.0), arrowprops=style)
+            ax.annotate("", (x, y), (0.0, 0.0), arrowprops=style, zorder=2)  # below names
             across = "center" if abs(y) > 4.0 * abs(x) else "left" if x > 0 else "right"
             up = "center" if abs(x) > 4.0 * abs(y) else "bottom" if y > 0 else "top"
             texts.append(ax.text(1.03 * x, 1.03 * y, str(self.features[j]), ha=across, va=up, **look))

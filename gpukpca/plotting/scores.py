@@ -152,7 +152,7 @@ class ScoresDisplay(Display):
         classes = draw_points(ax, points, self.labels)
         draw_legend(ax, classes, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
         if names is not None:
-            ax.margins(0.14)
+            ax.margins(max(0.14, *ax.margins()))  # those of a biplot are wider
             _write_names(ax, points, names, fontsize=8)
         elif classes is not None and CLASSES_BY_COLOR < len(classes) <= MAX_NAMES:
             _, codes = classes_of(self.labels)  # by which NaN is a class too
@@ -216,4 +216,4 @@ def spread_texts(ax: Any, texts: list[Any], points: np.ndarray) -> None:
     figure.draw_without_rendering()
     if ax.figure is not figure:  # adjustText 1.4 calls this method of figures on a subfigure too
         ax.figure.draw_without_rendering = figure.draw_without_rendering
-    adjust_text(texts, x=points[:, 0], y=points[:, 1], ax=ax, expand=(1.25, 1.7), arrowprops=LEADER, iter_lim=100)
+    adjust_text(texts, x=points[:, 0], y=points[:, 1], ax=ax, expand=(1.25, 2.2), arrowprops=LEADER, iter_lim=100)

@@ -25,7 +25,6 @@ from gpukpca.plotting import (
     plot_fit,
     plot_images,
 )
-from gpukpca.plotting.scores import MAX_NAMES
 from gpukpca.plotting.style import DENSITY_FROM, RASTERIZE_FROM
 from tests.each import each
 from tests.plotting.pixels import png
@@ -35,16 +34,6 @@ pytest.importorskip("matplotlib")
 
 def texts(ax: Any) -> list[str]:
     return [text.get_text() for text in ax.texts if text.get_text()]
-
-
-def overlaps(ax: Any) -> int:
-    """Return the number of pairs of texts whose boxes overlap."""
-    from matplotlib.text import Text
-
-    ax.figure.figure.draw_without_rendering()
-    # The box of the text alone: that of an annotation includes its arrow.
-    boxes = [Text.get_window_extent(text) for text in ax.texts if text.get_text()]
-    return sum(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
 @pytest.fixture(scope="module")
@@ -184,28 +173,6 @@ def test_classes_that_colors_do_not_distinguish_are_named(
 ) -> None:
     ax = ScoresDisplay(rng.standard_normal((90, 2)), labels=np.arange(90) % classes).plot().ax_
     assert len(texts(ax)) == expected
-
-
-def test_names_are_written_up_to_forty_apart_from_each_other(rng: np.random.Generator) -> None:
-    scores, names = rng.standard_normal((MAX_NAMES, 2)), [f"sample {i}" for i in range(MAX_NAMES)]
-    ax = ScoresDisplay(scores, names=names).plot().ax_
-    assert texts(ax) == names
-    assert overlaps(ax) <= 2
-    first, again = (ScoresDisplay(scores[:9], names=names[:9]).plot().ax_ for _ in range(2))
-    assert [text.get_position() for text in again.texts] == [text.get_position() for text in first.texts]
-    assert texts(ScoresDisplay(np.vstack([scores, scores]), names=names + names).plot().ax_) == []
-
-
-def test_names_lie_at_the_points_without_adjusttext(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    monkeypatch.setitem(sys.modules, "adjustText", None)
-    scores = rng.standard_normal((5, 2))
-    ax = ScoresDisplay(scores, names=list("abcde")).plot().ax_
-    np.testing.assert_array_equal([text.get_position() for text in ax.texts], scores)
-
-
-def test_names_are_not_read_as_mathematics() -> None:
-    names = ["$a_{", "x^2$ $", "_hidden"]
-    png(plot_fit(PCA(2).fit(np.eye(3)), np.eye(3), labels=names, names=names, title="$_{").figure)
 
 
 def test_one_component_has_a_row_for_each_class_or_name(iris: tuple[Any, np.ndarray, np.ndarray]) -> None:
@@ -455,22 +422,3 @@ def test_a_pipeline_is_drawn_as_its_last_step(iris: tuple[Any, np.ndarray, np.nd
     )
     with pytest.raises(ValueError, match="StandardScaler has no explained_variance_ratio_"):
         SpectrumDisplay.from_estimator(StandardScaler().fit(X))
-
-
-def test_names_of_classes_and_samples_are_short_and_nan_is_a_class(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X = rng.standard_normal((60, 3))
-    model = PCA(2).fit(X)
-    labels = np.where(np.arange(60) == 2, np.nan, np.arange(60) % 9 * 0.1)
-    display = ScoresDisplay.from_estimator(model, X, labels=labels)
-    expected = ["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "nan"]
-    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == expected
-    assert all(np.isfinite(text.get_position()).all() for text in display.ax_.texts)
-    monkeypatch.setitem(sys.modules, "adjustText", None)  # so many names take long to move
-    names = [f"sample {i} with a name that fills the picture, number {i}" for i in range(35)]
-    for components in ((0, 1), (0,)):
-        ax = ScoresDisplay.from_estimator(model, X[:35], names=names, components=components).ax_
-        shown = [text.get_text() for text in (ax.texts if len(components) == 2 else ax.get_yticklabels())]
-        assert len(set(shown)) == 35
-        assert all(text.startswith("sample ") and "…" in text and len(text) <= 31 for text in shown)
