@@ -173,10 +173,19 @@ def state_defaults(app: object, what: str, name: str, obj: Any, options: object,
         for i in range(start, stop) if lines[start - 1] in ("Parameters", "Attributes") else ():
             names, separator, kind = lines[i].partition(" : ")
             found = [parameters[one].default for one in names.split(", ") if one in parameters]
-            values = [repr(default) for default in found if default is not inspect.Parameter.empty]
+            values = [
+                f'"{default}"' if isinstance(default, str) else repr(default)
+                for default in found
+                if default is not inspect.Parameter.empty
+            ]
             if separator and values and "default" not in kind and not any("<" in value for value in values):
                 word = "default" if len(values) == 1 else "defaults"
                 lines[i] = f"{names} : {kind.removesuffix(', optional')}, {word} {', '.join(values)}"
+
+
+def link_pages(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Link the pages that a docstring names by their files."""
+    lines[:] = [re.sub(r"\bdocs/([\w/]+)\.md\b", r":doc:`\g<0> </\1>`", line) for line in lines]
 
 
 def drop_back_links(app: object, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
@@ -191,6 +200,7 @@ def setup(app: Any) -> None:
     app.add_node(nodes.entry, override=True, html=(write_cell, HTML5Translator.depart_entry))
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", state_defaults, priority=400)  # before numpydoc
+    app.connect("autodoc-process-docstring", link_pages)
     app.connect("source-read", link_gallery)
     app.connect("html-page-context", drop_back_links)
     app.connect("sphinx-click-process-description", mark_examples)
@@ -203,7 +213,7 @@ def mark_examples(app: object, ctx: Any, lines: list[str]) -> None:
 
 
 def head_groups(app: object, ctx: Any, lines: list[str]) -> None:
-    """Head every group of options as ``--help`` does; the options are listed in the order of the groups."""
+    """Head every group of options as ``--help`` does, in whose order they are; set addresses as code, not as links."""
     heads = {options[0].opts[0]: name for name, options in getattr(ctx.command, "groups", {}).items()}
     grouped = []
     for line in lines:
@@ -211,7 +221,7 @@ def head_groups(app: object, ctx: Any, lines: list[str]) -> None:
         grouped += (
             [f".. rubric:: {heads[first]}", "", line] if line.startswith(".. option::") and first in heads else [line]
         )
-    lines[:] = grouped
+    lines[:] = [re.sub(r"(tcp://[\w.:]*\w)", r"``\1``", line) for line in grouped]
 
 
 # -- gallery -----------------------------------------------------------------------------------------------------------
