@@ -34,7 +34,7 @@ right.tick_params(labelsize=8)
 right.spines[["top", "right"]].set_visible(False)
 # Last, because names find their places in axes that do not change any more.
 left.set_title("countries, and the foods that set them apart")
-BiplotDisplay.from_estimator(model, table.X, features=table.foods, names=table.countries, n_arrows=4, ax=left)
+_ = BiplotDisplay.from_estimator(model, table.X, features=table.foods, names=table.countries, n_arrows=4, ax=left)
 
 # %%
 # A score is the product of the centered row with the component, so the sign of both is a convention. The country and
