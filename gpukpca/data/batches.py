@@ -18,6 +18,7 @@ from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import uniform
 from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.gate import column_names, dask_kind
+from gpukpca.data.place import own_copy
 from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
@@ -241,10 +242,11 @@ def _changed(how: str) -> InvalidParameterError:
 def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Iterator[Any]], bool]:
     """Return the first batch of an iterable, checked, a function that reads all, and whether that works only once.
 
-    `check` takes a batch and its name, and every batch in every pass. Raise `InvalidParameterError`, which names the
-    `owner`, for an empty iterable.
+    `check` takes a batch and its name, and every batch in every pass. Batches are copies, as an iterable may fill one
+    buffer again for each; those of a list or tuple are not. Raise `InvalidParameterError`, which names the `owner`, for
+    an empty iterable.
     """
-    iterator = iter(X)
+    iterator, is_held = iter(X), isinstance(X, (list, tuple))
     once, nothing = iterator is X, object()
     head = next(iterator, nothing)
     if head is nothing:
@@ -260,8 +262,9 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
     def pieces() -> Iterator[Any]:
         for number, batch in enumerate(begun.pop() if begun else X):
             with named(name := f"batch {number}"):
-                rows = check(_rows_of(batch), name)
-            yield rows
+                given = _rows_of(batch)
+                rows = check(given, name)
+            yield rows if is_held else own_copy(rows, given)
 
     return first, pieces, once
 

@@ -159,4 +159,5 @@ def own_copy(X: Array, container: Any) -> Array:
         return X.copy() if not isinstance(container, np.ndarray) or np.may_share_memory(X, container) else X
     if is_sparse(X):
         return X.copy()
-    return namespace_of(X).asarray(X, copy=True) if X is container else X
+    # A tensor that was detached from a graph shares its memory.
+    return namespace_of(X).asarray(X, copy=True) if X.dtype == getattr(container, "dtype", None) else X

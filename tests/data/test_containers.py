@@ -11,7 +11,17 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, Nystrom, ProbabilisticPCA
+from gpukpca import (
+    PCA,
+    BayesianPCA,
+    IncrementalPCA,
+    KernelPCA,
+    KernelPCACV,
+    LocalPCA,
+    Nystrom,
+    ProbabilisticPCA,
+    residuals,
+)
 from tests import tolerances
 
 N, D = 90, 6
@@ -192,3 +202,57 @@ def test_rows_and_slices_are_enough_for_a_set(X: np.ndarray) -> None:
         expected = results(clone(estimator).fit(X), X)
         for key, found in results(clone(estimator).fit(Bare(X)), Bare(X)).items():
             np.testing.assert_allclose(found, expected[key], rtol=1e-9, atol=1e-9)
+
+
+class Refilled:
+    """Batches in one buffer, as read_direct of h5py, readinto and pinned memory fill it."""
+
+    def __init__(self, rows: Any, size: int, entries: Any = lambda buffer: buffer) -> None:
+        self.rows, self.size, self.entries = rows, size, entries
+
+    def __iter__(self) -> Iterator[Any]:
+        buffer = np.empty_like(self.rows[: self.size])
+        for start in range(0, len(self.rows), self.size):
+            buffer[:] = self.rows[start : start + self.size]
+            yield self.entries(buffer)
+            buffer[:] = np.nan  # also while the next one is read
+
+
+def refilled_by_all(X: np.ndarray) -> Iterator[tuple[str, Any]]:
+    yield "buffer", Refilled(X, 15)
+    yield "rows and labels", Refilled(X, 15, lambda buffer: (buffer, np.zeros(15)))
+    yield "part of a buffer", Refilled(np.c_[X, X], 15, lambda buffer: buffer[:, : X.shape[1]])
+    yield "frame", Refilled(X, 15, lambda buffer: pytest.importorskip("pandas").DataFrame(buffer, copy=False))
+
+
+def test_batches_may_be_in_one_buffer_that_is_filled_again(X: np.ndarray) -> None:
+    doors = {
+        **{f"PCA, {solver}": PCA(2, svd_solver=solver, random_state=0) for solver in ("auto", "dual", "full")},
+        "PCA, randomized": PCA(2, svd_solver="randomized", tol=1e-12, random_state=0),
+        "incremental": IncrementalPCA(2),
+        "probabilistic": ProbabilisticPCA(2),
+        "Bayesian": BayesianPCA(3),
+        "first": KernelPCA(2, eigen_solver=Nystrom(rank=40), random_state=0, **RBF),
+        "reservoir": KernelPCA(2, eigen_solver=Nystrom(rank=40, sample="reservoir"), random_state=0, **RBF),
+        "numbers": KernelPCA(2, eigen_solver=Nystrom(landmarks=range(20)), **RBF),
+    }
+    model = KernelPCA(2, **RBF).fit(X)
+    for kind, batches in refilled_by_all(X):
+        copies = [np.array(batch[0] if isinstance(batch, tuple) else batch) for batch in batches]
+        if not np.all(np.isfinite(copies[0])):
+            continue
+        for name, estimator in doors.items():
+            expected = results(clone(estimator).fit(copies), X)
+            for source in (batches, iter(batches)):
+                if source is not batches and name not in ("incremental", "first", "numbers"):
+                    continue  # which read the batches more than once
+                for key, found in results(clone(estimator).fit(source), X).items():
+                    np.testing.assert_allclose(found, expected[key], rtol=1e-9, atol=1e-11, err_msg=f"{name}, {kind}")
+        audit = residuals(model, batches)
+        assert np.max(audit.residual_norms) < 1e-10 * model.eigenvalues_[0], kind
+        for name in ("first", "incremental"):
+            streamed, expected = clone(doors[name]), clone(doors[name])
+            for batch, copy in zip(batches, copies, strict=True):
+                streamed.partial_fit(batch[0] if isinstance(batch, tuple) else batch)
+                expected.partial_fit(copy)
+            np.testing.assert_allclose(streamed.transform(X), expected.transform(X), atol=1e-11, err_msg=name)
