@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.namespace import cast, is_memory_map, is_sparse, library_of, move, same_place
+from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
 from gpukpca.data.batches import BatchedRows, is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import checked_frequencies
@@ -19,7 +19,13 @@ from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels import Precomputed
 
-OF_FILE = "a file: leave them out"
+
+class CountedRows(NamedTuple):
+    """The rows of weight > 0, their weights (n,), None where each counts once, and their numbers; None: all rows."""
+
+    rows: Any
+    weights: np.ndarray | None
+    numbers: np.ndarray | None = None
 
 
 def check_place(name: str, place: Array, other: str, expected: Array) -> None:
@@ -31,29 +37,25 @@ def check_place(name: str, place: Array, other: str, expected: Array) -> None:
         )
 
 
-def counted_rows(
-    X: Any, sample_weight: Any, kernel: Any = None, is_batch: bool = False
-) -> tuple[Any, np.ndarray | None]:
-    """Return the rows that count and their weights (n,), checked; None where each counts once.
+def counted_rows(X: Any, sample_weight: Any, kernel: Any = None, is_batch: bool = False) -> CountedRows:
+    """Return the rows that count, in new memory where others are left out, with their weights, checked.
 
-    Rows of weight 0 are left out; a fit with a `kernel` cannot do that with a memory map. The sum of the weights of a
-    batch may be small.
+    The sum of the weights of a batch may be small.
     """
     weights = checked_frequencies(sample_weight, int(X.shape[0]), is_batch)
     if weights is None or np.all(weights):
-        return X, weights
+        return CountedRows(X, weights)
     if isinstance(kernel, Precomputed):
-        raise _not_left_out("a kernel matrix: pass K[keep][:, keep]")
-    if kernel is not None and is_memory_map(X):
-        raise _not_left_out(OF_FILE)
+        raise InvalidParameterError(
+            "sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of a kernel matrix: "
+            "pass K[keep][:, keep].",
+            argument="sample_weight",
+        )
     return kept_rows(X, weights)
 
 
-def weights_of_batches(X: Any, sample_weight: Any, batches: BatchedRows, all_count: bool = False) -> np.ndarray | None:
-    """Return the weights (n,) of rows that are read batch by batch, checked; raise for an iterable of batches.
-
-    `all_count`: none may be 0.
-    """
+def weights_of_batches(X: Any, sample_weight: Any, batches: BatchedRows) -> np.ndarray | None:
+    """Return the weights (n,) of rows that are read batch by batch, checked; raise for an iterable of batches."""
     if sample_weight is None:
         return None
     if is_stream(X):
@@ -62,23 +64,13 @@ def weights_of_batches(X: Any, sample_weight: Any, batches: BatchedRows, all_cou
             "each.",
             argument="sample_weight",
         )
-    weights = checked_frequencies(sample_weight, sum(batches.counted()))
-    if all_count and weights is not None and not np.all(weights):
-        raise _not_left_out(OF_FILE)
-    return weights
+    return checked_frequencies(sample_weight, sum(batches.counted()))
 
 
-def _not_left_out(what: str) -> InvalidParameterError:
-    return InvalidParameterError(
-        f"sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of {what}.",
-        argument="sample_weight",
-    )
-
-
-def kept_rows(X: Any, weights: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Return the rows of weight > 0, and their weights."""
+def kept_rows(X: Any, weights: np.ndarray) -> CountedRows:
+    """Return the rows of weight > 0."""
     kept = np.flatnonzero(weights)
-    return gather_rows(X, kept), weights[kept]
+    return CountedRows(gather_rows(X, kept), weights[kept], kept)
 
 
 def new_rows(X_new: Any, d: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain, pairwise, repeat
 from typing import Any
 
@@ -30,8 +30,8 @@ SET_MARKS = ("keys", "shape", "__array__", "__array_interface__", "__cuda_array_
 SLICE_BYTES = 64
 # Runs of rows that show a set which is read by slices.
 RUNS = 32
-# From a batch as given, and its name for errors, to checked rows.
-Check = Callable[[Any, str], Any]
+# From a batch as given, its name for errors and its first row, to checked rows.
+Check = Callable[[Any, str, int], Any]
 
 
 def is_stream(X: Any) -> bool:
@@ -139,6 +139,13 @@ class BatchedRows(Rows):
             keys, numbers = keys[least], numbers[least]
             start += int(batch.shape[0])
         return rows, numbers, self
+
+    def less(self, weights: np.ndarray) -> BatchedRows:
+        """Return the batches without the rows of weight 0; `weights` (n,) are on the host."""
+        bounds = list(pairwise(np.cumsum([0, *self.counted()]).tolist()))
+        kept = [np.flatnonzero(weights[start:stop]) for start, stop in bounds]
+        pairs = partial(zip, kept, strict=True)
+        return BatchedRows(lambda: (gather_rows(b, k) for k, b in pairs(self)), self.like, list(map(len, kept)))
 
     @property
     def n_rows(self) -> int | None:
@@ -255,15 +262,17 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
             "iterator that was used before gives nothing more."
         )
     with named("batch 0"):
-        first = check(_rows_of(head), "batch 0")
+        first = check(_rows_of(head), "batch 0", 0)
 
     begun = [chain([head], iterator)]  # for the first pass, also of an object that always gives one iterator
 
     def pieces() -> Iterator[Any]:
+        start = 0
         for number, batch in enumerate(begun.pop() if begun else X):
             with named(name := f"batch {number}"):
                 given = _rows_of(batch)
-                rows = check(given, name)
+                rows = check(given, name, start)
+            start += int(rows.shape[0])
             yield rows if is_held else own_copy(rows, given)
 
     return first, pieces, once
@@ -273,7 +282,7 @@ def read_slice(X: Any, start: int, stop: int, check: Check, number: int | None =
     """Return some rows of a set that is read by slices, checked; `number` is that of the batch they are."""
     with named(name := f"rows {start} to {stop - 1}" + ("" if number is None else f" (batch {number})")):
         try:
-            return check(slice_of_set(X, start, stop), name)
+            return check(slice_of_set(X, start, stop), name, start)
         except NotFiniteError as error:
             raise error.moved(start) from None
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
-from gpukpca.backend.namespace import dtype_name, is_sparse, namespace_of, to_host
+from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 
 # Advice for infinity, which is not a missing value.
@@ -40,14 +41,21 @@ class NotFiniteError(InvalidParameterError):
 
 
 def check_finite(
-    X: Any, advice: str, what: str = "Input X", *, missing: bool = False, of_missing: str | None = None
+    X: Any,
+    advice: str,
+    what: str = "Input X",
+    *,
+    missing: bool = False,
+    of_missing: str | None = None,
+    counts: np.ndarray | None = None,
 ) -> None:
     """Raise `NotFiniteError` with the count and the first row where X holds NaN or infinity.
 
-    With `missing` only infinity raises. `of_missing` is the advice for NaN where it differs.
+    With `missing` only infinity raises. `of_missing` is the advice for NaN where it differs. Of a dense X only the rows
+    with `counts` (n,) are read, by default all.
     """
     before = 0
-    for panel in _panels(X):
+    for panel in _panels(X, counts):
         xp = namespace_of(panel)
         if bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel)))):
             before += int(panel.shape[0])
@@ -55,7 +63,7 @@ def check_finite(
         if isinstance(X, Rows):
             host = to_host(panel)
         else:
-            host, before = X.data[:, None] if is_sparse(X) else to_host(X), 0
+            host, before = X.data[:, None] if is_sparse(X) else blanked(to_host(X), counts), 0
         kind, bad = f"infinity or a value too large for {host.dtype}", np.argwhere(np.isinf(host))
         if not missing and np.isnan(host).any():
             kind, bad, advice = "NaN", np.argwhere(np.isnan(host)), of_missing or advice
@@ -64,6 +72,26 @@ def check_finite(
             row, column = np.searchsorted(X.indptr, row, side="right") - 1, X.indices[row]
         text = f"{what} contains {kind}: {len(bad)} value(s), the first in row "
         raise NotFiniteError(text, before + int(row), f", column {column}. {advice}")
+
+
+def blanked(X: Any, counts: np.ndarray | None) -> Any:
+    """Return X (n, d), in new memory where rows that do not count are not finite: with zeros in place of these rows.
+
+    `counts` may go on for more rows.
+    """
+    counts = None if counts is None else counts[: X.shape[0]]
+    if counts is None or len(counts) < X.shape[0] or np.all(counts):
+        return X
+    others = gather_rows(X, np.flatnonzero(~counts))
+    others = others.data if is_sparse(X) else others
+    if bool(namespace_of(others).all(namespace_of(others).isfinite(others))):
+        return X
+    if is_sparse(X):
+        X = X.copy()
+        X.data[np.repeat(~counts, np.diff(X.indptr))] = 0.0
+        return X
+    xp = namespace_of(X)
+    return xp.where(from_host(counts.astype(np.float64), X)[:, None] > 0.0, X, xp.zeros_like(X[:1, :]))
 
 
 def has_missing(X: Any) -> bool:
@@ -87,11 +115,11 @@ def overflow(op: SymmetricOperator | NumberSource, where: str) -> InvalidParamet
     )
 
 
-def _panels(X: Any) -> Iterator[Array]:
+def _panels(X: Any, counts: np.ndarray | None = None) -> Iterator[Array]:
     """Yield the entries by panels of rows, those of batches as they come; the stored ones of a sparse X."""
     if isinstance(X, Rows):
         yield from X  # type: ignore[misc]  # batches can be iterated
         return
     values = X.data[:, None] if is_sparse(X) else X
     for start, stop in row_slices(int(values.shape[0]), blocking.CHECKED_ROWS):
-        yield values[start:stop, :]
+        yield blanked(values[start:stop, :], None if counts is None or is_sparse(X) else counts[start:])

@@ -24,12 +24,13 @@ from gpukpca.backend.namespace import (
     is_cupy,
     is_foreign,
     is_jax,
+    is_memory_map,
     is_sparse,
     library_of,
     real_floating,
 )
 from gpukpca.data.csr import canonical, check_compressed
-from gpukpca.data.finite import FINITE, check_finite
+from gpukpca.data.finite import FINITE, blanked, check_finite
 from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -55,6 +56,7 @@ def as_rows(
     shape: str = "(n_samples, n_features)",
     missing: bool = False,
     finite: bool = False,
+    counts: np.ndarray | None = None,
 ) -> Any:
     """Return X as rows: an array (n, d) of float64 or float32, or a canonical CSR matrix, where it is.
 
@@ -70,6 +72,9 @@ def as_rows(
         NaN, masked entries and missing values of pandas are missing values, and come out as NaN.
     finite : bool
         Look for NaN (without `missing`) and infinity: one pass over X.
+    counts : host array of bool, shape (n,), optional
+        Which rows count; the others may hold anything, and come out as zeros where that is not finite. Those of a
+        memory map stay as they are.
 
     Raises
     ------
@@ -93,10 +98,11 @@ def as_rows(
         check_not_empty(X, purpose)
     if is_sparse(X):
         X = canonical(X)
+    X = X if is_memory_map(X) else blanked(X, counts)
     if finite:
         whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
         of_missing = f"{whose}; impute or drop them first."
-        check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=of_missing)
+        check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=of_missing, counts=counts)
     return X
 
 

@@ -54,6 +54,13 @@ def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
     return reduce(operator.add, (sums(X[start:stop, :]) for start, stop in row_panels(X)))
 
 
+def mean_row(X: Any) -> Any:
+    """Return the mean of the rows as a row like those of X, shape (1, d); a constant column keeps its value."""
+    if is_sparse(X):
+        return type(X)(np.asarray(X.mean(axis=0)).reshape(1, -1).astype(X.dtype))
+    return cast(exact_means(X), X.dtype)[None, :]
+
+
 def exact_means(X: Any, constant: np.ndarray | None = None) -> Any:
     """Return the means to subtract from X, shape (d,): that of a constant column is the constant, to the last bit.
 

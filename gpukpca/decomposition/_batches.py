@@ -85,25 +85,33 @@ class PlacedBatches(BatchedRows):
 
 
 def batches_of(
-    estimator: Any, X: Any, rows: Callable[[int, int], int], smallest: int, *, missing: bool = False
+    estimator: Any,
+    X: Any,
+    rows: Callable[[int, int], int],
+    smallest: int,
+    *,
+    missing: bool = False,
+    counts: np.ndarray | None = None,
 ) -> PlacedBatches:
     """Return the batches of rows X (n, d), or of an iterable; set `n_features_in_` and the names of the features.
 
     `rows` gives the rows of a batch from n and d; a last batch of fewer than `smallest` is joined to the one before.
     The batches of an iterable stay as they are, and are checked when they come. With `missing` NaN is a missing entry.
+    `counts` (n,) names the rows that are checked.
     """
     first: Any = None
     seen: set[str] = set()
 
-    def check(batch: Any, name: str) -> Any:
+    def check(batch: Any, name: str, start: int) -> Any:
         """Check that a batch has the width, library and device of the first; warn of each batch once."""
         is_known = name in seen
         seen.add(name)
+        how: dict[str, Any] = {"missing": missing, "counts": None if counts is None else counts[start:]}
         with held_warnings() if is_known else nullcontext():
             if first is None:
-                return training_data(estimator, batch, missing=missing)
+                return training_data(estimator, batch, **how)
             check_place(name, batch if is_foreign(batch) else np.empty(0), "the first one", first)
-            return new_data(estimator, batch, first, "fit", missing=missing)
+            return new_data(estimator, batch, first, "fit", **how)
 
     if is_stream(X):
         head, pieces, once = read_stream(X, type(estimator).__name__, check)
@@ -117,7 +125,7 @@ def batches_of(
             return (read_slice(X, cut.start, cut.stop, check, number) for number, cut in enumerate(cuts))
 
         return PlacedBatches(estimator, first, slices, cuts, False, lambda a, b: read_slice(X, a, b, check))
-    data = training_data(estimator, X, missing=missing)
+    data = training_data(estimator, X, missing=missing, counts=counts)
     n, d = map(int, data.shape)
     cuts = list(gen_batches(n, rows(n, d), min_batch_size=smallest))
 
@@ -141,9 +149,9 @@ def in_batches(X: Any) -> Any:
     return ChunkBatches(X) if is_dask_array(X) else X
 
 
-def batches_in_slices(estimator: Any, X: Any) -> PlacedBatches:
+def batches_in_slices(estimator: Any, X: Any, counts: np.ndarray | None = None) -> PlacedBatches:
     """Return the batches of an iterable, or those of a set that is read by slices, as large as the limit allows."""
-    return batches_of(estimator, X, lambda _, d: slice_within(estimator, d), 0)
+    return batches_of(estimator, X, lambda _, d: slice_within(estimator, d), 0, counts=counts)
 
 
 def slice_within(estimator: Any, d: int) -> int:

@@ -43,8 +43,8 @@ from gpukpca.persistence.model_file import (
 # `set_fit_request` leave on an estimator.
 NOT_KEPT = ("checkpoint", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks", "__orig_class__")
-# The matrix of a precomputed kernel, which new points do not need.
-LEFT_OUT = {"X_fit_"}
+# The matrix of a precomputed kernel, which new points do not need, and rows that a stream holds.
+LEFT_OUT = {"X_fit_", "_held"}
 # Which steps of a model are scalers.
 SHAPES = ([False], [True, False])
 

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.algorithms.inputs import check_place, counted_rows, weights_of_batches
-from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch, plan_batches
+from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch, plan_batches, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.settings import is_nystrom
+from gpukpca.algorithms.kernel_pca.settings import is_nystrom, numbered_landmarks
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import is_foreign
 from gpukpca.data.batches import BatchedRows, is_set, is_stream
+from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.place import Placement
-from gpukpca.decomposition._base import OnlyWhere
+from gpukpca.data.slicing import place_of, take_rows
+from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
 from gpukpca.decomposition._batches import batches_in_slices
 from gpukpca.decomposition._kernels import check_same_kernel, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
 from gpukpca.decomposition._validation import new_data, weighted_data
-from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, RankWarning, warn_user
 
 
 def _needs_nystrom(estimator: Any, what: str = "partial_fit") -> str:
@@ -33,6 +36,10 @@ def _needs_nystrom(estimator: Any, what: str = "partial_fit") -> str:
         f"{what} needs eigen_solver=gpukpca.Nystrom(rank=...), which reads each row once and bounds its error; "
         f"eigen_solver={estimator.eigen_solver!r} needs all rows at once."
     )
+
+
+# What a fit sets.
+RESULTS = {"_result", *KernelPCAAttributes.__annotations__}
 
 
 class WithStreams:
@@ -53,13 +60,14 @@ class WithStreams:
     def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Self:
         """Add one batch of rows to the fit; ``eigen_solver=Nystrom(...)`` alone.
 
-        The first batch chooses the landmarks, unless they are points, and what the kernel takes from the data. Later
-        batches change neither. Their order and sizes do not matter beyond rounding.
+        Batches are held until as many of their rows differ as there are landmarks. These rows choose the landmarks,
+        unless they are points, and what the kernel takes from the data. Later batches change neither. Their order and
+        sizes do not matter beyond rounding.
 
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (b, d)
-            All of it is one batch. The first has at least as many rows as the rank of ``Nystrom(rank=...)``.
+            All of it is one batch.
         y : ignored
         sample_weight : array, shape (b,), optional
             How often each row counts; see `fit`. `n_samples_seen_` is their sum.
@@ -72,12 +80,15 @@ class WithStreams:
         Raises
         ------
         InvalidParameterError
-            The first batch is too small; the kernel has changed since the first batch.
+            The kernel has changed since the first batch; a landmark is no row of the first batch.
         AttributeError
             The solver needs all rows at once.
 
         Warns
         -----
+        RankWarning
+            A result is read while rows are held: it is that of the rows so far, all of which are landmarks. Further
+            batches begin with the held rows again.
         UserWarning
             A fit of all rows at once came before. It is dropped: a stream begins.
 
@@ -102,9 +113,10 @@ class WithStreams:
             return session.retry(lambda attempt: self._fit_batch(X, attempt, sample_weight))
 
     def _fit_batch(self, X: Any, session: FitSession, sample_weight: Any) -> Any:
-        """Fit the first batch, or add one to those before."""
+        """Hold the first batches, fit them, or add one to those before."""
         self._check_needs("partial_fit")
-        before: KernelPCAFit | None = vars(self).get("_result")
+        held: DistinctRows | None = vars(self).get("_held")
+        before: KernelPCAFit | None = None if held else vars(self).get("_result")
         if before is not None and before.stream is None:
             before = None
             warn_user(
@@ -112,22 +124,66 @@ class WithStreams:
                 GpuKPCAWarning,
             )
         if before is None:
-            _, data, weights = weighted_data(self, X, sample_weight, kernel_from(self))
-            place = session.place(data)
-            batches = BatchedRows(lambda: iter([place.to_work(data)]), data[:0, :], [int(data.shape[0])])
-            with session.on(place, data) as resources:
-                fit = self._fit_of_batches(batches, resources, weights, once=True, is_first=True)
-        else:
-            check_same_kernel(kernel_from(self), before.kernel)
-            check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.eigenvalues_)
-            data = new_data(self, X, self.projection_, "partial_fit")
-            data, weights = counted_rows(data, sample_weight, before.kernel, is_batch=True)
-            place = Placement(before.map.like, self.eigenvalues_[:0])
-            with session.on(place, data) as resources:
-                settings = settings_of(self, before.kernel)
-                fit = fit_next_batch(before, place.to_work(data), settings, resources, weights)
+            self._begin(X, held, session, sample_weight)
+            return self
+        check_same_kernel(kernel_from(self), before.kernel)
+        data, weights = self._following(X, self.projection_, sample_weight)
+        place = Placement(before.map.like, self.eigenvalues_[:0])
+        with session.on(place, data) as resources:
+            settings = settings_of(self, before.kernel)
+            fit = fit_next_batch(before, place.to_work(data), settings, resources, weights)
         self._publish(fit, place, session.budget.failures)
         return self
+
+    def _following(self, X: Any, first: Array, sample_weight: Any) -> tuple[Any, np.ndarray | None]:
+        """Return a batch in the library of the `first` rows or results, and its weights."""
+        check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", place_of(first))
+        data = new_data(self, X, first, "partial_fit", counts=rows_that_count(sample_weight))
+        return counted_rows(data, sample_weight, is_batch=True)[:2]
+
+    def _begin(self, X: Any, held: DistinctRows | None, session: FitSession, sample_weight: Any) -> None:
+        """Fit the `held` rows and a batch where enough of them differ, else hold both."""
+        if held is None:
+            _, (data, weights, _) = weighted_data(self, X, sample_weight, kernel_from(self))
+        else:
+            data, weights = self._following(X, held.rows, sample_weight)
+        kernel = kernel_from(self)
+        needed = rows_needed(kernel, settings_of(self, kernel))
+        rows = data if held is None else stacked([held.rows, data])
+        if len(first_of_each(rows, needed)[0]) >= needed:
+            self._fit_first(data, weights, held, session)
+            vars(self).pop("_held", None)
+            return
+        more = DistinctRows.of(data, weights)
+        for name in RESULTS & vars(self).keys():
+            delattr(self, name)
+        self._held: DistinctRows = more if held is None else held.joined(more)
+
+    def _fit_first(self, data: Any, weights: np.ndarray | None, held: DistinctRows | None, session: FitSession) -> None:
+        """Fit rows that were held, and a batch."""
+        place, b = session.place(data), int(data.shape[0])
+        batches = BatchedRows(lambda: iter([place.to_work(data)]), data[:0, :], [b])
+        weights = np.ones(b) if held is not None and weights is None else weights
+        with session.on(place, data) as resources:
+            fit = self._fit_of_batches(batches, resources, weights, once=True, held=held)
+        self._publish(fit, place, session.budget.failures)
+
+    if not TYPE_CHECKING:  # which then finds names that are no attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Fit the rows that are held where a result is read."""
+            held: DistinctRows | None = vars(self).get("_held")
+            if held is None or name not in RESULTS or "_result" in vars(self):
+                return object.__getattribute__(self, name)  # raises its own error
+            warn_user(
+                "the batches so far have fewer different rows than landmarks are to be chosen: each of them is one. "
+                "Further batches change this result.",
+                RankWarning,
+                rows=len(held),
+            )
+            with fit_session(self, held.rows) as session:
+                session.retry(lambda attempt: self._fit_first(take_rows(held.rows, 0, 0), None, held, attempt))
+            return getattr(self, name)
 
     def _streams(self, container: Any) -> bool:
         """Return whether `fit` reads a container batch by batch."""
@@ -144,8 +200,9 @@ class WithStreams:
             )
         if session.budget.failures and is_stream(container) and iter(container) is container:
             raise session.budget.error()  # the attempt before has used up batches
-        batches = batches_in_slices(self, container)
-        weights = weights_of_batches(container, sample_weight, batches, all_count=True)
+        counts = rows_that_count(sample_weight, numbered_landmarks(self.eigen_solver))
+        batches = batches_in_slices(self, container, counts)
+        weights = weights_of_batches(container, sample_weight, batches)
         with session.on(batches.place, batches.like) as resources:
             fit = self._fit_of_batches(batches, resources, weights, once=batches.once)
         self._publish(fit, batches.place, session.budget.failures)

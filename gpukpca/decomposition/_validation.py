@@ -10,7 +10,8 @@ from sklearn import get_config
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import counted_rows, new_scores
+from gpukpca.algorithms.inputs import CountedRows, counted_rows, new_scores
+from gpukpca.algorithms.kernel_pca.settings import numbered_landmarks
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     concat,
@@ -24,6 +25,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import seeded_subset
 from gpukpca.data.batches import is_set, is_stream, slice_of_set, spread_runs
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.gate import as_rows, column_names
 from gpukpca.data.shapes import DataShape, most_planned_rows
 from gpukpca.data.slicing import dense_rows, gather_rows
@@ -31,11 +33,11 @@ from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.exceptions import InvalidParameterError
 
 
-def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
+def training_data(estimator: Any, X: Any, *, missing: bool = False, counts: np.ndarray | None = None) -> Array:
     """Return X of `fit` as a floating-point array (n, d) or CSR matrix; set `n_features_in_` and the feature names.
 
     With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
-    scikit-learn does, infinity and else NaN included.
+    scikit-learn does, infinity and else NaN included, but in rows that do not count; see `as_rows`.
     """
     if is_stream(X):
         raise InvalidParameterError(
@@ -44,16 +46,17 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
             "with eigen_solver=gpukpca.Nystrom(...)."
         )
     with device_context(X), overflow_allowed():
-        return _checked(estimator, X, reset=True, missing=missing)
+        return _checked(estimator, X, reset=True, missing=missing, counts=counts)
 
 
-def weighted_data(estimator: Any, X: Any, sample_weight: Any, kernel: Any) -> tuple[Array, Array, np.ndarray | None]:
-    """Return X of `fit` as `training_data` does, its rows that count, and their weights; see `counted_rows`."""
-    data = training_data(estimator, X)
-    return data, *counted_rows(data, sample_weight, kernel)
+def weighted_data(estimator: Any, X: Any, sample_weight: Any, kernel: Any) -> tuple[Array, CountedRows]:
+    """Return X of `fit` as `training_data` does, and its rows that count; see `counted_rows`."""
+    also = numbered_landmarks(getattr(estimator, "eigen_solver", None))
+    data = training_data(estimator, X, counts=rows_that_count(sample_weight, also))
+    return data, counted_rows(data, sample_weight, kernel)
 
 
-def unread_data(estimator: Any, X: Any) -> Array:
+def unread_data(estimator: Any, X: Any, counts: np.ndarray | None = None) -> Array:
     """Return X of `fit` as `training_data` does, for a fit that finds NaN and infinity in its own first pass.
 
     Of a `DataShape` return rows that take no memory.
@@ -61,7 +64,7 @@ def unread_data(estimator: Any, X: Any) -> Array:
     if isinstance(X, DataShape):
         return X.rows()
     with device_context(X), overflow_allowed():
-        return _checked(estimator, X, reset=True, finite=False)
+        return _checked(estimator, X, reset=True, finite=False, counts=counts)
 
 
 def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
@@ -94,8 +97,16 @@ def _sampled_rows(X: Any) -> int | None:
     return limit if limit < X.shape[0] else None
 
 
-def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:
-    """Return X of `transform`, checked, with the width of fit, where it came from. `missing` as in fit.
+def new_data(
+    estimator: Any,
+    X: Any,
+    fitted: Array,
+    method: str,
+    *,
+    missing: bool = False,
+    counts: np.ndarray | None = None,
+) -> Array:
+    """Return X of `transform`, checked, with the width of fit, where it came from. `missing` and `counts` as in fit.
 
     Refuse batches: it is open whether their scores are one array.
 
@@ -108,7 +119,7 @@ def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: boo
         )
     with device_context(X), overflow_allowed():
         _check_same_place(estimator, X if is_foreign(X) else np.empty(0), fitted, method)
-        X = _checked(estimator, X, reset=False, missing=missing)
+        X = _checked(estimator, X, reset=False, missing=missing, counts=counts)
         if is_sparse(X) and is_foreign(fitted):
             raise TypeError(
                 f"{_name(estimator)} was fitted on {library_of(fitted)} arrays and cannot take sparse input; pass "
@@ -127,11 +138,18 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
         )
 
 
-def _checked(estimator: Any, container: Any, reset: bool, missing: bool = False, finite: bool = True) -> Array:
+def _checked(
+    estimator: Any,
+    container: Any,
+    reset: bool,
+    missing: bool = False,
+    finite: bool = True,
+    counts: np.ndarray | None = None,
+) -> Array:
     is_matrix = is_precomputed(getattr(estimator, "kernel", None))
     if is_matrix:
         _check_not_condensed(container)
-    X = as_rows(container, _name(estimator), missing=missing, finite=finite)
+    X = as_rows(container, _name(estimator), missing=missing, finite=finite, counts=counts)
     _check_unique_names(container)
     # Widths and feature names come after finiteness, as in scikit-learn.
     if is_matrix and not reset:

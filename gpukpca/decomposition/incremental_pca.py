@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
-from gpukpca.algorithms.inputs import check_place, counted_rows, kept_rows, weights_of_batches
+from gpukpca.algorithms.inputs import CountedRows, check_place, counted_rows, kept_rows, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
@@ -26,6 +26,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, item_size, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.finite import check_finite
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, IncrementalPCAAttributes, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, in_batches
@@ -181,7 +182,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
             The estimator itself.
         """
         with fit_session(self, X):
-            batches = batches_of(self, in_batches(X), self._rows_of_a_batch, self.n_components or 0)
+            counts = rows_that_count(sample_weight)
+            batches = batches_of(self, in_batches(X), self._rows_of_a_batch, self.n_components or 0, counts=counts)
             weights = weights_of_batches(X, sample_weight, batches)
             with device_context(batches.like), self._few_threads():
                 fit = self._updated_by_all(batches, weights)
@@ -198,7 +200,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         listener, state, count = listener_of(self), None, 0
         for number, batch in enumerate(batches):
             start, count = count, count + int(batch.shape[0])
-            rows, some = (batch, None) if weights is None else kept_rows(batch, weights[start:count])
+            rows, some, _ = CountedRows(batch, None) if weights is None else kept_rows(batch, weights[start:count])
             if int(rows.shape[0]):
                 state = self._next_state(state, rows, some)
             if listener is not None:
@@ -255,8 +257,9 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
                     "IncrementalPCA.fit to do so in batches."
                 )
             state = None if self._result is None else self._result.state
-            batch = training_data(self, X) if state is None else self._following(X)
-            batch, weights = counted_rows(batch, sample_weight, is_batch=True)
+            counts = rows_that_count(sample_weight)
+            batch = training_data(self, X, counts=counts) if state is None else self._following(X, counts)
+            batch, weights, _ = counted_rows(batch, sample_weight, is_batch=True)
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
                 origin = place.origin if state is None else self.components_[:0, 0]
@@ -264,10 +267,10 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
                 self._publish(IncrementalFit.of(state, origin.dtype), Placement(place.work, origin))
         return self
 
-    def _following(self, X: Any) -> Array:
+    def _following(self, X: Any, counts: np.ndarray | None) -> Array:
         """Return a checked batch in the library of the ones before."""
         check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.components_)
-        return new_data(self, X, self.components_, "partial_fit")
+        return new_data(self, X, self.components_, "partial_fit", counts=counts)
 
     def _next_state(self, state: IncrementalState | None, batch: Array, weights: np.ndarray | None) -> IncrementalState:
         """Return the state after one more batch, within the memory allowed."""

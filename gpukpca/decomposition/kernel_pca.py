@@ -320,6 +320,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
             check_no_data_frames(self)
         with fit_session(self, X) as session:
             warn_of_unused(self)
+            vars(self).pop("_held", None)
             rows = matrix_of(self, X)
             return session.retry(lambda attempt: self._fit_within(rows, attempt, wants_scores, sample_weight))
 
@@ -330,16 +331,17 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         if self._streams(container):
             return self._fit_stream(container, session, wants_scores, sample_weight)
         remote, container = container, compute_dask(self, container)
-        whole, data, weights = weighted_data(self, container, sample_weight, kernel_from(self))
+        whole, (data, weights, numbers) = weighted_data(self, container, sample_weight, kernel_from(self))
         place = session.place(data)
         with session.on(place, data) as resources:
             X = place.to_work(data)
             kernel, settings = kernel_and_settings(self, X, resources)
             data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            fit = fit_rows(X, kernel, settings, resources, weights=weights, **fit_tools(self, X, kernel, weights))
+            counted: dict[str, Any] = {"weights": weights, "numbers": numbers, "every": whole}
+            fit = fit_rows(X, kernel, settings, resources, **counted, **fit_tools(self, X, kernel, weights))
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
-            self._publish(fit, place, session.budget.failures, in_memory(data))
+            self._publish(fit, place, session.budget.failures, in_memory(data if fit.landmarks is None else whole))
             if not wants_scores:
                 return None
             if fit.scores is None or int(whole.shape[0]) > int(fit.scores.shape[0]):  # not of all rows
@@ -373,7 +375,8 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
             self, fit, to_origin, without=NO_ATTRIBUTES, optional=("certificate", "eigenvectors"), properties=PROPERTIES
         )
         rows = fit.map.basis
-        if data is None or not (place.moved or rows is None) or (landmarks is None and fit.has_sampled_basis):
+        has_others = fit.has_sampled_basis and (landmarks is None or len(landmarks) < len(fit.map.projection))
+        if data is None or not (place.moved or rows is None) or has_others:
             rows = to_origin(rows)
         else:
             rows = data if landmarks is None else gather_rows(data, landmarks)

@@ -33,6 +33,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.data.batches import BatchedRows, is_set, is_stream
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, PCAAttributes, publish
 from gpukpca.decomposition._batches import batches_in_slices, repeated
@@ -303,7 +304,8 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
 
     def _fit_within(self, X: Any, session: FitSession, with_scores: bool, sample_weight: Any) -> Array | None:
         """Fit once; return the scores in the library of the data."""
-        data, place = self._rows_and_place(X)
+        # A row that counts for nothing may hold anything, but its scores may not.
+        data, place = self._rows_and_place(X, counts=None if with_scores else rows_that_count(sample_weight))
         with session.on(place, data) as resources:
             random, listener = Randomness(self.random_state), listener_of(self)
 
@@ -330,18 +332,20 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
             scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
             return self._output(scores, place.origin if isinstance(data, BatchedRows) else X)
 
-    def _rows_and_place(self, container: Any, reader: str = "PCA") -> tuple[Any, Placement]:
+    def _rows_and_place(
+        self, container: Any, reader: str = "PCA", counts: np.ndarray | None = None
+    ) -> tuple[Any, Placement]:
         """Return the checked data of a fit, and where it is computed; errors of an iterator name the `reader`."""
         if (rows := cluster_rows(self, container)) is not None:
             return rows, local_placement(rows)
         if is_stream(container) or is_set(container):
-            return self._batched(container, reader)
-        data = unread_data(self, compute_dask(self, container))
+            return self._batched(container, reader, counts)
+        data = unread_data(self, compute_dask(self, container), counts)
         return data, placement_for(self.device, data)
 
-    def _batched(self, container: Any, reader: str) -> tuple[BatchedRows, Placement]:
+    def _batched(self, container: Any, reader: str, counts: np.ndarray | None) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        batches = repeated(batches_in_slices(self, container), reader)
+        batches = repeated(batches_in_slices(self, container, counts), reader)
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place

@@ -39,6 +39,11 @@ def _check_kernel_pca(fit: KernelPCAFit) -> None:
         raise ModelFormatError("it lacks the rows that its kernel is evaluated with")
     if plan is not None and isinstance(fit.kernel, Precomputed) and plan.n_features != fit.n_samples:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
+    if (
+        isinstance(fit.kernel, Precomputed)
+        and np.max(fit.landmarks if fit.landmarks is not None else 0) >= fit.n_samples
+    ):
+        raise ModelFormatError(f"its landmarks are no columns of a kernel matrix of {fit.n_samples} samples")
     if math.isnan(fit.spectrum.total_variance) and not isinstance(fit.kernel, Precomputed):
         raise ModelFormatError("its total variance is NaN, which only a kernel matrix without a diagonal has")
     if is_sparse(fit.map.basis):

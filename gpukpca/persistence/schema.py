@@ -212,6 +212,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "or NaN": lambda value: True,
     "or integers": lambda value: True,
     "flags": lambda value: True,
+    "index": lambda value: not value.size or value.min() >= 0,  # of rows that no array of the model has
 }
 
 

@@ -13,7 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
+from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, RankWarning
+from gpukpca.kernels import RBF
+from tests import oracle
+from tests.data.test_containers import held_by_all
 
 COMMON = ("explained_variance_", "explained_variance_ratio_")
 OF_PCA = (*COMMON, "components_", "mean_", "singular_values_", "noise_variance_", "n_samples_")
@@ -94,7 +98,7 @@ def test_kernel_pca_of_whole_weights_is_that_of_repeated_rows(data):
         ("dense", "dense", "auto"),
         ("randomized", "randomized", "tiled"),
         ("auto", "auto", "auto"),
-        (Nystrom(landmarks=landmarks.tolist()), Nystrom(landmarks=first[landmarks].tolist()), "auto"),
+        (Nystrom(landmarks=keep[landmarks].tolist()), Nystrom(landmarks=first[landmarks].tolist()), "auto"),
     )
     for kernel, (ours, theirs, gram), center in product(kernels, solvers, (True, False)):
         how = {**kernel, "center": center, "gram": gram, "random_state": 0}
@@ -125,8 +129,6 @@ def test_streams_count_rows_by_their_weights(data, tmp_path):
     model.save(tmp_path / "m")
     model = gpukpca.load(tmp_path / "m").partial_fit(X[30:], sample_weight=w[30:])
     agree(model, KernelPCA(3, **how).partial_fit(R), (*OF_KERNEL, "certificate_", "n_samples_seen_"), X, 1e-9, True)
-    with pytest.raises(InvalidParameterError, match="cannot leave out of a file"):
-        KernelPCA(3, **how).fit(Slices(X), sample_weight=w)
     with pytest.raises(InvalidParameterError, match="partial_fit"):
         KernelPCA(3, **how).fit([X[:30], X[30:]], sample_weight=w)
 
@@ -345,3 +347,97 @@ def test_pipelines_route_weights(data, tmp_path):
     loaded = gpukpca.load(tmp_path / "m")
     assert loaded.n_samples_ == model.n_samples_ == float(np.sum(w)) / 2.0
     assert loaded.as_sklearn().transform(X[:3]).shape == (3, 2)
+
+
+def test_landmarks_have_the_numbers_that_they_have_in_all_rows(data, tmp_path):
+    X, w, _ = data
+    assert 0 in w[:6]
+    keep = np.flatnonzero(w)
+    named = np.concatenate([keep[[1, -1]], np.flatnonzero(w == 0)[:2], [59]])  # two of weight 0
+    function = oracle.rbf(0.05)
+    C, W = oracle.gram(function, X, X[named]), oracle.gram(function, X[named])
+    F = np.linalg.solve(np.linalg.cholesky(W), C.T).T
+    F = np.sqrt(w)[:, None] * (F - w @ F / w.sum())
+    expected = np.linalg.eigvalsh(F.T @ F)[::-1][:2]
+    containers = {
+        "array": X,
+        "list": X.tolist(),
+        "frame": pytest.importorskip("pandas").DataFrame(X),
+        "CSR": sp.csr_array(X),
+        "memory map": mapped(X, tmp_path),
+        "set": Slices(X),
+    }
+    solvers = (
+        Nystrom(landmarks=named),
+        Nystrom(landmarks=named.tolist()),
+        Nystrom(rank=9),
+        Nystrom(rank=9, landmarks="uniform"),
+    )
+    for solver, (name, rows) in product(solvers, containers.items()):
+        model = KernelPCA(2, kernel="rbf", gamma=0.05, eigen_solver=solver, random_state=0).fit(rows, sample_weight=w)
+        basis = np.asarray(model.X_fit_.toarray() if name == "CSR" else model.X_fit_)
+        np.testing.assert_array_equal(basis, X[model.landmarks_], err_msg=f"{name}, {solver}")
+        if solver.is_given:
+            np.testing.assert_array_equal(np.sort(model.landmarks_), np.sort(named))
+            np.testing.assert_allclose(model.eigenvalues_, expected, rtol=1e-9, err_msg=name)
+        else:
+            assert np.all(w[model.landmarks_] > 0)
+        model.save(tmp_path / "model")
+        assert gpukpca.load(tmp_path / "model").transform(X).tobytes() == model.transform(X).tobytes()
+    fit = fit_kernel_pca(X, RBF(0.05), 2, sample_weight=w, settings=KernelPCASettings(eigen_solver=solvers[0]))
+    np.testing.assert_allclose(fit.spectrum.eigenvalues, expected, rtol=1e-9)
+    for solver in (Nystrom(landmarks=keep[::3]), Nystrom(landmarks=named)):  # a function of two rows is stored
+        model = KernelPCA(2, kernel=function, eigen_solver=solver)
+        if np.all(w[list(solver.landmarks)] > 0):
+            np.testing.assert_array_equal(np.sort(model.fit(X, sample_weight=w).landmarks_), keep[::3])
+        else:
+            with pytest.raises(InvalidParameterError, match="a landmark is a row of weight 0"):
+                model.fit(X, sample_weight=w)
+    Z = X.copy()
+    Z[named[2]] = np.nan
+    for rows in (Z, sp.csr_array(Z), mapped(Z, tmp_path), Slices(Z)):
+        with pytest.raises(ValueError, match="NaN"):  # a landmark has numbers, whatever its weight
+            KernelPCA(2, kernel="rbf", eigen_solver=solvers[0]).fit(rows, sample_weight=w)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_rows_of_weight_zero_need_no_numbers_in_any_container(data, tmp_path):
+    X, w, _ = data
+    keep = w > 0
+    S = X[keep][::4]
+    makers = {
+        "PCA": lambda: PCA(2),
+        "full": lambda: PCA(2, svd_solver="full"),
+        "dual": lambda: PCA(2, svd_solver="dual"),
+        "incremental": lambda: IncrementalPCA(6, batch_size=60),
+        "kernel": lambda: KernelPCA(2, kernel="rbf", gamma=0.05),
+        "points": lambda: KernelPCA(2, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(landmarks=S)),
+    }
+    for fill, (name, make) in product((np.nan, np.inf), makers.items()):
+        Z = X.copy()
+        Z[~keep] = fill
+        expected = make().fit(X[keep], sample_weight=w[keep])
+        for container, rows in held_by_all(Z, tmp_path):
+            is_iterable = container in ("batches", "sparse batches")
+            if is_iterable and name not in ("PCA", "full", "dual"):
+                continue  # which takes weights with each batch
+            if name == "full" and container in ("CSR", "CSC", "COO", "view of CSR"):
+                continue
+            if name == "incremental" and container == "Dask":
+                continue  # chunk by chunk
+            model = make().fit(rows, sample_weight=w)
+            names = ("explained_variance_", "eigenvalues_", "components_", "total_variance_")
+            agree(model, expected, names, X[keep], 1e-8, unsigned=True, why=f"{name} of {container}")
+            if not is_iterable and container not in ("Dask", "sparse slices"):
+                with pytest.raises(ValueError, match=r"NaN|infin|finite"):  # which has no scores
+                    make().fit_transform(rows, sample_weight=w)
+        if hasattr(make(), "partial_fit"):
+            model = make().partial_fit(Z[:30], sample_weight=w[:30]).partial_fit(Z[30:], sample_weight=w[30:])
+            agree(model, expected, ("explained_variance_",), X[keep], 1e-8, unsigned=True, why=name)
+        bad, row = Z.copy(), np.flatnonzero(keep)[5]
+        bad[row, 2] = np.nan
+        with pytest.raises(ValueError, match=rf"row {row}, column 2"):
+            make().fit(bad, sample_weight=w)
+    kernel = KernelPCA(2, kernel="rbf", gamma=0.05).fit(Z, sample_weight=w)
+    assert np.all(np.isfinite(gpukpca.residuals(kernel, Z, sample_weight=w).residual_norms))
+    assert np.all(np.isfinite(gpukpca.residuals(PCA(2).fit(Z, sample_weight=w), Z, sample_weight=w).residual_norms))

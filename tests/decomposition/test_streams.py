@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import tracemalloc
 
@@ -16,9 +17,10 @@ from sklearn.kernel_approximation import Nystroem
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA, load
 from gpukpca.data.batches import BatchedRows
-from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, MemoryBudgetError
+from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, MemoryBudgetError, RankWarning
 from gpukpca.gram.storage import StreamedStorage
-from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
+from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
+from tests import oracle
 from tests.decomposition.test_pca_of_batches import Stored
 
 N, D, RANK, P = 240, 4, 25, 3
@@ -45,7 +47,8 @@ def by_dtype(dtype, wide, narrow):
 
 
 def model_of(kernel, landmarks, **settings):
-    return KernelPCA(P, kernel=kernel, eigen_solver=Nystrom(landmarks=landmarks), random_state=0, **settings)
+    p = min(P, len(landmarks))
+    return KernelPCA(p, kernel=kernel, eigen_solver=Nystrom(landmarks=landmarks), random_state=0, **settings)
 
 
 def in_batches(model, batches):
@@ -267,13 +270,15 @@ def test_components_keep_their_signs_between_batches(X):
         before = scores
 
 
-def test_few_points_have_a_base_point_beside_them(X):
-    for count in (1, 2, 5):
-        for gamma in (0.05, 1e-8):
-            model = model_of(RBF(gamma), X[:count]).set_params(n_components=1).fit([X[:100], X[100:]])
-            one_shot = KernelPCA(1, kernel=RBF(gamma), eigen_solver=Nystrom(landmarks=range(count))).fit(X)
-            assert model.eigenvalues_[0] > 0.3 * one_shot.eigenvalues_[0], (count, gamma)
-            assert model.certificate_ <= one_shot.total_variance_ * N
+def test_few_points_have_features_where_the_kernel_is_flat(X):
+    for count, gamma in ((1, 0.05), (1, 1e-4), (2, 0.05), (2, 1e-8), (5, 0.05), (5, 1e-8)):
+        model = model_of(RBF(gamma), X[:count]).set_params(n_components=1).fit([X[:100], X[100:]])
+        one_shot = KernelPCA(1, kernel=RBF(gamma), eigen_solver=Nystrom(landmarks=range(count))).fit(X)
+        assert model.eigenvalues_[0] == pytest.approx(one_shot.eigenvalues_[0], rel=1e-9), (count, gamma)
+        K = oracle.gram(oracle.rbf(gamma), X)
+        largest = np.linalg.eigvalsh(oracle.centered(K))[-1]
+        assert 0.0 < model.eigenvalues_[0] <= largest * (1.0 + 1e-9), (count, gamma)
+        assert model.certificate_ <= one_shot.total_variance_ * N
 
 
 def test_row_numbers_are_those_of_all_rows(X):
@@ -377,7 +382,6 @@ def test_what_cannot_be_streamed_says_so(X):
             KernelPCA(2, kernel=lambda x, y: x @ y, eigen_solver=Nystrom(landmarks=X[:5])),
             lambda m: m.fit(X),
         ),
-        ("first batch, which has 8", KernelPCA(2, kernel="rbf", eigen_solver=solver), lambda m: m.partial_fit(X[:8])),
         ("at least as many landmarks", KernelPCA(20, kernel="rbf", eigen_solver=solver), lambda m: m.partial_fit(X)),
         (
             "points have as many",
@@ -518,3 +522,155 @@ def test_batches_that_start_again_are_read_once(X):
         counted = Counted()
         KernelPCA(2, kernel=kernel, eigen_solver=Nystrom(landmarks=landmarks, rank=9), random_state=0).fit(counted)
         assert counted.rows <= times * N + 40
+
+
+def nystrom_by_hand(function, X, landmarks, weights=None):
+    """Return eigenvalues of the centered K(X, S) K(S, S)⁻¹ K(S, X) of counted rows, descending, with the sum over K."""
+    w = np.ones(len(X)) if weights is None else weights
+    C, W = function(X, landmarks), function(landmarks, landmarks)
+    F = C @ scipy.linalg.sqrtm(scipy.linalg.pinvh(W, rtol=1e-12)).real
+    F = np.sqrt(w)[:, None] * (F - w @ F / w.sum())
+    return np.linalg.eigvalsh(F.T @ F)[::-1]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:fewer components carry", "ignore:float64 cannot resolve", "ignore:the landmarks are far"
+)
+def test_given_landmarks_are_all_that_the_kernel_takes_from_the_data():
+    """Columns that are constant among the first rows, as weekdays, flags and one-hot columns are in sorted rows."""
+    rng = np.random.default_rng(0)
+    days = np.c_[2.0 * np.eye(7)[np.repeat(np.arange(7), 40)], rng.standard_normal((280, 3))]
+    flag = np.c_[np.repeat([0.0, 3.0], 140), rng.standard_normal((280, 2))]
+    kernels = {
+        RBF(0.2): lambda X, Y: np.exp(-0.2 * cdist(X, Y, "sqeuclidean")),
+        RationalQuadratic(0.2, 2.0): lambda X, Y: (1.0 + 0.1 * cdist(X, Y, "sqeuclidean")) ** -2.0,
+        Matern(0.2, np.inf): lambda X, Y: np.exp(-0.2 * cdist(X, Y, "sqeuclidean")),
+    }
+    for X, (kernel, function) in itertools.product((days, flag), kernels.items()):
+        for count in (1, 3, 8, 12):
+            numbers = np.linspace(0, 279, count).astype(int)
+            S, what = X[numbers], f"{kernel} by {count}"
+            expected = nystrom_by_hand(function, X, S)[:P]
+            batches = np.array_split(X, 7)
+            models = {
+                "points": model_of(kernel, S).fit(X),
+                "numbers": model_of(kernel, numbers).fit(X),
+                "CSR": model_of(kernel, numbers).fit(scipy.sparse.csr_array(X)),
+                "list": model_of(kernel, S).fit(batches),
+                "generator": model_of(kernel, S).fit(batch for batch in batches),
+                "set": model_of(kernel, numbers).fit(Stored(X)),
+                "batch by batch": in_batches(model_of(kernel, S), batches),
+                "backwards": in_batches(model_of(kernel, S), batches[::-1]),
+                "one row first": in_batches(model_of(kernel, S), [X[:1], X[1:]]),
+            }
+            for way, model in models.items():
+                np.testing.assert_allclose(
+                    model.eigenvalues_, expected[:count], rtol=1e-8, atol=1e-10, err_msg=(what, way)
+                )
+                basis = model.X_fit_.toarray() if way == "CSR" else model.X_fit_
+                scores = function(X, basis) @ model.projection_ - model.offset_
+                np.testing.assert_allclose(model.transform(X), scores, atol=1e-9, err_msg=f"{what}, {way}")
+                if way in ("numbers", "CSR", "set"):
+                    np.testing.assert_array_equal(np.sort(model.landmarks_), numbers)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:fewer components carry", "ignore:float64 cannot resolve", "ignore:the landmarks are far"
+)
+def test_flat_kernels_have_a_base_point_of_given_landmarks(X):
+    w = np.random.default_rng(1).integers(1, 4, N)
+    repeated = np.repeat(X, w, axis=0)
+    for count, gamma in itertools.product((2, 5, 30), (1e-4, 1e-6)):
+        S = X[:count]
+        expected = model_of(RBF(gamma), S).fit(repeated)
+        models = {
+            "weights": model_of(RBF(gamma), S).fit(X, sample_weight=w),
+            "numbers": model_of(RBF(gamma), range(count)).fit(X, sample_weight=w),
+            "CSR": model_of(RBF(gamma), S).fit(scipy.sparse.csr_array(X), sample_weight=w),
+            "batches": in_batches(model_of(RBF(gamma), S), [repeated[300:], repeated[:300]]),
+            "one row first": in_batches(model_of(RBF(gamma), S), [repeated[-1:], repeated[:-1]]),
+        }
+        for way, model in models.items():
+            size = expected.eigenvalues_[0]
+            np.testing.assert_allclose(model.eigenvalues_, expected.eigenvalues_, atol=1e-7 * size, err_msg=way)
+            basis = model.X_fit_.toarray() if way == "CSR" else model.X_fit_
+            np.testing.assert_allclose(basis[-1], S.mean(axis=0), atol=1e-12)
+
+
+def test_batches_are_held_until_landmarks_can_be_chosen(X):
+    """First batches of one row, of equal rows, or of fewer different rows than the rank."""
+    ones = np.ones((7, D))
+    cases = {
+        "one row": np.array_split(X, [1]),
+        "rows one by one": [X[i : i + 1] for i in range(30)] + [X[30:]],
+        "equal rows": [np.repeat(X[:1], 50, axis=0), X[1:]],
+        "-0 and 0": [np.zeros((3, D)), -np.zeros((3, D)), X],
+        "few": [X[:10], X[:10], X[10:20], X[20:]],
+        "constant": [ones, ones, X],
+    }
+    for (case, batches), dtype, rule in itertools.product(
+        cases.items(), ("float64", "float32"), ("rpcholesky", "uniform")
+    ):
+        rows = [batch.astype(dtype) for batch in batches]
+        every = np.concatenate(rows)
+        solver = Nystrom(rank=RANK, landmarks=rule)
+        model = in_batches(KernelPCA(P, kernel=RBF(0.05), eigen_solver=solver, random_state=0), rows)
+        assert model.n_samples_seen_ == model.plan_.n_samples == len(every), case
+        assert model.X_fit_.shape == (RANK, D), case
+        np.testing.assert_array_equal(model.X_fit_, every[model.landmarks_], err_msg=case)
+        whole = model_of(RBF(0.05), model.X_fit_).fit(every)
+        same(model, whole, every, dtype)
+        if rule == "rpcholesky":
+            streamed = KernelPCA(P, kernel=RBF(0.05), eigen_solver=solver, random_state=0).fit(iter(rows))
+            again = model_of(RBF(0.05), streamed.X_fit_).fit(every)
+            same(streamed, again, every, dtype)
+            np.testing.assert_array_equal(streamed.X_fit_, every[streamed.landmarks_], err_msg=case)
+
+
+def test_a_result_of_held_rows_is_that_of_these_rows(X, tmp_path):
+    for batch in (X[:1], X[:6], np.ones((5, D)), scipy.sparse.csr_array(X[:6])):
+        model = KernelPCA(2, kernel=RBF(0.05), eigen_solver=Nystrom(rank=RANK), random_state=0).partial_fit(batch)
+        assert "eigenvalues_" not in vars(model)
+        copies = model, pickle.loads(pickle.dumps(model))
+        for one in copies:
+            with pytest.warns(RankWarning):
+                found = one.eigenvalues_
+            rows = batch.toarray() if scipy.sparse.issparse(batch) else batch
+            K = oracle.centered(oracle.gram(oracle.rbf(0.05), rows))
+            expected = np.linalg.eigvalsh(K)[::-1][:2]
+            np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-12)
+            assert one.n_samples_seen_ == len(rows)
+        model.save(tmp_path / "model")
+        assert load(tmp_path / "model").transform(batch).shape == (len(rows), 2)
+        if not scipy.sparse.issparse(batch):  # the rows are held on, whatever was read
+            model.partial_fit(X[6:])
+            copies[1].partial_fit(X[6:])
+            assert model.X_fit_.shape == (RANK, D)
+            np.testing.assert_array_equal(model.eigenvalues_, copies[1].eigenvalues_)
+            assert model.n_samples_seen_ == len(rows) + N - 6
+    model = KernelPCA(2, kernel=RBF(0.05), eigen_solver=Nystrom(rank=RANK)).partial_fit(
+        X[:3], sample_weight=[1, 2, 0.5]
+    )
+    model.partial_fit(X[3:], sample_weight=np.full(N - 3, 2.0))
+    assert model.n_samples_seen_ == 3.5 + 2.0 * (N - 3)
+    expected = model_of(RBF(0.05), model.X_fit_).fit(X, sample_weight=[1, 2, 0.5, *[2.0] * (N - 3)])
+    np.testing.assert_allclose(model.eigenvalues_, expected.eigenvalues_[:2], rtol=1e-10)
+    assert not hasattr(KernelPCA(2, eigen_solver=Nystrom(rank=9)).partial_fit(X[:3]).fit(X), "_held")
+
+
+def test_a_stream_of_few_different_rows_holds_each_once(X):
+    """In the memory of these rows, however many equal them."""
+    few = X[:5]
+
+    def batches():
+        for _ in range(60):
+            yield np.tile(few, (2000, 1))
+
+    tracemalloc.start()
+    model = KernelPCA(2, kernel=RBF(0.05), eigen_solver=Nystrom(rank=RANK), random_state=0).fit(batches())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30 * 2000 * 5 * D * 8, peak
+    expected = np.linalg.eigvalsh(oracle.centered(oracle.gram(oracle.rbf(0.05), few)))[::-1][:2]
+    np.testing.assert_allclose(model.eigenvalues_, 60 * 2000 * expected, rtol=1e-9)
+    assert model.n_samples_seen_ == 60 * 2000 * 5

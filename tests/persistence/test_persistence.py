@@ -713,7 +713,7 @@ def violations(field: Any, path: str, node: Any, arrays: Arrays) -> Iterator[Any
         numbers = arrays[name]
         yield array(name, numbers[None])
         yield array(name, numbers.astype(np.int64 if numbers.dtype.kind == "f" else np.float64))
-        wrong = [-1, 10**6] if numbers.dtype.kind == "i" else [np.nan]
+        wrong = [-1] + [10**6] * ("index" not in rules) if numbers.dtype.kind == "i" else [np.nan]
         wrong += [np.inf] * (numbers.dtype.kind == "f" and "infinite" not in rules)
         wrong += [-1.0] * ("nonnegative" in rules) + [0.0] * ("positive" in rules)
         yield from (entry(name, (0,) * numbers.ndim, number) for number in wrong if numbers.size)

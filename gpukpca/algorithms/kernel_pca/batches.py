@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -13,15 +14,17 @@ from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.planning import plan_of_batches
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
-from gpukpca.algorithms.kernel_pca.streaming import Candidates, spanned_fit, streamed_fit, updated_fit
-from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, numbered_landmarks, resolved_within
+from gpukpca.algorithms.kernel_pca.streaming import spanned_fit, streamed_fit, updated_fit
+from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import dtype_name, from_host, item_size
+from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, item_size
 from gpukpca.backend.random import Randomness, random_subset
 from gpukpca.data.batches import BatchedRows
+from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
+from gpukpca.data.place import rows_at
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom, checked_landmarks
 from gpukpca.exceptions import InvalidParameterError
@@ -41,10 +44,13 @@ def fit_by_landmarks(
     if task.is_spanned:
         return spanned_fit(task, plan, rng, listener)
     if not isinstance(storage, StreamedStorage):
-        return nystrom_fit(task, plan, storage.build(source), rng, listener)
-    among = given_landmarks(task, plan.solver, task.X) or sampled_candidates(task.X, storage.sample, rng)
+        fit = nystrom_fit(task, plan, storage.build(source), rng, listener)
+        numbers: Any = fit.landmarks
+        return replace(fit, landmarks=task.numbers_of(numbers))
+    # Landmarks of a cluster are gathered when its fit begins.
+    among = task.given or given_landmarks(plan.solver, task.X, task.X) or sampled_candidates(task, storage.sample, rng)
     rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
-    return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=task.is_read_again)
+    return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=task.gives_scores)
 
 
 def fit_batches(
@@ -58,35 +64,52 @@ def fit_batches(
     progress: Listener | None = None,
     open_checkpoint: CheckpointOpener | None = None,
     once: bool = False,
-    is_first: bool = False,
+    held: DistinctRows | None = None,
 ) -> KernelPCAFit:
     """Return the fit of batches of rows by Nyström, which reads each of them once; see `fit_kernel_pca`.
 
     Landmarks are chosen among the first rows, from which the kernel learns its rules where batches come only `once`.
-    `is_first` says that more batches may follow. `weights` (n,), above 0, say how often each row counts.
+    `weights` (n,) say how often each row counts. `held` rows came before the batches.
     """
     has_checkpoint, listener = open_checkpoint is not None, timed(progress)
-    begun: dict[str, Any] = {
-        "once": once,
-        "is_first": is_first,
-        "has_checkpoint": has_checkpoint,
-        "rng": random.generator,
-    }
-    task, sample, rows = _begun(batches, kernel, settings, resources, **begun)
-    task = replace(task, weights=weights)
-    plan = plan_of_batches(task, batches)
+    how: dict[str, Any] = {"once": once, "has_checkpoint": has_checkpoint, "rng": random.generator}
+    begun = _begun(batches, kernel, settings, resources, weights=weights, held=held, **how)
+    task, plan = begun.task, plan_of_batches(begun.task, batches)
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
-    among = given_landmarks(task, task.settings.eigen_solver, sample.rows if once else batches) or sample
-    return streamed_fit(task, plan, rows, among, random.generator, listener)
+    return streamed_fit(task, plan, begun.rows, begun.among, random.generator, listener, held=begun.held)
+
+
+class _Begun(NamedTuple):
+    """The task of the rows among which landmarks are chosen, the candidates, and the batches for one pass.
+
+    `held` are rows that were read before them.
+    """
+
+    task: FitTask
+    among: Candidates
+    rows: BatchedRows
+    held: DistinctRows | None
 
 
 def plan_batches(
     batches: BatchedRows, kernel: Kernel, settings: KernelPCASettings, resources: Resources, has_checkpoint: bool
 ) -> Plan:
     """Return the plan of `fit_batches`; the rows among which landmarks are chosen are read, and no others."""
-    task, _, _ = _begun(batches, kernel, settings, resources, once=True, has_checkpoint=has_checkpoint)
+    task = _begun(batches, kernel, settings, resources, once=True, has_checkpoint=has_checkpoint).task
     return plan_of_batches(task, batches)
+
+
+def rows_needed(kernel: Kernel, settings: KernelPCASettings) -> int:
+    """Return how many different rows a stream needs first: those of landmarks, or from which the kernel learns."""
+    solver = _solver_of(settings)
+    return 0 if solver.points is not None and not kernel.rule_bytes(1, 1) else int(solver.rank or 0)
+
+
+def _solver_of(settings: KernelPCASettings) -> Nystrom:
+    """Return the approximation of rows whose number is not known."""
+    requested: Nystrom = settings.solver_for(1, 1, False)[0]
+    return requested.with_rank(0 if settings.n_components is None or settings.is_share else int(settings.n_components))
 
 
 def _begun(
@@ -97,10 +120,11 @@ def _begun(
     *,
     once: bool,
     has_checkpoint: bool,
-    is_first: bool = False,
     rng: Any = None,
-) -> tuple[FitTask, Candidates, BatchedRows]:
-    """Return the task of the rows among which landmarks are chosen, these rows, and the batches for one pass.
+    weights: np.ndarray | None = None,
+    held: DistinctRows | None = None,
+) -> _Begun:
+    """Return what a fit of batches begins with.
 
     `once`: the kernel learns its rules from these rows, else from all. Without `rng` they are never drawn from all.
     """
@@ -110,15 +134,7 @@ def _begun(
             "of a kernel or an object of gpukpca.kernels.",
             argument="kernel",
         )
-    requested: Nystrom = settings.solver_for(1, 1, False)[0]
-    p = 0 if settings.n_components is None or settings.is_share else int(settings.n_components)
-    solver = requested.with_rank(p)
-    given = requested.rank or 0
-    if is_first and solver.points is None and (batches.n_rows or 0) < given:
-        raise InvalidParameterError(
-            f"landmarks are chosen among the rows of the first batch, which has {batches.n_rows}, and rank={given} was "
-            "given to Nystrom. Give a larger first batch, a smaller rank, or landmarks that are points."
-        )
+    solver, every = _solver_of(settings), batches
     row_bytes = int(batches.like.shape[1]) * item_size(batches.dtype)
     count = solver.sample_within(row_bytes, resources.limit_set)
     count = max(FEWEST_SAMPLED, count) if solver.is_given else count
@@ -129,12 +145,47 @@ def _begun(
             'starts again; or use sample="first", or landmarks that are points.',
             argument="eigen_solver",
         )
-    sample, numbers, rows = batches.drawn(count, rng) if from_all else batches.some(count)
+    kept = None
+    if weights is not None and not np.all(weights):
+        kept, batches = np.flatnonzero(weights), batches.less(weights)
+        weights = weights[kept]
+    if rng is not None and (from_all or (kept is not None and not once)):
+        sample, numbers, rows = batches.drawn(count, rng)
+    else:
+        sample, numbers, rows, held = _first_rows(batches, count, rows_needed(kernel, settings), held, once)
     has_rule = kernel.rule_bytes(1, 1) > 0
     kernel = resolved_within(kernel, batches if has_rule and not once else sample, resources, shown=sample)
     settings = replace(settings, eigen_solver=solver)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint)
-    return task, Candidates(sample, numbers), rows
+    sampled = Candidates(sample, numbers if kept is None else kept[numbers])
+    among = given_landmarks(solver, sample if once else every, sample) or sampled
+    return _Begun(replace(task, weights=weights), among, rows, held)
+
+
+def _first_rows(
+    batches: BatchedRows, count: int, needed: int, held: DistinctRows | None, once: bool
+) -> tuple[Any, np.ndarray, BatchedRows, DistinctRows | None]:
+    """Return `count` of the first rows, their numbers, the batches for one pass, and the rows read before these.
+
+    Where fewer than `needed` of them differ, more are read, and each different one is kept once.
+    """
+    sample, numbers, rows = batches.some(count)
+    if held is not None:
+        sample = stacked([held.rows, sample])
+        numbers = np.concatenate([held.numbers, held.n_read + numbers])
+    if len(first_of_each(sample, needed)[0]) >= needed:
+        return sample, numbers, rows, held
+    rest = iter(rows)
+    for batch in rest:
+        more = DistinctRows.of(batch)
+        held = more if held is None else held.joined(more)
+        if len(held) >= needed:
+            break
+    if held is None:
+        return sample, numbers, rows, held
+    if not once:
+        return held.rows, held.numbers, batches, None
+    return held.rows, held.numbers, BatchedRows(lambda: chain([batches.like], rest), batches.like), held
 
 
 def fit_next_batch(
@@ -166,24 +217,40 @@ def fit_next_batch(
     return updated_fit(task, fit, batch, weights)
 
 
-def given_landmarks(task: FitTask, solver: Any, rows: Any) -> Candidates | None:
-    """Return the landmarks that the user gave, points or numbers of rows; None where a rule chooses them."""
-    if not solver.is_given:
+def given_landmarks(solver: Any, every: Any, X: Any) -> Candidates | None:
+    """Return the landmarks that the user gave where rows X (n, d) are computed; None where a rule chooses them.
+
+    They are points, or numbers among `every` row, of which X may have those alone that count.
+    """
+    if not isinstance(solver, Nystrom) or not solver.is_given:
         return None
+    like, d = place_of(X), int(X.shape[1])
     if solver.points is None:
-        numbers = checked_landmarks(solver.landmarks, int(rows.shape[0]))
-        return Candidates(gather_rows(rows, numbers), numbers)
+        numbers = checked_landmarks(solver.landmarks, int(every.shape[0]))
+        return Candidates(rows_at(gather_rows(every, numbers), like), numbers)
     points = solver.points
-    if points.shape[1] != task.d:
+    if points.shape[1] != d:
         raise InvalidParameterError(
-            f"landmarks of shape {points.shape} are not allowed for rows of {task.d} features; points have as many."
+            f"landmarks of shape {points.shape} are not allowed for rows of {d} features; points have as many."
         )
-    dtype = dtype_name(task.X.dtype)
-    like = place_of(task.X)
-    return Candidates(csr_array(points.astype(dtype)) if task.is_sparse else from_host(points, like), None)
+    return Candidates(csr_array(points.astype(dtype_name(X.dtype))) if is_sparse(X) else from_host(points, like), None)
 
 
-def sampled_candidates(X: Any, count: int, rng: np.random.Generator) -> Candidates:
-    """Return some rows of X in memory, drawn evenly."""
-    numbers = np.sort(random_subset(rng, int(X.shape[0]), count))
-    return Candidates(gather_rows(X, numbers), numbers)
+def with_landmarks_among(settings: KernelPCASettings, numbers: np.ndarray) -> KernelPCASettings:
+    """Return the settings with landmarks that are positions among the rows with these numbers."""
+    solver: Any = settings.eigen_solver
+    if not (landmarks := numbered_landmarks(solver)):
+        return settings
+    places = np.searchsorted(numbers, landmarks)
+    if not np.array_equal(numbers[np.minimum(places, len(numbers) - 1)], landmarks):
+        raise InvalidParameterError(
+            "a landmark is a row of weight 0, which a fit by a function of two rows leaves out; give it a weight.",
+            argument="sample_weight",
+        )
+    return replace(settings, eigen_solver=replace(solver, landmarks=places.tolist()))
+
+
+def sampled_candidates(task: FitTask, count: int, rng: np.random.Generator) -> Candidates:
+    """Return some rows of a task in memory, drawn evenly."""
+    numbers = np.sort(random_subset(rng, task.n, count))
+    return Candidates(gather_rows(task.X, numbers), task.numbers_of(numbers))

@@ -256,7 +256,8 @@ class LandmarkFeatures:
     def definite(self, residuals: np.ndarray, sizes: np.ndarray) -> float:
         """Return the noise of residuals of rows; raise `IndefiniteKernelError` where one is negative beyond it."""
         L = self.start.pivot_factor
-        lowest, size = float(np.min(residuals, initial=0.0)), float(np.max(sizes, initial=0.0))
+        # Rows that equal the base point have size 0; what cancels in them is as large as in the landmarks.
+        lowest, size = float(np.min(residuals, initial=0.0)), float(np.max(sizes, initial=np.max(L * L, initial=0.0)))
         is_explained = self.kernel.positive_definite and float(np.min(np.diagonal(L) ** 2, initial=size)) < (
             SMALL_PIVOT * size
         )

@@ -257,8 +257,6 @@ class FeatureSpace:
 
     def basis_rows(self, scores: Array) -> Array:
         """Return the scores of the basis, given those of the training rows (n, p)."""
-        if self.landmarks is not None:
-            return gather_rows(scores, self.landmarks)
         return scores if self.holds_all else self.scores(self.map.basis)
 
     def errors(self, Y: Any, q: int, diagonal: np.ndarray | None = None) -> Array:

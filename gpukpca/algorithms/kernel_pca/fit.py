@@ -9,11 +9,11 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows
-from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks
+from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks, given_landmarks, with_landmarks_among
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, numbered_landmarks, resolved_within
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
@@ -21,8 +21,10 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.gate import as_rows
 from gpukpca.data.place import own_copy
+from gpukpca.distributed.rows import ClusterRows
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels import Kernel, Precomputed
@@ -123,8 +125,9 @@ def fit_kernel_pca(
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
         X = kernel_matrix(X) if isinstance(kernel, Precomputed) else X
-        container, X = X, as_rows(X, "kernel PCA", finite=True)
-        X, weights = counted_rows(X, sample_weight, kernel)
+        counts = rows_that_count(sample_weight, numbered_landmarks(settings.eigen_solver))
+        container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts)
+        every, (X, weights, numbers) = X, counted_rows(X, sample_weight, kernel)
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
         resources.check_copy(X)
@@ -139,6 +142,8 @@ def fit_kernel_pca(
             resources,
             random=random,
             weights=weights,
+            numbers=numbers,
+            every=every,
             progress=progress,
             open_checkpoint=open_checkpoint,
         )
@@ -152,6 +157,8 @@ def fit_rows(
     *,
     random: Randomness,
     weights: np.ndarray | None = None,
+    numbers: np.ndarray | None = None,
+    every: Any = None,
     progress: Listener | None = None,
     open_checkpoint: CheckpointOpener | None = None,
     basis: Any = None,
@@ -159,7 +166,8 @@ def fit_rows(
     """Return the fit of finite rows X (n, d) where `resources` say that it computes; see `fit_kernel_pca`.
 
     X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. `basis` is the source of the
-    rows of the model, by default X. `weights` (n,), above 0, say how often each row counts.
+    rows of the model, by default X. `weights` (n,), above 0, say how often each row counts. `numbers` are those of the
+    rows among `every` row that was given, by default X.
     """
     n, requested = int(X.shape[0]), settings.n_components
     if requested is not None and requested > n:
@@ -169,8 +177,13 @@ def fit_rows(
             n_components=requested,
             n_samples=n,
         )
-    saves = open_checkpoint is not None
-    task = FitTask.of(X, kernel, settings, resources, has_checkpoint=saves, basis=basis, weights=weights)
+    saves, given = open_checkpoint is not None, None
+    if kernel.stored_only and numbers is not None:
+        settings = with_landmarks_among(settings, numbers)
+    elif not kernel.stored_only and not isinstance(X, ClusterRows):
+        given = given_landmarks(settings.eigen_solver, X if every is None else every, X)
+    rows: dict[str, Any] = {"basis": basis, "weights": weights, "numbers": numbers, "given": given}
+    task = FitTask.of(X, kernel, settings, resources, has_checkpoint=saves, **rows)
     chosen, listener = plan_of(task), timed(progress)
     plan = chosen.plan
     if listener is not None:

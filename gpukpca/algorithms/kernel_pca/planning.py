@@ -111,10 +111,10 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
                 "its name, or an object of gpukpca.kernels.",
                 argument="eigen_solver",
             )
-        if requested.points is None:
+        if task.kernel.stored_only or not requested.is_given:
             yield from (by_landmarks(task, requested, reason, edge) for edge in _edges(task))
-        if requested.points is not None or _may_stream(task):
-            yield streamed(task, requested, reason, with_vectors=task.is_read_again)
+        if not task.kernel.stored_only and (requested.is_given or task.preimage is None or not task.maps_file):
+            yield streamed(task, requested, reason, with_vectors=task.gives_scores)
         return
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
@@ -135,11 +135,6 @@ def _landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Ite
         )
     if not needs_scores:
         yield streamed(task, requested, reason)
-
-
-def _may_stream(task: FitTask) -> bool:
-    """Return whether a fit in one pass has all that was requested."""
-    return not task.kernel.stored_only and (task.preimage is None or not task.maps_file)
 
 
 def _explicit_features(task: FitTask) -> int:

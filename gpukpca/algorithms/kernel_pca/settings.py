@@ -189,6 +189,13 @@ def is_nystrom(eigen_solver: Any) -> bool:
     return isinstance(eigen_solver, Nystrom) or (isinstance(eigen_solver, str) and eigen_solver == "nystrom")
 
 
+def numbered_landmarks(eigen_solver: Any) -> list[int]:
+    """Return the rows that a user gave as landmarks, by number; empty where they are points or a rule chooses them."""
+    if not isinstance(eigen_solver, Nystrom) or not eigen_solver.is_given or eigen_solver.points is not None:
+        return []
+    return list(eigen_solver.landmarks)
+
+
 def resolved_within(kernel: Kernel, X: Any, resources: Resources, shown: Any = None) -> Kernel:
     """Return the kernel with numbers in place of rules; raise where a rule does not fit, or values are not symmetric.
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,30 +22,22 @@ from gpukpca.algorithms.kernel_pca.landmark_model import (
 )
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import relative_to_base
-from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, rank_report
 from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
-from gpukpca.backend.namespace import cast, concat, epsilon, from_host, full, to_host
+from gpukpca.backend.namespace import epsilon, from_host, full, to_host
 from gpukpca.backend.parallel import worker_count
+from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.products import column_sums
 from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows
+from gpukpca.data.statistics import mean_row
 from gpukpca.eigen import EigenResult, Nystrom, PivotedCholesky, landmark_cholesky
 from gpukpca.eigen.partial_cholesky import NOISE
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
 from gpukpca.gram import BasePointGram, LowRankGram
 from gpukpca.gram.storage import StorageInput
-
-# Landmarks from so many on show what a kernel takes from the data; fewer leave that to the first rows.
-SHOWING = 10
-
-
-class Candidates(NamedTuple):
-    """The rows (m, d) in memory among which landmarks are chosen, and their numbers among all rows; None for points."""
-
-    rows: Any
-    numbers: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -72,24 +64,22 @@ class LandmarkBasis:
     def chosen(
         cls, task: FitTask, plan: Plan, among: Any, rng: np.random.Generator, listener: Listener | None
     ) -> tuple[LandmarkBasis, np.ndarray]:
-        """Return the basis that the solver of a plan chooses among rows (b, d), and the numbers of its rows there."""
+        """Return the basis that the solver of a plan chooses among rows (b, d), and the numbers of its rows there.
+
+        Given landmarks are all used. Their base point is their mean, so that no other row matters.
+        """
         solver: Nystrom | Any = plan.solver
-        op = _operator(task, plan, among)
-        report, count = rank_report(listener), int(among.shape[0])
-        is_free = solver.is_given and (solver.points is not None or count < SHOWING)
-        if is_free and op.rows.shifted and not task.is_sparse:  # the base point is none of the landmarks
-            near = among if count >= SHOWING else task.X
-            middle = cast(column_sums(near) / int(near.shape[0]), among.dtype)
-            among = concat([among, middle[None, :]], axis=0)
-            op = _operator(task, plan, among)
-            shifted: Any = BasePointGram(op, count)
-            factor = landmark_cholesky(shifted, np.arange(count), tol=solver.tol, report=report)
+        op, report, count = _operator(task, plan, among), rank_report(listener), int(among.shape[0])
+        shifted: BasePointGram | None
+        if solver.is_given:
+            if op.rows.shifted:
+                among = stacked([among, mean_row(among)])
+                op = _operator(task, plan, among)
+            shifted = BasePointGram(op, count) if op.rows.shifted else None
+            factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
         else:
             shifted = relative_to_base(op, rng)
-            if solver.is_given:
-                factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
-            else:
-                factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
+            factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
         numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
         numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)
         rows = gather_rows(among, numbers)
@@ -136,17 +126,19 @@ def streamed_fit(
     rng: np.random.Generator,
     listener: Listener | None,
     *,
+    held: DistinctRows | None = None,
     with_vectors: bool = False,
 ) -> KernelPCAFit:
-    """Return the fit of rows that are read once, with landmarks `among` some; `task` has the template of the kernel.
+    """Return the fit of rows that are read once, with landmarks `among` some.
 
-    `with_vectors` reads the rows a second time for eigenvectors and scores.
+    `held` rows were read before. `with_vectors` reads the rows a second time for eigenvectors and scores.
     """
-    started, solver = time.perf_counter(), plan.solver
-    shows = task.is_on_cluster or (isinstance(solver, Nystrom) and solver.is_given)
-    if shows and int(among.rows.shape[0]) >= SHOWING:
-        # What the kernel takes from given landmarks is the same for any order of the rows; a cluster reads no others.
-        task = replace(task, template=task.kernel.template(among.rows, centered=task.settings.center))
+    started = time.perf_counter()
+    # One side of every product consists of landmarks, so that a template of them fits all rows: it may omit features
+    # that are constant among the landmarks. Order, batches, weights and container of the other rows cannot matter.
+    # A single point does not show whether the kernel is flat, and has no other one as its base point.
+    centered = task.settings.center and len(first_of_each(among.rows, 2)[0]) > 1
+    task = replace(task, template=task.kernel.template(among.rows, centered=centered))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
     features, workers = basis.features(task), _workers(task, basis, task.n)
     merge: Merge = FactorSums.merged
@@ -154,10 +146,15 @@ def streamed_fit(
         merge = partial(_reported, listener, task.weight_sum or getattr(rows, "n_rows", 0) or 0)
     weights = None if task.weights is None else rows.split(task.weights[:, None])
     sums = rows.fold(sums_of_panel, weights, features, workers, merge=merge)
+    if held is not None:
+        sums = sums_of_panel(held.rows, held.counts[:, None], features, workers).merged(sums)
     second = partial(_times, rows, features, workers) if with_vectors else None
-    plan = replace(plan, n_samples=sums.count if task.weights is None else len(task.weights))
+    before = 0 if held is None else held.n_read
+    plan = replace(plan, n_samples=sums.count if task.weights is None else before + len(task.weights))
     fit = fit_of_sums(task, plan, basis, sums, second)
-    numbers = None if among.numbers is None or chosen.max() >= len(among.numbers) else among.numbers[chosen]
+    numbers = None
+    if among.numbers is not None:  # of the basis but a base point that is none of the rows
+        numbers = among.numbers[chosen[fit.landmarks][chosen[fit.landmarks] < len(among.numbers)]]
     return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
 
 

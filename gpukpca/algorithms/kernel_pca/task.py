@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions, numbered_landmarks
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
@@ -55,6 +55,13 @@ def is_spanned(kernel: Kernel, settings: KernelPCASettings, rows: ClusterRows) -
     return isinstance(kernel, Linear) and max(1, requested) <= features <= LARGEST_SMALL_PROBLEM
 
 
+class Candidates(NamedTuple):
+    """The rows (m, d) in memory among which landmarks are chosen, and their numbers among all rows; None for points."""
+
+    rows: Any
+    numbers: np.ndarray | None
+
+
 @documented
 @dataclass(frozen=True)
 class FitTask(Task):
@@ -71,6 +78,10 @@ class FitTask(Task):
     has_checkpoint: bool = field_of("", "whether the fit writes checkpoints", default=False)
     sample: Any = field_of("", "the rows that the template is of; None: all", default=None)
     weights: np.ndarray | None = field_of("n", "how often each row counts, on the host; None: once", default=None)
+    numbers: np.ndarray | None = field_of(
+        "n", "of the rows, among those that were given with weights; None: the same", default=None
+    )
+    given: Candidates | None = field_of("", "the landmarks of the user; None: a rule chooses them", default=None)
 
     @classmethod
     def of(
@@ -84,6 +95,7 @@ class FitTask(Task):
         basis: Any = None,
         sample: Any = None,
         weights: np.ndarray | None = None,
+        **more: Any,
     ) -> FitTask:
         """Return the task, with the template of the kernel for a sample of X, by default X."""
         is_on_cluster = isinstance(X, ClusterRows)
@@ -103,7 +115,7 @@ class FitTask(Task):
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
         basis = None if is_matrix else X if basis is None else basis
-        task = cls(X, resources, kernel, settings, basis, None, p, has_checkpoint, weights=weights)
+        task = cls(X, resources, kernel, settings, basis, None, p, has_checkpoint, weights=weights, **more)
         if weights is not None and task.preimage is not None and not task.preimage.takes_weights:
             raise InvalidParameterError(
                 f"sample_weight is not taken by {type(task.preimage).__name__}, the pre-image of repeated rows. Use "
@@ -139,6 +151,10 @@ class FitTask(Task):
         """Return Σ w."""
         return None if self.frequencies is None else self.frequencies.count
 
+    def numbers_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers that rows of the task have among all that were given."""
+        return rows if self.numbers is None else self.numbers[rows]
+
     @cached_property
     def is_spanned(self) -> bool:
         """Return whether an exact factor is added up on a cluster; see the function."""
@@ -160,9 +176,14 @@ class FitTask(Task):
         return self.is_batched or (is_memory_map(self.X) and not self.place.moved)
 
     @property
-    def is_read_again(self) -> bool:
-        """Return whether a fit in one pass reads rows in memory once more, for eigenvectors and scores."""
-        return not self.maps_file and not self.is_on_cluster
+    def gives_scores(self) -> bool:
+        """Return whether a fit in one pass reads the rows once more, for eigenvectors and scores: those in memory.
+
+        Those of a file too where a pre-image needs them, or where landmarks are numbers of rows.
+        """
+        has_reason = numbered_landmarks(self.settings.eigen_solver) or self.preimage is not None
+        is_file = self.maps_file and not has_reason
+        return not (is_file or self.is_batched or self.is_on_cluster)
 
     def is_constant(self) -> bool:
         """Return whether all rows of the data are the same; a kernel matrix shows that by itself."""

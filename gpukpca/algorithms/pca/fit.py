@@ -39,6 +39,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import Randomness
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
+from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
 from gpukpca.eigen.krylov_state import Checkpointer
@@ -241,4 +242,7 @@ def _scores_of_fit(X: Array, Z: CenteredMatrix, found: Components, fit: PCAFit, 
         return found.scores[:, : fit.n_components] * (1.0 / Z.unit)
     if isinstance(Z, PanelCenteredMatrix):
         return Z.source.joined(scores_of_panel, fit.projection)
-    return fit.projection.transform(X, n_jobs)
+    scores = fit.projection.transform(X, n_jobs)
+    if Z.frequencies is not None and Z.frequencies.skips_rows:  # which may hold anything
+        check_finite(scores, "Its row has weight 0: call fit, and transform for the other rows.", "The array of scores")
+    return scores

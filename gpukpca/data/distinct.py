@@ -1,0 +1,86 @@
+"""Rows that are held until enough of them differ: each once, with the number of rows that equal it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+
+from gpukpca.backend.namespace import concat, is_sparse, to_host
+from gpukpca.backend.parallel import row_slices
+from gpukpca.data.slicing import gather_rows, take_rows
+
+# Rows that are compared at once.
+COMPARED_ROWS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctRows:
+    """Rows of which no two are equal.
+
+    Attributes
+    ----------
+    rows : array or CSR matrix, shape (m, d)
+    counts : host array, shape (m,)
+        How often each counts.
+    numbers : host array of int, shape (m,)
+        The numbers of the first ones among all that were read.
+    n_read : int
+        Rows that were read.
+    """
+
+    rows: Any
+    counts: np.ndarray
+    numbers: np.ndarray
+    n_read: int
+
+    @classmethod
+    def of(cls, rows: Any, weights: np.ndarray | None = None) -> Self:
+        """Return the different rows of a batch (b, d), whose rows count as weights (b,) say, in new memory."""
+        first, group = first_of_each(rows)
+        counts = np.bincount(group, weights, minlength=len(first)).astype(np.float64)
+        return cls(gather_rows(rows, first), counts, first, int(rows.shape[0]))
+
+    def joined(self, other: DistinctRows) -> DistinctRows:
+        """Return the different rows of these and of others that were read after them."""
+        counts = np.concatenate([self.counts, other.counts])
+        both = DistinctRows.of(stacked([self.rows, other.rows]), counts)
+        numbers = np.concatenate([self.numbers, self.n_read + other.numbers])
+        return replace(both, numbers=numbers[both.numbers], n_read=self.n_read + other.n_read)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+def first_of_each(rows: Any, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the rows that equal none before, and for every row the position of its equal among them.
+
+    The search ends once `limit` are found.
+    """
+    found: dict[bytes, int] = {}
+    first: list[int] = []
+    group: list[int] = []
+    for start, stop in row_slices(int(rows.shape[0]), COMPARED_ROWS):
+        for number, key in enumerate(_keys(take_rows(rows, start, stop)), start):
+            place = found.setdefault(key, len(found))
+            if place == len(first):
+                first.append(number)
+            group.append(place)
+        if limit is not None and len(first) >= limit:
+            break
+    return np.asarray(first, dtype=np.int64), np.asarray(group, dtype=np.int64)
+
+
+def _keys(rows: Any) -> list[bytes]:
+    """Return bytes for every row that are equal where its numbers are; -0 is 0."""
+    if not is_sparse(rows):
+        return [row.tobytes() for row in to_host(rows) + 0.0]
+    entries = ((rows.indices[a:b], rows.data[a:b]) for a, b in zip(rows.indptr[:-1], rows.indptr[1:], strict=True))
+    return [places[data != 0].tobytes() + data[data != 0].tobytes() for places, data in entries]
+
+
+def stacked(parts: list[Any]) -> Any:
+    """Return arrays, or CSR matrices, one below another."""
+    return scipy.sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else concat(parts, axis=0)
