@@ -166,7 +166,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         products, and in a loaded model of a kernel matrix.
     certificate_ : float
         Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
-        leave plus ρ for rounding. Each difference is at least -ρ.
+        leave, what is set to 0 or left out as rounding, and ρ for rounding. Each difference is at least -ρ.
     total_variance_interval_ : (float, float)
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int

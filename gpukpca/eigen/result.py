@@ -20,6 +20,12 @@ from gpukpca.eigen.residuals import (
 from gpukpca.exceptions import InvalidParameterError
 
 
+def without_noise(eigenvalues: np.ndarray, threshold: float) -> tuple[np.ndarray, float]:
+    """Return the eigenvalues with 0 for those up to a threshold of noise, and the sum of the positive ones of these."""
+    is_noise = np.abs(eigenvalues) <= threshold
+    return np.where(is_noise, 0.0, eigenvalues), float(np.sum(np.maximum(eigenvalues[is_noise], 0.0)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class EigenResult:
     """The largest eigenpairs of a symmetric operator, each with its residual.
@@ -56,6 +62,8 @@ class EigenResult:
         The smallest eigenvalue (`Dense` with the full spectrum) or an upper bound on it.
     spectrum : array of shape (n,) on the host, or None
         All eigenvalues, ascending, where the solver computed them.
+    dropped : float
+        The sum of the eigenvalues that were computed above 0 and count as noise.
     rounding : float
         The share of the residuals that stands for the rounding of the operator's entries.
     seconds : float
@@ -96,6 +104,7 @@ class EigenResult:
     solver: str
     smallest_seen: float
     spectrum: np.ndarray | None = field(default=None, repr=False)
+    dropped: float = 0.0
     rounding: float = 0.0
     seconds: float = 0.0
     fallbacks: tuple[str, ...] = ()
@@ -146,7 +155,7 @@ class EigenResult:
         tolerance = tolerance or default_tolerance(U.dtype)
         smallest = float(eigenvalues[-1]) if smallest_seen is None else smallest_seen
         threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest))
-        eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
+        eigenvalues, dropped = without_noise(eigenvalues, threshold)
         largest = float(np.abs(eigenvalues).max(initial=0.0))
         rounding = entry_rounding(op, largest)
         norms = residual_lengths(U, W, eigenvalues) + rounding
@@ -170,6 +179,7 @@ class EigenResult:
             residual_norms=from_host(norms, U),
             converged=norms <= (used * largest if largest > 0 else allowed),
             tolerance=used,
+            dropped=dropped,
             rounding=rounding,
             next_eigenvalue=next_eigenvalue,
             null_threshold=threshold,

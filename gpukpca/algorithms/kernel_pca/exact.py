@@ -18,6 +18,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     check_underflow,
     checked_spectrum,
     is_unresolved,
+    warn_of_dropped,
     warn_of_gap,
     warn_of_identity,
     warn_of_lost_components,
@@ -83,6 +84,14 @@ def exact_fit(
             warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n, f"the {'centered ' * settings.center}kernel matrix")
+    # An exact low-rank solution in place of a Nyström fit has bounds too, by rounding and by what is left out as such.
+    certificate = interval = None
+    if settings.is_nystrom:
+        warn_of_dropped(eigen, spectrum)
+        zeros = np.sum(spectrum.eigenvalues == 0.0)
+        certificate = float(eigen.null_threshold * (1.0 + zeros)) + task.lost(eigen, spectrum)
+        total = spectrum.total_variance
+        interval = max(0.0, total - certificate), total + certificate
     trace = partial(_trace, op)
     if not warn_of_identity(task.kernel, task.n, trace, spectrum, task.basis) and not settings.drops_zeros:
         warn_of_gap(eigen, keep)
@@ -90,8 +99,6 @@ def exact_fit(
     affine, scores = AffineProjection.of_eigenpairs(
         op, eigen, spectrum.eigenvalues, task.basis, task.empty_template, op.base.rows
     )
-    # An exact low-rank solution in place of a Nyström fit has a certificate too: rounding.
-    certificate = eigen.null_threshold if settings.is_nystrom else None
     return KernelPCAFit.of_eigenpairs(
         task.kernel,
         plan,
@@ -101,6 +108,7 @@ def exact_fit(
         affine,
         n_jobs=task.resources.n_jobs,
         certificate=certificate,
+        total_interval=interval,
         weight_sum=task.weight_sum,
     )
 

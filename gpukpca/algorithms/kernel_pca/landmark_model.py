@@ -20,6 +20,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     has_equal_shares,
     inverse_roots,
     is_unresolved,
+    warn_of_dropped,
     warn_of_gap,
     warn_of_identity,
     warn_of_rank,
@@ -119,7 +120,7 @@ def finished_fit(
         ),
         n_jobs=task.resources.n_jobs,
         landmarks=host.landmarks,
-        certificate=factor.certificate,
+        certificate=factor.certificate + task.lost(eigen, spectrum),
         total_interval=interval,
         weight_sum=task.weight_sum if stream is None else None,
         stream=stream,
@@ -129,6 +130,7 @@ def finished_fit(
     fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
     if is_unresolved(values, eigen, gram) and not task.is_constant():
         warn_of_rounding(values, eigen, gram)
+    warn_of_dropped(eigen, spectrum)
     _warn_of_certificate(fit, solver.tol, factor.rounding)
     warn_of_rank(fit.spectrum, keep, n, "the approximation")
     is_poor = found.shifted is None and (

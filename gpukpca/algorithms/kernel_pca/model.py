@@ -84,8 +84,8 @@ class KernelPCAFit:
     )
     certificate: float | None = field_of(
         "",
-        "What all true eigenvalues together may exceed these by: tr(K - F Fᵀ) + ρ. Each is at least λ - ρ, where ρ is "
-        "the rounding; of Nyström alone.",
+        "What all true eigenvalues together may exceed these by: tr(K - F Fᵀ), what counts as rounding, and ρ. Each is "
+        "at least λ - ρ, where ρ is the rounding; of Nyström alone.",
         "nonnegative",
         default=None,
     )

@@ -46,6 +46,8 @@ SMALL_POSITIVE = {"float64": 1e-12, "float32": 2e-7}
 UNRESOLVED = 0.01
 # Rows that show whether a kernel that is 0 is so by underflow.
 SEEN_ROWS = 16
+# Eigenvalues that count as rounding are named where together they exceed this share of the variance.
+MUCH = 1e-3
 OTHER_KERNELS = "another kernel (rbf, laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
 EUCLIDEAN = "Euclidean distances if the matrix is made of distances."
 OF_DISTANCES = "A matrix of distances is no kernel matrix: pass -D**2 / 2."
@@ -213,6 +215,18 @@ def warn_of_rounding(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricO
         lost_below=eigen.null_threshold,
         cancelled=float(op.noise_scale),
     )
+
+
+def warn_of_dropped(eigen: EigenResult, spectrum: Spectrum) -> None:
+    """Warn where eigenvalues that count as rounding hold more than a little of the variance."""
+    if eigen.dropped > MUCH * spectrum.total_variance > 0.0:
+        warn_user(
+            f"eigenvalues below the rounding of {spectrum.dtype} are set to 0, and hold a share of the variance "
+            f"together.{' Pass float64.' if spectrum.dtype == 'float32' else ''}",
+            PrecisionWarning,
+            share=eigen.dropped / spectrum.total_variance,
+            each_below=eigen.null_threshold,
+        )
 
 
 def warn_of_rank(spectrum: Spectrum, keep: int, n: float, matrix: str) -> None:

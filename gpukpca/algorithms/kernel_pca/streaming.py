@@ -36,6 +36,7 @@ from gpukpca.data.statistics import mean_row
 from gpukpca.eigen import EigenResult, Nystrom, PivotedCholesky, landmark_cholesky
 from gpukpca.eigen.partial_cholesky import NOISE
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
+from gpukpca.eigen.result import without_noise
 from gpukpca.gram import BasePointGram, LowRankGram
 from gpukpca.gram.storage import StorageInput
 
@@ -175,8 +176,11 @@ def spanned_fit(task: FitTask, plan: Plan, rng: np.random.Generator, listener: L
     rounding = NULL_FACTOR * epsilon(sums.shift) * sums.count * step**2
     values = np.where(fit.spectrum.eigenvalues > rounding, fit.spectrum.eigenvalues, 0.0)
     total = float(np.trace(scatter)) if np.any(values) else 0.0
+    certificate = float(fit.certificate or 0.0) + float(np.sum(fit.spectrum.eigenvalues - values))
     spectrum = replace(fit.spectrum, eigenvalues=values, total_variance=total)
-    fit = replace(fit, plan=replace(fit.plan, solver=plan.solver), solver=solver, spectrum=spectrum)
+    fit = replace(
+        fit, plan=replace(fit.plan, solver=plan.solver), solver=solver, spectrum=spectrum, certificate=certificate
+    )
     fit = fit.leading(task.n_kept(spectrum))
     if task.settings.is_nystrom:
         return fit
@@ -281,20 +285,23 @@ def _eigenpairs(scatter: np.ndarray, count: int, gram: LowRankGram) -> tuple[Eig
     found, vectors = leading_ritz_pairs(scatter, min(count + 1, k)) if k else (np.zeros(0), np.zeros((0, 0)))
     threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(found, initial=0.0)), gram.noise_scale)
     values = np.zeros(count + 1)
-    values[: len(found)] = np.where(found <= threshold, 0.0, found)
+    values[: len(found)] = found
+    following = float(without_noise(values[count:], threshold)[0][0])
+    values, dropped = without_noise(values[:count], threshold)
     axes = np.zeros((k, count))
     axes[:, : min(count, len(found))] = vectors[:, :count]
-    axes *= np.sqrt(values[:count])
+    axes *= np.sqrt(np.maximum(values, 0.0))
     axes *= to_host(signs(from_host(axes, like))).astype(np.float64) if k else 1.0
     none = full((0, count), 0.0, like)
     eigen = EigenResult(
-        eigenvalues=from_host(values[:count], like),
+        eigenvalues=from_host(values, like),
         eigenvectors=none,
         products=none,
         residual_norms=from_host(np.zeros(count), like),
         converged=np.ones(count, dtype=bool),
         tolerance=default_tolerance(like.dtype),
-        next_eigenvalue=float(values[count]),
+        next_eigenvalue=following,
+        dropped=dropped,
         null_threshold=threshold,
         n_passes=1,
         n_products=0,
