@@ -174,7 +174,7 @@ def rules_of(kind: Any) -> dict[str, Rule | CheckedBy]:
     """Return the rules of the parameters of a class; a parameter that a user's subclass adds has the rule `LATER`."""
     own = [RULES_OF.get(base.__name__, {}) for base in reversed(kind.__mro__)]
     known = reduce(operator.or_, own, RULES)
-    return {name: known.get(name, LATER) for name in kind._get_param_names()}
+    return {name: known.get(name, LATER) for name in sorted(signature(kind).parameters)}
 
 
 @cache

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
-from functools import cache
 from typing import Any, overload
 
 import numpy as np
 
-from gpukpca._rules import Rules, closest
 from gpukpca._typing import Array, NumpyArray, NumpyRows, UnknownRows
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
+from gpukpca.backend.parameters import ParameterObject
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import check_widths
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma, rule_bytes
 from gpukpca.kernels.prepared import DataRows, DensifiedRows, PreparedRows
-from gpukpca.kernels.validation import SCALARS, same_value
 
 
-class Kernel:
+class Kernel(ParameterObject):
     """A kernel function k(x, y) that can be evaluated block by block on any array library.
 
     `get_params` and `set_params` follow scikit-learn's rules (nested names such as ``k1__gamma`` included), so kernels
@@ -100,7 +97,6 @@ class Kernel:
     inverts_to: str | None = None
     depends_on_distance = False
     gamma_of_length = False
-    rules: Rules = ()
     # The levels of nested kernels.
     _levels = 1
     # Whether rows prepared with ``centered=True`` omit a constant at most (`offset`), which kernels that contain this
@@ -169,11 +165,6 @@ class Kernel:
         parameters = self.get_params(deep=False)
         parts = [value.rule_bytes(n, d) for value in parameters.values() if isinstance(value, Kernel)]
         return max(rule_bytes(parameters.get("gamma"), n, d), *parts, 0)
-
-    def check(self) -> None:
-        """Raise `InvalidParameterError` for parameters out of range."""
-        for name, rule in self.rules:
-            rule.check(type(self).__name__, name, getattr(self, name))
 
     def prepare(self, X: Array, like: PreparedRows | None = None, centered: bool = False) -> PreparedRows:
         """Return the rows of X prepared for tiles.
@@ -287,47 +278,6 @@ class Kernel:
 
         return Power(self, exponent)
 
-    @classmethod
-    def parameter_names(cls) -> list[str]:
-        """Return the names of the constructor's arguments."""
-        return list(_arguments_of(cls.__init__))
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments by name; with `deep` also those of kernels inside, as ``k1__gamma``."""
-        parameters: dict[str, Any] = {}
-        for name in self.parameter_names():
-            parameters[name] = value = getattr(self, name)
-            if deep and isinstance(value, Kernel):
-                parameters.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
-        return parameters
-
-    def set_params(self, **parameters: Any) -> Kernel:
-        """Set constructor arguments by name, nested names included; returns the kernel itself."""
-        names = self.parameter_names()
-        for key, value in parameters.items():
-            name, _, inner = key.partition("__")
-            if name not in names:
-                raise InvalidParameterError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {names}.{closest(name, names)}"
-                )
-            if inner:
-                getattr(self, name).set_params(**{inner: value})
-            else:
-                setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_params(deep=False).items())
-        return f"{type(self).__name__}({arguments})"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and same_value(self.get_params(deep=False), other.get_params(deep=False))
-
-    def __hash__(self) -> int:
-        """Return the same number for equal kernels, by those parameters that are numbers, text or kernels."""
-        named = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, (*SCALARS, Kernel))}
-        return hash((type(self), frozenset(named.items())))
-
 
 def resolved_on(kernel: Any, X: Array) -> Kernel:
     """Return the kernel with numbers in place of rules; raise where it is no kernel."""
@@ -337,9 +287,3 @@ def resolved_on(kernel: Any, X: Array) -> Kernel:
         f"expected a kernel object such as gpukpca.kernels.RBF(gamma=0.1), got {kernel!r}. Names and plain functions "
         "are for KernelPCA."
     )
-
-
-@cache
-def _arguments_of(init: Any) -> tuple[str, ...]:
-    """Return the names of the arguments of a constructor."""
-    return () if init is object.__init__ else tuple(inspect.signature(init).parameters)[1:]

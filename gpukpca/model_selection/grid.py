@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
 from gpukpca._rules import is_integer, is_real
 from gpukpca._typing import Array
 from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.parameters import same_value
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import resolved_gamma, rule_bytes
-from gpukpca.kernels.validation import same_value
 
 # Kernels that have a gamma, and those among them whose gamma the rule "median" of distances suits.
 OF_DISTANCES = ("rbf", "laplacian", "matern", "rational_quadratic")
@@ -163,7 +163,5 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _same_setting(a: Any, b: Any) -> bool:
-    """Return whether two settings of one type mean the same: estimators by their parameters, others by equality."""
-    if type(a) is not type(b):
-        return False
-    return _same(a.get_params(), b.get_params()) if isinstance(a, BaseEstimator) else same_value(a, b)
+    """Return whether two settings of one type are equal."""
+    return type(a) is type(b) and same_value(a, b)

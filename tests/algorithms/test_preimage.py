@@ -700,9 +700,17 @@ def test_a_search_without_labels_compares_kernels_on_data_held_out(method):
 @pytest.mark.parametrize(
     ("model", "name", "text"),
     [
-        (KernelPCA(preimage="ridge"), "preimage__alpha", r"preimage='ridge' is not an object; set .*RidgePreimage\(\)"),
-        (KernelPCA(), "preimage__alpha", "preimage=None is not an object"),
-        (KernelPCA(kernel="rbf"), "kernel__gamma", r"kernel='rbf' is not an object; set .*kernels.RBF\(\)"),
+        (
+            KernelPCA(preimage="ridge"),
+            "preimage__alpha",
+            r"preimage='ridge' is not an object with options; set .*RidgePreimage\(\)",
+        ),
+        (KernelPCA(), "preimage__alpha", "preimage=None is not an object with options"),
+        (
+            KernelPCA(kernel="rbf"),
+            "kernel__gamma",
+            r"kernel='rbf' is not an object with options; set .*kernels.RBF\(\)",
+        ),
     ],
 )
 def test_options_of_what_is_given_by_name_ask_for_an_object(model: KernelPCA, name: str, text: str):

@@ -22,6 +22,7 @@ from gpukpca.algorithms.preimage.result import (
 )
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import host_values, overflow_allowed
+from gpukpca.backend.parameters import check_has_options
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._dask import mean_of
 from gpukpca.decomposition._kernels import is_precomputed
@@ -61,7 +62,11 @@ def _without_diagonal(estimator: Any) -> str:
     )
 
 
-_EXAMPLES = {"kernel": "gpukpca.kernels.RBF()", "preimage": "gpukpca.decomposition.RidgePreimage()"}
+_EXAMPLES = {
+    "kernel": "gpukpca.kernels.RBF()",
+    "preimage": "gpukpca.decomposition.RidgePreimage()",
+    "eigen_solver": "gpukpca.Nystrom()",
+}
 
 
 class WithPreimages:
@@ -83,12 +88,12 @@ class WithPreimages:
     # -- parameters ------------------------------------------------------------------------------------------------
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, those of a kernel object or pre-image object as in ``preimage__alpha=0.1``.
+        """Set parameters by name, those of an object inside as in ``eigen_solver__rank=50``.
 
         Parameters
         ----------
         **params : values by name
-            Those of a kernel object or pre-image object inside as in ``preimage__alpha=0.1``.
+            Those of a kernel, pre-image or solver object inside as in ``preimage__alpha=0.1``.
 
         Returns
         -------
@@ -98,18 +103,15 @@ class WithPreimages:
         Raises
         ------
         InvalidParameterError
-            An option of a kernel or pre-image that is given by name instead of as an object.
+            An option of a kernel, pre-image or solver that is given by name instead of as an object.
         ValueError
             No such parameter.
         """
-        for owner in ("kernel", "preimage"):
-            value = params.get(owner, getattr(self, owner))
-            options = [name for name in params if name.startswith(f"{owner}__")]
-            if options and not hasattr(value, "set_params"):
-                raise InvalidParameterError(
-                    f"{type(self).__name__}: {options[0]} is an option of an object, and {owner}={value!r} is not "
-                    f"an object; set {owner} to one first, such as {_EXAMPLES[owner]}."
-                )
+        for option in params:
+            owner, _, inner = option.partition("__")
+            if inner and owner in _EXAMPLES:
+                value = params.get(owner, getattr(self, owner))
+                check_has_options(type(self).__name__, owner, value, option, _EXAMPLES[owner])
         if "kernel" in params:
             self._set_with_kernel = frozenset(params)
         return super().set_params(**params)  # type: ignore[misc]

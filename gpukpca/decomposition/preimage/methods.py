@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from sklearn.base import BaseEstimator, clone
-
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
@@ -15,6 +13,7 @@ from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend import blocking
+from gpukpca.backend.parameters import ParameterObject
 from gpukpca.backend.work import Work
 from gpukpca.decomposition._kernels import SHARED, KernelName, named_kernel
 from gpukpca.exceptions import InvalidParameterError
@@ -28,7 +27,7 @@ AUTO_LANDMARKS = 2000
 ROWS_A_LANDMARK = 5
 
 
-class RidgePreimage(PreimageOptions, BaseEstimator):
+class RidgePreimage(PreimageOptions, ParameterObject):
     """Compute pre-images by kernel ridge regression of the data on the scores.
 
     The regression has a separate kernel between scores: a bandwidth that suits the data does not suit scores.
@@ -135,7 +134,7 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
         return named_kernel(self.kernel or "rbf", SHARED | {"gamma": gamma}, {})
 
 
-class FixedPointPreimage(PreimageOptions, BaseEstimator):
+class FixedPointPreimage(PreimageOptions, ParameterObject):
     """Compute pre-images by the fixed-point iteration of Mika et al. (1999), for radial kernels.
 
     The result is the point nearest to the projection in feature space. The iteration starts at the point to be
@@ -195,7 +194,7 @@ class FixedPointPreimage(PreimageOptions, BaseEstimator):
         return FixedPoint.learn(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
 
 
-class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
+class DistanceConstraintPreimage(PreimageOptions, ParameterObject):
     """Compute pre-images from the distances to neighbors, by Kwok & Tsang (2004), for radial and polynomial kernels.
 
     Parameters
@@ -254,7 +253,7 @@ class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
 
 
 PreimageName = Literal["ridge", "fixed_point", "distance_constraint"]
-METHODS: dict[str, type[BaseEstimator]] = {
+METHODS: dict[str, Any] = {
     "ridge": RidgePreimage,
     "fixed_point": FixedPointPreimage,
     "distance_constraint": DistanceConstraintPreimage,
@@ -272,7 +271,7 @@ def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:
         return RidgePreimage(kernel, None, estimator.alpha, False, None) if estimator.fit_inverse_transform else None
     method = METHODS[estimator.preimage]() if isinstance(estimator.preimage, str) else estimator.preimage
     if isinstance(method, RidgePreimage) and method.alpha is None:
-        method = clone(method).set_params(alpha=estimator.alpha)
+        method = type(method)(**method.get_params(deep=False) | {"alpha": estimator.alpha})
     return method
 
 
