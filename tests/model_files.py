@@ -66,7 +66,7 @@ MODELS: dict[str, tuple[Any, Callable[[], Any]]] = {
         lambda: np.exp(-((data()[:, None, 0] - data()[None, :, 0]) ** 2)),
     ),
     "Nyström": (KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=9), random_state=0), data),
-    "Nyström, chosen": (KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(landmarks=range(0, 27, 3))), data),
+    "Nyström, chosen": (KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(landmarks=np.arange(0, 27, 3))), data),
     "Nyström, flat": (KernelPCA(2, kernel="rbf", gamma=1e-5, eigen_solver="nystrom", random_state=0), data),
     "Nyström, combined": (
         KernelPCA(2, kernel=kernels.RBF(1e-5) + kernels.Laplacian(1e-5), eigen_solver=Nystrom(rank=9), random_state=0),

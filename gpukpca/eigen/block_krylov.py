@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca._rules import NONE, integer, one_of
+from gpukpca._rules import COUNT, NONE, integer, one_of
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -20,7 +20,7 @@ from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask, rounded_up
 from gpukpca.eigen.request import NeedsDense, PairRequest
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solver import TOLERANCE, Solver
+from gpukpca.eigen.solver import TOLERANCE, Solver, SolverParameters
 
 MAX_PASSES = 300
 # The solver iterates for one of so many pairs at most.
@@ -45,7 +45,7 @@ SPARE_COLUMNS, SAVED_BY_COLUMNS = 30, 2
 # Operations a pass for each entry of the basis and each column of a block: two projections, and what they subtract.
 PER_BASIS_ENTRY, STEPS_A_PASS = 8, 10
 
-COUNTS = dict.fromkeys(("block_size", "max_passes", "max_blocks"), one_of(NONE, integer(at_least=1)))
+COUNTS = dict.fromkeys(("block_size", "max_passes", "max_blocks"), one_of(NONE, COUNT))
 COUNTS["passes"] = one_of(NONE, integer(at_least=0))
 
 
@@ -54,8 +54,8 @@ def too_many(n: int, p: int) -> str:
     return f"block Krylov was requested, but p = {p} is more than a fifth of n = {n}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockKrylov(Solver):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BlockKrylov(SolverParameters, Solver):
     """Block Krylov solver for the algebraically largest eigenpairs; the operator is only multiplied with blocks.
 
     Parameters
@@ -111,19 +111,15 @@ class BlockKrylov(Solver):
 
     name = "block Krylov"
     grows_with_p = True
+    rules = (("tol", TOLERANCE), *COUNTS.items())
     tol: float = 0.0
     block_size: int | None = None
     max_passes: int | None = None
     passes: int | None = None
     max_blocks: int | None = None
-    start: Array | Callable[[], Array] | None = field(default=None, repr=False)
+    start: Array | Callable[[], Array] | None = None
     or_dense: bool = False
     to_rounding: bool = False
-
-    def __post_init__(self) -> None:
-        TOLERANCE.check_argument("tol", self.tol)
-        for name, rule in COUNTS.items():
-            rule.check("BlockKrylov", name, getattr(self, name))
 
     @property
     def is_default(self) -> bool:

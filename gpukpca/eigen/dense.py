@@ -21,7 +21,7 @@ from gpukpca.backend.work import Work
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.residuals import ldexp
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solver import TOLERANCE, Solver
+from gpukpca.eigen.solver import TOLERANCE, Solver, SolverParameters
 from gpukpca.exceptions import ConvergenceError
 
 # No correct answer of a device's solver errs by so many sqrt(n) eps.
@@ -32,8 +32,8 @@ HOST_SQUARES = 4
 FEW_PAIRS = 0.4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dense(Solver):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Dense(SolverParameters, Solver):
     """Full eigensolver: forms the matrix and calls LAPACK (cuSOLVER on a GPU).
 
     Parameters
@@ -69,12 +69,9 @@ class Dense(Solver):
     """
 
     name = "dense"
+    rules = (("tol", TOLERANCE), ("full_spectrum", FLAG))
     tol: float = 0.0
     full_spectrum: bool = False
-
-    def __post_init__(self) -> None:
-        TOLERANCE.check_argument("tol", self.tol)
-        FLAG.check_argument("full_spectrum", self.full_spectrum)
 
     def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
         if on_gpu:  # cuSOLVER's own, vectors with their moduli and signs, and panels of these in float64

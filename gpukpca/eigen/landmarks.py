@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +25,7 @@ from gpukpca.eigen.partial_cholesky import (
     default_block,
     pivot_panel,
 )
-from gpukpca.eigen.solver import PlannedSolver
+from gpukpca.eigen.solver import PlannedSolver, SolverParameters
 from gpukpca.exceptions import InvalidParameterError
 
 # Landmarks by default: ten a component, and a number that costs little.
@@ -35,8 +34,6 @@ LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
 SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
 # A limit holds so many times the rows: as they are, prepared, in the panel of a tile, and the rest.
 SAMPLE_SHARE = 32
-# Landmarks of the caller that the representation shows.
-SHOWN = 8
 # Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 
@@ -230,8 +227,8 @@ LANDMARKS: dict[str, Callable[..., PivotedCholesky]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nystrom(PlannedSolver):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Nystrom(SolverParameters, PlannedSolver):
     """Nyström approximation: kernel PCA of K ≈ F Fᵀ, F made from the columns of some landmarks.
 
     Parameters
@@ -264,6 +261,9 @@ class Nystrom(PlannedSolver):
     together are bounded by `PivotedCholesky.certificate`, whichever way landmarks are drawn; "rpcholesky" makes it
     small.
 
+    The object holds its arguments as they were given; `set_params`, or ``eigen_solver__rank=50`` of a model, sets them.
+    A fit copies the landmarks, in order and without repetition. Solvers with equal copies are equal.
+
     Williams & Seeger, NIPS 2000; Chen, Epperly, Tropp & Webber, arXiv 2207.06503.
 
     Examples
@@ -280,53 +280,53 @@ class Nystrom(PlannedSolver):
     True
     """
 
-    rank: int | None = None
+    rules = (("sample", any_word("first", "reservoir")), ("rank", one_of(NONE, COUNT)), ("tol", LANDMARK_TOLERANCE))
+    rank: int | None = field(default=None, kw_only=False)
     landmarks: LandmarkRule | tuple[Any, ...] | list[Any] | np.ndarray = "rpcholesky"
     tol: float = 0.0
     sample: Literal["first", "reservoir"] = "first"
 
-    def __post_init__(self) -> None:
-        any_word("first", "reservoir").check_argument("sample", self.sample)
-        one_of(NONE, COUNT).check_argument("rank", self.rank)
-        LANDMARK_TOLERANCE.check_argument("tol", self.tol)
-        if isinstance(self.landmarks, str):
-            any_word(*LANDMARKS).check_argument("landmarks", self.landmarks)
-            return
-        chosen = host_values(self.landmarks)
-        chosen = _checked_points(chosen) if chosen.ndim == 2 else checked_landmarks(self.landmarks)
-        if self.rank not in (None, len(chosen)):
+    def check(self) -> None:
+        super().check()
+        if not self.is_given:
+            any_word(*LANDMARKS).check("Nystrom", "landmarks", self.landmarks)
+        elif self.rank not in (None, count := len(self._chosen())):
             raise InvalidParameterError(
-                f"rank={self.rank} is not allowed with {len(chosen)} landmarks; leave it out, it is their number."
+                f"rank={self.rank} is not allowed with {count} landmarks; leave it out, it is their number."
             )
-        # A tuple, of numbers or of rows, has equality and a hash, and is data of a model file.
-        object.__setattr__(self, "landmarks", tuple(tuple(x) if chosen.ndim == 2 else x for x in chosen.tolist()))
-        object.__setattr__(self, "rank", len(chosen))
+
+    def normalized(self) -> Nystrom:
+        """Return a checked copy in which given landmarks are an array that nobody else holds, and rank their number."""
+        held = super().normalized()
+        return replace(held, landmarks=(chosen := self._chosen()), rank=len(chosen)) if self.is_given else held
+
+    def _chosen(self) -> np.ndarray:
+        """Return the given landmarks, checked, in a new array: row numbers that ascend, or points in float64."""
+        return checked_landmarks(self.landmarks) if self.points is None else _checked_points(self.points)
+
+    def _compared(self) -> dict[str, Any]:
+        return self.normalized().get_params(deep=False)
 
     @property
     def is_given(self) -> bool:
         """Return whether the caller gave the landmarks; else a rule chooses them."""
         return not isinstance(self.landmarks, str)
 
-    @cached_property
+    @property
     def points(self) -> np.ndarray | None:
         """Return the landmarks that are points, shape (rank, d), on the host; None where they are rows of the data."""
-        return np.asarray(self.landmarks) if self.is_given and isinstance(self.landmarks[0], tuple) else None
+        return values if self.is_given and (values := host_values(self.landmarks)).ndim == 2 else None
 
     @property
     def name(self) -> str:
         """Return the name in a plan."""
         drawn = "chosen" if self.is_given else self.landmarks
-        return f"Nyström ({drawn} landmarks, rank {self.rank})"
-
-    def __repr__(self) -> str:
-        few = "(...)" if self.is_given and len(self.landmarks) > SHOWN else repr(self.landmarks)
-        sample = "" if self.sample == "first" else f", sample={self.sample!r}"
-        return f"Nystrom(rank={self.rank}, landmarks={few}, tol={self.tol}{sample})"
+        return f"Nyström ({drawn} landmarks, rank {self.normalized().rank})"
 
     def rank_for(self, n: int, p: int) -> int:
         """Return the number of landmarks for `p` components of `n` rows."""
         if self.points is not None:
-            return int(self.rank or 0)
+            return len(self.points)
         if self.is_given:
             return len(checked_landmarks(self.landmarks, n))
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
@@ -345,7 +345,8 @@ class Nystrom(PlannedSolver):
 
     def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
         """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""
-        block = default_block(rank) if self.landmarks == "rpcholesky" else _block_of_landmarks(rank, self.tol)
+        draws = not self.is_given and self.landmarks == "rpcholesky"
+        block = default_block(rank) if draws else _block_of_landmarks(rank, self.tol)
         # Where small pivots widen float32 columns, an entry of a panel takes 28 bytes.
         entry, widened = (28, 8) if item < 8 else (16, 0)
         few = 8 * (3 if widened else 1) * min(block, blocking.ELIMINATION_BLOCK)

@@ -25,7 +25,7 @@ from gpukpca.data.finite import overflow
 from gpukpca.data.products import inner_products, times_small
 from gpukpca.eigen.residuals import signs
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solver import TOLERANCE, Solver
+from gpukpca.eigen.solver import TOLERANCE, Solver, SolverParameters
 from gpukpca.exceptions import InvalidParameterError
 
 # Below this bound on the distance of a Gram matrix from I, Cholesky orthonormalizes to rounding.
@@ -34,8 +34,8 @@ NEARLY = 0.5
 ACCURATE = 8.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class LowRank(Solver):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LowRank(SolverParameters, Solver):
     """Exact solver for operators that are known by a factor, op = F Fᵀ with F of shape (n, k).
 
     Parameters
@@ -68,10 +68,8 @@ class LowRank(Solver):
     """
 
     name = "low rank"
+    rules = (("tol", TOLERANCE),)
     tol: float = 0.0
-
-    def __post_init__(self) -> None:
-        TOLERANCE.check_argument("tol", self.tol)
 
     def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
         widened = 2 * 8 if item_size < 8 or on_gpu else 0

@@ -18,7 +18,7 @@ from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.solver import Solver, normalized
 from gpukpca.exceptions import InvalidParameterError
 
 # Up to this n LAPACK on the whole matrix is faster (measured on two cores).
@@ -155,7 +155,7 @@ def top_eigh(
 def as_solver(solver: SolverName | Solver, n: int, p: int, *, on_gpu: bool) -> Solver:
     """Return the solver for a name or an object."""
     if isinstance(solver, Solver):
-        return solver
+        return normalized(solver)
     if solver == "auto":
         return choose_solver(n, p, on_gpu=on_gpu)
     if solver == "dense":

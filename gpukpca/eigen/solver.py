@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from gpukpca._rules import Rule, is_real
 from gpukpca._typing import PassReport, SymmetricOperator
 from gpukpca.backend.namespace import to_host
+from gpukpca.backend.parameters import ParameterObject
 from gpukpca.backend.work import Work
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
+
+T = TypeVar("T")
 
 TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(value) and 0 <= value < 1)
 
@@ -44,6 +48,28 @@ class PlannedSolver:
     def work(self, n: int, p: int, one_pass: Work, item_size: int, on_gpu: bool) -> Work | None:
         """Return the work for `p` pairs, given that of a product with `width` columns; None where it is unknown."""
         return None
+
+
+class SolverParameters(ParameterObject):
+    """The parameters of a solver of the library: a frozen dataclass that is checked when it is made.
+
+    `set_params` alone changes it, and checks nothing. A fit works on a `normalized` copy, which is checked again.
+    """
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def _assign(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def normalized(self) -> Self:
+        """Return a checked copy in the form that a fit reads."""
+        return type(self)(**self.get_params(deep=False))
+
+
+def normalized(solver: T) -> T:
+    """Return the `normalized` copy of a solver of the library; a name, or a solver of the caller, as it is."""
+    return solver.normalized() if isinstance(solver, SolverParameters) else solver
 
 
 class Solver(PlannedSolver, ABC):

@@ -267,8 +267,8 @@ class Writer:
             parts = {"data": value.data, "indices": value.indices, "indptr": value.indptr, "shape": value.shape}
         elif CLASSES.get(name) is type(value):  # a subclass may hold more
             parts = {field: getattr(value, field) for field in fields_of(CLASSES[name])}
-            if isinstance(value, Nystrom) and value.points is not None:  # too many numbers for text
-                parts["landmarks"] = value.points
+            if isinstance(value, Nystrom) and value.is_given:  # in any container
+                parts["landmarks"] = value.normalized().landmarks
         else:
             raise InvalidParameterError(_refusal(path, value))
         if isinstance(value, PreparedRows) and "dtype" in parts:

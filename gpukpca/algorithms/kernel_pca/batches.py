@@ -21,6 +21,7 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, item_size
+from gpukpca.backend.parameters import same_value
 from gpukpca.backend.random import Randomness, random_subset
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
@@ -198,7 +199,8 @@ def fit_next_batch(
     """Return the fit of a stream after one more batch of rows (b, d) where it is computed; see `fit_batches`."""
     solver: Any = fit.plan.solver
     requested: Nystrom = settings.solver_for(1, 1, False)[0]
-    if requested.rank not in (None, solver.rank) or requested.landmarks != solver.landmarks:
+    same = same_value(requested.landmarks, solver.normalized().landmarks)  # a pickle may hold them in another form
+    if requested.rank not in (None, solver.rank) or not same:
         raise InvalidParameterError(
             f"the landmarks were those of {solver!r} in the first batch, and {requested!r} is requested now; begin a "
             "new stream with sklearn.base.clone(model) to change them.",

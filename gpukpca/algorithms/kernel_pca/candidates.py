@@ -92,7 +92,7 @@ def factored(task: FitTask, columns: int) -> Candidate:
 def spanned(task: FitTask) -> Candidate:
     """Return the eigenproblem of K = F Fᵀ on a cluster, whose rows of F are added up and forgotten."""
     columns = explicit_features(task.kernel, task.settings, task.n, task.d)
-    found = streamed(task, Nystrom(landmarks=list(range(columns))), EXACT.format(columns, task.n))
+    found = streamed(task, Nystrom(columns, landmarks=list(range(columns))), EXACT.format(columns, task.n))
     storage = StreamedStorage(task.n, task.workers, columns, 0)
     return replace(found, plan=replace(found.plan, solver=LowRank(tol=task.settings.tol), storage=storage))
 

@@ -15,7 +15,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest
 from gpukpca.eigen.solve import are_many, choose_solver
-from gpukpca.eigen.solver import TOLERANCE, Solver
+from gpukpca.eigen.solver import TOLERANCE, Solver, normalized
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import DenseStorage, Storage
 from gpukpca.kernels.base import Kernel, resolved_on
@@ -121,6 +121,8 @@ class KernelPCASettings:
 
     def __post_init__(self) -> None:
         check_fields(self, RULES)
+        # The object of the user may change later, and is never written to.
+        object.__setattr__(self, "eigen_solver", normalized(self.eigen_solver))
 
     @property
     def drops_zeros(self) -> bool:

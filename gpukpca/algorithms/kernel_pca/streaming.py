@@ -168,7 +168,7 @@ def spanned_fit(task: FitTask, plan: Plan, rng: np.random.Generator, listener: L
     step = float(np.max(np.std(rows, axis=0))) or 1.0
     points = np.mean(rows, axis=0) + step * np.eye(task.d + 1, task.d)
     among = Candidates(from_host(points, task.X.like), None)
-    by_points = replace(plan, solver=Nystrom(landmarks=list(range(len(points)))))
+    by_points = replace(plan, solver=Nystrom(len(points), landmarks=list(range(len(points)))))
     fit = streamed_fit(task, by_points, task.X, among, rng, listener)
     sums: Any = fit.stream
     solver = f"sums of a factor ({len(sums.shift)} columns)"
