@@ -375,7 +375,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
             self, fit, to_origin, without=NO_ATTRIBUTES, optional=("certificate", "eigenvectors"), properties=PROPERTIES
         )
         rows = fit.map.basis
-        has_others = fit.has_sampled_basis and (landmarks is None or len(landmarks) < len(fit.map.projection))
+        has_others = fit.has_sampled_basis and (landmarks is None or len(landmarks) < int(fit.map.projection.shape[0]))
         if data is None or not (place.moved or rows is None) or has_others:
             rows = to_origin(rows)
         else:

@@ -20,7 +20,7 @@ from gpukpca.eigen.residuals import (
 from gpukpca.exceptions import InvalidParameterError
 
 
-def without_noise(eigenvalues: np.ndarray, threshold: float) -> tuple[np.ndarray, float]:
+def without_rounding(eigenvalues: np.ndarray, threshold: float) -> tuple[np.ndarray, float]:
     """Return the eigenvalues with 0 for those up to a threshold of noise, and the sum of the positive ones of these."""
     is_noise = np.abs(eigenvalues) <= threshold
     return np.where(is_noise, 0.0, eigenvalues), float(np.sum(np.maximum(eigenvalues[is_noise], 0.0)))
@@ -155,7 +155,7 @@ class EigenResult:
         tolerance = tolerance or default_tolerance(U.dtype)
         smallest = float(eigenvalues[-1]) if smallest_seen is None else smallest_seen
         threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest))
-        eigenvalues, dropped = without_noise(eigenvalues, threshold)
+        eigenvalues, dropped = without_rounding(eigenvalues, threshold)
         largest = float(np.abs(eigenvalues).max(initial=0.0))
         rounding = entry_rounding(op, largest)
         norms = residual_lengths(U, W, eigenvalues) + rounding

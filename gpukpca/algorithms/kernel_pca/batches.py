@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from gpukpca.algorithms.kernel_pca.candidates import check_rank
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener
+from gpukpca.algorithms.kernel_pca.landmark_rows import (
+    first_rows,
+    given_landmarks,
+    sample_size,
+    sampled_candidates,
+)
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.planning import plan_of_batches
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, numbered_landmarks, resolved_within
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
 from gpukpca.algorithms.kernel_pca.streaming import spanned_fit, streamed_fit, updated_fit
 from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, item_size
 from gpukpca.backend.parameters import same_value
-from gpukpca.backend.random import Randomness, random_subset
+from gpukpca.backend.random import Randomness
 from gpukpca.data.batches import BatchedRows
-from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
-from gpukpca.data.place import rows_at
-from gpukpca.data.slicing import gather_rows, place_of
-from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom, checked_landmarks
+from gpukpca.data.distinct import DistinctRows
+from gpukpca.eigen.landmarks import Nystrom
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import StorageInput, StreamedStorage
 from gpukpca.kernels.base import Kernel
@@ -136,9 +137,7 @@ def _begun(
             argument="kernel",
         )
     solver, every = _solver_of(settings), batches
-    row_bytes = int(batches.like.shape[1]) * item_size(batches.dtype)
-    count = solver.sample_within(row_bytes, resources.limit_set)
-    count = max(FEWEST_SAMPLED, count) if solver.is_given else count
+    count = sample_size(solver, batches, resources.limit_set)
     from_all = rng is not None and solver.sample == "reservoir" and not solver.is_given
     if from_all and once:
         raise InvalidParameterError(
@@ -153,7 +152,7 @@ def _begun(
     if rng is not None and (from_all or (kept is not None and not once)):
         sample, numbers, rows = batches.drawn(count, rng)
     else:
-        sample, numbers, rows, held = _first_rows(batches, count, rows_needed(kernel, settings), held, once)
+        sample, numbers, rows, held = first_rows(batches, count, rows_needed(kernel, settings), held, once)
     has_rule = kernel.rule_bytes(1, 1) > 0
     kernel = resolved_within(kernel, batches if has_rule and not once else sample, resources, shown=sample)
     settings = replace(settings, eigen_solver=solver)
@@ -161,32 +160,6 @@ def _begun(
     sampled = Candidates(sample, numbers if kept is None else kept[numbers])
     among = given_landmarks(solver, sample if once else every, sample) or sampled
     return _Begun(replace(task, weights=weights), among, rows, held)
-
-
-def _first_rows(
-    batches: BatchedRows, count: int, needed: int, held: DistinctRows | None, once: bool
-) -> tuple[Any, np.ndarray, BatchedRows, DistinctRows | None]:
-    """Return `count` of the first rows, their numbers, the batches for one pass, and the rows read before these.
-
-    Where fewer than `needed` of them differ, more are read, and each different one is kept once.
-    """
-    sample, numbers, rows = batches.some(count)
-    if held is not None:
-        sample = stacked([held.rows, sample])
-        numbers = np.concatenate([held.numbers, held.n_read + numbers])
-    if len(first_of_each(sample, needed)[0]) >= needed:
-        return sample, numbers, rows, held
-    rest = iter(rows)
-    for batch in rest:
-        more = DistinctRows.of(batch)
-        held = more if held is None else held.joined(more)
-        if len(held) >= needed:
-            break
-    if held is None:
-        return sample, numbers, rows, held
-    if not once:
-        return held.rows, held.numbers, batches, None
-    return held.rows, held.numbers, BatchedRows(lambda: chain([batches.like], rest), batches.like), held
 
 
 def fit_next_batch(
@@ -217,42 +190,3 @@ def fit_next_batch(
     task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, p)
     check_rank(task, int(solver.rank or 0))
     return updated_fit(task, fit, batch, weights)
-
-
-def given_landmarks(solver: Any, every: Any, X: Any) -> Candidates | None:
-    """Return the landmarks that the user gave where rows X (n, d) are computed; None where a rule chooses them.
-
-    They are points, or numbers among `every` row, of which X may have those alone that count.
-    """
-    if not isinstance(solver, Nystrom) or not solver.is_given:
-        return None
-    like, d = place_of(X), int(X.shape[1])
-    if solver.points is None:
-        numbers = checked_landmarks(solver.landmarks, int(every.shape[0]))
-        return Candidates(rows_at(gather_rows(every, numbers), like), numbers)
-    points = solver.points
-    if points.shape[1] != d:
-        raise InvalidParameterError(
-            f"landmarks of shape {points.shape} are not allowed for rows of {d} features; points have as many."
-        )
-    return Candidates(csr_array(points.astype(dtype_name(X.dtype))) if is_sparse(X) else from_host(points, like), None)
-
-
-def with_landmarks_among(settings: KernelPCASettings, numbers: np.ndarray) -> KernelPCASettings:
-    """Return the settings with landmarks that are positions among the rows with these numbers."""
-    solver: Any = settings.eigen_solver
-    if not (landmarks := numbered_landmarks(solver)):
-        return settings
-    places = np.searchsorted(numbers, landmarks)
-    if not np.array_equal(numbers[np.minimum(places, len(numbers) - 1)], landmarks):
-        raise InvalidParameterError(
-            "a landmark is a row of weight 0, which a fit by a function of two rows leaves out; give it a weight.",
-            argument="sample_weight",
-        )
-    return replace(settings, eigen_solver=replace(solver, landmarks=places.tolist()))
-
-
-def sampled_candidates(task: FitTask, count: int, rng: np.random.Generator) -> Candidates:
-    """Return some rows of a task in memory, drawn evenly."""
-    numbers = np.sort(random_subset(rng, task.n, count))
-    return Candidates(gather_rows(task.X, numbers), task.numbers_of(numbers))

@@ -9,8 +9,9 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows
-from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks, given_landmarks, with_landmarks_among
+from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
+from gpukpca.algorithms.kernel_pca.landmark_rows import given_landmarks, with_landmarks_among
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, numbered_landmarks, resolved_within

@@ -14,6 +14,7 @@ from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest
+from gpukpca.eigen.landmarks import checked_landmarks
 from gpukpca.eigen.solve import are_many, choose_solver
 from gpukpca.eigen.solver import TOLERANCE, Solver, normalized
 from gpukpca.exceptions import InvalidParameterError
@@ -195,7 +196,7 @@ def numbered_landmarks(eigen_solver: Any) -> list[int]:
     """Return the rows that a user gave as landmarks, by number; empty where they are points or a rule chooses them."""
     if not isinstance(eigen_solver, Nystrom) or not eigen_solver.is_given or eigen_solver.points is not None:
         return []
-    return list(eigen_solver.landmarks)
+    return checked_landmarks(eigen_solver.landmarks).tolist()  # type: ignore[no-any-return]
 
 
 def resolved_within(kernel: Kernel, X: Any, resources: Resources, shown: Any = None) -> Kernel:

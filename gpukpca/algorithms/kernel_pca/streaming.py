@@ -36,7 +36,7 @@ from gpukpca.data.statistics import mean_row
 from gpukpca.eigen import EigenResult, Nystrom, PivotedCholesky, landmark_cholesky
 from gpukpca.eigen.partial_cholesky import NOISE
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
-from gpukpca.eigen.result import without_noise
+from gpukpca.eigen.result import without_rounding
 from gpukpca.gram import BasePointGram, LowRankGram
 from gpukpca.gram.storage import StorageInput
 
@@ -286,8 +286,8 @@ def _eigenpairs(scatter: np.ndarray, count: int, gram: LowRankGram) -> tuple[Eig
     threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(found, initial=0.0)), gram.noise_scale)
     values = np.zeros(count + 1)
     values[: len(found)] = found
-    following = float(without_noise(values[count:], threshold)[0][0])
-    values, dropped = without_noise(values[:count], threshold)
+    following = float(without_rounding(values[count:], threshold)[0][0])
+    values, dropped = without_rounding(values[:count], threshold)
     axes = np.zeros((k, count))
     axes[:, : min(count, len(found))] = vectors[:, :count]
     axes *= np.sqrt(np.maximum(values, 0.0))
