@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import CountedRows, counted_rows, new_scores
-from gpukpca.algorithms.kernel_pca.settings import numbered_landmarks
+from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     concat,
@@ -25,7 +25,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import seeded_subset
 from gpukpca.data.batches import is_set, is_stream, slice_of_set, spread_runs
-from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.gate import as_rows, column_names
 from gpukpca.data.shapes import DataShape, most_planned_rows
 from gpukpca.data.slicing import dense_rows, gather_rows
@@ -51,8 +50,7 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False, counts: np.n
 
 def weighted_data(estimator: Any, X: Any, sample_weight: Any, kernel: Any) -> tuple[Array, CountedRows]:
     """Return X of `fit` as `training_data` does, and its rows that count; see `counted_rows`."""
-    also = numbered_landmarks(getattr(estimator, "eigen_solver", None))
-    data = training_data(estimator, X, counts=rows_that_count(sample_weight, also))
+    data = training_data(estimator, X, counts=rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight))
     return data, counted_rows(data, sample_weight, kernel)
 
 

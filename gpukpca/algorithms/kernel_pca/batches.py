@@ -49,8 +49,8 @@ def fit_by_landmarks(
         fit = nystrom_fit(task, plan, storage.build(source), rng, listener)
         numbers: Any = fit.landmarks
         return replace(fit, landmarks=task.numbers_of(numbers))
-    # Landmarks of a cluster are gathered when its fit begins.
-    among = task.given or given_landmarks(plan.solver, task.X, task.X) or sampled_candidates(task, storage.sample, rng)
+    given = given_landmarks(plan.solver, task.X if task.every is None else task.every, task.X)
+    among = given or sampled_candidates(task, storage.sample, rng)
     rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
     return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=task.gives_scores)
 

@@ -11,10 +11,9 @@ from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows
 from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
-from gpukpca.algorithms.kernel_pca.landmark_rows import given_landmarks, with_landmarks_among
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, numbered_landmarks, resolved_within
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within, rows_to_check
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
@@ -22,10 +21,8 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness
-from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.gate import as_rows
 from gpukpca.data.place import own_copy
-from gpukpca.distributed.rows import ClusterRows
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels import Kernel, Precomputed
@@ -126,7 +123,7 @@ def fit_kernel_pca(
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
         X = kernel_matrix(X) if isinstance(kernel, Precomputed) else X
-        counts = rows_that_count(sample_weight, numbered_landmarks(settings.eigen_solver))
+        counts = rows_to_check(settings.eigen_solver, sample_weight)
         container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts)
         every, (X, weights, numbers) = X, counted_rows(X, sample_weight, kernel)
         resources = Resources.for_fit(resources, X)
@@ -178,12 +175,8 @@ def fit_rows(
             n_components=requested,
             n_samples=n,
         )
-    saves, given = open_checkpoint is not None, None
-    if kernel.stored_only and numbers is not None:
-        settings = with_landmarks_among(settings, numbers)
-    elif not kernel.stored_only and not isinstance(X, ClusterRows):
-        given = given_landmarks(settings.eigen_solver, X if every is None else every, X)
-    rows: dict[str, Any] = {"basis": basis, "weights": weights, "numbers": numbers, "given": given}
+    saves = open_checkpoint is not None
+    rows: dict[str, Any] = {"basis": basis, "weights": weights, "numbers": numbers, "every": every}
     task = FitTask.of(X, kernel, settings, resources, has_checkpoint=saves, **rows)
     chosen, listener = plan_of(task), timed(progress)
     plan = chosen.plan

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, numbered_landmarks
 from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
 from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, item_size
 from gpukpca.backend.random import random_subset
@@ -38,20 +36,6 @@ def given_landmarks(solver: Any, every: Any, X: Any) -> Candidates | None:
             f"landmarks of shape {points.shape} are not allowed for rows of {d} features; points have as many."
         )
     return Candidates(csr_array(points.astype(dtype_name(X.dtype))) if is_sparse(X) else from_host(points, like), None)
-
-
-def with_landmarks_among(settings: KernelPCASettings, numbers: np.ndarray) -> KernelPCASettings:
-    """Return the settings with landmarks that are positions among the rows with these numbers."""
-    solver: Any = settings.eigen_solver
-    if not (landmarks := numbered_landmarks(solver)):
-        return settings
-    places = np.searchsorted(numbers, landmarks)
-    if not np.array_equal(numbers[np.minimum(places, len(numbers) - 1)], landmarks):
-        raise InvalidParameterError(
-            "a landmark is a row of weight 0, which a fit by a function of two rows leaves out; give it a weight.",
-            argument="sample_weight",
-        )
-    return replace(settings, eigen_solver=replace(solver, landmarks=places.tolist()))
 
 
 def sampled_candidates(task: FitTask, count: int, rng: np.random.Generator) -> Candidates:

@@ -13,6 +13,7 @@ from gpukpca.algorithms.fields import check_fields, documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.work import Work
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest
 from gpukpca.eigen.landmarks import checked_landmarks
 from gpukpca.eigen.solve import are_many, choose_solver
@@ -144,6 +145,19 @@ class KernelPCASettings:
         """Return the request for the eigenpairs of a share of the variance: `first` at first, `max_count` at most."""
         return PairRequest.of_share(self.share * (1.0 - TIE), max_count, first)
 
+    def among(self, numbers: np.ndarray) -> KernelPCASettings:
+        """Return the settings with landmarks that are positions among the rows with these numbers."""
+        if not (landmarks := numbered_landmarks(self.eigen_solver)):
+            return self
+        places = np.searchsorted(numbers, landmarks)
+        if not np.array_equal(numbers[np.minimum(places, len(numbers) - 1)], landmarks):
+            raise InvalidParameterError(
+                "a landmark is a row of weight 0, which a fit by a function of two rows leaves out; give it a weight.",
+                argument="sample_weight",
+            )
+        solver: Any = self.eigen_solver
+        return replace(self, eigen_solver=replace(solver, landmarks=places.tolist()))
+
     @property
     def is_nystrom(self) -> bool:
         """Return whether the user requested the approximation by landmarks."""
@@ -197,6 +211,11 @@ def numbered_landmarks(eigen_solver: Any) -> list[int]:
     if not isinstance(eigen_solver, Nystrom) or not eigen_solver.is_given or eigen_solver.points is not None:
         return []
     return checked_landmarks(eigen_solver.landmarks).tolist()  # type: ignore[no-any-return]
+
+
+def rows_to_check(eigen_solver: Any, sample_weight: Any) -> np.ndarray | None:
+    """Return which rows must be finite: those that count, and landmarks of any weight; see `rows_that_count`."""
+    return rows_that_count(sample_weight, numbered_landmarks(eigen_solver))
 
 
 def resolved_within(kernel: Kernel, X: Any, resources: Resources, shown: Any = None) -> Kernel:

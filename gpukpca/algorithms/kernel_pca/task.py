@@ -81,7 +81,7 @@ class FitTask(Task):
     numbers: np.ndarray | None = field_of(
         "n", "of the rows, among those that were given with weights; None: the same", default=None
     )
-    given: Candidates | None = field_of("", "the landmarks of the user; None: a rule chooses them", default=None)
+    every: Any = field_of("", "all rows that were given with weights, where they are; None: X", default=None)
 
     @classmethod
     def of(
@@ -109,6 +109,8 @@ class FitTask(Task):
                 "sample_weight is not taken by kernel PCA of rows on a cluster. Use PCA, or fit in one process.",
                 argument="sample_weight",
             )
+        if kernel.stored_only and (numbers := more.get("numbers")) is not None:
+            settings = settings.among(numbers)
         is_matrix = isinstance(kernel, Precomputed)
         if is_matrix:
             check_square(X)

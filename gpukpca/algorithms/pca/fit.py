@@ -14,7 +14,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type, checked_listener
 from gpukpca.algorithms.pca.components import Components, SolverTools, components_by, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
-from gpukpca.algorithms.pca.operator import centered_matrix, counted_weights, feature_scale
+from gpukpca.algorithms.pca.operator import centered_matrix, counted_weights, feature_scale, finite_scores
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE, PCASettings, RankRequest
 from gpukpca.algorithms.pca.spectrum import (
@@ -39,7 +39,6 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import Randomness
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
-from gpukpca.data.finite import check_finite
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
 from gpukpca.eigen.krylov_state import Checkpointer
@@ -242,7 +241,4 @@ def _scores_of_fit(X: Array, Z: CenteredMatrix, found: Components, fit: PCAFit, 
         return found.scores[:, : fit.n_components] * (1.0 / Z.unit)
     if isinstance(Z, PanelCenteredMatrix):
         return Z.source.joined(scores_of_panel, fit.projection)
-    scores = fit.projection.transform(X, n_jobs)
-    if Z.frequencies is not None and Z.frequencies.skips_rows:  # which may hold anything
-        check_finite(scores, "Its row has weight 0: call fit, and transform for the other rows.", "The array of scores")
-    return scores
+    return finite_scores(fit.projection.transform(X, n_jobs), Z)

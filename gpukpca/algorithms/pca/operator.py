@@ -19,6 +19,7 @@ from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
 from gpukpca.data.batches import BatchedRows
+from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import Frequencies, checked_frequencies, degrees_of_freedom
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import place_of
@@ -51,6 +52,13 @@ def counted_weights(sample_weight: Any, n: int) -> tuple[np.ndarray | None, int]
     """Return the weights of n rows, checked, None where each counts once, and the number of rows that count."""
     weights = checked_frequencies(sample_weight, n)
     return weights, n if weights is None else int(np.count_nonzero(weights))
+
+
+def finite_scores(scores: Array, Z: CenteredMatrix) -> Array:
+    """Return the scores of a fit; raise where one of a row of weight 0, which may hold anything, is not finite."""
+    if Z.frequencies is not None and Z.frequencies.skips_rows:
+        check_finite(scores, "Its row has weight 0: call fit, and transform for the other rows.", "The array of scores")
+    return scores
 
 
 def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -> np.ndarray | None:
