@@ -127,7 +127,7 @@ BAD = [
     (
         "minka by iteration",
         ["iris", *PCA, "-n", "mle", "--svd-solver", "arpack", *OUT],
-        "--n-components 'mle' takes all eigenvalues, which svd_solver='arpack' does not compute",
+        "--n-components 'mle' cannot be a string with svd_solver='arpack', which does not compute all eigenvalues",
     ),
     (
         "minka of a kernel",

@@ -351,7 +351,7 @@ BAD = {
     "mle iterated": (
         {"n_components": "mle", "svd_solver": "randomized"},
         GOOD,
-        "which svd_solver='randomized' does not compute",
+        "cannot be a string with svd_solver='randomized', which does not compute all eigenvalues; give",
     ),
     "solver": ({"svd_solver": "ful"}, GOOD, "Did you mean 'full'"),
     "NaN": ({}, np.where(GOOD > 100, np.nan, GOOD), "NaN"),

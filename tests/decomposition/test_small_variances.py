@@ -221,7 +221,7 @@ def test_arpack_goes_as_far_as_rounding_allows():
     assert np.max(tight.residual_norms_) <= 1e-12 * tight.eigenvalues_[0]
     loose = KernelPCA(**kernel, eigen_solver="arpack", tol=1e-3, random_state=0).fit(X)
     assert loose.plan_.solver.tol == 1e-3
-    with pytest.raises(ValueError, match="n_components='mle' takes all eigenvalues"):
+    with pytest.raises(ValueError, match="n_components='mle' cannot be a string with svd_solver='arpack'"):
         PCA("mle", svd_solver="arpack").fit(X)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import sklearn.decomposition
 from scipy.spatial.distance import cdist, pdist
 from sklearn.base import clone
 
@@ -18,6 +19,7 @@ from gpukpca.data.finite import FINITE
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, PrecisionWarning
 from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
 from gpukpca.kernels import RBF
+from tests.each import each
 
 
 @pytest.fixture
@@ -39,6 +41,36 @@ def X(rng: np.random.Generator) -> np.ndarray:
 def test_what_only_looks_like_numbers_is_refused(X: np.ndarray, make, error, words: str) -> None:
     with pytest.raises(error, match=words):
         KernelPCA(1, kernel="rbf").fit(make(X))
+
+
+ROWS = np.random.default_rng(0).standard_normal((6, 4))
+SHARED_ERRORS = {
+    "mle by arpack": (PCA("mle", svd_solver="arpack"), "fit", ROWS),
+    "mle by randomized": (PCA("mle", svd_solver="randomized"), "fit", ROWS),
+    "mle of wide rows": (PCA("mle"), "fit", ROWS.T),
+    "too many": (PCA(5, svd_solver="full"), "fit", ROWS),
+    "none by arpack": (PCA(0, svd_solver="arpack"), "fit", ROWS),
+    "none by randomized": (PCA(0, svd_solver="randomized"), "fit", ROWS),
+    "more than features": (IncrementalPCA(5), "fit", ROWS),
+    "more than features and rows": (IncrementalPCA(5), "partial_fit", ROWS[:2]),
+    "more than rows": (IncrementalPCA(3), "partial_fit", ROWS[:2]),
+    "sparse batch": (IncrementalPCA(2), "partial_fit", scipy.sparse.csr_array(ROWS)),
+    "not fitted": (PCA(), "transform", ROWS),
+    "matrix without rows": (KernelPCA(kernel="precomputed", fit_inverse_transform=True), "fit", ROWS @ ROWS.T),
+    "sparse pre-image": (KernelPCA(fit_inverse_transform=True), "fit", scipy.sparse.csr_array(ROWS)),
+}
+
+
+@each("case", SHARED_ERRORS)
+def test_errors_have_the_words_of_scikit_learn(case):
+    mine, method, rows = SHARED_ERRORS[case]
+    kind = getattr(sklearn.decomposition, type(mine).__name__)
+    peer = kind(**{name: mine.get_params()[name] for name in kind().get_params()})
+    with pytest.raises((ValueError, TypeError, NotImplementedError)) as theirs:
+        getattr(peer, method)(rows)
+    with pytest.raises((ValueError, TypeError)) as ours:
+        getattr(mine, method)(rows)
+    assert str(theirs.value).rstrip(".") in str(ours.value)
 
 
 @pytest.mark.parametrize(

@@ -216,8 +216,15 @@ def checked_count(n_components: int | None, before: IncrementalState | None, row
     most = min(rows, d) if before is None else before.n_components
     p = most if n_components is None else int(n_components)
     if before is None and p > most:
+        # The words of scikit-learn up to the colon.
+        wrong = (
+            f"n_components={p} invalid for n_features={d}, need more rows than columns for IncrementalPCA processing"
+            if p > d
+            else f"n_components={p} must be less or equal to the batch number of samples {rows} for the first "
+            "partial_fit call"
+        )
         raise InvalidParameterError(
-            f"n_components={p} is not allowed; the first batch of shape ({rows}, {d}) has at most {most} components."
+            f"{wrong}: the first batch of shape ({rows}, {d}) has at most {most} components.", argument="n_components"
         )
     if before is not None and p != most:
         raise InvalidParameterError(

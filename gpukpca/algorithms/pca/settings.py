@@ -116,8 +116,9 @@ class RankRequest:
         if isinstance(value, str):
             if svd_solver in ITERATIVE:
                 raise InvalidParameterError(
-                    f"n_components={value!r} takes all eigenvalues, which svd_solver={svd_solver!r} does not compute; "
-                    f'give a number of components from 1 to {max_count} or a share below 1, or svd_solver="auto".',
+                    f"n_components={value!r} cannot be a string with svd_solver={svd_solver!r}, which does not compute "
+                    f"all eigenvalues; give a number of components from 1 to {max_count} or a share below 1, or "
+                    'svd_solver="auto".',
                     argument="n_components",
                 )
             if n < d:
