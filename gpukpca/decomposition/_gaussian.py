@@ -8,13 +8,20 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held
-from gpukpca.algorithms.pca.gaussian import GaussianModel, check_centered
+from gpukpca.algorithms.pca.gaussian import UNCENTERED, GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
+from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._dask import mean_of
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition.diagnostics import is_centered
 from gpukpca.exceptions import InvalidParameterError
+
+
+def _without_covariance(estimator: Any) -> str:
+    """Return why an estimator has no Gaussian model: the fit, or the one to come, does not subtract the mean."""
+    is_fitted = getattr(estimator, "_result", None) is not None
+    return "" if (is_centered(estimator) if is_fitted else getattr(estimator, "center", True)) else UNCENTERED
 
 
 class WithGaussianModel(Generic[Held]):
@@ -28,21 +35,28 @@ class WithGaussianModel(Generic[Held]):
     @property
     def _model(self) -> GaussianModel:
         """Return the model of the fitted attributes, where these are."""
-        check_centered(is_centered(self))
         deviations = np.sqrt(to_host(self.explained_variance_).astype(np.float64))
         return GaussianModel(self.components_, deviations**2, float(self.noise_variance_), None)
 
+    @OnlyWhere(_without_covariance, AttributeError)
     def get_covariance(self) -> Held:
         """Return the covariance matrix of the Gaussian model, Vᵀ (Λ - σ²)₊ V + σ² I.
 
         Returns
         -------
         array, shape (d, d), in the dtype of fit and the units of the data
+
+        Raises
+        ------
+        NotFittedError
+        AttributeError
+            A fit with ``center=False``.
         """
         check_is_fitted(self)
         with device_context(self.components_):
             return self._model.covariance()
 
+    @OnlyWhere(_without_covariance, AttributeError)
     def get_precision(self) -> Held:
         """Return the inverse of `get_covariance`, without inverting a d x d matrix.
 
@@ -55,7 +69,9 @@ class WithGaussianModel(Generic[Held]):
         Raises
         ------
         InvalidParameterError
-            The variances of the data are smaller than their dtype holds; a fit with ``center=False``.
+            The variances of the data are smaller than their dtype holds.
+        AttributeError
+            A fit with ``center=False``.
         numpy.linalg.LinAlgError
             The data have no variance at all.
         """
@@ -80,6 +96,7 @@ class WithLikelihood(WithGaussianModel[Held]):
         """Return `score_samples` of a fitted model for rows that are not checked."""
         raise NotImplementedError
 
+    @OnlyWhere(_without_covariance, AttributeError)
     @row_wise("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
         """Return the log-likelihood of every row, of its observed part where entries are missing, under the model.
@@ -95,7 +112,8 @@ class WithLikelihood(WithGaussianModel[Held]):
         Raises
         ------
         NotFittedError, ValueError
-            Also of a fit with ``center=False``.
+        AttributeError
+            A fit with ``center=False``.
         numpy.linalg.LinAlgError
             The model has no variance at all.
 
@@ -106,6 +124,7 @@ class WithLikelihood(WithGaussianModel[Held]):
         check_is_fitted(self)
         return self._log_densities(X)
 
+    @OnlyWhere(_without_covariance, AttributeError)
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Return the mean log-likelihood of a row; see `score_samples`."""
         return mean_of(self.score_samples(X))

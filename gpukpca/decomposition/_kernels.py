@@ -128,6 +128,13 @@ def is_precomputed(kernel: Any) -> bool:
     return isinstance(kernel, Precomputed) or (isinstance(kernel, str) and kernel == "precomputed")
 
 
+def is_stored_only(kernel: Any) -> bool:
+    """Return whether the parameter `kernel` of an estimator stands for a matrix, or for a function of two rows."""
+    if isinstance(kernel, KERNELS):
+        return bool(getattr(kernel, "stored_only", False))
+    return kernel == "precomputed" if isinstance(kernel, str) else callable(kernel)
+
+
 def matrix_of(estimator: Any, X: Any) -> Any:
     """Return the data of `fit`: the rows of an operator where X is a kernel matrix that is known by its products."""
     return kernel_matrix(X) if is_precomputed(estimator.kernel) else X

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.algorithms.inputs import check_place, counted_rows, weights_of_batches
-from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_next_batch, plan_batches, rows_needed
+from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_batches, fit_next_batch, plan_batches, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom, rows_to_check
 from gpukpca.algorithms.plan import Plan
@@ -22,20 +22,27 @@ from gpukpca.data.place import Placement
 from gpukpca.data.slicing import place_of, take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
 from gpukpca.decomposition._batches import batches_in_slices
-from gpukpca.decomposition._kernels import check_same_kernel, kernel_from
+from gpukpca.decomposition._kernels import check_same_kernel, is_stored_only, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
 from gpukpca.decomposition._validation import new_data, weighted_data
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, RankWarning, warn_user
 
 
-def _needs_nystrom(estimator: Any, what: str = "partial_fit") -> str:
-    """Return why an estimator cannot fit rows that are read once; empty where it can."""
-    if is_nystrom(estimator.eigen_solver):
-        return ""
-    return (
-        f"{what} needs eigen_solver=gpukpca.Nystrom(rank=...), which reads each row once and bounds its error; "
-        f"eigen_solver={estimator.eigen_solver!r} needs all rows at once."
-    )
+def _needs_all_rows(estimator: Any, what: str = "partial_fit") -> tuple[str, str]:
+    """Return why an estimator cannot fit rows that are read once, and by which parameter; empty where it can."""
+    if not is_nystrom(estimator.eigen_solver):
+        return (
+            f"{what} needs eigen_solver=gpukpca.Nystrom(rank=...), which reads each row once and bounds its error; "
+            f"eigen_solver={estimator.eigen_solver!r} needs all rows at once."
+        ), "eigen_solver"
+    if estimator.preimage is not None or estimator.fit_inverse_transform:
+        return (
+            f"{what} learns no pre-image, which needs all rows at once. Set preimage=None and "
+            "fit_inverse_transform=False."
+        ), "preimage"
+    if is_stored_only(estimator.kernel):
+        return STORED_ONLY, "kernel"
+    return "", ""
 
 
 # What a fit sets.
@@ -56,7 +63,7 @@ class WithStreams:
     _resources: Callable[[Placement], Resources]
     _result: KernelPCAFit
 
-    @OnlyWhere(_needs_nystrom, AttributeError)
+    @OnlyWhere(lambda estimator: _needs_all_rows(estimator)[0], AttributeError)
     def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Self:
         """Add one batch of rows to the fit; ``eigen_solver=Nystrom(...)`` alone.
 
@@ -82,7 +89,7 @@ class WithStreams:
         InvalidParameterError
             The kernel has changed since the first batch; a landmark is no row of the first batch.
         AttributeError
-            The solver needs all rows at once.
+            The solver, the pre-image or the kernel needs all rows at once.
 
         Warns
         -----
@@ -114,7 +121,6 @@ class WithStreams:
 
     def _fit_batch(self, X: Any, session: FitSession, sample_weight: Any) -> Any:
         """Hold the first batches, fit them, or add one to those before."""
-        self._check_needs("partial_fit")
         held: DistinctRows | None = vars(self).get("_held")
         before: KernelPCAFit | None = None if held else vars(self).get("_result")
         if before is not None and before.stream is None:
@@ -229,15 +235,7 @@ class WithStreams:
 
     def _check_streams(self, container: Any) -> None:
         """Raise `InvalidParameterError` where the parameters do not suit a container that is read batch by batch."""
-        self._check_needs("an iterable of batches" if is_stream(container) else "a set that is read by slices")
-
-    def _check_needs(self, what: str) -> None:
-        """Raise `InvalidParameterError` where the parameters need all rows at once."""
-        if why := _needs_nystrom(self, what):
-            raise InvalidParameterError(why, argument="eigen_solver")
-        if self.preimage is not None or self.fit_inverse_transform:
-            raise InvalidParameterError(
-                f"{what} learns no pre-image, which needs all rows at once. Set preimage=None and "
-                "fit_inverse_transform=False.",
-                argument="preimage",
-            )
+        what = "an iterable of batches" if is_stream(container) else "a set that is read by slices"
+        why, argument = _needs_all_rows(self, what)
+        if why:
+            raise InvalidParameterError(why, argument=argument)

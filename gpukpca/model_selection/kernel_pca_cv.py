@@ -323,8 +323,9 @@ class KernelPCACV(ArrayTransformer):
         return int(self.best_estimator_.eigenvalues_.shape[0])
 
 
-# scikit-learn wraps `transform` for `set_output` when it defines the class, and drops the condition.
-KernelPCACV.transform = OnlyWhere(_without_model, AttributeError)(KernelPCACV.transform)  # type: ignore[method-assign]
+# scikit-learn wraps `transform` for `set_output` when it defines the class, and drops the condition. It has the others.
+for _name in ("transform", "fit_transform", "get_feature_names_out"):
+    setattr(KernelPCACV, _name, OnlyWhere(_without_model, AttributeError)(getattr(KernelPCACV, _name)))
 
 
 def _left_for_candidates(X: Array, splits: list[Any], candidates: list[GridPoint], resources: Resources) -> int | None:

@@ -361,7 +361,7 @@ def test_what_cannot_be_streamed_says_so(X):
     cases = [
         ("needs eigen_solver=gpukpca.Nystrom", KernelPCA(2, kernel="rbf"), lambda m: m.fit(batches)),
         ("call fit, and then transform", KernelPCA(2, eigen_solver=solver), lambda m: m.fit_transform(batches)),
-        ("no pre-image", KernelPCA(2, eigen_solver=solver, preimage="ridge"), lambda m: m.partial_fit(X)),
+        ("no pre-image", KernelPCA(2, eigen_solver=solver, preimage="ridge"), lambda m: m.fit(batches)),
         (
             "kernel was RBF",
             KernelPCA(2, kernel="rbf", eigen_solver=solver),
@@ -398,7 +398,7 @@ def test_what_cannot_be_streamed_says_so(X):
         (
             "function of two rows",
             KernelPCA(2, kernel=lambda x, y: x @ y, eigen_solver=solver),
-            lambda m: m.partial_fit(X),
+            lambda m: m.fit(batches),
         ),
     ]
     for text, model, act in cases:

@@ -33,6 +33,11 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import StorageInput, StreamedStorage
 from gpukpca.kernels.base import Kernel
 
+STORED_ONLY = (
+    "a precomputed kernel, or a function of two rows, needs all rows at once. Batches are fitted with the name of a "
+    "kernel or an object of gpukpca.kernels."
+)
+
 
 def fit_by_landmarks(
     task: FitTask, plan: Plan, source: StorageInput, rng: np.random.Generator, listener: Listener | None
@@ -131,11 +136,7 @@ def _begun(
     `once`: the kernel learns its rules from these rows, else from all. Without `rng` they are never drawn from all.
     """
     if kernel.stored_only:
-        raise InvalidParameterError(
-            "a precomputed kernel, or a function of two rows, needs all rows at once. Batches are fitted with the name "
-            "of a kernel or an object of gpukpca.kernels.",
-            argument="kernel",
-        )
+        raise InvalidParameterError(STORED_ONLY, argument="kernel")
     solver, every = _solver_of(settings), batches
     count = sample_size(solver, batches, resources.limit_set)
     from_all = rng is not None and solver.sample == "reservoir" and not solver.is_given

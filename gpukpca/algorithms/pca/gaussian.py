@@ -17,14 +17,16 @@ from gpukpca.backend.linalg import add_to_diagonal
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of
 from gpukpca.exceptions import InvalidParameterError
 
+UNCENTERED = (
+    "the components are of rows that were not centered (center=False), so there is no covariance and no likelihood; "
+    "fit with center=True for the Gaussian model."
+)
+
 
 def check_centered(center: bool) -> None:
     """Raise `InvalidParameterError` for components of rows that were not centered."""
     if not center:
-        raise InvalidParameterError(
-            "the components are of rows that were not centered (center=False), so there is no covariance and no "
-            "likelihood; fit with center=True for the Gaussian model."
-        )
+        raise InvalidParameterError(UNCENTERED)
 
 
 @documented
