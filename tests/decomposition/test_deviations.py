@@ -14,7 +14,7 @@ import sklearn.decomposition as theirs
 from sklearn import config_context
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA
-from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, RankWarning
+from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning
 from tests import oracle
 from tests.datasets import data
 
@@ -36,6 +36,16 @@ def test_weights():
     repeated, weighted = PCA().fit(np.repeat(few, counts, axis=0)), PCA().fit(few, sample_weight=counts)
     assert (weighted.n_components_, repeated.n_components_) == (3, 4)
     np.testing.assert_allclose(weighted.explained_variance_[:2], repeated.explained_variance_[:2])
+    batches = [
+        fitted(IncrementalPCA(1, batch_size=2), np.repeat(few, counts, axis=0)),
+        IncrementalPCA(1, batch_size=2).fit(few, sample_weight=counts),
+    ]
+    assert not np.allclose(*(model.components_ for model in batches), rtol=1e-3)
+    rules = [
+        fitted(KernelPCA(1, kernel="rbf", gamma="scale"), np.repeat(few, counts, axis=0)),
+        KernelPCA(1, kernel="rbf", gamma="scale").fit(few, sample_weight=counts),
+    ]
+    assert not np.allclose(*(model.gamma_ for model in rules), rtol=1e-3)
     for preimage in ("ridge", "distance_constraint"):
         with pytest.raises(ValueError, match="sample_weight is not taken"):
             KernelPCA(2, kernel="rbf", preimage=preimage).fit(few, sample_weight=counts)
@@ -165,6 +175,13 @@ def test_score():
     assert not hasattr(theirs.KernelPCA(2, kernel="rbf").fit(X), "score")
 
 
+def test_landmarks():
+    strict = pytest.importorskip("array_api_strict").asarray(X)
+    model = KernelPCA(2, kernel="rbf", eigen_solver="nystrom").fit(strict)
+    assert isinstance(model.X_fit_, type(strict))
+    assert isinstance(model.landmarks_, np.ndarray)
+
+
 def test_sparse_input():
     for kind, error in ((KernelPCA, ValueError), (theirs.KernelPCA, NotImplementedError)):
         with pytest.raises(error, match="Inverse transform not implemented for sparse matrices"):
@@ -184,6 +201,15 @@ def test_tolerance_of_pca(dtype, tol):
     theirs.PCA(2, tol=1.0).fit(X)
     with pytest.raises(InvalidParameterError, match="tol"):
         PCA(2, tol=1.0).fit(X)
+
+
+def test_passes_of_pca():
+    rows = data(300, 150)
+    settings = {"n_components": 1, "svd_solver": "randomized", "n_oversamples": 1, "random_state": 0}
+    assert [fitted(PCA(**settings, iterated_power=k), rows).plan_.solver.passes for k in (3, 5)] == [4, 6]
+    with pytest.raises(ConvergenceError, match="no component was found in 1 pass"):
+        fitted(PCA(**settings, iterated_power=0), rows)
+    theirs.PCA(**settings, iterated_power=0).fit(rows)
 
 
 @pytest.mark.parametrize("name", ["PCA", "IncrementalPCA"])
@@ -216,6 +242,22 @@ def test_solver_limits(monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # which the peer demands
     with config_context(array_api_dispatch=True), pytest.raises(ValueError, match="arpack"):
         theirs.PCA(2, svd_solver="arpack").fit(strict)
+
+
+def test_choice_of_the_solver():
+    rows = data(550, 60)
+    mine, peer = (fitted(kind(55), rows) for kind in (PCA, theirs.PCA))
+    assert (mine.plan_.method, peer._fit_svd_solver) == ("covariance_eigh", "full")
+    assert not hasattr(mine, "_fit_svd_solver")
+
+
+def test_words_of_errors():
+    sparse = scipy.sparse.csr_array(X)
+    for kind, named, full in ((PCA, "auto", '"dual" or "rand'), (theirs.PCA, "covariance_eigh", '"arpack" and')):
+        with pytest.raises(ValueError, match=f"n_components=5 must be between 0 and .*=4 with svd_solver='{named}'"):
+            kind(5).fit(X)
+        with pytest.raises(TypeError, match=full):
+            kind(2, svd_solver="full").fit(sparse)
 
 
 def test_singular_covariance():
