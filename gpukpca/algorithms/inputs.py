@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
+from gpukpca.backend.namespace import cast, is_foreign, is_sparse, library_of, move, same_place, to_host
 from gpukpca.data.batches import BatchedRows, is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import checked_frequencies
@@ -35,6 +36,19 @@ def check_place(name: str, place: Array, other: str, expected: Array) -> None:
             f"{name} is of {library_of(place)} on {describe_device(place)}, and {other} is of {library_of(expected)} "
             f"on {describe_device(expected)}. Move all batches to one library and device."
         )
+
+
+def rows_that_count(sample_weight: Any, also: Sequence[int] = ()) -> np.ndarray | None:
+    """Return which rows have another weight than 0, shape (n,); None where all may have, or weights are no vector.
+
+    The rows that `also` names count with any weight.
+    """
+    weights = np.asarray(to_host(sample_weight) if is_foreign(sample_weight) else sample_weight)
+    if weights.ndim != 1 or weights.dtype.kind not in "biuf" or np.all(weights):
+        return None
+    counts: np.ndarray = weights != 0
+    counts[[row for row in also if row < len(counts)]] = True
+    return counts
 
 
 def counted_rows(X: Any, sample_weight: Any, kernel: Any = None, is_batch: bool = False) -> CountedRows:

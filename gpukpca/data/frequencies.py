@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -90,19 +89,6 @@ def degrees_of_freedom(count: float) -> float:
     Weights that sum to 1 are shares; whole ones that count two rows sum to 2 at least.
     """
     return count - 1 if count >= 2 else count
-
-
-def rows_that_count(sample_weight: Any, also: Sequence[int] = ()) -> np.ndarray | None:
-    """Return which rows have another weight than 0, shape (n,); None where all may have, or weights are no vector.
-
-    The rows that `also` names count with any weight.
-    """
-    weights = np.asarray(to_host(sample_weight) if is_foreign(sample_weight) else sample_weight)
-    if weights.ndim != 1 or weights.dtype.kind not in "biuf" or np.all(weights):
-        return None
-    counts: np.ndarray = weights != 0
-    counts[[row for row in also if row < len(counts)]] = True
-    return counts
 
 
 def checked_frequencies(sample_weight: Any, n: int, is_batch: bool = False) -> np.ndarray | None:

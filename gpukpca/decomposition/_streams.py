@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
-from gpukpca.algorithms.inputs import check_place, counted_rows, weights_of_batches
+from gpukpca.algorithms.inputs import check_place, counted_rows, rows_that_count, weights_of_batches
 from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_batches, fit_next_batch, plan_batches, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom, rows_to_check
@@ -17,7 +17,6 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import is_foreign
 from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
-from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.place import Placement
 from gpukpca.data.slicing import place_of, take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere

@@ -9,12 +9,12 @@ from sklearn.pipeline import Pipeline
 from gpukpca._rules import Rule, is_integer
 from gpukpca._typing import ArrayLike, Batches, Vector
 from gpukpca.algorithms.audit import EigenpairAudit
-from gpukpca.algorithms.inputs import counted_rows
+from gpukpca.algorithms.inputs import counted_rows, rows_that_count
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
 from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.pca.audit import audit_axes
 from gpukpca.backend.random import Randomness, Seed
-from gpukpca.data.frequencies import checked_frequencies, rows_that_count
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.decomposition._audit_sources import (
     LINEAR,
     KernelSource,

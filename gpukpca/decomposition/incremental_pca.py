@@ -9,7 +9,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
-from gpukpca.algorithms.inputs import CountedRows, check_place, counted_rows, kept_rows, weights_of_batches
+from gpukpca.algorithms.inputs import (
+    CountedRows,
+    check_place,
+    counted_rows,
+    kept_rows,
+    rows_that_count,
+    weights_of_batches,
+)
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
@@ -26,7 +33,6 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, item_size, overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.finite import check_finite
-from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, IncrementalPCAAttributes, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, in_batches

@@ -23,6 +23,7 @@ from gpukpca._typing import (
     Vector,
     of_rows,
 )
+from gpukpca.algorithms.inputs import rows_that_count
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
@@ -33,7 +34,6 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.data.batches import BatchedRows, is_set, is_stream
-from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, PCAAttributes, publish
 from gpukpca.decomposition._batches import batches_in_slices, repeated
