@@ -18,6 +18,10 @@ SHIFT = 11.0
 NOTHING_LEFT = 1e-13
 # Squares of singular values with a smaller share of the largest one lack digits in the Gram matrix.
 SHOWN_BY_GRAM = 1e-12
+# Columns are orthonormal where their inner products differ from those of I by at most so many eps.
+ORTHONORMAL = 20.0
+# Below this bound on the distance of a Gram matrix from I, Cholesky orthonormalizes to rounding.
+NEARLY = 0.5
 # Between these, columns and their reciprocals are ordinary numbers of the type, and so are their squares in float64.
 SAFE_SQUARES = {"float32": (1e-60, 1e60), "float64": (1e-200, 1e200)}
 
@@ -48,8 +52,25 @@ def joined_triangle(R: np.ndarray, S: np.ndarray) -> np.ndarray:
 
 
 def orthonormal_columns(V: Array) -> Array:
-    """Return as many orthonormal columns as V has, whose span holds that of V; V has full rank on a device."""
-    return orthonormal_factors(V, least=V.shape[1])[0]
+    """Return V (n, p), p <= n, if its columns are orthonormal; else p orthonormal columns whose span holds that of V.
+
+    That VᵀV differs from I by some 20 eps at most is a postcondition for any V, also of dependent columns or zeros. The
+    first k columns span those of V for every k, with their signs.
+    """
+    gram = inner_products(V, V)
+    if np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) <= ORTHONORMAL * epsilon(V):
+        return V
+    if (factor := orthonormalizing_factor(gram)) is not None:
+        return V @ from_host(factor, V)
+    Q, R = orthonormal_factors(V, least=V.shape[1])
+    return Q * from_host(np.where(np.diagonal(R) < 0.0, -1.0, 1.0), Q)[None, :]
+
+
+def orthonormalizing_factor(gram: np.ndarray) -> np.ndarray | None:
+    """Return R with V R orthonormal, given VᵀV (p, p); None where rounding may dominate columns of V R."""
+    if not len(gram) * np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) < NEARLY:  # nor of NaN
+        return None
+    return triangular_inverse(np.linalg.cholesky(gram)).T
 
 
 def orthonormal_directions(V: Array, floor: float) -> Array | None:

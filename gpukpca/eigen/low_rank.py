@@ -15,10 +15,9 @@ from gpukpca.backend.linalg import (
     leading_ritz_pairs,
     narrow_square,
     newton_factor,
-    triangular_inverse,
 )
 from gpukpca.backend.namespace import epsilon, namespace_of, to_host
-from gpukpca.backend.orthogonalization import orthonormal_columns
+from gpukpca.backend.orthogonalization import orthonormal_factors, orthonormalizing_factor
 from gpukpca.backend.parallel import occupied, single_threaded_blas, worker_count
 from gpukpca.backend.random import random_directions
 from gpukpca.data.finite import overflow
@@ -28,8 +27,6 @@ from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver, SolverParameters
 from gpukpca.exceptions import InvalidParameterError
 
-# Below this bound on the distance of a Gram matrix from I, Cholesky orthonormalizes to rounding.
-NEARLY = 0.5
 # Residuals up to this many eps of the largest eigenvalue are those of rounding.
 ACCURATE = 8.0
 
@@ -95,9 +92,9 @@ class LowRank(SolverParameters, Solver):
         workers = op.workers or worker_count(F, None, n * k**2)
         shared = occupied(workers, n * k * count)
         U, C = self._spanning(op, F, count, rng, workers)
-        R = _orthonormalizing(U)
+        R = orthonormalizing_factor(inner_products(U, U))
         if R is None:
-            U = orthonormal_columns(U)
+            U = orthonormal_factors(U, least=count)[0]
             C, R = inner_products(F, U, shared), np.eye(count)
         C = C @ R
         # Rayleigh–Ritz: Uᵀ F Fᵀ U = Cᵀ C.
@@ -169,11 +166,3 @@ def _small_eigenpairs(gram: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarr
         )
     with single_threaded_blas(len(gram) <= blocking.EIGH_ONE_THREAD_UP_TO):
         return leading_ritz_pairs(gram, keep)
-
-
-def _orthonormalizing(U: Array) -> np.ndarray | None:
-    """Return R with U R orthonormal; None where rounding dominates some columns of U."""
-    gram = inner_products(U, U)
-    if len(gram) * np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) >= NEARLY:
-        return None
-    return triangular_inverse(np.linalg.cholesky(gram)).T

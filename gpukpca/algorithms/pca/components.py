@@ -21,9 +21,9 @@ from gpukpca.algorithms.pca.settings import PCASolver, RankRequest
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
 from gpukpca.backend.lapack import graded_svd
-from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
+from gpukpca.backend.linalg import column_norms, inner_products, thin_svd
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
-from gpukpca.backend.orthogonalization import orthonormal_factors
+from gpukpca.backend.orthogonalization import orthonormal_columns, orthonormal_factors
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import Randomness, random_directions
 from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
@@ -108,7 +108,7 @@ def of_operator(
         Z.measure()
         eigen = _top_pairs(ScatterOperator(Z, of_samples=by_samples), solver, request, tools)
         if by_samples:
-            return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.random)
+            return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))))
         return _of_features(Z, eigen)
 
     return _deflated(Z, rank.pairs, stage, tools)
@@ -125,7 +125,7 @@ def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: Solv
         R = _remainders(eigen) * (1.0 / largest)
         squares = np.maximum(_host(namespace_of(R).sum(R * (G @ R), axis=0)), 0.0)
         del G
-        return _of_samples(Z, eigen, np.sqrt(squares) * largest, tools.random)
+        return _of_samples(Z, eigen, np.sqrt(squares) * largest)
 
     return _deflated(Z, rank.pairs, stage, tools)
 
@@ -184,8 +184,12 @@ def _remainders(eigen: EigenResult) -> Array:
 # -- from eigenvectors of the samples to components --------------------------------------------------------------------
 
 
-def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, random: Randomness) -> Components:
-    """Return v = Zᵀu / σ of the eigenvectors u of Z Zᵀ; `products` are the norms ‖Zᵀ(Z Zᵀu - σ²u)‖, shape (p,)."""
+def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray) -> Components:
+    """Return v = Zᵀu / σ of the eigenvectors u of Z Zᵀ; `products` are the norms ‖Zᵀ(Z Zᵀu - σ²u)‖, shape (p,).
+
+    The division by σ multiplies the rounding of Zᵀu, which lies along the first axes, by σ₁/σ: the columns are
+    orthonormalized in their order.
+    """
     squares = np.maximum(_host(eigen.eigenvalues), 0.0)
     roots = np.sqrt(squares)
     inverse = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)
@@ -195,41 +199,14 @@ def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, ran
     divisors = np.where(np.arange(len(roots)) < clear, roots, norms)
     divisors = np.where(divisors > 0, divisors, 1.0)
     vectors = vectors / from_host(divisors, vectors)[None, :]
-    lost = norms[clear:] <= epsilon(Z.like) * float(np.max(roots, initial=0.0))
     solution = Components(
-        vectors=_orthonormal(vectors, clear, lost, random),
+        vectors=orthonormal_columns(vectors),
         squares=squares,
         residual_norms=products * inverse,
         scores=cast(eigen.products * from_host(inverse, eigen.products)[None, :], Z.dtype),
         eigen=eigen,
     )
     return _sharpened(Z, solution)
-
-
-def _orthonormal(V: Array, clear: int, lost: np.ndarray, random: Randomness) -> Array:
-    """Return orthonormal columns near the unit columns V (d, p), of which the first `clear` have digits.
-
-    `lost`, shape (p - clear,), marks the others that are rounding; random ones replace them. A division by σ multiplies
-    the rounding of Zᵀu, which lies along the first axes, by σ₁/σ. The triangular factor removes it.
-    """
-    xp, count = namespace_of(V), int(V.shape[1])
-    first, others = V[:, :clear], V[:, clear:]
-    L = np.linalg.cholesky(inner_products(first, first))
-    first = first @ from_host(triangular_inverse(L).T, V)
-    if clear == count:
-        return first
-    if np.any(lost):
-        directions = random_directions(random.generator, tuple(others.shape), V) * V.shape[0] ** -0.5
-        others = _refilled(others, lost, directions)
-    # Householder's vectors are orthogonal to the first ones even where the others are rounding.
-    Q, _ = xp.linalg.qr(xp.concat([first, others], axis=1), mode="reduced")
-    return xp.concat([first, Q[:, clear:]], axis=1)
-
-
-def _refilled(V: Array, lost: np.ndarray, directions: Array) -> Array:
-    """Return V (d, b) with other directions (d, b) in place of the columns that are lost, shape (b,)."""
-    keep = from_host(np.where(lost, 0.0, 1.0), V)[None, :]
-    return V * keep + directions * (1.0 - keep)
 
 
 # -- small singular values ---------------------------------------------------------------------------------------------
@@ -287,7 +264,7 @@ def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: Solv
             solution = replace(solution, squares=np.append(solution.squares[:count], np.zeros(p - count)))
             break
         more = stage(rest, PairRequest.of_count(p - count), tools)
-        solution = _joined(Z, solution, count, more, tools.random)
+        solution = _joined(Z, solution, count, more)
         before, count = count, _resolved_count(solution)
         if count <= before:
             break
@@ -322,7 +299,7 @@ def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> Deflate
     return rest
 
 
-def _joined(Z: CenteredMatrix, solution: Components, count: int, more: Components, random: Randomness) -> Components:
+def _joined(Z: CenteredMatrix, solution: Components, count: int, more: Components) -> Components:
     """Return the first `count` components and those of a stage without them, with residuals of products with Z.
 
     An SVD of Z V for all axes V, which keeps the digits of columns of any size, turns the axes that were known to a few
@@ -331,14 +308,9 @@ def _joined(Z: CenteredMatrix, solution: Components, count: int, more: Component
     xp = namespace_of(solution.vectors)
     first = solution.vectors[:, :count]
     complement = DeflatedMatrix(Z, first).project  # type: ignore[abstract]
-    others = complement(more.vectors)
-    # Axes without variance may be among the first ones; random ones replace them.
-    lost = column_norms(others) < 0.5
-    if lost.any():
-        others = _refilled(others, lost, complement(random_directions(random.generator, tuple(others.shape), others)))
-    # A feature that only the first axes hold keeps entries of exactly 0 in the others.
-    others, _ = xp.linalg.qr(others, mode="reduced")
-    V = xp.concat([first, complement(others)], axis=1)
+    # A feature that only the first axes hold keeps entries of exactly 0 in the others, unless they lie in that space.
+    others = complement(orthonormal_columns(complement(more.vectors)))
+    V = orthonormal_columns(xp.concat([first, others], axis=1))
     scores = None if solution.scores is None else Z.times(V)
     s, turn = graded_svd(Z.triangle(V)[0] if scores is None else orthonormal_factors(scores)[1])
     V, scores = V @ from_host(turn, V), None if scores is None else scores @ from_host(turn, scores)
