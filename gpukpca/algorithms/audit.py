@@ -11,15 +11,16 @@ import numpy as np
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.backend.linalg import column_norms, inner_products
+from gpukpca.backend.linalg import column_norms, inner_products, times_small
 from gpukpca.backend.namespace import epsilon, from_host
+from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.eigen.residuals import NULL_FACTOR, entry_rounding, operator_size, residual_lengths
 from gpukpca.exceptions import InvalidParameterError
 
 # Cosines of two vectors that a table mentions.
 SKEWED = 1e-3
-# Directions of a block of unit columns whose square is at most so many eps are rounding of the others.
-DEPENDENT = 100.0
+# Singular values of unit columns up to so many eps of the largest are rounding.
+DEPENDENT = 10.0
 
 
 @documented
@@ -139,24 +140,35 @@ class EigenpairAudit:
 
 
 class UnitVectors(NamedTuple):
-    """Vectors of length 1 (n, p), or of zeros, and the lengths that they had."""
+    """Vectors Q R of length 1 (n, p), or of zeros, with orthonormal Q (n, r), and the lengths that they had (p,).
 
-    U: Array
+    A product with Q gives that of the vectors: eigenvalues of A on their span err by rounding, however near they are to
+    each other.
+    """
+
+    Q: Array
+    R: np.ndarray
     lengths: np.ndarray
 
     @classmethod
     def of(cls, V: Array) -> Self:
-        """Return the columns of V, each divided by its length."""
+        """Return the columns of V (n, p), each divided by its length; r is at least 1."""
         lengths = column_norms(V)
         if not np.all(np.isfinite(lengths)):
             raise InvalidParameterError(
                 "the vectors overflow: their lengths are infinite, or NaN. Divide them by a constant."
             )
-        return cls(V / from_host(np.where(lengths > 0, lengths, 1.0), V)[None, :], lengths)
+        U = V / from_host(np.where(lengths > 0, lengths, 1.0), V)[None, :]
+        if (Q := orthonormal_columns(U)) is U:
+            return cls(U, np.eye(len(lengths)), lengths)
+        left, sizes, _ = np.linalg.svd(inner_products(Q, U))
+        rank = max(1, int(np.sum(sizes > DEPENDENT * epsilon(U) * sizes[0])))
+        Q = orthonormal_columns(times_small(Q, left[:, :rank]))
+        return cls(Q, inner_products(Q, U), lengths)
 
 
 class MeasuredPairs(NamedTuple):
-    """Hold what U and W = A U say: quotients, residuals with the rounding of A and Ritz values (p,), and the skew."""
+    """Hold what A says of vectors: quotients, residuals with the rounding of A and Ritz values (p,), and the skew."""
 
     quotients: np.ndarray
     residuals: np.ndarray
@@ -164,13 +176,17 @@ class MeasuredPairs(NamedTuple):
     skew: float
 
 
-def measured_pairs(op: SymmetricOperator, U: Array, W: Array) -> MeasuredPairs:
-    """Return what the products W = A U with unit columns U (n, p) say; a column of zeros says nothing."""
-    T, G = inner_products(U, W), inner_products(U, U)
+def measured_pairs(op: SymmetricOperator, vectors: UnitVectors, W: Array) -> MeasuredPairs:
+    """Return what the products W = A Q with the basis of some vectors say; a vector of zeros says nothing.
+
+    The i-th Ritz value is at most eigenvalue i of A: Cauchy's interlacing for an orthonormal basis.
+    """
+    Q, R, _ = vectors
+    T, G = inner_products(Q, W), R.T @ R
     squares = np.diagonal(G)
     exists = squares > 0
-    quotients = np.divide(np.diagonal(T), squares, out=np.zeros(len(G)), where=exists)
-    norms = residual_lengths(U, W, quotients)
+    quotients = np.divide(np.sum(R * (T @ R), axis=0), squares, out=np.zeros(len(G)), where=exists)
+    norms = residual_lengths(times_small(Q, R), times_small(W, R), quotients)
     if not np.all(np.isfinite(norms)):
         raise InvalidParameterError(
             "overflow: products of the matrix with the vectors are infinite. Divide the data by a constant, or pass "
@@ -179,22 +195,13 @@ def measured_pairs(op: SymmetricOperator, U: Array, W: Array) -> MeasuredPairs:
     rounding = entry_rounding(op, float(np.max(np.abs(quotients), initial=0.0)))
     norms = np.where(exists, norms / np.sqrt(np.where(exists, squares, 1.0)) + rounding, math.inf)
     skew = float(np.max(np.abs(G - np.diag(squares)), initial=0.0))
-    return MeasuredPairs(quotients, norms, _ritz_values(T, G, U), skew)
+    ritz = np.full(len(G), -math.inf)
+    if exists.any():
+        ritz[: len(T)] = np.linalg.eigvalsh((T + T.T) / 2.0)[::-1]
+    return MeasuredPairs(quotients, norms, ritz, skew)
 
 
 def product_rounding(op: SymmetricOperator, values: np.ndarray) -> float:
     """Return what eigenvalues of an operator, from products, may err by, given the size of the largest."""
     size = operator_size(op, values)
     return entry_rounding(op, float(np.max(np.abs(values), initial=0.0))) + NULL_FACTOR * epsilon(op.like) * size
-
-
-def _ritz_values(T: np.ndarray, G: np.ndarray, U: Array) -> np.ndarray:
-    """Return the eigenvalues of the pencil (T, G) = (UᵀA U, UᵀU), descending; -inf beyond the rank of G.
-
-    Eigenvalue i of A is at least the i-th one: Cauchy's interlacing for an orthonormal basis of the span.
-    """
-    values, Q = np.linalg.eigh(G)
-    kept = values > DEPENDENT * epsilon(U) * max(1.0, float(np.max(values, initial=0.0)))
-    S = Q[:, kept] / np.sqrt(values[kept])
-    ritz = np.linalg.eigvalsh(S.T @ ((T + T.T) / 2.0) @ S)[::-1]
-    return np.concatenate([ritz, np.full(len(G) - len(ritz), -math.inf)])

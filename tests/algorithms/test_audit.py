@@ -105,10 +105,11 @@ def test_equal_landmarks_count_once():
 def test_pairs_are_measured_for_any_vectors():
     A = oracle.with_spectrum(np.array([3.0, 2.0, 1.0, 0.5, 0.0]), 2)
     op, V = DenseGram(A), np.random.default_rng(0).standard_normal((5, 3)) * [1e-200, 1.0, 1e200]
-    U, lengths = UnitVectors.of(V)
+    unit = UnitVectors.of(V)
+    U, lengths = unit.Q @ unit.R, unit.lengths
     assert np.allclose(np.linalg.norm(U, axis=0), 1.0)
     assert np.allclose(lengths, np.linalg.norm(V / [1e-200, 1.0, 1e200], axis=0) * [1e-200, 1.0, 1e200])
-    pairs = measured_pairs(op, U, op @ U)
+    pairs = measured_pairs(op, unit, op @ unit.Q)
     theta = np.sum(U * (A @ U), axis=0)
     assert np.allclose(pairs.quotients, theta)
     assert np.allclose(pairs.residuals, np.linalg.norm(A @ U - U * theta, axis=0), atol=1e-12)
@@ -121,4 +122,29 @@ def test_pairs_are_measured_for_any_vectors():
         np.errstate(all="ignore"),
         pytest.raises(InvalidParameterError, match="overflow: products of the matrix with the vectors are infinite"),
     ):
-        measured_pairs(op, U, np.full((5, 3), np.inf))
+        measured_pairs(op, unit, np.full((5, 3), np.inf))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_ritz_values_of_nearly_collinear_vectors_are_at_most_the_eigenvalues(dtype):
+    """However near the vectors are to each other, the values err by rounding of the largest eigenvalue."""
+    rng, eps = np.random.default_rng(0), tolerances.eps(dtype)
+    values = np.append(np.geomspace(1.0, 1e-6, 12), np.zeros(28))
+    for angle in 10.0 ** -np.arange(0, 17):
+        A = oracle.with_spectrum(values, int(rng.integers(99))).astype(dtype)
+        V = rng.standard_normal((40, 1)) + angle * rng.standard_normal((40, 4))
+        V = np.column_stack([V, V[:, 0], np.zeros(40)]).astype(dtype)  # and one twice, and one of zeros
+        unit = UnitVectors.of(V)
+        assert np.max(np.abs(unit.Q.T @ unit.Q - np.eye(unit.Q.shape[1]))) <= 100 * eps
+        length = np.linalg.norm(V, axis=0)
+        np.testing.assert_allclose(unit.Q @ unit.R * length, V, rtol=0, atol=100 * eps * np.max(length))
+        op = DenseGram(A)
+        pairs = measured_pairs(op, unit, op @ unit.Q)
+        known = np.isfinite(pairs.ritz_values)
+        assert 1 <= np.sum(known) <= 4
+        assert np.all(pairs.ritz_values[known] <= values[: np.sum(known)] + 200 * eps)
+        true = V[:, :5].astype(np.float64) / length[:5]
+        theta = np.sum(true * (A @ true), axis=0)
+        np.testing.assert_allclose(pairs.quotients, np.append(theta, 0.0), rtol=0, atol=200 * eps)
+        np.testing.assert_allclose(pairs.residuals[:5], np.linalg.norm(A @ true - true * theta, axis=0), atol=400 * eps)
+        assert pairs.residuals[5] == np.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from gpukpca import (
 from tests import tolerances
 
 N, D = 90, 6
+SVD_SOLVERS = ("auto", "covariance_eigh", "dual", "full", "tsqr", "randomized", "arpack")
 
 
 class Slices:
@@ -256,3 +258,44 @@ def test_batches_may_be_in_one_buffer_that_is_filled_again(X: np.ndarray) -> Non
                 streamed.partial_fit(batch[0] if isinstance(batch, tuple) else batch)
                 expected.partial_fit(copy)
             np.testing.assert_allclose(streamed.transform(X), expected.transform(X), atol=1e-11, err_msg=name)
+
+
+def graded_rows(shape: tuple[int, int], decay: float, seed: int) -> np.ndarray:
+    """Return rows of which columns repeat, with standard deviations that fall by a factor."""
+    rng, (n, d) = np.random.default_rng(seed), shape
+    return (rng.standard_normal((n, 5)) * decay ** np.arange(5))[:, rng.integers(0, 5, d)]
+
+
+@pytest.mark.parametrize("shape", [(15, 16), (24, 9), (12, 12)], ids=["wide", "tall", "square"])
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")
+def test_components_are_orthonormal_also_those_of_variance_0(shape: tuple[int, int], tmp_path: Any) -> None:
+    """Whatever the solver, the container and the rank: an axis of variance 0 has length 1, and no variance."""
+    counts = np.random.default_rng(0).integers(0, 4, shape[0])
+    counts[:4] = 1
+    options: list[tuple[dict[str, Any], np.ndarray]] = [({}, np.ones(shape[0])), ({}, counts)]
+    options += [({"center": False}, np.ones(shape[0])), ({"scale": True}, counts)]
+    for seed, (decay, dtype) in enumerate(
+        [(0.4, "float32"), (0.4, "float32"), (0.4, "float64"), (0.1, "float32"), (1e-3, "float64"), (1e-3, "float32")]
+    ):
+        X, eps = graded_rows(shape, decay, seed).astype(dtype), np.finfo(dtype).eps
+        held = [pair for pair in held_by_all(X, tmp_path) if pair[0] in ("memory map", "CSR", "batches", "Dask")]
+        for (parameters, weights), solver in itertools.product(options, SVD_SOLVERS):
+            Z = np.repeat(X.astype(np.float64), weights.astype(int), axis=0)
+            Z = Z - Z.mean(axis=0) * parameters.get("center", True)
+            if parameters.get("scale"):
+                Z = Z / np.std(Z, axis=0, ddof=1)
+            singular = np.linalg.svd(Z, compute_uv=False)
+            some = held if not parameters and seed == 0 else held[:2] if seed > 2 else []
+            for name, given in [("array", X), *some]:
+                if name == "CSR" and solver in ("full", "tsqr"):
+                    continue
+                given = list(given) if name == "batches" else given
+                model = PCA(svd_solver=solver, random_state=0, **parameters)
+                model.fit(given, sample_weight=None if np.all(weights == 1) else weights)
+                V = np.asarray(model.components_, dtype=np.float64)
+                case = f"{name}, {solver}, {parameters}, {dtype}, seed {seed}, weighted {bool(np.any(weights != 1))}"
+                assert np.max(np.abs(V @ V.T - np.eye(len(V)))) <= 100 * eps, case
+                found = np.asarray(model.singular_values_, dtype=np.float64)
+                room = 300 * eps * singular[0]
+                np.testing.assert_allclose(found, singular[: len(found)], rtol=0, atol=room, err_msg=case)
+                np.testing.assert_allclose(np.linalg.norm(Z @ V.T, axis=0), found, rtol=0, atol=room, err_msg=case)

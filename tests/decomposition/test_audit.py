@@ -522,3 +522,19 @@ def test_rows_other_than_landmarks_are_compared_by_their_eigenvalues(rng):
         others[kept] = X[kept]
         with pytest.raises(InvalidParameterError, match="are not the rows of the fit"):
             residuals(fitted, others)
+
+
+def test_scores_that_are_nearly_collinear_have_ritz_values_up_to_the_eigenvalues(dtype):
+    """However near scores are to each other, the values of their span err by rounding of the largest eigenvalue."""
+    rng, eps = np.random.default_rng(0), tolerances.eps(dtype)
+    X = (rng.standard_normal((60, 5)) * [4.0, 2.0, 1.0, 0.5, 0.1]).astype(dtype)
+    centered = X.astype(np.float64) - X.astype(np.float64).mean(axis=0)
+    values, U = np.linalg.eigh(centered @ centered.T)
+    values, U = values[::-1], U[:, ::-1]
+    for angle in 10.0 ** -np.arange(0, 17):
+        Z = (U[:, :1] + angle * U[:, :4] @ rng.standard_normal((4, 4))).astype(dtype)
+        audit = residuals(("linear", Z), X)
+        known = int(np.sum(np.isfinite(audit.ritz_values)))
+        assert 1 <= known <= 4
+        excess = np.max(audit.ritz_values[:known] - values[:known]) / values[0]
+        assert excess <= 200 * eps, (angle, excess)

@@ -102,17 +102,17 @@ def audit_rows(
         factor = CenteredFactor(X, landmarks, op, workers)
     given: Any = vectors if factor is None or axes is None else factor.times(axes)
     given = op.rooted(given) if eigenvalues is None else given
-    U, lengths = UnitVectors.of(cast(move(given, op.like), op.dtype))
+    unit = UnitVectors.of(cast(move(given, op.like), op.dtype))
     error: dict[str, Any] = {}
     if factor is None:
-        W = products.times(U)
+        W = products.times(unit.Q)
     else:
-        W, error = _with_error(products, U, factor, random or Randomness(None))
-    pairs = measured_pairs(op, U, W)
+        W, error = _with_error(products, unit, factor, random or Randomness(None))
+    pairs = measured_pairs(op, unit, W)
     return EigenpairAudit(
         matrix=f"{'centered ' * center}kernel matrix",
         n_samples=task.n,
-        eigenvalues=lengths**2 if eigenvalues is None else eigenvalues,
+        eigenvalues=unit.lengths**2 if eigenvalues is None else eigenvalues,
         rayleigh_quotients=pairs.quotients,
         residual_norms=pairs.residuals,
         ritz_values=pairs.ritz_values,
@@ -177,21 +177,21 @@ class CenteredFactor:
 
 
 def _with_error(
-    products: _Products, U: Array, factor: CenteredFactor, random: Randomness
+    products: _Products, unit: UnitVectors, factor: CenteredFactor, random: Randomness
 ) -> tuple[Array, dict[str, Any]]:
-    """Return A U, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered as A."""
-    op, p = products.op, int(U.shape[1])
+    """Return A Q, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered as A."""
+    op, Q, p = products.op, unit.Q, len(unit.lengths)
     V = op.project(standard_normal(random.generator, (op.shape[0], VECTORS), op.like))
     gram, T = factor.products(V)
     theta = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
-    W = products.times(namespace_of(U).concat([U, V], axis=1))
-    V = W[:, p:] - factor.times(T)
+    W = products.times(namespace_of(Q).concat([Q, V], axis=1))
+    V = W[:, Q.shape[1] :] - factor.times(T)
     norms = [float(np.max(column_norms(V)))]
     if products.passes == 2:
         V = products.times(V) - factor.times(factor.products(V)[1])
         norms.append(float(np.max(column_norms(V))))
     rounding = product_rounding(op, theta)
-    return W[:, :p], {
+    return W[:, : Q.shape[1]], {
         "rounding": rounding,
         "landmark_eigenvalues": np.concatenate([theta, np.zeros(p)])[:p],
         "trace_bound": _trace_bound(op, factor.features, theta),

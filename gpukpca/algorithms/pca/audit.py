@@ -41,11 +41,11 @@ def audit_axes(
     Z.measure()
     op = ScatterOperator(Z, of_samples=False)
     degrees = degrees_of_freedom(Z.count)
-    V, _ = UnitVectors.of(cast(move(axes, op.like), op.dtype))
-    W = op @ V
+    vectors = UnitVectors.of(cast(move(axes, op.like), op.dtype))
+    W = op @ vectors.Q
     if progress is not None:
         progress(Progress("pass", "pass 1 of 1 over the data", 1, 1))
-    pairs = measured_pairs(op, V, W)
+    pairs = measured_pairs(op, vectors, W)
     return EigenpairAudit(
         matrix="covariance matrix",
         n_samples=int(X.shape[0]),
@@ -57,6 +57,6 @@ def audit_axes(
         trace=Z.total / degrees / Z.unit / Z.unit,
         rounding=product_rounding(op, pairs.quotients) / degrees / Z.unit / Z.unit,
         n_passes=1,
-        n_products=int(V.shape[1]),
+        n_products=int(vectors.Q.shape[1]),
         seconds=time.perf_counter() - started,
     )
