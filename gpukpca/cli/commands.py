@@ -87,7 +87,7 @@ MODEL = {
         ),
         option(
             "-n --n-components",
-            "Number of components. With kernel and pca also the share of the variance to reach, such as 0.9, or all "
+            "Number of components. With kernel and pca also the share of the variance to exceed, such as 0.9, or all "
             "that there can be; with pca mle, Minka's estimate; with local bic, the Bayesian information criterion. "
             f"[default: {DEFAULT_COMPONENTS}, or as many as there can be; local: 2; bayesian: as many as are relevant]",
             type=NumberOr("count or share", "mle", "bic", "all", count=True),

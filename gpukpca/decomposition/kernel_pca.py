@@ -70,7 +70,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     ----------
     n_components : None, int >= 1, or float in (0, 1)
         None keeps every component with nonzero eigenvalue. A share of the variance keeps the smallest number of
-        components that reaches it. More than n are reduced to n with a `RankWarning`.
+        components that holds more than it, as in `PCA`. More than n are reduced to n with a `RankWarning`.
     kernel : str, Kernel, or callable
         "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed", "laplacian", "matern", "rational_quadratic"; a
         kernel object of `gpukpca.kernels`; a Gaussian-process kernel of scikit-learn; or a function of two rows.

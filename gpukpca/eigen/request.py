@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
+from gpukpca.backend.namespace import EPSILON
 from gpukpca.eigen.residuals import total_of
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
@@ -16,6 +17,27 @@ FIRST_GUESS = 16
 # Ritz values are too small, so that more of them hold a share than eigenvalues: by at most this times the part of the
 # basis that they are, if that is no more than half (measured on 40 spectra and shares).
 SURPLUS = 0.4
+# Cumulative ratios of k components that differ by up to so many √k eps are equal: their roundings add like random
+# numbers, and those of equal ones, k eps / 4 at most, stay below it up to k = 1024.
+TIE = 8.0
+# A share this many eps below 1 is all of the variance to rounding.
+ALL = 8.0
+
+
+def count_of_share(values: np.ndarray, total: float, share: float, eps: float) -> int | None:
+    """Return the first k whose cumulative ratio exceeds a share by more than rounding; None where none does.
+
+    The one rule for a share, as scikit-learn's: more than it, so that a share that k components hold takes k + 1. The
+    ratios are the leading `values`, descending, over the `total`; `eps` is that of the type in which they are
+    published, since a share may be a sum of them. One is enough where there is no variance.
+    """
+    if total <= 0.0:
+        return 1
+    # Near 1 only half of what the share leaves counts as rounding, or no ratios would exceed it.
+    most = max((1.0 - share) / 2.0, ALL * eps / 2.0)
+    rounding = np.minimum(TIE * np.sqrt(np.arange(1.0, len(values) + 1.0)) * eps, most)
+    exceeds = np.flatnonzero(np.cumsum(values / total) > share + rounding)
+    return int(exceeds[0]) + 1 if exceeds.size else None
 
 
 class NeedsDense(ConvergenceError):
@@ -37,6 +59,8 @@ class PairRequest:
         The number of pairs that an iteration begins with.
     share : float or None
         Of the trace; None where the number is fixed.
+    eps : float
+        Of the type of the ratios, which may miss a share by rounding.
 
     See Also
     --------
@@ -57,6 +81,7 @@ class PairRequest:
     max_count: int
     first: int
     share: float | None = None
+    eps: float = EPSILON["float64"]
 
     def __post_init__(self) -> None:
         if not 0 <= self.first <= self.max_count or (self.share is not None and math.isnan(self.share)):
@@ -71,9 +96,11 @@ class PairRequest:
         return cls(int(p), int(p))
 
     @classmethod
-    def of_share(cls, share: float, max_count: int, first: int = FIRST_GUESS) -> PairRequest:
+    def of_share(
+        cls, share: float, max_count: int, first: int = FIRST_GUESS, eps: float = EPSILON["float64"]
+    ) -> PairRequest:
         """Return the request for the fewest pairs, `max_count` at most, that hold more than a share of the trace."""
-        return cls(int(max_count), int(min(first, max_count)), share)
+        return cls(int(max_count), int(min(first, max_count)), share, eps)
 
     @property
     def is_share(self) -> bool:
@@ -92,7 +119,7 @@ class PairRequest:
 
     def forecast(self, op: SymmetricOperator, values: np.ndarray, noise: float) -> int:
         """Return about how many pairs are needed at least, given too few of them; values up to `noise` are rounding."""
-        amount = self._amount(total_of(op, values))
+        amount = math.inf if self.share is None else self.share * total_of(op, values)
         values = values[values > noise]
         missing, last = amount - float(np.sum(values)), float(np.min(values, initial=math.inf))
         rest = missing / last if last < math.inf else math.inf
@@ -114,11 +141,6 @@ class PairRequest:
 
     def count(self, values: np.ndarray, total: float) -> int | None:
         """Return the number of pairs, given leading eigenvalues and the sum of all; None where they are not enough."""
-        if not self.is_share:
+        if self.share is None:
             return self.max_count if len(values) >= self.max_count else None
-        amount = self._amount(total)  # without any variance one pair is enough
-        reached = np.flatnonzero((np.cumsum(values[: self.max_count]) > amount) | (amount <= 0.0))
-        return int(reached[0]) + 1 if reached.size else None
-
-    def _amount(self, total: float) -> float:
-        return math.inf if self.share is None else self.share * total
+        return count_of_share(values[: self.max_count], total, self.share, self.eps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.pca.spectrum import log_evidence, most_evident
 from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, overflow_allowed, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, overflow_allowed, to_host
 from gpukpca.backend.random import Seed, generator, standard_normal
 from gpukpca.data.gate import as_rows
 from gpukpca.data.slicing import dense_rows
@@ -30,12 +31,10 @@ from gpukpca.decomposition.diagnostics import (
     total_variance_of,
     whole_rank,
 )
+from gpukpca.eigen.request import TIE, count_of_share
 from gpukpca.exceptions import InvalidParameterError
 
 USUAL_SHARE = 0.95
-# Of the total: a cumulative sum of shares may miss a requested share by so much.
-ROUNDING = 1e-12
-
 RuleName = Literal["variance", "error", "mle", "bayesian", "parallel", "broken_stick"]
 
 
@@ -94,6 +93,11 @@ class _Variances:
     rows: Array | None = None
     model: Any = None
     of_kernel: bool = False
+
+    @property
+    def like(self) -> Array:
+        """Return an array of the type in which the variances are computed or published."""
+        return self.model.explained_variance_ if self.rows is None else self.rows
 
     @property
     def is_whole(self) -> bool:
@@ -163,8 +167,8 @@ def n_components_for(
         "bayesian" need them or a model with all components.
     rule : str
         "variance"
-            The fewest with a cumulative share of the variance of at least `value`, 0 < value <= 1 (Jolliffe 2002,
-            6.1.1).
+            The fewest with a cumulative share of the variance of more than `value`, as `PCA`, or all that vary,
+            0 < value <= 1 (Jolliffe 2002, 6.1.1).
         "error"
             The fewest with a squared reconstruction error of at most `value`, in the units of X squared: with
             per="sample" the mean over samples, (n - 1)/n Σ_{d>K} λ_d, with per="total" the sum (Eckart & Young 1936).
@@ -311,15 +315,16 @@ def _variances(rows: Array) -> np.ndarray:
 
 
 def _variance(known: _Variances, settings: _Settings) -> _Choice:
-    cumulative = np.cumsum(known.shares)
-    reached = np.flatnonzero(cumulative >= settings.value - ROUNDING)
-    if not len(reached) and known.total > 0:
+    cumulative, eps = np.cumsum(known.shares), epsilon(known.like)
+    K = count_of_share(known.variances, known.total, settings.value, eps) if known.total > 0 else 0
+    if K is None and known.is_whole:  # nothing exceeds a share of 1: all that hold more than rounding
+        K = int(np.sum(1.0 - cumulative > TIE * eps * math.sqrt(known.rank))) + 1
+    if K is None:
         raise InvalidParameterError(
-            f"the {len(cumulative)} components that the model keeps have a share of {cumulative[-1]:.6g}, less than "
-            f"value={settings.value!r}; fit more of them."
+            f"the {len(cumulative)} components that the model keeps have a share of {cumulative[-1]:.6g}, not more "
+            f"than value={settings.value!r}; fit more of them."
         )
-    K = int(reached[0]) + 1 if known.total > 0 else 0
-    return K, "cumulative share", cumulative, np.full(len(cumulative), float(settings.value))
+    return min(K, len(cumulative)), "cumulative share", cumulative, np.full(len(cumulative), float(settings.value))
 
 
 def _error(known: _Variances, settings: _Settings) -> _Choice:
@@ -332,7 +337,7 @@ def _error(known: _Variances, settings: _Settings) -> _Choice:
     if not len(reached):
         raise InvalidParameterError(
             f"with all {len(known.variances)} components that the model keeps the error is {errors[-1]:.6g}, more than "
-            f"value={settings.value!r}; fit more of them."
+            f"than value={settings.value!r}; fit more of them."
         )
     compared = "error per sample" if settings.per == "sample" else "total error"
     return int(reached[0]), compared, errors[1:], np.full(len(errors) - 1, float(settings.value))

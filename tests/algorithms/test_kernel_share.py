@@ -44,9 +44,9 @@ class Host:
 
 
 def counted(X: np.ndarray, share: float) -> tuple[int, np.ndarray]:
-    """Return the fewest eigenvalues that hold the share of their sum but for rounding, and all of them."""
+    """Return the fewest eigenvalues that hold more than the share of their sum, and all of them."""
     values = np.maximum(oracle.eigenpairs(oracle.centered(KERNEL(X - X.mean(axis=0))))[0], 0.0)
-    return int(np.argmax(np.cumsum(values) >= share * (1.0 - 1e-12) * np.sum(values))) + 1, values
+    return int(np.argmax(np.cumsum(values) > (share + 1e-13) * np.sum(values))) + 1, values
 
 
 def check_share(xp: Any, X: np.ndarray, share: float, settings: dict[str, Any]) -> None:

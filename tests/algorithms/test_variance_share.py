@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.decomposition import PCA as SklearnPCA
 
-from gpukpca import PCA
+from gpukpca import PCA, KernelPCA, Nystrom
 from gpukpca.algorithms.pca.components import SolverTools
 from gpukpca.algorithms.pca.fit import solution
 from gpukpca.algorithms.pca.planning import METHODS, PCATask
@@ -17,7 +20,9 @@ from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.random import Randomness
 from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.eigen.request import count_of_share
 from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError
+from gpukpca.model_selection import n_components_for
 from tests.conftest import Namespace
 from tests.each import covering, each
 
@@ -31,6 +36,7 @@ DATA = {
     "rank 1": ROWS[:, :1] * np.arange(30.0),
     "equal pairs": np.kron(np.eye(6), np.array([[1.0, -1.0]]).T) * np.repeat([[4.0, 4.0, 2.0, 2.0, 1.0, 1.0]], 12, 0),
 }
+SOLVERS = ["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
 
 
 @cache
@@ -40,7 +46,7 @@ def peer(of: str, share: float) -> SklearnPCA:
 
 @each(
     "of, share, solver",
-    covering(DATA, [0.01, 0.5, 0.95, 0.999999], ["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]),
+    covering(DATA, [0.01, 0.5, 0.95, 0.999999], SOLVERS),
 )
 def test_as_many_components_as_scikit_learn(xp: Namespace, of: str, share: float, solver: str) -> None:
     X = DATA[of]
@@ -52,6 +58,60 @@ def test_as_many_components_as_scikit_learn(xp: Namespace, of: str, share: float
     assert np.sum(ratios) > share - 1e-12
     assert np.sum(ratios[:-1]) <= share + 1e-12
     np.testing.assert_allclose(ours.noise_variance_, theirs.noise_variance_, atol=1e-10 * theirs.explained_variance_[0])
+
+
+EQUAL = np.vstack([np.eye(4), -np.eye(4)])
+TIES = DATA | {"equal": EQUAL, "pairs": EQUAL * [4.0, 4.0, 1.0, 1.0], "low rank": ROWS[:, :4] @ ROWS[:4]}
+del TIES["rank 1"]
+WAYS: dict[str, Callable[[np.ndarray, float], Any]] = {
+    **{name: partial(lambda X, p, name: PCA(p, svd_solver=name, random_state=0).fit(X), name=name) for name in SOLVERS},
+    "CSR": lambda X, p: PCA(p).fit(scipy.sparse.csr_array(X)),
+    "batches": lambda X, p: PCA(p).fit([X[:5], X[5:]]),
+    "counted rows": lambda X, p: PCA(p).fit(X, sample_weight=np.ones(len(X))),
+    "kernel, dense": lambda X, p: KernelPCA(p, eigen_solver="dense").fit(X),
+    "kernel, iterative": lambda X, p: KernelPCA(p, eigen_solver="randomized", random_state=0).fit(X),
+    "kernel, landmarks": lambda X, p: KernelPCA(p, eigen_solver=Nystrom(rank=60), random_state=0).fit(X),
+}
+
+
+@each("of, dtype", covering(TIES, ["float64", "float32"]))
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")
+def test_a_share_that_k_components_hold_takes_one_more(of: str, dtype: str) -> None:
+    """By every solver, container and estimator, with shares from NumPy and from the fits, as scikit-learn."""
+    X = TIES[of].astype(dtype)
+    wide = X.astype(np.float64)
+    squares = np.linalg.svd(wide - wide.mean(axis=0), compute_uv=False) ** 2
+    ratios = squares / np.sum(squares)
+    # Below it the next component is rounding.
+    seen = int(np.sum(ratios > 100 * np.sqrt(len(ratios)) * np.finfo(dtype).eps))
+    for k in np.unique(np.linspace(1, seen - 1, 5).astype(int)):
+        shares = [float(np.sum(ratios[:k]))]
+        for way, order in (("full", 1), ("covariance_eigh", 1), ("kernel, dense", -1)):
+            published = np.asarray(WAYS[way](X, int(k)).explained_variance_ratio_)
+            shares.append(float(np.cumsum(published[::order])[-1]))
+        for i, share in enumerate(shares):
+            for name, fit in list(WAYS.items())[i % 2 :: 2]:
+                if name == "kernel, landmarks" and (min(X.shape) > 20 or dtype == "float32"):
+                    continue  # which hold less of the variance than all rows do
+                kept = len(fit(X, share).explained_variance_ratio_)
+                assert kept == k + 1, f"{name}: {kept} components hold more than {share!r}, the sum of {k}"
+            assert n_components_for(X, "variance", share) == k + 1
+        theirs = SklearnPCA(svd_solver="full").fit(X).explained_variance_ratio_
+        if np.max(np.abs(theirs - ratios)) <= np.finfo(dtype).eps:  # not of float32 with a large mean
+            own = float(np.cumsum(theirs)[k - 1])
+            assert PCA(own).fit(X).n_components_ == SklearnPCA(own, svd_solver="full").fit(X).n_components_
+
+
+@each("eps", [2.0**-52, 2.0**-23])
+def test_a_share_near_1_counts_to_half_of_what_it_leaves(eps: float) -> None:
+    values = np.array([0.5, 0.25, 0.125, 0.125])
+    for share, k in ((0.5, 2), (0.5 + 6 * eps, 2), (0.75, 3), (0.2, 1), (1.0 - 100 * eps, 4), (1.0 - 16 * eps, 4)):
+        assert count_of_share(values, 1.0, share, eps) == k, share
+    assert count_of_share(values, 1.0, 1.0 - eps, eps) is None  # all of the variance, to rounding
+    assert count_of_share(values[:2], 1.0, 0.75, eps) is None
+    assert count_of_share(np.zeros(3), 0.0, 0.5, eps) == 1
+    tail = np.append(1.0 - 1e-4, np.full(1000, 1e-7))  # the rounding of many float32 ratios is near 1 - share
+    assert 100 < (count_of_share(tail, 1.0, 0.99993, eps) or 0) < 1000
 
 
 def test_a_share_takes_no_more_memory_than_its_first_guess() -> None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.settings import TIE
 from gpukpca.algorithms.kernel_pca.spectrum import (
     Spectrum,
     check_underflow,
@@ -32,6 +31,7 @@ from gpukpca.algorithms.plan import Candidate, Plan
 from gpukpca.algorithms.progress import Listener, pass_report
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.namespace import epsilon
 from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite
 from gpukpca.eigen import EigenResult, PairRequest, top_eigh
@@ -59,14 +59,16 @@ def exact_fit(
     eigen: EigenResult | None = None
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
         try:
-            eigen = solve(op, _request(task, chosen), _with_start(task, plan, op, random), checkpointer=checkpointer)
+            eigen = solve(
+                op, _request(task, chosen, op), _with_start(task, plan, op, random), checkpointer=checkpointer
+            )
         except NeedsDense as reason:
             chosen = chosen.handed_over(settings.share, str(reason))
     if eigen is None:
         if chosen.plan.storage != plan.storage:
             del op  # two do not fit into memory
             op = _centered_gram(task, chosen.plan, source)
-        plan, eigen = chosen.plan, solve(op, _request(task, chosen), chosen.plan.solver)
+        plan, eigen = chosen.plan, solve(op, _request(task, chosen, op), chosen.plan.solver)
     if task.frequencies is not None:
         eigen, _ = eigen.signed_by(task.frequencies.unrooted(eigen.eigenvectors))
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
@@ -113,10 +115,10 @@ def exact_fit(
     )
 
 
-def _request(task: FitTask, chosen: Candidate) -> PairRequest:
+def _request(task: FitTask, chosen: Candidate, op: CenteredGram) -> PairRequest:
     """Return the eigenpairs to compute."""
-    p = chosen.plan.n_components
-    return task.settings.request_of_share(p, chosen.max_count) if task.settings.is_share else PairRequest.of_count(p)
+    p, share = chosen.plan.n_components, task.settings.share
+    return PairRequest.of_share(share, chosen.max_count, p, epsilon(op.like)) if share else PairRequest.of_count(p)
 
 
 def _centered_gram(task: FitTask, plan: Plan, source: StorageInput) -> CenteredGram:
@@ -148,9 +150,9 @@ def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness)
 def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: int) -> tuple[EigenResult, Spectrum]:
     """Return the components of a share that carry variance, one at least; warn where they are too few."""
     computed = len(spectrum.eigenvalues)
-    keep = max(1, int(np.sum(spectrum.eigenvalues > 0)))
-    reached = float(np.sum(spectrum.ratios))
-    if computed == keep < max_count and 0.0 < reached < share * (1.0 - TIE):
+    keep = max(1, min(spectrum.count_of_share(share) or computed, int(np.sum(spectrum.eigenvalues > 0))))
+    reached = float(np.sum(spectrum.ratios[:keep]))
+    if computed == keep < max_count and 0.0 < reached < share:
         warn_of_share(keep, reached, share)
     return eigen.truncated(keep), spectrum.truncated(keep)
 

@@ -53,8 +53,8 @@ def fit_kernel_pca(
     kernel : Kernel
         An object of `gpukpca.kernels`; gamma may be a rule such as "scale".
     n_components : int >= 1, float in (0, 1), or None
-        A fraction keeps the fewest components that hold that share of the variance. None: as the settings say, and by
-        default every component with a nonzero eigenvalue.
+        A fraction keeps the fewest components that hold more than that share of the variance. None: as the settings
+        say, and by default every component with a nonzero eigenvalue.
     sample_weight : array, shape (n,), optional
         How often each row counts; see `gpukpca.KernelPCA.fit`.
     settings : KernelPCASettings

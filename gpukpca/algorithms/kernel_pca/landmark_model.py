@@ -287,9 +287,7 @@ def _warn_of_far_landmarks(task: FitTask, factor: PivotedCholesky, n: float) -> 
 
 def _certain_components(settings: KernelPCASettings, spectrum: Spectrum) -> int:
     """Return how many components certainly hold a share of the variance; raise where not even all of them do."""
-    values = spectrum.eigenvalues
-    enough = settings.request_of_share(1, len(values)).count(values, spectrum.total_variance)
-    if enough is None:
+    if (enough := spectrum.count_of_share(settings.share)) is None:
         raise InvalidParameterError(
             f"n_components={settings.share}: the approximation is known to hold {float(np.sum(spectrum.ratios)):.4f} "
             "of the variance. Allow a larger rank, Nystrom(rank=...), or use an exact solver."

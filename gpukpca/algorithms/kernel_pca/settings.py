@@ -14,7 +14,7 @@ from gpukpca.algorithms.inputs import rows_that_count
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.work import Work
-from gpukpca.eigen import BlockKrylov, Dense, Nystrom, PairRequest
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.landmarks import checked_landmarks
 from gpukpca.eigen.solve import are_many, choose_solver
 from gpukpca.eigen.solver import TOLERANCE, Solver, normalized
@@ -28,8 +28,6 @@ EigenSolver = EigenSolverName | Solver | Nystrom
 GramStorageName = Literal["auto", "dense", "tiled"]
 GramStorage = GramStorageName | type[Storage]
 
-# A share that is reached but for so much is reached.
-TIE = 1e-12
 EIGEN_SOLVERS = get_args(EigenSolverName)
 RULES = {
     "n_components": one_of(
@@ -140,10 +138,6 @@ class KernelPCASettings:
     def share(self) -> float:
         """Return the share of the variance; 0 where a number of components is given."""
         return float(self.n_components or 0.0) if self.is_share else 0.0
-
-    def request_of_share(self, first: int, max_count: int) -> PairRequest:
-        """Return the request for the eigenpairs of a share of the variance: `first` at first, `max_count` at most."""
-        return PairRequest.of_share(self.share * (1.0 - TIE), max_count, first)
 
     def among(self, numbers: np.ndarray) -> KernelPCASettings:
         """Return the settings with landmarks that are positions among the rows with these numbers."""

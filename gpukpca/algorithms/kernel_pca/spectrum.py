@@ -13,11 +13,12 @@ from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_unresolved
 from gpukpca.backend.linalg import reciprocals
-from gpukpca.backend.namespace import dtype_name, epsilon, is_sparse, overflow_allowed, to_host
+from gpukpca.backend.namespace import EPSILON, dtype_name, epsilon, is_sparse, overflow_allowed, to_host
 from gpukpca.data.scale import power_of_two_scale, row_bounds, scaled_rows
 from gpukpca.data.slicing import place_of, sampled_panels, take_rows
 from gpukpca.data.statistics import half_range
 from gpukpca.eigen import EigenResult
+from gpukpca.eigen.request import count_of_share
 from gpukpca.eigen.residuals import spectral_rounding, total_of
 from gpukpca.exceptions import (
     GpuKPCAWarning,
@@ -80,6 +81,10 @@ class Spectrum:
         if self.total_variance <= 0:
             return np.zeros_like(self.eigenvalues)
         return self.eigenvalues / self.total_variance
+
+    def count_of_share(self, share: float) -> int | None:
+        """Return the fewest components that hold more than a share of the variance; None where all do not."""
+        return count_of_share(self.eigenvalues, self.total_variance, share, EPSILON[self.dtype])
 
     @property
     def n_nonzero(self) -> int:

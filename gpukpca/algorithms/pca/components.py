@@ -96,7 +96,7 @@ def of_scatter(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: S
     def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
         return _of_features(Z, _top_pairs(DenseGram(_checked(Z.scatter())), solver, request, tools))
 
-    return _deflated(Z, rank.pairs, stage, tools)
+    return _deflated(Z, rank.pairs(epsilon(Z.like)), stage, tools)
 
 
 def of_operator(
@@ -111,7 +111,7 @@ def of_operator(
             return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))))
         return _of_features(Z, eigen)
 
-    return _deflated(Z, rank.pairs, stage, tools)
+    return _deflated(Z, rank.pairs(epsilon(Z.like)), stage, tools)
 
 
 def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
@@ -127,7 +127,7 @@ def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: Solv
         del G
         return _of_samples(Z, eigen, np.sqrt(squares) * largest)
 
-    return _deflated(Z, rank.pairs, stage, tools)
+    return _deflated(Z, rank.pairs(epsilon(Z.like)), stage, tools)
 
 
 def of_svd(Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
@@ -137,7 +137,7 @@ def of_svd(Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Componen
         return _of_svd(Z, request)
 
     with single_threaded_blas(min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL):
-        return _deflated(Z, rank.pairs, stage, tools)
+        return _deflated(Z, rank.pairs(epsilon(Z.like)), stage, tools)
 
 
 def _of_svd(Z: CenteredMatrix, request: PairRequest) -> Components:

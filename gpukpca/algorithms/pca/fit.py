@@ -32,6 +32,7 @@ from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     cast,
+    epsilon,
     from_host,
     namespace_of,
     overflow_allowed,
@@ -204,7 +205,7 @@ def solution(
         beyond = chosen.handed_over(rank.share, str(reason))  # the exception holds the basis
     else:
         is_short = chosen.plan.method != "randomized" and len(found.squares) == few.max_count < rank.max_count
-        if is_short and found.squares.sum() <= (rank.share or 0.0) * Z.total:
+        if is_short and few.pairs(epsilon(Z.like)).count(found.squares, Z.total) is None:
             raise share_beyond_memory(rank.share, f"more than {few.max_count}")
         return found, chosen
     return solution(Z, beyond, rank, replace(tools, checkpointer=None))

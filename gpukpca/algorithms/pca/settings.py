@@ -19,8 +19,6 @@ SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "ar
 PCASolver = Dense | BlockKrylov
 
 ITERATIVE = ("randomized", "arpack")
-# Shares that differ by so much are equal to rounding.
-TIE = 1e-13
 COUNT_OR_SHARE = one_of(NONE, integer(at_least=0), SHARE, word("mle"))
 RULES = {
     "svd_solver": Rule(
@@ -98,14 +96,12 @@ class RankRequest:
         """Return the request with a smaller upper bound."""
         return replace(self, max_count=min(self.max_count, max_count))
 
-    @property
-    def pairs(self) -> PairRequest:
-        """Return the request for eigenpairs; at least one, also for no components."""
+    def pairs(self, eps: float) -> PairRequest:
+        """Return the request for eigenpairs, in the precision of the ratios; at least one, also for no components."""
         max_count = max(1, self.max_count)
         if self.share is None:
             return PairRequest.of_count(max_count)
-        # One pair more where rounding would decide.
-        return PairRequest.of_share(min(self.share * (1.0 + TIE), (1.0 + self.share) / 2.0), max_count, self.first)
+        return PairRequest.of_share(self.share, max_count, self.first, eps)
 
     @classmethod
     def of(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:

@@ -22,6 +22,7 @@ from gpukpca.backend.namespace import dtype_name, epsilon, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
 from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.scale import check_variance, variances_of_data
+from gpukpca.eigen.request import count_of_share
 from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
 ADVICE = (
@@ -34,8 +35,6 @@ OF_UNRESOLVED = 'Request fewer components, or pass scale=True, float64 data, a s
 EXPLAINED = 0.5
 # Variances up to this share of the largest are rounding, and have no likelihood.
 NOTHING = 1e-15
-# A share of the variance may be missed by so many eps of rounding.
-SHARE_NOISE = 100.0
 
 
 def log_evidence(variances: np.ndarray, n: float, d: int) -> np.ndarray:
@@ -113,7 +112,7 @@ def variances_of(solution: Components, Z: CenteredMatrix, rank: RankRequest) -> 
     degrees = degrees_of_freedom(n)
     nothing = not (solution.squares > 0).any()
     total = 0.0 if nothing else max(Z.total, float(solution.squares.sum())) / degrees
-    kept = _kept(solution, total * degrees, n, rank)
+    kept = _kept(solution, total * degrees, n, rank, epsilon(Z.like))
     values = solution.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
     noise = _noise(solution, Z, total * degrees, kept, max_count) / degrees
@@ -124,18 +123,14 @@ def variances_of(solution: Components, Z: CenteredMatrix, rank: RankRequest) -> 
     return Variances(values, ratios, np.sqrt(solution.squares[:kept]) / Z.unit, norms, total, noise, degrees)
 
 
-def _kept(solution: Components, total: float, n: float, rank: RankRequest) -> int:
-    """Return the number of retained components."""
+def _kept(solution: Components, total: float, n: float, rank: RankRequest, eps: float) -> int:
+    """Return the number of retained components; `eps` is that of the type of the ratios."""
     if rank.minka and solution.spectrum is not None:
         variances = solution.spectrum / degrees_of_freedom(n)
         return most_evident(log_evidence(variances, n, len(variances)))
     if rank.share is None:
         return rank.max_count
-    if total <= 0:
-        return min(1, rank.max_count)
-    # More than the share, as in scikit-learn; to rounding, 1 - eps of the variance is all of it.
-    reached = np.cumsum(solution.squares) / total
-    return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, len(reached), rank.max_count)
+    return min(count_of_share(solution.squares, total, rank.share, eps) or len(solution.squares), rank.max_count)
 
 
 def _noise(solution: Components, Z: CenteredMatrix, total: float, kept: int, max_count: float) -> float:
@@ -159,11 +154,7 @@ def warn_of_components(solution: Components, variances: Variances, rank: RankReq
     if eigen is not None and not eigen.converged.all():
         warn_of_convergence(solution.as_eigen(), ADVICE)
     reached = float(variances.ratios.sum())
-    if (
-        eigen is not None
-        and rank.share is not None
-        and 0 < reached < rank.share - SHARE_NOISE * epsilon(solution.vectors)
-    ):
+    if eigen is not None and rank.share is not None and variances.kept < rank.max_count and 0 < reached < rank.share:
         warn_of_share(variances.kept, reached, rank.share)
     nonzero = int((variances.singular_values > 0).sum())
     if nonzero < variances.kept and (rank.is_number or nonzero == 0):
