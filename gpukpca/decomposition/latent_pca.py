@@ -136,14 +136,15 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
     """Probabilistic PCA with automatic relevance determination, which prunes components and so finds their number.
 
     Every column of W has a prior N(0, α_i⁻¹ I), and α_i = d / ‖w_i‖² is estimated with it. Directions without support
-    in the data shrink, and are pruned. The span of the data decides which ones stay, so that constant features, sums of
-    others, or d >= n do not change it. Input and results as in `ProbabilisticPCA`.
+    in the data shrink, and are pruned. The span of the data decides which ones stay, so that constant features, a few
+    sums of others, or d >= n do not change it. Data of a lower rank have no noise, and all their directions stay. Input
+    and results as in `ProbabilisticPCA`.
 
     Parameters
     ----------
     n_components : None or int >= 1
-        Candidates, at most min(n, d), and less than d for EM; one direction of the span of the data is always left for
-        the noise. None: min(n, d) - 1, and for EM at most 20, as in `ProbabilisticPCA`.
+        Candidates, at most min(n, d), and less than d for EM; one direction of the span of the data is left for the
+        noise, if they have any. None: min(n, d) - 1, and for EM at most 20, as in `ProbabilisticPCA`.
     solver : "auto", "spectrum" or "em"
         "spectrum": EM on the variances of `PCA`, which is the same for complete data at little cost. "em": on the rows,
         with missing values or in batches. "auto": "em" where X is an iterable of batches or has missing values.
@@ -182,8 +183,8 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
     -----
     RankWarning
         No component is left: the model is N(μ, σ² I). Or the number of components is unreliable: with n_components=None
-        half of the candidates or more are left although n is less than twice their number, or the noise of EM is at its
-        floor.
+        half of the candidates or more are left although n is less than twice their number, or the noise is 0, or that
+        of EM at its floor.
     UserWarning
         n_components=None, and EM takes fewer candidates than possible.
     ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
@@ -197,10 +198,12 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
     -----
     A direction in which complete data have the variance λ (over n) stays only if (λ + σ²)² >= 4 (1 + r/n) λ σ², where r
     is the rank of the centered data, at most n - 1, by the rule of `PCA`, and σ² the noise in their span. The loadings
-    and `noise_variance_` are then those of all d features, as in `ProbabilisticPCA`. Where only n_components variances
-    are known, and with missing values, r is min(n - 1, d') with the d' features that vary, so that combinations of
-    features are not detected. For n <= d a component has to exceed the mean variance of the others by a factor of about
-    6, and the prior takes d/(n + d) of it.
+    and `noise_variance_` are then those of all d features, as in `ProbabilisticPCA`. Where r is less than min(n - 1,
+    d') with the d' features that vary, all r directions stay and the noise is 0, which is the limit of small noise. But
+    if more directions than are missing would be pruned, and these clearly look alike, n > 2 d', they are noise: a few
+    features are combinations of noisy ones. Where only n_components variances are known, and with missing values, r is
+    min(n - 1, d'), so that combinations are not detected. For n <= d a component has to exceed the mean variance of the
+    others by a factor of about 6, and the prior takes d/(n + d) of it.
 
     Bishop, Bayesian PCA, NIPS 11 (1998) 382. The span: Minka, Automatic choice of dimensionality for PCA, NIPS 13
     (2000) 598, whose program drops eigenvalues of 0 and lets the noise be their share of all d - K directions.

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_real, number, word
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.latent.ard import ard_in_span, rounding_of, span_rank
+from gpukpca.algorithms.latent.ard import ard_in_span, rounding_of, varying_features
 from gpukpca.algorithms.pca.fit import fit_pca
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.pca.spectrum import log_evidence, most_evident
@@ -176,7 +176,7 @@ def n_components_for(
             The largest Laplace approximation of the evidence of a probabilistic PCA (Minka 2000); 1 <= K < d <= n.
         "bayesian"
             The components that automatic relevance determination does not prune (Bishop 1998, `BayesianPCA`);
-            0 <= K < r, the rank of the centered data.
+            0 <= K <= r, the rank of the centered data; r only of data without noise.
         "parallel"
             The leading components whose variance exceeds that of data without correlation (Horn 1965; the quantile in
             place of the mean after Glorfeld, Educ. Psychol. Meas. 55 (1995) 377).
@@ -362,8 +362,9 @@ def _bayesian(known: _Variances, settings: _Settings) -> _Choice:
         fit = fit_pca(known.rows, settings=PCASettings(warns_of_rounding=False))
         variances, mean, like = fit.explained_variance, fit.mean, fit.components
     spectrum = to_host(variances).astype(np.float64)[: known.rank] * (known.n - 1) / known.n
-    rank = span_rank(spectrum, 0.0, known.n, known.d, rounding_of(mean, like))
-    solution = ard_in_span(spectrum, 0.0, rank, known.n, known.d)
+    rounding = rounding_of(mean, like, float(np.sum(spectrum)))
+    varying = varying_features(like.T[:, : len(spectrum)], spectrum, 0.0, rounding)
+    solution = ard_in_span(spectrum, 0.0, rounding, known.n, varying, known.d)
     return int(np.sum(solution.kept)), "squared length of a column of W", solution.lengths, None
 
 

@@ -288,3 +288,37 @@ def test_the_rule_is_the_estimator():
         report = n_components_for(X, "bayesian", return_report=True)
         assert report.n_components == BayesianPCA().fit(X).n_components_
         assert np.sum(report.values > 0) == report.n_components
+
+
+@pytest.mark.parametrize(("n", "d"), [(120, 6), (40, 9), (10, 14), (7, 30)])
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")
+def test_data_of_a_lower_rank_keep_all_their_directions_as_with_a_little_noise(n, d, dtype):
+    """By the spectrum, by EM on rows and batches, by the rule and for any units: the limit of small noise."""
+    for rank in range(1, min(n - 1, d)):
+        rng = np.random.default_rng(rank)
+        X = (rng.standard_normal((n, rank)) @ rng.standard_normal((rank, d))).astype(dtype)
+        wide = X.astype(np.float64) - X.astype(np.float64).mean(axis=0)
+        values = np.linalg.svd(wide, compute_uv=False)[: rank + 1] ** 2
+        assert values[rank - 1] > 1e-5 * values[0]  # else rounding of float32
+        model = BayesianPCA().fit(X)
+        assert model.n_components_ == rank
+        assert model.noise_variance_ == 0.0
+        room = 1e3 * np.finfo(dtype).eps * values[0] / (n - 1)
+        np.testing.assert_allclose(model.explained_variance_, values[:rank] / (n - 1), rtol=0, atol=room)
+        np.testing.assert_allclose(model.get_covariance(), np.cov(wide, rowvar=False), rtol=0, atol=room)
+        assert np.all(np.isfinite(model.transform(X)))
+        assert np.all(np.isfinite(model.precisions_) == (np.arange(len(model.precisions_)) < rank))
+        noisy = X.astype(np.float64) + 1e-5 * rng.standard_normal(X.shape)
+        assert BayesianPCA().fit(noisy).n_components_ == rank
+        for other in (X * 2.0**40, X + X.dtype.type(8.0), np.hstack([X, np.full((n, 3), 7.0, dtype=dtype)])):
+            assert BayesianPCA().fit(other).n_components_ == rank
+        assert BayesianPCA(rank).fit(X).n_components_ == rank
+        assert n_components_for(X, "bayesian") == n_components_for(PCA().fit(X), "bayesian") == rank
+        if rank < 4:
+            assert BayesianPCA(random_state=0).fit([X[:3], X[3:]]).n_components_ == rank
+
+
+def test_data_without_noise_are_reported():
+    rng = np.random.default_rng(0)
+    with pytest.warns(RankWarning, match="the noise variance is 0: features are combinations of others"):
+        assert BayesianPCA().fit(rng.standard_normal((120, 2)) @ rng.standard_normal((2, 6))).n_components_ == 2

@@ -132,7 +132,7 @@ def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
     else:
         with device_context(X):
             mean = move(feature_means(X), axes)
-    known = KnownSpectrum(LatentModel(axes, spectrum, 0.0, mean), rest, rounding_of(mean, pca.components), n)
+    known = KnownSpectrum(LatentModel(axes, spectrum, 0.0, mean), rest, rounding_of(mean, pca.components, total), n)
     factor = n / task.settings.degrees(n)
     model, steps, converged = prior.of_spectrum(known, factor)
     fit = LatentFit.of(

@@ -14,7 +14,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.acceleration import Extrapolation, subspace_change
-from gpukpca.algorithms.latent.ard import PRUNED_BELOW, ard_in_span, span_rank
+from gpukpca.algorithms.latent.ard import PRUNED_BELOW, ard_in_span, varying_features
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, run_em
 from gpukpca.algorithms.latent.initialization import ObservedMoments
@@ -88,9 +88,12 @@ class ARDPrior:
     def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
         """Return the model of the columns that stay, variances times `factor`; the steps; whether they converged."""
         spectrum, n, d = known.axes.variances, known.n, int(known.axes.axes.shape[0])
-        rank = span_rank(spectrum, known.rest, n, d, known.rounding)
-        solution = ard_in_span(spectrum, known.rest, rank, n, d)
-        self._warn_if_most_stay(int(np.sum(solution.kept)), min(len(spectrum), rank - 1), n)
+        varying = varying_features(known.axes.axes, spectrum, known.rest, known.rounding)
+        solution = ard_in_span(spectrum, known.rest, known.rounding, n, varying, d)
+        kept = int(np.sum(solution.kept))
+        self._warn_if_most_stay(kept, min(len(spectrum), n - 2, varying - 1), n)
+        if kept and not solution.noise:
+            _warn_of_no_noise("is 0")
         axes = take_columns(known.axes.axes, np.flatnonzero(solution.kept))
         variances = factor * (solution.lengths[solution.kept] + solution.noise)
         if not solution.converged:
@@ -107,12 +110,7 @@ class ARDPrior:
         result = _maximize_posterior(em, d)
         self._warn_if_most_stay(int(result.parameters.loadings.shape[1]), min(candidates, rank - 1), moments.rows)
         if result.parameters.noise <= AT_THE_FLOOR * em.floor:
-            warn_user(
-                "the noise variance fell to its floor: features are combinations of others, or there are too few rows "
-                "for so many components. The number of retained components is unreliable. Set n_components to less, or "
-                "leave such features out.",
-                RankWarning,
-            )
+            _warn_of_no_noise("fell to its floor")
         return result
 
     def precisions(self, model: LatentModel, candidates: int) -> np.ndarray:
@@ -134,6 +132,16 @@ class ARDPrior:
                 candidates=candidates,
                 n_samples=n,
             )
+
+
+def _warn_of_no_noise(what: str) -> None:
+    """Warn that all directions that vary are left, whatever their sizes."""
+    warn_user(
+        f"the noise variance {what}: features are combinations of others, or there are too few rows for so many "
+        "components. The number of retained components is unreliable. Set n_components to less, or leave such features "
+        "out.",
+        RankWarning,
+    )
 
 
 LatentPrior = FlatPrior | ARDPrior
