@@ -62,8 +62,9 @@ def orthonormal_columns(V: Array) -> Array:
         return V
     if (factor := orthonormalizing_factor(gram)) is not None:
         return V @ from_host(factor, V)
-    Q, R = orthonormal_factors(V, least=V.shape[1])
-    return Q * from_host(np.where(np.diagonal(R) < 0.0, -1.0, 1.0), Q)[None, :]
+    # Householder's vectors keep the order of the columns, also on a device, and are orthonormal for any rank.
+    Q, R = namespace_of(V).linalg.qr(V, mode="reduced")
+    return Q * from_host(np.where(np.diagonal(to_host(R)) < 0.0, -1.0, 1.0), Q)[None, :]
 
 
 def orthonormalizing_factor(gram: np.ndarray) -> np.ndarray | None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.orthogonalization import directions_by_gram, orthonormalized_by_gram
+from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_columns, orthonormalized_by_gram
+from tests import tolerances
 
 
 def columns(rng, sizes):
@@ -38,3 +39,30 @@ def test_directions_that_a_gram_matrix_does_not_show_are_left_to_others(xp, rng,
 def test_columns_that_lose_most_of_their_length_are_no_basis(xp, rng):
     V = xp.array(columns(rng, [1.0, 0.4])[0])
     assert orthonormalized_by_gram(V, inner_products(V, V)) is None
+
+
+def test_columns_are_orthonormal_whatever_they_were(xp, rng, dtype):
+    """Also dependent ones, zeros and nearly collinear ones; the first k span the first k, with their signs."""
+    eps, Q = tolerances.eps(dtype), np.linalg.qr(rng.standard_normal((60, 5)))[0]
+    cases = {
+        "orthonormal": Q,
+        "near": Q + 0.01 * rng.standard_normal((60, 5)),
+        "any": rng.standard_normal((60, 5)) * [1e3, 1.0, 1e-3, 1.0, 1.0],
+        "short": Q * [1.0, 1.0, 0.1, 1e-3, 1e-6],
+        "collinear": Q[:, :1] + 1e-5 * rng.standard_normal((60, 5)),
+        "twice": Q[:, [0, 1, 1, 0, 2]],
+        "zeros": np.zeros((60, 5)),
+        "square": np.ones((5, 5)),
+        "none": np.zeros((60, 0)),
+    }
+    for name, V in cases.items():
+        given = xp.array(V.astype(dtype))
+        found = orthonormal_columns(given)
+        assert xp.owns(found), name
+        basis = xp.host(found).astype(np.float64)
+        assert np.max(np.abs(basis.T @ basis - np.eye(V.shape[1])), initial=0.0) <= 100 * eps, name
+        if name == "orthonormal":
+            assert found is given
+        if name in ("near", "any", "short"):
+            expected, R = np.linalg.qr(V)
+            np.testing.assert_allclose(basis, expected * np.sign(np.diagonal(R)), rtol=0, atol=200 * eps, err_msg=name)
