@@ -33,6 +33,7 @@ from gpukpca.backend.namespace import (
     writes_in_place,
 )
 from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
+from gpukpca.backend.sparse import sparse_row_products
 from gpukpca.cuda import distances as cuda_distances
 from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import syevd
@@ -53,7 +54,7 @@ def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
     large shapes with the OpenBLAS inside current NumPy wheels.
     """
     if is_sparse(a) and is_sparse(b):
-        return _sparse_row_products(a, b, out)
+        return sparse_row_products(a, b, out)
     if is_sparse(a) or is_sparse(b):
         return np.asarray(a @ b.T)
     if writes_in_place(a):
@@ -61,20 +62,6 @@ def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
         direct = is_numpy(a) or (out is not None and out.flags.c_contiguous)
         return namespace_of(a).matmul(a, b.T, out=out if direct else None)
     return a @ b.T
-
-
-def _sparse_row_products(a: Any, b: Any, out: Array | None) -> np.ndarray:
-    """Return ``a @ b.T`` of sparse rows as a dense array, by strips of rows.
-
-    SciPy's product is sparse, and takes one and a half times the bytes of the dense array where few entries are 0.
-    """
-    right, dtype, shape = b.T.tocsr(), np.result_type(a.dtype, b.dtype), (a.shape[0], b.shape[0])
-    is_usable = out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous
-    product: np.ndarray = out if is_usable else np.empty(shape, dtype)  # type: ignore[assignment]
-    for start, stop in row_slices(shape[0], max(1, blocking.SPARSE_PRODUCT_ENTRIES // max(1, shape[1]))):
-        rows = a if stop - start == shape[0] else a[start:stop]
-        (rows @ right).toarray(out=product[start:stop])
-    return product
 
 
 def distances(a: Array, b: Array, metric: Metric) -> Array:

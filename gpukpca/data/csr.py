@@ -16,9 +16,15 @@ CSR = {"csr_matrix": scipy.sparse.csr_matrix, "csr_array": scipy.sparse.csr_arra
 
 
 def csr_from_parts(name: str, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
-    """Return the canonical matrix of class `name` in `CSR`; raise ValueError where the parts make none."""
+    """Return the matrix of class `name` in `CSR`; raise ValueError unless the parts make a canonical one.
+
+    To sort the indices of a file would copy its arrays once for every matrix that names them.
+    """
     check_csr_parts(data, indices, indptr, shape)
-    return canonical(CSR[name]((data, indices, indptr), shape=shape))
+    X = CSR[name]((data, indices, indptr), shape=shape)
+    if not X.has_canonical_format:
+        raise ValueError("column indices must ascend in every row, each once")
+    return X
 
 
 def check_csr_parts(data: Any, indices: Any, indptr: Any, shape: Any) -> None:
@@ -48,15 +54,6 @@ def check_compressed(X: Any) -> None:
     if X.format in ("csr", "csc") and X.ndim == 2:
         shape = tuple(map(int, X.shape))
         check_csr_parts(X.data, X.indices, X.indptr, shape if X.format == "csr" else shape[::-1])
-
-
-def relabeled(X: Any, kept: np.ndarray) -> Any:
-    """Return CSR rows of `len(kept)` columns, column j of which is column kept[j] of X; X stores no entry elsewhere.
-
-    `kept` is ascending. The cost does not depend on the number of columns of X, which a matrix need not hold.
-    """
-    places = np.searchsorted(kept, X.indices).astype(X.indices.dtype)
-    return type(X)((X.data, places, X.indptr), shape=(X.shape[0], len(kept)))
 
 
 def canonical(X: Any) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
@@ -25,7 +24,8 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import seeded_subset
-from gpukpca.data.csr import less_row, relabeled
+from gpukpca.backend.sparse import narrowed
+from gpukpca.data.csr import less_row
 from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError
 
@@ -147,7 +147,8 @@ def sampled_panels(X: Any, limit: int) -> Iterator[np.ndarray]:
 def divided_rows(X: Any, divisors: np.ndarray) -> Any:
     """Return every row divided by its divisor, in the dtype of X."""
     if is_sparse(X):
-        return (scipy.sparse.diags_array(1.0 / divisors) @ X).tocsr().astype(X.dtype)
+        data = X.data * np.repeat(1.0 / divisors, np.diff(X.indptr))  # a product of matrices would read all columns
+        return type(X)((data.astype(X.dtype), X.indices, X.indptr), shape=X.shape)
     wide = accumulation_dtype(X)
     columns = from_host(divisors, X, wide)[:, None]
     return by_panels(X, lambda panel, start, stop: cast(cast(panel, wide) / columns[start:stop, :], X.dtype))
@@ -161,11 +162,7 @@ def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:
 
 
 def dense_pair(a: Any, b: Any) -> tuple[Array, Array]:
-    """Return two blocks of rows as dense arrays, of two CSR blocks without the columns in which neither has an entry.
-
-    Such columns add nothing to inner products and distances.
-    """
+    """Return two blocks of rows as dense arrays, of two CSR blocks without the columns that both lack."""
     if is_sparse(a) and is_sparse(b):
-        kept = np.union1d(a.indices, b.indices)
-        a, b = relabeled(a, kept), relabeled(b, kept)
+        a, b = narrowed(a, b)
     return dense_rows(a), dense_rows(b)

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, KernelPCA
+from gpukpca.backend.linalg import row_products
 from gpukpca.data.csr import csr_from_parts
 from gpukpca.kernels import RBF
 from tests.each import each
@@ -67,10 +68,23 @@ def test_sparse_data_whose_entries_lie_outside_are_refused(part: str, form: str,
         work(X)
 
 
-def test_unsorted_and_repeated_indices_are_one_matrix() -> None:
-    fields = valid_parts() | {"indices": np.array([4, 1, 1]), "data": np.array([1.0, 2.0, 3.0])}
+@each("columns", [[4, 1, 2], [1, 1, 4], [1, 4, 4]])
+def test_unsorted_and_repeated_indices_are_refused(columns: list[int]) -> None:
+    fields = valid_parts() | {"indices": np.array(columns), "data": np.array([1.0, 2.0, 3.0])}
     fields["indptr"] = np.array([0, 3] + [3] * 7)
-    matrix = csr_from_parts("csr_matrix", **fields)
-    np.testing.assert_array_equal(matrix.indices, [1, 4])
-    np.testing.assert_array_equal(matrix.data, [5.0, 1.0])
-    np.testing.assert_array_equal(fields["indices"], [4, 1, 1])  # not changed in place
+    with pytest.raises(ValueError, match="column indices must ascend in every row"):
+        csr_from_parts("csr_matrix", **fields)
+
+
+def test_products_of_rows_are_those_of_any_number_of_columns() -> None:
+    """Columns that are many beside the entries are left out first: the same sums in the same order."""
+    rng = np.random.default_rng(0)
+    for n, m in ((0, 3), (1, 1), (7, 5), (40, 3)):
+        a, b = rng.random((n, 12)) * (rng.random((n, 12)) < 0.4), rng.random((m, 12)) * (rng.random((m, 12)) < 0.4)
+        narrow = [scipy.sparse.csr_array(rows) for rows in (a, b)]
+        wide = [
+            scipy.sparse.csr_array((rows.data, 10**6 * rows.indices, rows.indptr), (len(rows.indptr) - 1, 12 * 10**6))
+            for rows in narrow
+        ]
+        np.testing.assert_allclose(row_products(*wide), a @ b.T, rtol=1e-14)
+        np.testing.assert_array_equal(row_products(*wide), row_products(*narrow))
