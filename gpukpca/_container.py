@@ -67,9 +67,9 @@ def write_content(file: IO[bytes], kind: str, header: Header, arrays: Arrays) ->
     OSError
         No such folder, no permission, no space.
     """
-    transposed = [name for name, array in arrays.items() if array.flags.f_contiguous and not array.flags.c_contiguous]
+    transposed = [name for name, array in arrays.items() if _is_transposed(array)]
     stored = {
-        name: np.asarray(array.T if name in transposed else array, array.dtype.newbyteorder("<"), order="C")
+        name: np.asarray(array.T if _is_transposed(array) else array, array.dtype.newbyteorder("<"), order="C")
         for name, array in arrays.items()
     }
     if other := sorted({str(array.dtype) for array in stored.values() if array.dtype not in CODES}):
@@ -108,7 +108,8 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arr
             raise ModelFormatError("it is damaged, or other software wrote it: its header is not as gpukpca writes it")
         if digest != _digest(_head(kind, "", header, transposed, stored), stored):
             raise ModelFormatError("it is damaged: its content does not match its SHA-256 digest")
-        return header, {name: array.T if name in transposed else array for name, array in stored.items()}
+        turned = set(transposed)  # a list would be searched for every array
+        return header, {name: array.T if name in turned else array for name, array in stored.items()}
 
 
 def read_header(path: str | os.PathLike[str], kind: str) -> Header:
@@ -124,11 +125,11 @@ def read_outline(path: str | os.PathLike[str], kind: str) -> tuple[Header, dict[
     No array is read, so nothing but the form of the header is checked. Raise as `read_container`.
     """
     with _opened(path, kind) as (_, content, tensors):
-        outline = {}
+        outline, turned = {}, set(content["transposed"])
         for name in tensors.keys():  # noqa: SIM118  # no mapping
             stored = tensors.get_slice(name)
             shape = tuple(stored.get_shape())
-            outline[name] = stored.get_dtype(), shape[::-1] if name in content["transposed"] else shape
+            outline[name] = stored.get_dtype(), shape[::-1] if name in turned else shape
         return content["header"], outline, str(content["sha256"])
 
 
@@ -139,6 +140,10 @@ def is_container(path: str | os.PathLike[str], kind: str) -> bool:
         return False
     with open(path, "rb") as file:
         return file.read(8 + len(begin))[8:] == begin
+
+
+def _is_transposed(array: np.ndarray) -> bool:
+    return array.flags.f_contiguous and not array.flags.c_contiguous
 
 
 def _head(kind: str, digest: str, header: Header, transposed: list[str], stored: Arrays) -> bytes:

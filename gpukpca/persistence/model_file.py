@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ FACTS = {
     "fallbacks_": Field(tuple[str, ...], required=False),
     "batch_size_": Field(int, rules=("positive",), required=False),
 }
+# The parts of a model name its arrays at most twice on average.
+MOST_TIMES = 16
 CONTRADICTION = "its parts make no model"
 
 
@@ -73,13 +76,17 @@ def unpacked(header: Header, arrays: Arrays, known: Collection[str]) -> list[Ste
     with format_errors(CONTRADICTION, *CONTRADICTIONS):
         if set(header) != {"format", "version", "steps", "notes"}:
             raise ModelFormatError(f"its header has {', '.join(map(repr, header))[:200]}")
+        named, sizes = Counter(_names_in(header)), {name: array.nbytes for name, array in arrays.items()}
+        # A node that names an array costs time for all of it, before its own fields are known to be wrong.
+        if sum(times * sizes.get(name, 0) for name, times in named.items()) > MOST_TIMES * sum(sizes.values()):
+            raise ModelFormatError(f"its parts name the same arrays more than {MOST_TIMES} times")
         nodes = header["steps"]
         if not all(holds_type(node["name"], str if len(nodes) > 1 else None) for node in nodes):
             raise ModelFormatError("its steps have no names")
         steps = [_step(node, arrays, known) for node in nodes]
         if len({step.facts["n_features_in_"] for step in steps}) > 1:
             raise ModelFormatError("its steps have other features")
-        if unused := sorted(set(arrays) - set(_names_in(header))):
+        if unused := sorted(set(arrays) - set(named)):
             raise ModelFormatError(f"no part of it has the arrays {printable(', '.join(unused))[:200]}")
         return steps
 

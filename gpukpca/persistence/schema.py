@@ -27,7 +27,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.stored import OF_A_SPACE
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_numpy, is_sparse, move, to_host
-from gpukpca.data.csr import CSR, csr_from_parts
+from gpukpca.data.csr import CSR, canonical, csr_from_parts
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
@@ -53,6 +53,9 @@ FORMER = {"PCAPlan": ("Plan", {"reason": "solver_reason"})}
 REMOVED = {"IncrementalFit": {"residual_norms", "converged", "n_passes", "solver"}, "IncrementalPCA": {"exact"}}
 # Letters of which a model has one at least.
 NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
+
+# Characters of the path of a node in an error: names of fields of any length must not be copied for every node.
+LONGEST_PATH = 200
 
 Node = Any
 
@@ -263,7 +266,8 @@ class Writer:
         if isinstance(value, dict):
             return {"class": "dict", "items": self.node(path, tuple(value.items()))}
         name = type(value).__name__
-        if is_sparse(value):
+        if is_sparse(value) and name in CSR:
+            value = canonical(value)
             parts = {"data": value.data, "indices": value.indices, "indptr": value.indptr, "shape": value.shape}
         elif CLASSES.get(name) is type(value):  # a subclass may hold more
             parts = {field: getattr(value, field) for field in fields_of(CLASSES[name])}
@@ -324,6 +328,7 @@ class Reader:
 
     def value(self, node: Node, path: str) -> Any:
         """Return the value of a node; raise `ModelFormatError` where it has none."""
+        path = path[:LONGEST_PATH]
         if isinstance(node, list):
             return tuple(self.value(part, f"{path}.{place}") for place, part in enumerate(node))
         if not isinstance(node, dict):

@@ -5,21 +5,30 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import json
 import os
+import time
+import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from click.testing import CliRunner
 
 import gpukpca
-from gpukpca import KernelPCA, kernels
+from gpukpca import Checkpoint, KernelPCA, _container, kernels
 from gpukpca._container import read_container, write_container
-from gpukpca.decomposition import _model_files
+from gpukpca.checkpoint import KIND as STATE
+from gpukpca.checkpoint import NAMES, FolderCheckpointer
+from gpukpca.cli.app import gpukpca as gpukpca_cli
+from gpukpca.decomposition import _model_files, load_with_notes
 from gpukpca.decomposition._model_files import restored
-from gpukpca.exceptions import MemoryBudgetError, ModelFormatError
+from gpukpca.exceptions import CheckpointError, MemoryBudgetError, ModelFormatError
 from gpukpca.persistence.model_file import KIND
 from tests.hostile import EXTREMES, forks, in_a_process, mutated
 from tests.model_files import DIVERSE, MODELS, changed, get, parts, paths, put
@@ -49,18 +58,146 @@ def test_models_of_mutated_index_arrays_are_refused_or_have_scores() -> None:
     assert 100 < int(in_a_process(work)) < 300
 
 
-def test_a_model_of_unsorted_rows_is_that_of_sorted_ones() -> None:
-    header, arrays = parts("sparse")
-    whole = restored(header, arrays)[0]
-
+def test_a_model_of_unsorted_rows_is_refused_and_a_fit_of_them_has_a_file(tmp_path: Path) -> None:
     def reverse(header: Any, arrays: Any) -> None:
         ends = arrays["fit.map.basis.indptr"]
         for start, stop in itertools.pairwise(ends):
             for name in ("fit.map.basis.indices", "fit.map.basis.data"):
                 arrays[name][start:stop] = arrays[name][start:stop][::-1].copy()
 
-    X = np.ones((3, 6))
-    np.testing.assert_array_equal(changed("sparse", reverse).transform(X), whole.transform(X))
+    with pytest.raises(ModelFormatError, match="column indices must ascend in every row"):
+        changed("sparse", reverse)
+    X = scipy.sparse.csr_array(([1.0, 2.0, 3.0, 4.0, 5.0], [4, 1, 1, 0, 2], [0, 3, 4, 5]), shape=(3, 6))
+    assert not X.has_canonical_format
+    model = KernelPCA(1, kernel="rbf").fit(X)
+    gpukpca.save(model, tmp_path / "m", notes={"rows": X})
+    again, notes = load_with_notes(tmp_path / "m")
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    np.testing.assert_array_equal(notes["rows"].toarray(), X.toarray())
+
+
+# -- what a file costs -------------------------------------------------------------------------------------------------
+
+COMPARISONS = Counter[str]()
+
+
+class Name(str):
+    """A name that counts how often it is compared."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        COMPARISONS["all"] += 1
+        return str.__eq__(self, other)
+
+
+def counting(text: str) -> Any:
+    """Parse the header of a file, whose names of transposed arrays count comparisons."""
+    content = json.loads(text)
+    return content | {"transposed": [Name(name) for name in content.get("transposed", [])]}
+
+
+def of_arrays(count: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return notes that hold many small arrays in Fortran order."""
+    arrays = {f"notes.{i}": np.asfortranarray(np.eye(2, dtype=np.float32)) for i in range(count)}
+    return [{"array": name} for name in arrays], arrays
+
+
+def of_one_matrix(count: int, entries: int = 10**4) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return notes that name the arrays of one unsorted CSR matrix many times."""
+    arrays = {"data": np.ones(entries), "indices": np.arange(entries)[::-1].copy(), "indptr": np.array([0, entries])}
+    parts = {name: {"array": name} for name in arrays}
+    return [{"class": "csr_array", **parts, "shape": [1, entries]}] * count, arrays
+
+
+# Hostile parts of a growing size: notes and their arrays.
+NOTES: dict[str, Callable[[int], tuple[Any, dict[str, np.ndarray]]]] = {
+    "many arrays": of_arrays,
+    "one matrix many times": of_one_matrix,
+    "many numbers": lambda count: ([0] * (5 * count), {}),
+    "many objects": lambda count: ([{"class": "list", "items": []}] * count, {}),
+    "many texts": lambda count: ({"class": "texts", "items": ["a"] * count}, {}),
+}
+DOORS: dict[str, Callable[[Path], Any]] = {
+    "load": gpukpca.load,
+    "info": lambda path: CliRunner().invoke(gpukpca_cli, ["info", str(path)]),
+    "checkpoint": lambda path: FolderCheckpointer(Checkpoint(path.parent), {}, lambda *_: None),
+}
+MOST_BYTES = 40  # for each byte of a file: an object of Python for a character or two
+
+
+def written(door: str, notes: Any, arrays: dict[str, np.ndarray], folder: Path) -> Path:
+    """Write the file with hostile notes that a door opens."""
+    if door == "checkpoint":
+        path = folder / NAMES[1]
+        write_container(path, STATE, {"number": 1, "fingerprint": {}, "state": {"Q": notes}}, arrays)
+    else:
+        path, (header, more) = folder / "m", parts("rbf, inverse")
+        write_container(path, KIND, {**header, "notes": {"n": notes}}, more | arrays)
+    return path
+
+
+def opened(door: str, path: Path) -> str:
+    """Return what a door says of a file."""
+    try:
+        return str(DOORS[door](path))
+    except (ModelFormatError, CheckpointError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_a_door_takes_is_bounded_by_the_file(door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory by the bytes of the file, and comparisons by the arrays in it; nothing is a square of either."""
+    opened(door, written(door, [], {}, tmp_path))  # imports
+    monkeypatch.setattr(_container, "json", SimpleNamespace(loads=counting, dumps=json.dumps))
+    for name, hostile in NOTES.items():
+        for count in (250, 1000):
+            path = written(door, *hostile(count), tmp_path)
+            COMPARISONS.clear()
+            tracemalloc.start()
+            opened(door, path)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < MOST_BYTES * path.stat().st_size, (name, count)
+            assert COMPARISONS["all"] <= 8 * count, (name, count)
+
+
+def test_a_matrix_that_a_file_names_again_and_again_is_refused() -> None:
+    notes, more = of_one_matrix(700)
+    header, arrays = parts("rbf, inverse")
+    with pytest.raises(ModelFormatError, match="name the same arrays more than 16 times"):
+        restored({**header, "notes": {"n": notes}}, arrays | more)
+
+
+def test_a_long_name_is_not_copied_for_every_value(tmp_path: Path) -> None:
+    """Two files of the same bytes: with a long name over many values, and with a long text beside them."""
+    header, arrays = parts("rbf, inverse")
+    long, values, seconds = "x" * 10**6, [0] * 20000, []
+    for notes in ({"n": long, "m": values}, {long: values}):
+        write_container(tmp_path / "m", KIND, {**header, "notes": notes}, arrays)
+        started = time.process_time()
+        gpukpca.load(tmp_path / "m")
+        seconds.append(time.process_time() - started)
+    assert seconds[1] < 8 * seconds[0]  # 20 times where every value copies the name
+
+
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")
+def test_a_transform_costs_what_its_entries_do(tmp_path: Path) -> None:
+    """A model of CSR rows, and new ones, in few columns and in many."""
+    for kernel, settings in SPARSE_KERNELS.items():
+        _, header, arrays = sparse_model(settings, tmp_path / "m")
+        for columns in (10**4, 10**7):
+            claim(header, columns, "as it is")
+            named = {node["array"] for node in nodes(header) if "array" in node}
+            write_container(tmp_path / "m", KIND, header, {name: arrays[name] for name in named})
+            model = gpukpca.load(tmp_path / "m")
+            X = scipy.sparse.csr_array((np.ones(3), [0, 3, columns - 1], [0, 2, 3]), shape=(2, columns))
+            model.transform(X)
+            tracemalloc.start()
+            model.transform(X)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 2**18, (kernel, columns)
 
 
 # -- columns that a file claims ----------------------------------------------------------------------------------------
