@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import IO
 
 
@@ -17,17 +18,23 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
     A link at a path is replaced too, and not followed. A new file has the permissions of the one that it replaces.
     A process that is killed leaves the old files, and may leave a temporary one beside them that ends in ".partial".
     """
-    with _named(*paths), ExitStack() as stack:
-        drafts = [stack.enter_context(_draft(path)) for path in paths]
-        yield drafts
-        # All that fails on a full disk comes before the first old file is replaced.
-        for draft in drafts:
-            draft.flush()
-            os.fsync(draft.fileno())
-        for draft, path in zip(drafts, paths, strict=True):
-            draft.close()
-            os.chmod(draft.name, _mode_for(path))
-            os.replace(draft.name, path)
+    drafts = {path: path.with_name(f".{path.name[:100]}.{token_hex(8)}.partial") for path in paths}
+    with _named(*paths):
+        try:  # before the first draft is there, so that no interrupt leaves one
+            with ExitStack() as stack:
+                files = [stack.enter_context(_created(draft, path)) for path, draft in drafts.items()]
+                yield files
+                # All that fails on a full disk comes before the first old file is replaced.
+                for file in files:
+                    file.flush()
+                    os.fsync(file.fileno())
+            for path, draft in drafts.items():
+                if (mode := _mode_of(path)) is not None:
+                    os.chmod(draft, mode)
+                os.replace(draft, path)
+        finally:
+            for draft in drafts.values():
+                draft.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -36,7 +43,8 @@ def _named(*paths: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None or (error.filename is not None and error.filename2 is None):
+        is_named = error.filename is not None and not str(error.filename).endswith(".partial")
+        if error.errno is None or is_named:
             raise
         raise OSError(error.errno, error.strerror, " and ".join(map(str, paths))) from error
 
@@ -69,22 +77,13 @@ def check_writable(folder: Path, label: str) -> None:
         raise type(error)(f"{label}: nothing can be written to {folder}: {error.strerror}.") from error
 
 
-@contextmanager
-def _draft(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a temporary file in the folder of `path`, which is removed where it has not replaced `path`."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".partial")
-    os.close(handle)
-    try:
-        with open(name, "wb") as file:
-            yield file
-    finally:
-        Path(name).unlink(missing_ok=True)
+def _created(draft: Path, path: Path) -> IO[bytes]:
+    """Create the draft of a file, which nobody may read who may not read the file."""
+    mode = _mode_of(path)
+    mode = 0o666 if mode is None else mode  # less the mask, which only the system can apply: it is that of all threads
+    return open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode))
 
 
-def _mode_for(path: Path) -> int:
-    """Return the permissions of the file that is replaced, or those of a new file in place of none or of a link."""
-    if path.exists() and not path.is_symlink():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def _mode_of(path: Path) -> int | None:
+    """Return the permissions of the file that is replaced; None in place of none or of a link."""
+    return path.stat().st_mode & 0o777 if path.exists() and not path.is_symlink() else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,65 @@ def test_both_files_are_written_with_their_permissions(tmp_path: Path) -> None:
         os.umask(before)
     assert contents(tmp_path) == {"a": "new", "b": "new"}
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in "ab"] == [0o640, 0o640]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions as on POSIX")
+def test_the_mask_of_the_process_is_left_alone_and_no_draft_is_more_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread would create files that all may write, while a save reads the mask by setting it."""
+    (tmp_path / "a").write_text("old", encoding="utf-8")
+    (tmp_path / "a").chmod(0o600)
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.extend(path.stat().st_mode & 0o077 for path in tmp_path.glob(".a.*"))
+
+    before = os.umask(0o022)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the mask was set"))
+        write_two(tmp_path, look)
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in "ab"] == [0o600, 0o644]
+    assert seen == [0]
+
+
+def interrupted_at(stop: int, work: Callable[[], None]) -> bool:
+    """Run work with KeyboardInterrupt before the given line of the module that runs; return whether it has so many."""
+    lines = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        if not frame.f_code.co_filename.endswith("_files.py") or lines >= stop:
+            return None
+        lines += event == "line"
+        if lines == stop:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_at_any_line_leaves_no_draft(tmp_path: Path) -> None:
+    stop, left = 1, []
+    while interrupted_at(stop, lambda: write_two(tmp_path)):
+        left += [(stop, name) for name in contents(tmp_path) if name.endswith(".partial")]
+        for path in tmp_path.iterdir():
+            path.unlink()
+        stop += 1
+    assert not left
+    assert stop > 20
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks as on POSIX")
