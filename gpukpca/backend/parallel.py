@@ -49,13 +49,18 @@ class _SingleThreadedBlas:
 
     The limits of threadpoolctl are process-wide, and two that overlap leave BLAS at one thread for good: the second
     saves the first one's limit as the original. So there is one limiter, which counts its users.
+
+    A forked process has only the thread that forks: the lock is taken for that moment, and the child has no users.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of signals may fork in the thread that has it
         self._users = 0
         self._before: list[tuple[Any, int]] = []  # the libraries that had several threads, and these
         self._threads_before = 1
+        if hasattr(os, "register_at_fork"):
+            held, released = self._lock.acquire, self._lock.release
+            os.register_at_fork(before=held, after_in_parent=released, after_in_child=self._restart)
 
     def __enter__(self) -> None:
         with self._lock:
@@ -76,8 +81,15 @@ class _SingleThreadedBlas:
 
     def _leave(self) -> None:
         """Count one user less, and restore the limits after the last one."""
-        self._users -= 1
+        self._users = max(0, self._users - 1)  # a thread may fork in the context, and leave it in the child
         if self._users == 0:
+            _set_threads(self._before)
+
+    def _restart(self) -> None:
+        """Restore the limits in a forked process."""
+        self._lock.release()
+        if self._users:
+            self._users = 0
             _set_threads(self._before)
 
     def threads_allowed(self) -> int:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from gpukpca import KernelPCA
+from gpukpca.backend import parallel
 from gpukpca.backend.parallel import (
     even_slices,
     map_tiles,
@@ -18,6 +24,7 @@ from gpukpca.backend.parallel import (
     usable_cpus,
     worker_count,
 )
+from tests.hostile import forks, in_a_process
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -55,6 +62,69 @@ def test_blas_is_held_and_released_by_whatever_thread_enters_and_leaves(two_blas
         with single_threaded_blas():
             assert set(threads()) == {1}
         assert threads() == before
+
+
+def blas_threads_of() -> list[int]:
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_process_forked_while_others_compute_has_all_threads_and_goes_on(
+    two_blas_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread computes, or is about to: it counts the threads of BLAS when this one forks."""
+    before, forking = blas_threads_of(), threading.Event()
+    held, asked = threading.Event(), parallel._blas
+
+    def slow() -> Any:
+        held.set()
+        forking.wait(10)
+        return asked()
+
+    def work() -> str:
+        signal.alarm(10)  # ends a process that stands still
+        inherited = blas_threads_of()
+        with single_threaded_blas():
+            inside = blas_threads_of()
+        KernelPCA(1).fit(np.arange(12.0).reshape(6, 2) ** 2)
+        return str((inherited, set(inside), blas_threads_of()))
+
+    os.register_at_fork(before=forking.set)
+    with ThreadPoolExecutor(1) as other:
+        context = single_threaded_blas()
+        other.submit(context.__enter__).result()
+        assert in_a_process(work) == str((before, {1}, before))
+        assert set(blas_threads_of()) == {1}
+        other.submit(context.__exit__, None, None, None).result()
+        assert blas_threads_of() == before
+        forking.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(parallel, "_blas", slow)
+            entered = other.submit(context.__enter__)
+            held.wait(10)
+            assert in_a_process(work) == str((before, {1}, before))
+            entered.result()
+        other.submit(context.__exit__, None, None, None).result()
+    assert blas_threads_of() == before
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_thread_that_forks_in_its_own_work_leaves_it_in_the_child(two_blas_threads: None) -> None:
+    before = blas_threads_of()
+
+    def work() -> str:
+        context.__exit__(None, None, None)
+        with single_threaded_blas():
+            inside = blas_threads_of()
+        return str((set(inside), blas_threads_of()))
+
+    context = single_threaded_blas()
+    with context:
+        assert in_a_process(work) == str(({1}, before))
+        assert set(blas_threads_of()) == {1}
+    assert blas_threads_of() == before
 
 
 def test_little_work_stays_in_the_calling_thread(two_blas_threads: None, sizes: Callable[..., None]) -> None:
