@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -19,14 +19,13 @@ from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
 from gpukpca.cli.table import InputOptions, Source, Table, check_memory
 from gpukpca.cli.text import PACKINGS, TEXT_SUFFIXES, read_parquet, read_text
+from gpukpca.data.reading import reading
 from gpukpca.persistence.model_file import KIND
 
 # Of scikit-learn, then simulated: the same numbers every time.
 BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods")
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
-# Characters of a reason, which may quote the whole of a header.
-MOST_QUOTED = 300
 # Options that only some kinds of input read.
 SPECIAL = ("key", "label_column", "index_column", "header", "delimiter", "decimal")
 # The suffix of bundled sets, and of no file.
@@ -155,16 +154,22 @@ def _as_dtype(X: Any, dtype: str | None) -> Any:
 # -- arrays in files, and bundled sets ---------------------------------------------------------------------------------
 
 
-@contextmanager
-def _reading(path: Source, kind: str) -> Iterator[None]:
-    """Turn what a library raises for a broken file into one ValueError that names the file."""
-    try:
-        yield
-    except Exception as error:  # a header of NumPy is tokenized, parsed and evaluated as Python is
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:  # of the system
-            raise
-        reason = str(error)[:MOST_QUOTED] or type(error).__name__
-        raise ValueError(f"{path} cannot be read as {kind}, it is damaged: {reason}") from error
+def _reading(path: Source, kind: str) -> AbstractContextManager[None]:
+    return reading(f"{path} cannot be read as {kind}, it is damaged", system=True)
+
+
+class _Set:
+    """A set of zarr or HDF5 whose errors name its file: it is read by slices, while an estimator fits."""
+
+    def __init__(self, rows: Any, path: Source, kind: str) -> None:
+        self._rows, self._path, self._kind = rows, path, kind
+        self.shape, self.dtype, self.size = rows.shape, rows.dtype, rows.size
+        self.ndim = len(rows.shape)
+
+    def __getitem__(self, key: slice) -> Any:
+        start, stop, _ = key.indices(self.shape[0])
+        with reading(f"{self._path}, rows {start} to {stop - 1}, cannot be read as {self._kind}, it is damaged"):
+            return self._rows[key]
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
@@ -254,7 +259,8 @@ def _read_set(path: Source, how: InputOptions) -> Table:
         )
     key, needed = _needed(path, {one: (part.shape, part.dtype) for one, part in sets.items()}, how)
     with _reading(path, name):
-        return _table(path, key, {one: sets[one] if one == key else sets[one][:] for one in needed}, how)
+        arrays = {one: _Set(sets[one], path, name) if one == key else sets[one][:] for one in needed}
+    return _table(path, key, arrays, how)
 
 
 def _needed(path: Source, headers: dict[str, Any], how: InputOptions) -> tuple[str, set[str]]:

@@ -24,6 +24,7 @@ from gpukpca.cli.table import (
     feature_positions,
     is_position,
 )
+from gpukpca.data.reading import reading
 
 # A blank stands for any white space.
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": " ", ".dat": " "}
@@ -99,17 +100,17 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
     """Read the numbers of a parquet file, with the names and labels that the options select."""
     import polars
 
-    try:
+    damaged = f"{path} cannot be read as parquet, it is damaged"
+    with reading(damaged, system=True):
         schema = polars.read_parquet_schema(path.readable)
-        first = list(schema)
-        index, label, kept = _columns(path, how, first)
-        index, kept = _index(how, first, index, label, kept)
         rows = polars.scan_parquet(path.readable, glob=False).select(polars.len()).collect().item()
-        check_memory(rows * (len(kept) + 2) * BYTES_PER_CELL, str(path))
-        read = [first[i] for i in sorted({*kept, *(i for i in (index, label) if i is not None)})]
+    first = list(schema)
+    index, label, kept = _columns(path, how, first)
+    index, kept = _index(how, first, index, label, kept)
+    check_memory(rows * (len(kept) + 2) * BYTES_PER_CELL, str(path))
+    read = [first[i] for i in sorted({*kept, *(i for i in (index, label) if i is not None)})]
+    with reading(damaged, system=True):
         frame = polars.read_parquet(path.readable, columns=read, glob=False)
-    except polars.exceptions.PolarsError as error:
-        raise ValueError(f"{path} cannot be read as parquet, it is damaged: {str(error)[:300]}") from error
     if not rows:
         raise ValueError(f"{path} has columns and no rows.")
     names = [first[i] for i in kept]
@@ -166,12 +167,10 @@ def _unpacked(path: Source) -> Source:
     # One column of whole lines: the separator of units is in no table.
     with path.open() as file:
         packed = file.read()
-    try:
+    with reading(f"{path} cannot be unpacked, or is not UTF-8 text; write it again"):
         frame = polars.read_csv(
             packed, has_header=False, separator="\x1f", quote_char=None, schema={"line": polars.String}
         )
-    except (polars.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path} cannot be unpacked, or is not UTF-8 text; write it again.") from error
     content = "\n".join(frame["line"].fill_null("")).encode()
     return replace(path, suffix=path.suffix.removesuffix(packing), content=content)
 

@@ -19,6 +19,7 @@ from gpukpca.backend.random import uniform
 from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.gate import column_names, dask_kind
 from gpukpca.data.place import own_copy
+from gpukpca.data.reading import UnreadableError, rows_of_set
 from gpukpca.data.rows import Merge, Rows
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
@@ -289,8 +290,7 @@ def read_slice(X: Any, start: int, stop: int, check: Check, number: int | None =
 
 def slice_of_set(X: Any, start: int, stop: int) -> Any:
     """Return some rows of a set in memory, a CSR matrix where the set gives one; raise where they are not so many."""
-    rows = X[start:stop]
-    rows = rows if is_sparse(rows) else np.asarray(rows)
+    rows = rows_of_set(X, start, stop)
     if len(getattr(rows, "shape", ())) == 2 and rows.shape[0] != stop - start:
         raise InvalidParameterError(
             f"X[{start}:{stop}] gave {rows.shape[0]} row(s), and X has the shape {tuple(X.shape)}; is it still open "
@@ -313,7 +313,7 @@ def named(name: str) -> Iterator[None]:
     """Let an error of the data name the batch."""
     try:
         yield
-    except DeviceMismatchError:  # which names the batch
+    except (DeviceMismatchError, UnreadableError):  # which name the batch, or its rows
         raise
     except (ValueError, TypeError) as error:
         kinds = (InvalidParameterError, ValueError, TypeError)

@@ -31,6 +31,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.data.csr import canonical, check_compressed
 from gpukpca.data.finite import FINITE, blanked, check_finite
+from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -140,8 +141,8 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
     check_numbers(X, missing, name)
     if is_foreign(X):
         return _of_library(X)
-    if len(getattr(X, "shape", ())) == 2 and not any(hasattr(X, one) for one in ("__array__", "columns", "tocsr")):
-        X = X[:]  # of a set on a disk, which gives arrays or CSR matrices
+    if len(getattr(X, "shape", ())) == 2 and not (isinstance(X, np.ndarray) or is_sparse(X) or column_names(X)):
+        X = rows_of_set(X, 0, int(X.shape[0]))
     if is_sparse(X):
         check_compressed(X)
         return _floating(X.tocsr())

@@ -225,7 +225,7 @@ def densifying(X: Any) -> str:
     """Return the call that makes an array of sparse rows; empty for dense ones. The first row of a set tells."""
     if is_sparse(X):
         return "X.toarray()"
-    return "X[:].toarray()" if is_set(X) and is_sparse(X[:1]) else ""
+    return "X[:].toarray()" if is_set(X) and is_sparse(slice_of_set(X, 0, 1)) else ""
 
 
 def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,9 @@ from click.testing import CliRunner
 
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.inputs import CONVERSIONS, read_input
-from tests.cli.runs import done, facts, fit, loaded, refused
+from tests.cli.runs import done, facts, fit, loaded, refused, run
 from tests.cli.runs import text as write
+from tests.each import each
 
 TABLE = "who;a,b,kind\nAda,1,2.5,red\nBob,3,-4,blue\nCyd,5,6,red\n".replace(";", ",")
 HOW = {"index_column": "who", "label_column": "kind"}
@@ -146,6 +148,56 @@ def test_sets_of_zarr_and_hdf5_are_read_by_slices(asked: list[Any]):
     message = refused("fit", "x.h5", "--key", "layers/counts", "-o", "c.npz")
     assert "x.h5: layers/counts is a sparse matrix as anndata writes it" in message
     assert "sparse_dataset(h5py.File('x.h5')['layers/counts'])[:]) converts it" in message
+
+
+NYSTROM = ["--eigen-solver", "nystrom", "--rank", 20]
+
+
+class Panic(BaseException):
+    """An error of Rust, as pyo3 raises it."""
+
+
+@each("kind", [RuntimeError, OSError, KeyError, Panic])
+def test_a_damaged_set_is_one_line_whenever_it_is_read(
+    kind: type[BaseException], asked: list[Any], monkeypatch: pytest.MonkeyPatch
+):
+    fit("x.npy", "--method", "pca", "-n", 2, "-o", "a.npz", "--save", "m.safetensors", "--force")
+    original = Part.__getitem__
+
+    def damaged(part: Part, rows: Any) -> Any:
+        if rows.indices(9000)[1] > 8000:
+            raise kind("a damaged\nchunk")
+        return original(part, rows)
+
+    monkeypatch.setattr(Part, "__getitem__", damaged)
+    for name, reader in (("x.h5", "h5py"), ("x.zarr", "zarr")):
+        for options in (["--method", "pca"], NYSTROM, ["--scale"], ["--dtype", "float32"]):
+            line = refused("fit", name, *options, "-n", 2, "-o", "b.npz")
+            assert re.search(rf"{name}, rows \d+ to \d+, cannot be read as {reader}, it is damaged: .*chunk", line)
+        for command in ("transform", "denoise"):
+            assert f"{name}, rows " in refused(command, "m.safetensors", name, "-o", "b.npz")
+    Path("a.npz").unlink()
+    Path("m.safetensors").unlink()
+
+
+def test_a_damaged_parquet_file_is_one_line(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+    polars.DataFrame({name: rng.standard_normal(900) for name in "abc"}).write_parquet("x.parquet")
+    content, lines = Path("x.parquet").read_bytes(), 0
+    for place in range(4, len(content) - 20, 2000):
+        write("y.parquet", content[:place] + b"x" * 20 + content[place + 20 :])
+        result = run("fit", "y.parquet", "-n", 2, "-o", "s.npz", "--force")
+        lines += result.exit_code == 2
+        assert result.exit_code == 0 or (result.exit_code == 2 and result.stderr.count("\n") == 1)
+    assert lines
+
+    def panic(*_: Any, **_more: Any) -> None:
+        raise Panic("index out of bounds")
+
+    for reader in ("read_parquet_schema", "read_parquet"):
+        with monkeypatch.context() as patch:
+            patch.setattr(polars, reader, panic)
+            message = refused("fit", "x.parquet", "-o", "t.npz")
+        assert "x.parquet cannot be read as parquet, it is damaged: index out of bounds" in message
 
 
 def test_real_sets_of_hdf5_and_zarr_are_read(rng: np.random.Generator):
