@@ -141,7 +141,7 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
     check_numbers(X, missing, name)
     if is_foreign(X):
         return _of_library(X)
-    if len(getattr(X, "shape", ())) == 2 and not (isinstance(X, np.ndarray) or is_sparse(X) or column_names(X)):
+    if _is_set(X):
         X = rows_of_set(X, 0, int(X.shape[0]))
     if is_sparse(X):
         check_compressed(X)
@@ -151,6 +151,12 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
         check_numbers(X, missing, name)
         _warn_of_lost_digits(X)
         return _floating(X)
+
+
+def _is_set(X: Any) -> bool:
+    """Return whether X is a table that its library reads, such as one of zarr or HDF5: no array, frame or matrix."""
+    is_table = len(getattr(X, "shape", ())) == 2 and hasattr(X, "__getitem__")
+    return is_table and not (isinstance(X, np.ndarray) or hasattr(X, "tocsr")) and column_names(X) is None
 
 
 def _floating(X: Any) -> Any:

@@ -223,7 +223,7 @@ def interrupted_in(call: str, number: int, monkeypatch: pytest.MonkeyPatch, fold
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("call", ["chmod", "replace", "after replace"])
+@pytest.mark.parametrize("call", ["fsync", "replace", "after replace"])
 def test_an_interrupt_while_a_checkpoint_is_written_writes_it_and_says_so(
     call: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: KernelPCA
 ) -> None:
