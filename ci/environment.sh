@@ -10,7 +10,8 @@ find_python() {
 }
 
 # environment NAME REQUIREMENT…: makes a virtual environment once and activates it. What follows NAME goes to pip, of a
-# version that knows --group: those that Python 3.11 to 3.13 bring are older.
+# version that knows --group: those that Python 3.11 to 3.13 bring are older. Before --require-hashes nothing else is
+# installed.
 environment() {
     local folder=".venv-$1" programs=bin install
     [ "${OS:-}" != Windows_NT ] || programs=Scripts
@@ -21,13 +22,14 @@ environment() {
         return 1
     }
     local stamp
-    stamp="$folder/installed-$({ echo "$*" && cat pyproject.toml gpukpca/_version.py; } | cksum | cut -d' ' -f1)"
+    stamp="$folder/installed-$({ echo "$*" && cat pyproject.toml gpukpca/_version.py ci/build_tools.txt; } | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
         rm -rf "$folder"
         "$python" -m venv "$folder" || return
         # Modules are compiled when they are first imported: most never are.
         install=("$folder/$programs/python" -m pip install --quiet --disable-pip-version-check --no-compile)
-        "${install[@]}" "pip>=25.1" && "${install[@]}" "$@" || return
+        [ "$1" = --require-hashes ] || "${install[@]}" "pip>=25.1" || return
+        "${install[@]}" "$@" || return
         touch "$stamp"
     fi
     # Where Python may not store what it compiled, every process that the tests start compiles NumPy and its like again.

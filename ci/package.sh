@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds the sdist, and from it the wheel, into dist/, and checks both. The unpacked sdist runs tests and the linter.
+# Builds the packages by ci/build.sh and checks both; with --built those of SHA256SUMS that are in dist/ already. The
+# unpacked sdist runs tests and the linter.
 # Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment package build check-wheel-contents twine "validate-pyproject[all]"
+[ "${1:-}" = --built ] || bash ci/build.sh
+environment package check-wheel-contents twine==7.0.0 "validate-pyproject[all]"
 validate-pyproject pyproject.toml
-rm -rf dist
-python -m build --outdir dist .
 twine check --strict dist/*
 check-wheel-contents dist/*.whl
 
@@ -24,3 +24,5 @@ cd "$folder"
 ruff check .
 # From here `gpukpca` is the one in the folder.
 PYTHONPATH="$folder" python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_public_api.py
+cd - >/dev/null
+shasum --algorithm 256 --check --strict SHA256SUMS # no tool has changed them

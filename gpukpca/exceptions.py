@@ -69,7 +69,9 @@ class InvalidParameterError(ValueError, TypeError):
     """A parameter has a value or a type that is not allowed.
 
     It is a ValueError and a TypeError. The message names the parameter, the value and what is allowed. A fit also
-    raises it for data whose numbers leave the range of their dtype: divide them by a constant, or pass float64.
+    raises it for data whose numbers leave the range of their dtype: divide them by a constant, or pass float64. So does
+    every function for rows of a set of zarr, HDF5 or the like that cannot be read: the message names the rows, and the
+    error of the other library is the cause (`__cause__`).
 
     Attributes
     ----------

@@ -34,6 +34,26 @@ def test_jobs_call_scripts_that_exist() -> None:
             assert (ROOT / "ci" / f"{script}.sh").exists(), script
 
 
+def test_a_release_is_built_of_locked_tools_sealed_tested_and_attested() -> None:
+    tools = (ROOT / "ci" / "build_tools.txt").read_text(encoding="utf-8").splitlines()
+    locked = [line for line in tools if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line) for line in locked)
+    assert {"build", "hatchling"} <= {line.partition("==")[0] for line in locked}
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n)+)", text.partition("jobs:\n")[2], flags=re.M))
+    assert list(jobs) == ["build", "test", "upload"]
+    scripts = {name: re.findall(r"run: (?:bash ci/)?(.*)", job) for name, job in jobs.items()}
+    assert scripts["build"][0] == "build.sh"
+    for job in ("test", "upload"):  # what they take is what was built
+        assert "sha256sum --check --strict" in scripts[job][0]
+        assert "SUMS: ${{ needs.build.outputs.sums }}" in jobs[job]
+    assert "needs: [build, test]" in jobs["upload"]
+    assert "attestations: true" in jobs["upload"]
+    assert "id-token" not in jobs["build"] + jobs["test"]
+    packages = (ROOT / "ci" / "package.sh").read_text(encoding="utf-8")
+    assert re.search(r"twine==\d", packages)
+
+
 @pytest.mark.parametrize(("reached", "room", "status"), [(100, "eigen", 0), (10, "eigen", 1), (100, "attic", 1)])
 def test_a_room_below_its_floor_or_without_one_fails(tmp_path: Path, reached: int, room: str, status: int) -> None:
     report = tmp_path / "report.json"

@@ -277,7 +277,8 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> FittedModel
     Raises
     ------
     ModelFormatError
-        No model file, damaged, cut off, with parts of other types, shapes or ranges, or written by a newer version.
+        No model file, damaged, cut off, with parts of other types, shapes or ranges, with a CSR matrix whose column
+        indices do not ascend in every row, or written by a newer version.
     OSError
         No such file, a directory, no permission.
     MemoryBudgetError
@@ -291,8 +292,8 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> FittedModel
 
     Notes
     -----
-    Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and memory is
-    of the order of the file. The numbers are not proved to be those of a fit. Cost: one reading of the file and its
+    Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and memory and
+    time are of the order of the file. The numbers are not proved to be those of a fit. Cost: one reading of the file and its
     SHA-256 digest.
 
     Examples
