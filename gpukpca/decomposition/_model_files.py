@@ -293,8 +293,8 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> FittedModel
     Notes
     -----
     Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and memory and
-    time are of the order of the file. The numbers are not proved to be those of a fit. Cost: one reading of the file and its
-    SHA-256 digest.
+    time are of the order of the file. The numbers are not proved to be those of a fit.
+    Cost: one reading of the file and its SHA-256 digest.
 
     Examples
     --------
