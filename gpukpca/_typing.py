@@ -104,6 +104,9 @@ class SymmetricOperator:
     noise_scale : float
         Size of the numbers that cancel in a product, where that is larger than the largest eigenvalue. Rank decisions
         and attainable residuals depend on it.
+    entry_noise : float
+        Size of what remains of these numbers where they err entry by entry with random signs: by default a share of
+        1/sqrt(n).
     rounding : float
         Error of an entry in units of eps times the size of the entries; 0 where the entries are the problem itself.
         Reported residuals include it.
@@ -158,6 +161,11 @@ class SymmetricOperator:
     has_diagonal: bool = True
     positive_definite: bool | None = None
     name: str = "the kernel matrix"
+
+    @property
+    def entry_noise(self) -> float:
+        """Return the noise scale over sqrt(n)."""
+        return self.noise_scale / float(max(self.shape[0], 1) ** 0.5)
 
     def __matmul__(self, V: Array) -> Array:
         """Return the product with a block V, shape (n, b)."""

@@ -42,7 +42,8 @@ def allowed_by_pair(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> 
     """Return the largest residuals allowed, shape (p,): what the tolerance leaves or rounding allows."""
     theta = theta[: task.p]
     allowed = allowed_residuals(task.op, task.tol, theta, state.exponent or 0)
-    floor = FLOOR * task.eps * max(operator_scale(task, state), largest_modulus_of(theta, task))
+    noise = float(np.ldexp(task.op.entry_noise, -(state.exponent or 0)))
+    floor = FLOOR * task.eps * max(operator_scale(task, state), noise, largest_modulus_of(theta, task))
     return np.asarray(np.maximum(allowed, floor))
 
 

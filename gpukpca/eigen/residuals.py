@@ -39,9 +39,9 @@ def default_tolerance(dtype: object, to_rounding: bool = False) -> float:
 
 
 def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
-    """Return max(|lambda|, noise scale): rounding errors are u times this."""
+    """Return the largest of |lambda| and the sizes of noise: rounding errors are u times this."""
     largest = float(np.abs(eigenvalues).max(initial=0.0))
-    return max(largest, op.noise_scale)
+    return max(largest, op.noise_scale, op.entry_noise)
 
 
 def total_of(op: SymmetricOperator, values: np.ndarray) -> float:
@@ -65,11 +65,9 @@ def spectral_rounding(op: SymmetricOperator, values: np.ndarray) -> float:
 def entry_rounding(op: SymmetricOperator, largest: float) -> float:
     """Return the residual that the rounding of the operator's entries may cause.
 
-    The entries err by up to ``op.rounding`` eps of their size. The errors have random signs along the rows, so a share
-    of 1/sqrt(n) remains of those in the part that centering cancels (`noise_scale`).
+    The entries err by up to ``op.rounding`` eps of their size, and `entry_noise` is that of what centering cancels.
     """
-    noise = op.noise_scale / float(max(op.shape[0], 1) ** 0.5)
-    return op.rounding * epsilon(op.like) * (largest + noise)
+    return op.rounding * epsilon(op.like) * (largest + op.entry_noise)
 
 
 def allowed_residuals(op: SymmetricOperator, tol: float, values: np.ndarray, exponent: int) -> np.ndarray:

@@ -157,7 +157,7 @@ class EigenResult:
         threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest))
         eigenvalues, dropped = without_rounding(eigenvalues, threshold)
         largest = float(np.abs(eigenvalues).max(initial=0.0))
-        rounding = entry_rounding(op, largest)
+        rounding = entry_rounding(op, max(largest, -smallest))
         norms = residual_lengths(U, W, eigenvalues) + rounding
         xp = namespace_of(U)
         if not (largest <= float(xp.finfo(U.dtype).max) and np.isfinite(norms).all()):

@@ -16,7 +16,7 @@ from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasProducts, Indices, NumpyArray, NumpyRows, SymmetricOperator, UnknownRows
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.external import as_operator
-from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum, times_outer_product
+from gpukpca.backend.linalg import column_norms, column_sums, largest_asymmetry, subtract_outer_sum, times_outer_product
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -131,15 +131,18 @@ class CenteredGram(SymmetricOperator):
     count : float
         n, or Σw.
     column_means : array, shape (n,), in the widest floating type
-        m = K 1 / n, or K w / Σw; costs one pass if no product has been made yet.
+        m = K 1 / n, or K w / Σw, and 0 without centering; costs one pass if no product has been made yet.
     trace : float
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
     noise_scale : float
         ``|1ᵀK1|/n``: the size of the numbers that cancel; rounding noise is u times this.
+    entry_noise : float
+        ``‖K1‖/n``, also without centering: what rounding of entries of random signs leaves is u times this.
     rounding : float
         That of the entries of `base`, at least 1.
     known_means : array, shape (n,), or None
-        The column means after the first product; may be set to those of another operator on the same data.
+        The means of the columns of K after the first product, also without centering; may be set to those of another
+        operator on the same data.
 
     See Also
     --------
@@ -253,15 +256,15 @@ class CenteredGram(SymmetricOperator):
 
     def _set_means(self, row_sums: Array) -> None:
         means = cast(row_sums, accumulation_dtype(self.like)) / (self.count * self._one)
-        self._check_and_keep(means)
-
-    def _check_and_keep(self, means: Array) -> None:
-        """Set the column means of K, of which NaN and infinity in K are seen; without centering they count as 0."""
-        means = checked_means(means, self.base)
-        self.known_means = means if self.center else namespace_of(means).zeros_like(means)
+        self.known_means = checked_means(means, self.base)  # NaN and infinity in K are seen here
 
     @property
     def column_means(self) -> Array:
+        means = self._means_of_columns()
+        return means if self.center else namespace_of(means).zeros_like(means)
+
+    def _means_of_columns(self) -> Array:
+        """Return the means of the columns of K, also without centering."""
         if self.known_means is None:
             self._set_means((self.base @ self._ones())[:, 0])
         return self.known_means
@@ -293,6 +296,12 @@ class CenteredGram(SymmetricOperator):
     def noise_scale(self) -> float:  # type: ignore[override]
         return abs(self._grand_sum)
 
+    @cached_property
+    def entry_noise(self) -> float:
+        # The sum of the means cancels where they do not: K = a_i + a_j with Σ a_i = 0.
+        means = self.rooted(self._means_of_columns()[:, None])
+        return float(column_norms(means)[0]) * math.sqrt(self.count / self.shape[0])
+
     def diagonal(self) -> Array:
         means = self.column_means
         wide = cast(self.base.diagonal(), means.dtype) - 2.0 * means + self.mean_norm
@@ -311,7 +320,7 @@ class CenteredGram(SymmetricOperator):
         K = self.base.to_dense()
         if self.known_means is None:
             sums = column_sums(K) if self.frequencies is None else self.frequencies.sums(K, self.frequencies.roots**2)
-            self._check_and_keep(sums / self.count)
+            self.known_means = checked_means(sums / self.count, self.base)
         if self.center:
             means = cast(self.known_means, accumulation_dtype(K))
             half = self.mean_norm / 2.0

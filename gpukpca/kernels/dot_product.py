@@ -14,9 +14,27 @@ import numpy as np
 from gpukpca._rules import FINITE, Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, is_sparse, item_size, namespace_of, to_host
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    dtype_name,
+    is_sparse,
+    item_size,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
 from gpukpca.data.csr import as_csr, stored_means
-from gpukpca.data.slicing import by_panels, dense_rows, divided_rows, gather_rows, place_of, shifted_rows, take_rows
+from gpukpca.data.slicing import (
+    by_panels,
+    dense_rows,
+    divided_rows,
+    gather_rows,
+    place_of,
+    sampled_panels,
+    shifted_rows,
+    take_rows,
+)
 from gpukpca.data.statistics import exact_means, feature_means, row_norms, row_square_sums, square_norm_sizes
 from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 from gpukpca.kernels.bandwidth import Gamma
@@ -30,16 +48,19 @@ LARGEST_DEGREE = 20
 TERMS = 8.0
 # Where less than this share is left of the numbers that cancel in gamma x·y + coef0, rows are shifted to their mean.
 CANCELLED = 0.25
+# Rows whose pairs show how much cancels in gamma x·y + coef0.
+SAMPLED_ROWS = 500
 
 
 class DotRows(DataRows):
     """Rows whose inner products, times `factor`, make the tile.
 
     `mean` (d,) was subtracted from them. `copied` rows take memory in addition to the data. A template has the number
-    of `terms` of a sum: features, or the most entries that a CSR row of the training set stores.
+    of `terms` of a sum: features, or the most entries that a CSR row of the training set stores. It has the size of
+    the numbers that cancel in T relative to T, `cancelled` >= 1.
     """
 
-    terms = 1
+    terms, cancelled = 1, 1.0
 
     def __init__(self, data: Any, factor: float, mean: Array | None = None, copied: bool = False) -> None:
         super().__init__(data)
@@ -115,7 +136,18 @@ class _DotKernel(Kernel):
     def template(self, X: Array, centered: bool = False) -> DotRows:
         rows = self._template(X, centered)
         rows.terms = int(np.diff(X.indptr).max(initial=0)) if is_sparse(X) else int(X.shape[1])
+        rows.cancelled = 1.0 if isinstance(rows, ShiftedDotRows) else self._cancelled(X)
         return rows
+
+    def _cancelled(self, X: Any) -> float:
+        """Return |gamma x·y| + |coef0| over |T|, both as root mean squares over pairs of sampled rows."""
+        if not self.coef0 < 0:  # the mean of gamma x·y is never negative, so that hardly anything cancels
+            return 1.0
+        with overflow_allowed():
+            products = self._factor() * sum(rows @ rows.T for rows in sampled_panels(X, SAMPLED_ROWS))
+            sizes = np.linalg.norm(np.abs(products) - self.coef0)
+            cancelled = sizes / (np.linalg.norm(products + self.coef0) + np.finfo(np.float64).eps * sizes)
+        return float(cancelled) if np.isfinite(cancelled) else 1.0
 
     def _template(self, X: Array, centered: bool) -> DotRows:
         return self._shifted_template(X) or self._rows(take_rows(X, 0, 0))
@@ -128,10 +160,13 @@ class _DotKernel(Kernel):
         return ShiftedDotRows(shifted_rows(rows, like.mean, 1.0, X.dtype), like.factor, like.mean, like.constant)
 
     def rounding(self, template: Any) -> float:
-        """Return the error of a sum of products, and of the number that it is added to, times the steepness."""
+        """Return the error of a sum of products, and of the number that it is added to, times the steepness.
+
+        It is that of the numbers that cancel in T.
+        """
         data = template.data
         share = float(np.finfo(np.float64).eps / np.finfo(dtype_name(data.dtype)).eps) if is_sparse(data) else 1.0
-        return self.steepness * (1.0 + share * math.sqrt(template.terms) / TERMS)
+        return self.steepness * template.cancelled * (1.0 + share * math.sqrt(template.terms) / TERMS)
 
     def _shifted_template(self, X: Array) -> ShiftedDotRows | None:
         """Return the template of rows so near to their mean that nearly all of T cancels; None for other rows."""

@@ -99,6 +99,8 @@ def test_every_storage_and_every_view_of_it(xp, kernel, storage, view, size):
         assert not np.any(xp.host(op.column_means))
         assert abs(op.trace - np.trace(K)) <= bound * n
         assert op.noise_scale == 0.0
+    if view in ("centered", "not centered"):
+        assert abs(op.entry_noise - np.linalg.norm(K.sum(axis=0)) / n) <= bound * n
 
 
 @each("k", [0, 1, 3, 40])

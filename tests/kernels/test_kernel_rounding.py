@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse
 from sklearn.datasets import load_digits, load_wine
 
-from gpukpca import KernelPCA, load, save
+from gpukpca import KernelPCA, load, residuals, save
 from gpukpca.exceptions import IndefiniteKernelWarning, PrecisionWarning, RankWarning
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, Sigmoid, exp
@@ -332,6 +332,68 @@ def test_a_model_of_values_that_cancel_is_stored(tmp_path: Any) -> None:
     save(model, tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").transform(X[:5]), model.transform(X[:5]))
     np.testing.assert_allclose(model.transform(X), scores, rtol=0, atol=1e-6 * np.abs(scores).max())
+
+
+def of_row_effects(rng: np.random.Generator, size: float) -> np.ndarray:
+    """A matrix of rank 2 plus a_i + a_j, where Σ a_i = 0, in long double."""
+    F, a = rng.standard_normal((60, 2)), size * rng.standard_normal(60)
+    a -= a.mean()
+    return F.astype(np.longdouble) @ F.T + a[:, None] + a[None, :]
+
+
+def near_but_for_three(rng: np.random.Generator, size: float) -> np.ndarray:
+    """Rows of gamma x·y near 1, but three of them."""
+    X = size * rng.standard_normal((120, 200))
+    X[:, 0] += np.where(np.arange(120) < 3, 3.0, 1.0)
+    return X
+
+
+def true_residuals(K: np.ndarray, model: KernelPCA, weights: np.ndarray, center: bool) -> np.ndarray:
+    """‖A u - λ u‖ in long double, A the centered matrix of weighted rows."""
+    roots = np.sqrt(weights.astype(np.longdouble))
+    if center:
+        means = K @ weights / weights.sum()
+        K = K - means[:, None] - means[None, :] + weights @ means / weights.sum()
+    U = model.eigenvectors_.astype(np.longdouble)
+    left = (roots[:, None] * K * roots[None, :]) @ U - U * model.eigenvalues_[None, :]
+    return np.sqrt((left**2).sum(axis=0)).astype(np.float64)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="the oracle needs more digits than float64")
+def test_residuals_bound_the_rounding_of_numbers_that_cancel() -> None:
+    """Of rows that weigh the same or not, of K centered or not, from the fit and from an audit."""
+    cases = [("precomputed", of_row_effects, size) for size in (1.0, 1e4, 1e8)]
+    cases += [("sigmoid", near_but_for_three, size) for size in (1e-1, 1e-3, 1e-5)]
+    options = itertools.product(("float64", "float32"), ("dense", "randomized"), (False, True), (True, False))
+    for (dtype, solver, weighted, center), (kernel, make, size) in itertools.product(options, cases):
+        case, rng = (kernel, size, dtype, solver, weighted, center), np.random.default_rng(0)
+        if dtype == "float32" and size in (1e8, 1e-5):
+            continue  # nothing is left in this type
+        given = make(rng, size)
+        X = given.astype(dtype)
+        weights = rng.integers(1, 4, len(X)).astype(np.float64) if weighted else np.ones(len(X))
+        model = KernelPCA(2, kernel=kernel, gamma=1.0, coef0=-1.0, center=center, eigen_solver=solver, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, sample_weight=weights)
+            audit = residuals(model, X, sample_weight=weights)
+        wide = X.astype(np.longdouble)
+        K = given if kernel == "precomputed" else np.tanh(wide @ wide.T - 1.0)
+        true, kept = true_residuals(K, model, weights, center), model.eigenvalues_ > 0
+        assert np.any(kept), case
+        assert np.all(true[kept] <= 4.0 * model.residual_norms_[kept]), case
+        assert np.all(true[kept] <= 4.0 * (audit.residual_norms + audit.rounding)[kept]), case
+
+
+def test_row_effects_leave_their_rank_and_a_warning() -> None:
+    """What rounding leaves of a_i + a_j is no component, and what it hides is said."""
+    for solver, size, seed in itertools.product(("dense", "randomized"), (1.0, 1e6, 1e10), SEEDS):
+        K = of_row_effects(np.random.default_rng(seed), size).astype(np.float64)
+        exact = oracle.eigenpairs(oracle.centered(of_row_effects(np.random.default_rng(seed), 0.0)), 2)[0]
+        model, texts = fitted(K, kernel="precomputed", eigen_solver=solver)
+        assert np.count_nonzero(model.eigenvalues_) == 2, (solver, size, seed)
+        assert np.all(np.abs(model.eigenvalues_[:2] - exact) <= 2.0 * model.residual_norms_[:2])
+        assert bool(texts) == (size == 1e10)
 
 
 def test_rounding_of_distances_grows_with_the_size_of_what_cancels() -> None:

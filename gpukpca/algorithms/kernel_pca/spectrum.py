@@ -19,7 +19,7 @@ from gpukpca.data.slicing import place_of, sampled_panels, take_rows
 from gpukpca.data.statistics import half_range
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.request import count_of_share
-from gpukpca.eigen.residuals import spectral_rounding, total_of
+from gpukpca.eigen.residuals import operator_size, spectral_rounding, total_of
 from gpukpca.exceptions import (
     GpuKPCAWarning,
     IndefiniteKernelError,
@@ -113,7 +113,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
     values = np.maximum(values, 0.0)
     indefinite = kernel.positive_definite is not True and smallest < -rounding
     total = trace = _total(op, eigen, fraction)
-    if abs(total) <= n * epsilon(op.like) * op.noise_scale and largest == 0.0:
+    if abs(total) <= n * epsilon(op.like) * operator_size(op, np.zeros(0)) and largest == 0.0:
         total = 0.0
     if not indefinite:
         # The trace carries the rounding of what was cancelled; it is at least the sum of the eigenvalues.
@@ -218,7 +218,7 @@ def warn_of_rounding(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricO
         PrecisionWarning,
         largest=float(np.max(eigenvalues, initial=0.0)),
         lost_below=eigen.null_threshold,
-        cancelled=float(op.noise_scale),
+        cancelled=operator_size(op, np.zeros(0)),
     )
 
 
