@@ -12,7 +12,7 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend.linalg import column_norms, inner_products, times_small
-from gpukpca.backend.namespace import epsilon, from_host
+from gpukpca.backend.namespace import epsilon, from_host, overflow_allowed
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.eigen.residuals import NULL_FACTOR, entry_rounding, operator_size, residual_lengths
 from gpukpca.exceptions import InvalidParameterError
@@ -71,8 +71,9 @@ class EigenpairAudit:
     )
     trace_bound: float | None = field_of(
         "",
-        "of Nyström, the trace that F Fᵀ leaves: Σ (λ - θ) is at most this, and so is every term. Certain for a "
-        "positive semidefinite kernel; None where the kernel is not known to be one",
+        "of Nyström, the trace that F Fᵀ leaves: Σ (λ - θ) is at most this, and so is every term. Certain; None where "
+        "the kernel is not known to be positive semidefinite, and for features of another library, whose F Fᵀ may "
+        "exceed K",
         default=None,
     )
     norm_bound: float | None = field_of(
@@ -152,11 +153,13 @@ class UnitVectors(NamedTuple):
 
     @classmethod
     def of(cls, V: Array) -> Self:
-        """Return the columns of V (n, p), each divided by its length; r is at least 1."""
+        """Return the columns of V (n, p), each divided by its length, whose square is finite; r is at least 1."""
         lengths = column_norms(V)
-        if not np.all(np.isfinite(lengths)):
+        with overflow_allowed():
+            is_finite = np.isfinite(lengths**2).all()
+        if not is_finite:
             raise InvalidParameterError(
-                "the vectors overflow: their lengths are infinite, or NaN. Divide them by a constant."
+                "the vectors overflow: their squared lengths are infinite, or NaN. Divide them by a constant."
             )
         U = V / from_host(np.where(lengths > 0, lengths, 1.0), V)[None, :]
         if (Q := orthonormal_columns(U)) is U:

@@ -214,11 +214,11 @@ def norm_bound(norms: list[float], rounding: float) -> float:
 
 
 def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray) -> float | None:
-    """Return tr A - tr F Fᵀ, F centered as A, with the rounding of both; None for a kernel that is not semidefinite.
+    """Return tr A - tr F Fᵀ, F centered as A, with the rounding of both; None where A - F Fᵀ may not be semidefinite.
 
     The differences of the eigenvalues sum to it, and none is negative. None also without the diagonal of K.
     """
-    if not op.base.has_diagonal or not may_be_semidefinite(features.kernel):
+    if not (op.base.has_diagonal and features.is_projection and may_be_semidefinite(features.kernel)):
         return None
     n, base = op.shape[0], to_host(op.base.diagonal()).astype(np.float64)
     share = max(ROUNDING[dtype_name(op.dtype)], op.rounding * epsilon(op.like))

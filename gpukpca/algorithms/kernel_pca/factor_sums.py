@@ -116,6 +116,8 @@ class LandmarkFeatures:
         Where rows are computed, in the type of K.
     columns : host array of int, or None
         The landmarks among the columns of a precomputed kernel.
+    is_projection : bool
+        Whether F Fᵀ leaves a semidefinite part of K, as a factor by elimination does.
     """
 
     kernel: Kernel
@@ -123,6 +125,7 @@ class LandmarkFeatures:
     start: FactorSums
     like: Array
     columns: np.ndarray | None = None
+    is_projection: bool = True
 
     @classmethod
     def of_basis(
@@ -164,13 +167,14 @@ class LandmarkFeatures:
     def of_weights(cls, kernel: Kernel, basis: Any, weights: np.ndarray) -> tuple[Self, np.ndarray]:
         """Return the map of points with the weights M (m, m) of another library, and a rotation Q.
 
-        Its features k(x, S) M are f Q with M⁻ᵀ = L Q. M is invertible.
+        Its features k(x, S) M are f Q with M⁻ᵀ = L Q. M is invertible, and the inverse root of a K(S, S) that another
+        library computed: of distances that cancel, say, so that M Mᵀ is no inverse of this one.
         """
         rows, like = kernel.prepare(basis), empty_like(place_of(basis))
         Q, R = np.linalg.qr(np.linalg.inv(weights))
         op = DenseGram(compute_tile(kernel, rows, rows, like, diagonal=True))
         start = FactorSums.empty(R.T, np.zeros(len(R)), is_relative=False)
-        return cls(kernel, rows, start, like)._measured(basis, op)[0], Q.T
+        return cls(kernel, rows, start, like, is_projection=False)._measured(basis, op)[0], Q.T
 
     def _measured(self, basis: Any, op: SymmetricOperator) -> tuple[Self, np.ndarray]:
         """Return the map with its `shift` and its noise, and the rows f of all landmarks, whose K is `op`.
