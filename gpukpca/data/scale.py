@@ -18,6 +18,7 @@ from gpukpca.backend.namespace import (
     cast,
     dtype_name,
     namespace_of,
+    overflow_allowed,
     to_host,
 )
 from gpukpca.data.batches import BatchedRows
@@ -102,7 +103,8 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     """
     values = np.asarray(values, dtype=np.float64)
     info, largest = np.finfo(dtype_name(dtype)), float(values.max(initial=0.0))
-    variances: np.ndarray = values / scale / scale
+    with overflow_allowed():
+        variances: np.ndarray = values / scale / scale
     check_variance(largest, scale, dtype)
     if ((variances < info.tiny) & (values > np.finfo(np.float64).eps * largest)).any():
         size, factor = _size_and_factor(largest, scale)
@@ -118,7 +120,7 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
 
 def check_variance(value: float, scale: float, dtype: Any) -> None:
     """Raise `InvalidParameterError` where a variance of data that were multiplied by `scale` overflows in `dtype`."""
-    if not value / scale / scale <= float(np.finfo(dtype_name(dtype)).max):
+    if not float(value) / scale / scale <= float(np.finfo(dtype_name(dtype)).max):
         size, factor = _size_and_factor(value, scale)
         raise InvalidParameterError(
             f"overflow: the data deviate from their mean by about {size:.0e}, and {dtype_name(dtype)} has no variances "

@@ -152,7 +152,7 @@ def _checked(
     # Widths and feature names come after finiteness, as in scikit-learn.
     if is_matrix and not reset:
         _check_not_transposed(estimator, *X.shape)
-    _check_width(estimator, container, X, reset)
+    check_width(estimator, container, X, reset)
     return X
 
 
@@ -179,7 +179,7 @@ def _check_not_transposed(estimator: Any, m: int, width: int) -> None:
         )
 
 
-def _check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
+def check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
     """Check width and feature names of data `container`, whose rows are X, against those of fit, which `reset` sets."""
     is_array, width = is_foreign(container) or container is X, int(X.shape[1])
     if is_array and reset:

@@ -19,6 +19,7 @@ from gpukpca.decomposition._audit_sources import (
     LINEAR,
     KernelSource,
     check_has_weights,
+    check_names,
     check_rows_of_fit,
     check_shape,
     check_stated,
@@ -137,6 +138,8 @@ def residuals(
     }
     if isinstance(model, Pipeline):
         model, X = last_step(model, X)
+    if hasattr(model, "fit") or hasattr(model, "features"):
+        check_names(model, X)
     if isinstance(model, LINEAR):
         reader: Any = PCA(**settings)
         return fit_in_session(reader, X, lambda session: _audit_of_axes(model, X, sample_weight, reader, session))

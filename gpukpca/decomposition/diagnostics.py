@@ -55,15 +55,28 @@ def spectrum_of(model: Any) -> np.ndarray:
     """Return the variances of the components that a PCA keeps, on the host in float64, shape (p,)."""
     check_model(model)
     if (variances := fitted_value(model, "explained_variance_")) is None:
-        raise InvalidParameterError(f"{type(model).__name__} has no explained_variance_; expected a fitted PCA.")
+        raise InvalidParameterError(f"{type(model).__name__} has no explained_variance_; pass a fitted PCA.")
     return np.array(to_host(variances), dtype=np.float64)
 
 
 def check_model(model: Any) -> None:
     """Raise where a model is no estimator, or not fitted."""
-    if not hasattr(model, "fit"):
-        raise InvalidParameterError(f"expected a fitted estimator, got an object of type {type(model).__name__}.")
+    if not hasattr(model, "fit") or isinstance(model, type):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
+        raise InvalidParameterError(f"expected a fitted estimator, got {what}.")
     check_is_fitted(model)
+
+
+def axes_of(model: Any) -> Array:
+    """Return the unit axes (p, d) of a fitted PCA of any library; raise for a model of another kind."""
+    check_model(model)
+    V = fitted_value(model, "components_")
+    if V is None or V.ndim != 2 or any(fitted_value(model, name) is None for name in ("mean_", "explained_variance_")):
+        raise InvalidParameterError(
+            f"{type(model).__name__} has no axes of a PCA (mean_, components_ and explained_variance_); pass a fitted "
+            "PCA, of a pipeline the last step, model[-1], or take variable_correlations(model, X)."
+        )
+    return V
 
 
 def fitted_value(model: Any, *names: str) -> Any:
@@ -219,7 +232,7 @@ def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) ->
     >>> X[0], reconstruction(model, X[:1]).round(2)
     (array([5.1, 3.5, 1.4, 0.2]), array([[5.08, 3.52, 1.4 , 0.21]]))
     """
-    K = _count(n_components, len(spectrum_of(model)), "n_components")
+    K = _count(n_components, int(axes_of(model).shape[0]), "n_components")
 
     def nearest(rows: Array) -> Array:
         _, points = _nearest(model, rows, K)
@@ -273,7 +286,7 @@ def reconstruction_error(model: Any, X: ArrayLike, n_components: int | None = No
     >>> [round(float(reconstruction_error(model, X, k)), 3) for k in range(4)]
     [4.542, 0.342, 0.101, 0.024]
     """
-    K = _count(n_components, len(spectrum_of(model)), "n_components")
+    K = _count(n_components, int(axes_of(model).shape[0]), "n_components")
 
     def squares(rows: Array) -> Array:
         centered, points = _nearest(model, rows, K)
@@ -496,8 +509,7 @@ def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
 
 def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, narrow: bool = True) -> Array:
     """Return a function of the dense rows of X, computed where the model is, in the library of X."""
-    check_model(model)
-    like = model.components_
+    like = axes_of(model)
     Y = new_data(model, X, like, name)
     with device_context(like), overflow_allowed():
         result = by_panels(rows_at(Y, like), lambda rows, *_: function(dense_rows(rows)))

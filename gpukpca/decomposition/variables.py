@@ -16,7 +16,7 @@ from gpukpca.data.batches import is_stream, named
 from gpukpca.data.rows import joined
 from gpukpca.decomposition._base import AxesAttributes
 from gpukpca.decomposition._dask import compute_dask
-from gpukpca.decomposition.diagnostics import check_model, fitted_value
+from gpukpca.decomposition.diagnostics import axes_of, check_model, fitted_value
 from gpukpca.decomposition.pca import PCA
 from gpukpca.exceptions import InvalidParameterError
 
@@ -69,15 +69,10 @@ def loadings(model: Any) -> Array:
     check_model(model)
     if (own := fitted_value(model, "loadings_")) is not None:
         return own
-    V, variances = fitted_value(model, "components_"), fitted_value(model, "explained_variance_")
-    if fitted_value(model, "mean_") is None or variances is None or V is None or V.ndim != 2:
-        raise InvalidParameterError(
-            f"{type(model).__name__} has no axes of a PCA (mean_, components_ and explained_variance_), and so no "
-            "loadings; take variable_correlations(model, X), or the last step of a pipeline, model[-1]."
-        )
+    V = axes_of(model)
     with device_context(V):
         xp = namespace_of(V)
-        return V.T * xp.sqrt(variances)[None, :]
+        return V.T * xp.sqrt(model.explained_variance_)[None, :]
 
 
 @overload

@@ -21,6 +21,7 @@ from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, overflow_allowed, to_host
 from gpukpca.backend.random import Seed, generator, standard_normal
 from gpukpca.data.gate import as_rows
+from gpukpca.data.scale import row_bounds, safe_scale, scaled_rows, variances_of_data
 from gpukpca.data.slicing import dense_rows
 from gpukpca.data.statistics import feature_means
 from gpukpca.decomposition.diagnostics import (
@@ -82,7 +83,8 @@ class RankSelection:
 class _Variances:
     """Variances over n - 1, descending, with their exact total, of rows or of a model.
 
-    `rank` variances can differ from zero. `of_kernel`: they are variances in the feature space of a kernel.
+    `rank` variances can differ from zero. `of_kernel`: they are variances in the feature space of a kernel. Rows and
+    variances are those of the data times the power of two `unit`.
     """
 
     variances: np.ndarray
@@ -93,6 +95,11 @@ class _Variances:
     rows: Array | None = None
     model: Any = None
     of_kernel: bool = False
+    unit: float = 1.0
+
+    def in_units_of_data(self, squares: np.ndarray) -> np.ndarray:
+        """Return variances, or sums of them, in the units of the data; raise where one overflows."""
+        return variances_of_data(squares, self.unit, np.float64)
 
     @property
     def like(self) -> Array:
@@ -276,8 +283,10 @@ def _spectrum_of(model_or_X: Any) -> _Variances:
     if n < 2 or d < 1:
         raise InvalidParameterError(f"data of shape ({n}, {d}) have no variance: at least 2 samples are needed.")
     with device_context(rows), overflow_allowed():
+        unit = safe_scale(*row_bounds([rows]), rows.dtype)
+        rows = scaled_rows(rows, unit)
         variances = _variances(rows)
-    return _Variances(variances, float(np.sum(variances)), n, d, min(n - 1, d), rows)
+    return _Variances(variances, float(np.sum(variances)), n, d, min(n - 1, d), rows, unit=unit)
 
 
 def _of_model(model: Any) -> _Variances:
@@ -293,7 +302,11 @@ def _of_model(model: Any) -> _Variances:
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
     d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
-    total = total_variance_of(model)
+    total, ratios = total_variance_of(model), fitted_value(model, "explained_variance_ratio_")
+    if total == 0.0 and ratios is not None and np.any(to_host(ratios) > 0):
+        raise InvalidParameterError(
+            f"the variances of {type(model).__name__} underflow, and are 0; fit it to the data times a large constant."
+        )
     return _Variances(np.maximum(variances, 0.0), total, n, d, rank, model=model, of_kernel=of_kernel)
 
 
@@ -321,7 +334,7 @@ def _variance(known: _Variances, settings: _Settings) -> _Choice:
         K = int(np.sum(1.0 - cumulative > TIE * eps * math.sqrt(known.rank))) + 1
     if K is None:
         raise InvalidParameterError(
-            f"the {len(cumulative)} components that the model keeps have a share of {cumulative[-1]:.6g}, not more "
+            f"the {len(cumulative)} components that the model keeps have a share of {np.sum(known.shares):.6g}, not more "
             f"than value={settings.value!r}; fit more of them."
         )
     return min(K, len(cumulative)), "cumulative share", cumulative, np.full(len(cumulative), float(settings.value))
@@ -333,6 +346,7 @@ def _error(known: _Variances, settings: _Settings) -> _Choice:
     if known.is_whole:  # sums of the tail: exact where the difference is rounding
         left = np.append(np.cumsum(known.variances[::-1])[::-1], 0.0)
     errors = np.maximum(left, 0.0) * (known.n - 1) / (known.n if settings.per == "sample" else 1)
+    errors = known.in_units_of_data(errors)
     reached = np.flatnonzero(errors <= settings.value)
     if not len(reached):
         raise InvalidParameterError(
@@ -365,7 +379,8 @@ def _bayesian(known: _Variances, settings: _Settings) -> _Choice:
     rounding = rounding_of(mean, like, float(np.sum(spectrum)))
     varying = varying_features(like.T[:, : len(spectrum)], spectrum, 0.0, rounding)
     solution = ard_in_span(spectrum, 0.0, rounding, known.n, varying, known.d)
-    return int(np.sum(solution.kept)), "squared length of a column of W", solution.lengths, None
+    lengths = known.in_units_of_data(solution.lengths)
+    return int(np.sum(solution.kept)), "squared length of a column of W", lengths, None
 
 
 def _check_whole(rule: str, known: _Variances) -> None:
@@ -391,8 +406,9 @@ def _parallel(known: _Variances, settings: _Settings) -> _Choice:
             return standard_normal(rng, host.shape, deviations) * deviations[None, :]
 
         drawn = np.stack([_variances(draw()) for _ in range(settings.n_draws)])
-    thresholds = np.quantile(drawn, settings.quantile, axis=0)
-    return _leading(known.variances > thresholds), "variance", known.variances, thresholds
+    quantiles = np.quantile(drawn, settings.quantile, axis=0)
+    values, thresholds = known.in_units_of_data(known.variances), known.in_units_of_data(quantiles)
+    return _leading(known.variances > quantiles), "variance", values, thresholds
 
 
 def _broken_stick(known: _Variances, settings: _Settings) -> _Choice:

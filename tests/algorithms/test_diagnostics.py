@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
+from functools import partial
+
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.decomposition import PCA, IncrementalPCA
+from sklearn.decomposition import PCA, FactorAnalysis, IncrementalPCA, KernelPCA, TruncatedSVD
 from sklearn.exceptions import NotFittedError
+from sklearn.kernel_approximation import Nystroem
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import gpukpca
 from gpukpca.datasets import uk_foods
@@ -18,7 +28,8 @@ from gpukpca.decomposition import (
     reconstruction_error,
     squared_cosines,
 )
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+from gpukpca.model_selection import n_components_for
 from tests import tolerances
 
 N, D = 40, 6
@@ -149,6 +160,147 @@ def test_the_pca_of_this_library_standardizes_by_itself(xp, X):
     plain = PCA().fit(X / xp.host(model.scale_))
     cosines = squared_cosines(model, xp.array(X))
     np.testing.assert_allclose(xp.host(cosines), squared_cosines(plain, X / xp.host(model.scale_)), atol=1e-11)
+
+
+# -- units and names of the data ---------------------------------------------------------------------------------------
+
+# name -> (function of a PCA and rows, power of the unit that its result has)
+OF_ROWS = {
+    "squared_cosines": (lambda model, X: squared_cosines(model, X, residual=True), 0),
+    "reconstruction": (reconstruction, 1),
+    "reconstruction_error": (reconstruction_error, 2),
+    "inertia": (lambda _, X: inertia(X), 2),
+    "intrinsic_dimension": (lambda _, X: intrinsic_dimension(X).per_sample, 0),
+    "loadings": (lambda model, _: gpukpca.loadings(model), 1),
+    "variable_correlations": (gpukpca.variable_correlations, 0),
+    "supplementary variables": (lambda model, X: gpukpca.variable_correlations(model, X, X), 0),
+    "residuals": (lambda model, X: gpukpca.residuals(model, X).rayleigh_quotients, 2),
+    "trace": (lambda model, X: gpukpca.residuals(model, X).trace, 2),
+    "residuals of scores": (lambda _, X: gpukpca.residuals(("cosine", X[:, :2]), X).rayleigh_quotients, 0),
+    "eigenvalues of scores": (lambda _, X: gpukpca.residuals(("cosine", X[:, :2]), X).eigenvalues, 2),
+} | {
+    f"rule {rule}": (
+        lambda _, X, rule=rule: n_components_for(X, rule, 0.0 if rule == "error" else None, n_draws=5),
+        0,
+    )
+    for rule in ("variance", "error", "mle", "bayesian", "parallel", "broken_stick")
+}
+
+# Others that state squares.
+OVERFLOW = ("residuals of scores", "rule error", "rule bayesian", "rule parallel")
+
+
+@pytest.mark.parametrize("exponent", [1015, 996, 500, -500, -996, -1010, -1030])
+def test_the_unit_of_the_data_changes_the_unit_of_the_result_alone(exponent):
+    """Or a message names the overflow; nothing is NaN, infinite or of another size without a word."""
+    half = np.random.default_rng(0).standard_normal((30, 4)) * [4.0, 2.0, 1.0, 0.5]
+    X = np.concatenate([half, -half])
+    Y, model = np.ldexp(X, exponent), gpukpca.PCA(2).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)  # variances that underflow
+        scaled = model  # which has the mean 0 too
+        if exponent < 511:
+            scaled = gpukpca.PCA(2).fit(Y)
+        for name, (function, power) in OF_ROWS.items():
+            if (name == "loadings" and abs(exponent) > 511) or (name == "rule error" and exponent < -511):
+                # made of variances out of range
+                continue
+            if exponent > 511 and (power == 2 or name in OVERFLOW):
+                with pytest.raises(ValueError, match=r"overflow|too large"):
+                    function(scaled, Y)
+                continue
+            expected = np.ldexp(np.asarray(function(model, X), dtype=np.float64), power * exponent)
+            found = np.asarray(function(scaled, Y), dtype=np.float64)
+            tiny = 1e-9 * np.max(np.abs(expected)) + 5e-324
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=tiny, err_msg=name)
+
+
+def test_a_model_whose_variances_underflow_has_no_rule():
+    X = np.random.default_rng(0).standard_normal((30, 4)) * 2.0**-996
+    with pytest.warns(PrecisionWarning, match="variances are 0 or lost digits"):
+        model = gpukpca.PCA().fit(X)
+    with pytest.raises(InvalidParameterError, match="underflow, and are 0; fit it to the data times a large constant"):
+        n_components_for(model, "variance")
+
+
+MODELS_WITH_NAMES = [
+    gpukpca.PCA(2),
+    gpukpca.IncrementalPCA(2),
+    gpukpca.KernelPCA(2, kernel="rbf", gamma=0.1, fit_inverse_transform=True),
+    gpukpca.KernelPCA(2, kernel="rbf", gamma=0.1, eigen_solver=gpukpca.Nystrom(rank=10)),
+    gpukpca.ProbabilisticPCA(2),
+    gpukpca.LocalPCA(2, 2, random_state=0),
+    PCA(2),
+    KernelPCA(2, kernel="rbf", gamma=0.1),
+    make_pipeline(PCA(2)),
+    make_pipeline(StandardScaler(), gpukpca.PCA(2)),
+    make_pipeline(Nystroem(gamma=0.1, n_components=10, random_state=0), PCA(2)),
+]
+OF_NAMES = [squared_cosines, reconstruction, reconstruction_error, gpukpca.variable_correlations, gpukpca.residuals]
+
+
+@pytest.mark.parametrize("model", MODELS_WITH_NAMES, ids=str)
+def test_a_frame_with_other_columns_is_refused_as_by_transform(model):
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((30, 3)), columns=list("abc"))
+    model = clone(model).fit(frame)
+    methods = [
+        getattr(model, name)
+        for name in dir(type(model))
+        if not name.startswith(("_", "fit", "partial_fit", "plan", "inverse"))
+        and callable(getattr(type(model), name))
+        and hasattr(model, name)
+        and "X" in list(inspect.signature(getattr(model, name)).parameters)[:1]
+    ]
+    assert "transform" in [method.__name__ for method in methods]
+    refused = "feature names should match|^residuals takes|has no axes of a PCA"
+    for function in (*methods, *(partial(function, model) for function in OF_NAMES)):
+        for other in (frame[["b", "a", "c"]], frame.rename(columns={"a": "z"})):
+            with pytest.raises(ValueError, match=refused):
+                function(other)
+
+
+# kind of model -> whether it has axes, and what `residuals` takes
+KINDS = {
+    "PCA": (gpukpca.PCA(), True, True),
+    "IncrementalPCA": (gpukpca.IncrementalPCA(2), True, True),
+    "KernelPCA": (gpukpca.KernelPCA(2), False, True),
+    "ProbabilisticPCA": (gpukpca.ProbabilisticPCA(2), True, False),
+    "BayesianPCA": (gpukpca.BayesianPCA(), True, False),
+    "LocalPCA": (gpukpca.LocalPCA(2, random_state=0), False, False),
+    "their PCA": (PCA(), True, True),
+    "their KernelPCA": (KernelPCA(2), False, True),
+    "TruncatedSVD": (TruncatedSVD(2), False, False),
+    "FactorAnalysis": (FactorAnalysis(2), False, False),
+    "StandardScaler": (StandardScaler(), False, False),
+    "Nystroem": (Nystroem(n_components=5), False, False),
+    "Pipeline": (make_pipeline(PCA(2)), False, True),
+    "GridSearchCV": (GridSearchCV(PCA(), {"n_components": [1, 2]}, cv=2), False, True),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_function_takes_a_model_or_says_what_to_pass(kind):
+    X = np.random.default_rng(0).standard_normal((40, 4))
+    model, has_axes, is_audited = KINDS[kind]
+    model = clone(model).fit(X)
+    for function in OF_NAMES:
+        expected = is_audited if function is gpukpca.residuals else has_axes
+        if function is gpukpca.variable_correlations or expected:
+            found = function(model, X)
+            found = found.residual_norms if function is gpukpca.residuals else found
+            assert np.all(np.isfinite(found)), function
+        else:
+            with pytest.raises(InvalidParameterError, match=r"pass a fitted PCA|residuals takes a fitted"):
+                function(model, X)
+        with pytest.raises(InvalidParameterError, match=f"the class {type(model).__name__}"):
+            function(type(model), X)
+    for rule in ("variance", "error", "mle", "bayesian", "parallel", "broken_stick"):
+        try:
+            count = n_components_for(model, rule, 100.0 if rule == "error" else None)
+        except InvalidParameterError:
+            continue
+        assert 0 <= count <= 4, rule
 
 
 # -- inertia -----------------------------------------------------------------------------------------------------------

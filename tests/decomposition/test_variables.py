@@ -188,7 +188,7 @@ def test_a_probabilistic_model_has_its_own_loadings():
 
 def test_a_model_without_axes_says_what_to_take():
     for model in (KernelPCA(2).fit(IRIS), LocalPCA(2, 1).fit(IRIS), make_pipeline(PCA(2)).fit(IRIS)):
-        with pytest.raises(InvalidParameterError, match=r"no loadings; take variable_correlations"):
+        with pytest.raises(InvalidParameterError, match=r"has no axes of a PCA .* or take variable_correlations"):
             loadings(model)
     with pytest.raises(NotFittedError):
         loadings(PCA())

@@ -235,7 +235,7 @@ def test_bad_data_are_refused(rng):
     with pytest.raises(InvalidParameterError, match="at least 2 samples"):
         n_components_for(np.ones((1, 3)), "variance")
     with pytest.raises(ValueError, match="overflow"):
-        n_components_for(planted(rng) * 1e200, "variance")
+        n_components_for(planted(rng) * 1e200, "error", 1.0)
 
 
 # -- known answers -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import cast, move
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.data.frequencies import degrees_of_freedom
+from gpukpca.data.scale import variances_of_data
 
 
 def audit_axes(
@@ -46,6 +47,7 @@ def audit_axes(
     if progress is not None:
         progress(Progress("pass", "pass 1 of 1 over the data", 1, 1))
     pairs = measured_pairs(op, vectors, W)
+    total = variances_of_data([Z.total / degrees], Z.unit, np.float64)[0]  # raises where it overflows
     return EigenpairAudit(
         matrix="covariance matrix",
         n_samples=int(X.shape[0]),
@@ -54,7 +56,7 @@ def audit_axes(
         residual_norms=pairs.residuals / degrees / Z.unit / Z.unit,
         ritz_values=pairs.ritz_values / degrees / Z.unit / Z.unit,
         skew=pairs.skew,
-        trace=Z.total / degrees / Z.unit / Z.unit,
+        trace=float(total),
         rounding=product_rounding(op, pairs.quotients) / degrees / Z.unit / Z.unit,
         n_passes=1,
         n_products=int(vectors.Q.shape[1]),

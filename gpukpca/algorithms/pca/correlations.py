@@ -10,6 +10,10 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.pca.operator import centered_matrix, feature_scale
 from gpukpca.backend.namespace import to_host
 from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.data.scale import LARGEST_EXPONENT, rescaled
+
+# The power of two that deviations below its inverse are multiplied by.
+LARGEST = 2.0 ** LARGEST_EXPONENT["float64"]
 
 
 def correlations(X: Any, Z: Array) -> np.ndarray:
@@ -17,6 +21,8 @@ def correlations(X: Any, Z: Array) -> np.ndarray:
 
     Z is where X is, and of its dtype. A column that is constant but for rounding has correlation 0.
     """
+    if not int(Z.shape[1]):  # a model that keeps no component
+        return np.zeros((int(X.shape[1]), 0))
     columns, scores = _standardized(X), _standardized(Z)
     products = to_host(columns.adjoint(scores.materialized())).astype(np.float64)
     lengths = np.sqrt(np.outer(columns.squares, scores.squares))
@@ -27,6 +33,11 @@ def correlations(X: Any, Z: Array) -> np.ndarray:
 def _standardized(X: Any) -> CenteredMatrix:
     """Return the rows of X less their mean, over the standard deviations; constant columns have weight 0."""
     Z = centered_matrix(X, True, None)
-    if (divisors := feature_scale(True, Z)) is not None:
-        Z.rescale(divisors)
+    divisors: Any = feature_scale(True, Z)
+    varying = divisors[np.isfinite(divisors)]
+    if np.any(varying < 1.0 / LARGEST) and np.max(varying) < 1.0:  # whose inverses overflow
+        X = rescaled(X, LARGEST)
+        Z = centered_matrix(X, True, None)
+        divisors = feature_scale(True, Z)
+    Z.rescale(divisors)
     return Z
