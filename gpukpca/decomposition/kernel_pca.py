@@ -88,7 +88,9 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         Ridge of the pre-image.
     fit_inverse_transform : bool
         Learn the ridge pre-image as scikit-learn does, with `kernel` and `gamma` between scores. It has no effect
-        together with a ridge in `preimage`, whose own options hold; another method there is an error.
+        together with a ridge in `preimage`, whose own options hold; another method there is an error. Cosine and
+        sigmoid kernels, and data far from the origin, may give back less than the mean of the data: a warning says so,
+        and ``preimage="ridge"`` does not.
     preimage : None, "ridge", "fixed_point", "distance_constraint", or an object with options
         The pre-image for `inverse_transform`, `denoise`, `reconstruction_error` and `score`. Objects with options are
         `RidgePreimage`, `FixedPointPreimage`, `DistanceConstraintPreimage` of `gpukpca.decomposition`. All are exact

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import tracemalloc
 import warnings
@@ -20,7 +21,12 @@ from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.algorithms.preimage import distance_constraint
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.eigen import Nystrom
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning
+from gpukpca.exceptions import (
+    ConvergenceWarning,
+    InvalidParameterError,
+    PrecisionWarning,
+    RankWarning,
+)
 from tests import datasets, oracle, tolerances
 from tests.conftest import Namespace
 from tests.each import each
@@ -228,6 +234,34 @@ def test_an_offset_costs_the_ridge_no_digits():
     X = np.round(data() * 2**10) / 2**10
     near, far = fitted(X, alpha=0.01), fitted(X + 2.0**26, alpha=0.01)
     np.testing.assert_allclose(far.denoise(X + 2.0**26) - 2.0**26, near.denoise(X), rtol=0, atol=1e-6)
+
+
+def test_a_ridge_that_gives_back_less_than_the_mean_says_so(xp):
+    """And no other does; the numbers of the warning are those of the rows that come back."""
+    told = set()
+    for offset, kernel, landmarks in itertools.product((0.0, 1.0, 10.0), ("rbf", "cosine", "sigmoid", "poly"), (0, 20)):
+        X = data() + offset
+        if landmarks and kernel == "sigmoid":  # which Nyström refuses
+            continue
+        whole = {"fit_inverse_transform": True, "preimage": None}
+        by = {"preimage": RidgePreimage(kernel, 0.2, centered=False, n_landmarks=landmarks)} if landmarks else whole
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gamma = None if kernel == "cosine" else 0.2
+            model = KernelPCA(3, kernel=kernel, gamma=gamma, random_state=0, **by).fit(xp.array(X))
+        found = [seen.message for seen in caught if "worse than the mean" in str(seen.message)]
+        back = xp.host(model.inverse_transform(model.transform(xp.array(X))))
+        left, variance = ((back - X) ** 2).sum() / len(X), X.var(axis=0).sum()
+        assert bool(found) == (left > variance), (offset, kernel, landmarks)
+        if found:
+            told.add(kernel)
+            assert found[0].values["left"] == pytest.approx(left, rel=1e-6)
+            assert found[0].values["variance"] == pytest.approx(variance, rel=1e-9)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("error", "inverse_transform is worse")
+            KernelPCA(3, kernel=kernel, gamma=gamma, preimage="ridge").fit(xp.array(X))
+    assert {"cosine", "sigmoid"} <= told
 
 
 def test_with_all_scores_for_landmarks_the_ridge_is_the_whole_one(xp):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,12 +11,17 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
-from gpukpca.backend.linalg import add_to_diagonal, inner_products, solve_positive_definite, solve_triangular
-from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of
+from gpukpca.backend.linalg import (
+    add_to_diagonal,
+    inner_products,
+    solve_positive_definite,
+    solve_triangular,
+)
+from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.data.slicing import gather_rows, row_panels, shifted_rows
-from gpukpca.data.statistics import feature_means
+from gpukpca.data.statistics import feature_means, row_square_sums
 from gpukpca.eigen import Nystrom
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import TiledGram
 from gpukpca.gram.product import prepared_matmat, upper_triangle
 from gpukpca.kernels import Kernel
@@ -54,11 +60,12 @@ class RidgeRegression(Preimage):
         mean = feature_means(X) if rule.centered else None
         solve = _by_landmarks if rule.landmarks else _by_all
         try:
-            knots, dual_coef = solve(X, scores, kernel, mean, rule)
+            knots, dual_coef, left = solve(X, scores, kernel, mean, rule)
         except np.linalg.LinAlgError as error:
             raise _not_solvable(rule.alpha, kernel, scores) from error
         if not bool(namespace_of(dual_coef).all(namespace_of(dual_coef).isfinite(dual_coef))):
             raise _not_solvable(rule.alpha, kernel, scores)
+        _warn_of_distance(X, left, kernel)
         return cls(rule, X, scores, kernel, knots, dual_coef, mean)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
@@ -81,26 +88,57 @@ class RidgeRegression(Preimage):
         return RidgeRegression.learn(self.X, xp.asarray(self.scores[:, :count], copy=True), self.rule)
 
 
-def _by_all(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
-    """Return the scores and (K(Z, Z) + alpha I)⁻¹ (X - mean)."""
+# The knots, the coefficients, and the sum of squares that the regression leaves of the training rows.
+Solution = tuple[Array, Array, float]
+
+
+def _by_all(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> Solution:
+    """Return the scores and C = (K(Z, Z) + alpha I)⁻¹ (X - mean), which leaves alpha C."""
     K = add_to_diagonal(upper_triangle(kernel, scores, n_jobs=rule.n_jobs), rule.alpha)
     targets = X if mean is None else shifted_rows(X, mean, 1.0, X.dtype)
-    return scores, solve_positive_definite(K, targets)
+    C = solve_positive_definite(K, targets)
+    return scores, C, rule.alpha**2 * _squares(C)
 
 
-def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
-    """Return landmarks S and coefficients for K ≈ F Fᵀ: L⁻ᵀ (FᵀF + alpha I)⁻¹ Fᵀ(X - mean), features L⁻¹ k(S, z)."""
+def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> Solution:
+    """Return landmarks S and coefficients for K ≈ F Fᵀ: L⁻ᵀ W, W = (FᵀF + alpha I)⁻¹ Fᵀ(X - mean), f = L⁻¹ k(S, z).
+
+    ‖X - mean - F W‖² is ‖X - mean‖² - tr WᵀFᵀ(X - mean) - alpha ‖W‖².
+    """
     op = TiledGram(kernel, scores, cached_tiles=0, n_jobs=rule.n_jobs)
     # A fixed generator gives the same landmarks in every fit.
     factor = Nystrom(rank=rule.landmarks).factor(op, 1, np.random.default_rng(0))
     F = factor.F
-    products = np.zeros((factor.rank, int(X.shape[1])))
+    products, left = np.zeros((factor.rank, int(X.shape[1]))), 0.0
     for start, stop in row_panels(X):
         rows = X[start:stop, :] if mean is None else shifted_rows(X[start:stop, :], mean, 1.0, X.dtype)
         products += inner_products(F[start:stop, :], rows)
+        left += _squares(rows)
     W = solve_positive_definite(add_to_diagonal(inner_products(F, F), rule.alpha), products)
     dual_coef = solve_triangular(factor.pivot_factor, W, transposed=True)
-    return gather_rows(scores, factor.pivots), from_host(dual_coef, X)
+    left -= float(np.sum(W * (products + rule.alpha * W)))
+    return gather_rows(scores, factor.pivots), from_host(dual_coef, X), left
+
+
+def _squares(rows: Array) -> float:
+    """Return the sum of squares of all entries; infinity where they overflow."""
+    with overflow_allowed():
+        return float(np.sum(to_host(row_square_sums(rows)).astype(np.float64)))
+
+
+def _warn_of_distance(X: Array, left: float, kernel: Kernel) -> None:
+    """Warn where a regression leaves more of the training rows than their mean does; `left` is a sum of squares."""
+    mean = feature_means(X)
+    spread = sum(_squares(shifted_rows(X[a:b, :], mean, 1.0, mean.dtype)) for a, b in row_panels(X))
+    if spread * (1.0 + X.shape[0] * epsilon(X)) < left < math.inf:
+        warn_user(
+            f"inverse_transform is worse than the mean of the data: the ridge regression on the scores by "
+            f'{type(kernel).__name__} leaves more of the training rows than their mean does. Pass preimage="ridge", '
+            "which regresses by RBF about the mean, or subtract the means first, or choose a smaller alpha.",
+            PrecisionWarning,
+            left=left / X.shape[0],
+            variance=spread / X.shape[0],
+        )
 
 
 def _not_solvable(alpha: float, kernel: Kernel, scores: Array) -> InvalidParameterError:

@@ -62,6 +62,9 @@ class RidgePreimage(PreimageOptions, ParameterObject):
     ``fit_inverse_transform=True`` alone is this method with the kernel of the estimator between scores,
     ``centered=False`` and ``n_landmarks=None``. Together with ``preimage="ridge"`` or an object these options hold.
 
+    A PrecisionWarning says where the regression leaves more of the training rows than their mean does, as one towards 0
+    may, or one by a kernel that does not see lengths (cosine).
+
     Bakır, Weston & Schölkopf, NIPS 16 (2004).
 
     Examples
