@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,15 +29,23 @@ class NumberSource:
 
 
 class NotFiniteError(InvalidParameterError):
-    """An entry is NaN or infinite: the arguments are the text before its row, the row, and the text after."""
+    """An entry is NaN or infinite: the arguments are the text before its row, the row, and the text after, in parts.
+
+    One part may be the number of the column.
+    """
 
     def __str__(self) -> str:
         return "".join(map(str, self.args))
 
     def moved(self, start: int) -> NotFiniteError:
         """Return the error for rows that begin at row `start` of a whole."""
-        text, row, rest = self.args
-        return NotFiniteError(text, row + start, rest)
+        text, row, *rest = self.args
+        return NotFiniteError(text, row + start, *rest)
+
+    def named(self, names: Sequence[Any] | None) -> NotFiniteError:
+        """Return the error with the name of the column in place of its number; the error itself without names."""
+        text, row, *rest = self.args
+        return NotFiniteError(text, row, *(repr(names[one]) if names and isinstance(one, int) else one for one in rest))
 
 
 def check_finite(
@@ -71,7 +79,7 @@ def check_finite(
         if is_sparse(X):
             row, column = np.searchsorted(X.indptr, row, side="right") - 1, X.indices[row]
         text = f"{what} contains {kind}: {len(bad)} value(s), the first in row "
-        raise NotFiniteError(text, before + int(row), f", column {column}. {advice}")
+        raise NotFiniteError(text, before + int(row), ", column ", int(column), f". {advice}")
 
 
 def blanked(X: Any, counts: np.ndarray | None) -> Any:

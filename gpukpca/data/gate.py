@@ -30,7 +30,7 @@ from gpukpca.backend.namespace import (
     real_floating,
 )
 from gpukpca.data.csr import canonical, check_compressed
-from gpukpca.data.finite import FINITE, blanked, check_finite
+from gpukpca.data.finite import FINITE, NotFiniteError, blanked, check_finite
 from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
@@ -91,6 +91,7 @@ def as_rows(
     """
     if isinstance(X, Rows):
         return X
+    container = X
     if not (type(X) is np.ndarray and X.dtype in FLOATS):
         X = _converted(X, purpose, name, shape, missing)
     if X.ndim != 2:
@@ -103,7 +104,8 @@ def as_rows(
     if finite:
         whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
         of_missing = f"{whose}; impute or drop them first."
-        check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=of_missing, counts=counts)
+        with columns_named(container):
+            check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=of_missing, counts=counts)
     return X
 
 
@@ -271,21 +273,38 @@ def check_numbers(X: Any, missing: bool = False, name: str = "X") -> None:
     """Raise where entries of X, called `name`, are no real numbers: complex, dates, or masked and not `missing`."""
     if isinstance(X, np.ma.MaskedArray) and not missing and np.ma.is_masked(X):
         raise InvalidParameterError(f"{name} has masked entries, which are no numbers; fill or drop them first.")
-    dtypes = getattr(X, "dtypes", None)
-    for dtype in [getattr(X, "dtype", None), *(dtypes if dtypes is not None and hasattr(X, "columns") else [])]:
-        if is_time(dtype):
-            raise TypeError(f"{name} holds dates or time differences; turn them into numbers first.")
-        kind = getattr(dtype, "kind", "")
-        if kind == "c" or (not kind and "complex" in str(dtype)):
-            raise InvalidParameterError(
-                f"Complex data not supported: {name} holds {dtype}; pass {name}.real, or real and imaginary parts as "
-                "features."
-            )
+    named = column_names(X) is not None and hasattr(X, "dtypes")  # pandas and polars; Arrow has none
+    dtypes = dict(zip(column_names(X) or (), X.dtypes, strict=False)) if named else {None: getattr(X, "dtype", None)}
+    for is_bad in (is_time, _is_complex):
+        if not (bad := [column for column, dtype in dtypes.items() if is_bad(dtype)]):
+            continue
+        columns = ", ".join(map(repr, bad[:MOST_NAMED])) + ", ..." * (len(bad) > MOST_NAMED)
+        where = f" in column{'s' * (len(bad) > 1)} {columns}" if named else ""
+        if is_bad is is_time:
+            raise TypeError(f"{name} holds dates or time differences{where}; turn them into numbers first.")
+        raise InvalidParameterError(
+            f"Complex data not supported: {name} holds {dtypes[bad[0]]}{where}; pass {name}.real, or real and "
+            "imaginary parts as features."
+        )
+
+
+@contextmanager
+def columns_named(X: Any) -> Iterator[None]:
+    """Let an error about entries that are not finite name the column of a data frame X in place of its number."""
+    try:
+        yield
+    except NotFiniteError as error:
+        raise error.named(column_names(X)) from error
 
 
 def is_time(dtype: Any) -> bool:
     """Return whether a dtype holds dates or time differences; those of polars have no `kind`."""
     return getattr(dtype, "kind", None) in ("m", "M") or getattr(dtype, "is_temporal", bool)()
+
+
+def _is_complex(dtype: Any) -> bool:
+    kind = getattr(dtype, "kind", "")
+    return kind == "c" or (not kind and "complex" in str(dtype))
 
 
 def _without_missing(X: Any) -> Any:

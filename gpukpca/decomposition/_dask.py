@@ -209,5 +209,5 @@ def _asked(method: str, settings: dict[str, Any], model: Any, block: Any, k: int
     try:
         return getattr(model, method)(block, **settings)
     except NotFiniteError as error:
-        text, row, rest = error.args
-        raise (NotFiniteError(f"block {k}: {text}", row, rest) if first is None else error.moved(first)) from None
+        text, row, *rest = error.args
+        raise (NotFiniteError(f"block {k}: {text}", row, *rest) if first is None else error.moved(first)) from None

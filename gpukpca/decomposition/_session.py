@@ -24,6 +24,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import Randomness
 from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer, requests_by_signal
+from gpukpca.data.gate import columns_named
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
@@ -87,7 +88,8 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     with signals, fit_task(estimator, X), restore_on_error(estimator), device_context(X), overflow_allowed():
         parameters = check_parameters(estimator)
         budget = MemoryBudget(estimator.memory_limit, X)
-        yield FitSession(estimator.device, budget, parameters.get("n_jobs"))
+        with columns_named(X):
+            yield FitSession(estimator.device, budget, parameters.get("n_jobs"))
 
 
 def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:

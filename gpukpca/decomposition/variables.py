@@ -13,6 +13,7 @@ from gpukpca.algorithms.pca.correlations import correlations
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, namespace_of, overflow_allowed
 from gpukpca.data.batches import is_stream, named
+from gpukpca.data.gate import columns_named
 from gpukpca.data.rows import joined
 from gpukpca.decomposition._base import AxesAttributes
 from gpukpca.decomposition._dask import compute_dask
@@ -142,7 +143,12 @@ def variable_correlations(model: Any, X: ArrayLike | Batches, Y: ArrayLike | Bat
         scores = joined(PCA()._rows_and_place(X, name)[0], model.transform)
     else:
         scores = compute_dask(reader, model.transform(X))
-    with device_context(variables), overflow_allowed(), nullcontext() if Y is None else named("Y"):
+    with (
+        device_context(variables),
+        overflow_allowed(),
+        nullcontext() if Y is None else named("Y"),
+        columns_named(variables),
+    ):
         rows, place = reader._rows_and_place(variables, name)
         if rows.shape[0] != scores.shape[0]:
             raise InvalidParameterError(f"{rows.shape[0]} rows of variables for {scores.shape[0]} rows of X.")
