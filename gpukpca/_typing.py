@@ -210,9 +210,9 @@ def check_operator(op: Any) -> None:
     if not isinstance(op, SymmetricOperator):
         name = op.__name__ if isinstance(op, type) else type(op).__name__
         raise InvalidParameterError(
-            f"expected a symmetric operator, got {name}; wrap a matrix as gpukpca.gram.DenseGram(K). A sparse matrix, "
-            "a LinearOperator, and an object with shape, dtype and @ are taken too; a user-defined class is based on "
-            "gpukpca.gram.SymmetricOperator."
+            f"expected a symmetric operator, got {name}; wrap a matrix as gpukpca.gram.DenseGram(K), or for kernel PCA "
+            "as CenteredGram(DenseGram(K)). A sparse matrix, a LinearOperator, and an object with shape, dtype and @ "
+            "are taken too; a user-defined class is based on gpukpca.gram.SymmetricOperator."
         )
     if missing := [name for name in ("shape", "dtype", "like") if not hasattr(op, name)]:
         raise InvalidParameterError(f"{type(op).__name__} must set {', '.join(missing)}; see SymmetricOperator.")

@@ -94,7 +94,8 @@ class InvalidParameterError(ValueError, TypeError):
     """
 
     def __init__(self, *args: object, argument: str | None = None) -> None:
-        super().__init__(*args)
+        # The value of an array, a frame or a search fills several lines, and a message is one.
+        super().__init__(*(" ".join(one.split()) if isinstance(one, str) and "\n" in one else one for one in args))
         self.argument = argument
 
 

@@ -11,10 +11,13 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from typing import Any
 
 import array_api_compat
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn import config_context
@@ -113,7 +116,70 @@ def raised_by(call: Any, case: Case) -> BaseException:
     with only_these_warnings(case.warns, all_of_them=False), pytest.raises(kind) as caught, within_time():
         call()
     assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
     return caught.value
+
+
+# -- messages --------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_value_of_many_lines_is_quoted_in_one() -> None:
+    X = data()
+    search = GridSearchCV(make_pipeline(LogisticRegression()), {"logisticregression__C": [1.0, 2.0]})
+    texts = []
+    for cls in (PCA, KernelPCA, gpukpca.IncrementalPCA, gpukpca.ProbabilisticPCA, gpukpca.LocalPCA):
+        for name, value in product(cls().get_params(deep=False), (np.ones((40, 3)), search, "a\nb")):
+            try:
+                cls(**{name: value}).fit(X)
+            except (ValueError, TypeError, OSError) as error:
+                texts.append(str(error))
+    for call in (
+        lambda: gpukpca.eigen.top_eigh(X, 3),
+        lambda: gpukpca.eigen.top_eigh(gpukpca.gram.DenseGram(np.eye(5)), np.ones((4, 3))),
+        lambda: gpukpca.decomposition.intrinsic_dimension(X, np.ones((4, 3))),
+        lambda: kernels.RBF(gamma=np.ones((4, 3)))(X),
+        lambda: gpukpca.residuals(PCA(2).fit(X), X, passes=np.ones((4, 3))),
+    ):
+        with pytest.raises(InvalidParameterError) as caught:
+            call()
+        texts.append(str(caught.value))
+    assert len(texts) > 100
+    assert not [text for text in texts if "\n" in text]
+
+
+def frame(column: str, values: Any) -> pd.DataFrame:
+    return pd.DataFrame(data()[:, :3], columns=["width", "height", "age"]).assign(**{column: values})
+
+
+def test_what_is_no_number_is_named_by_its_column() -> None:
+    """In every function of rows, whether the gate finds it or a later pass."""
+    numbers = frame("age", 1.0).assign(age=data()[:, 0] ** 2)
+    pca = PCA(2).fit(numbers)
+    row = np.arange(len(numbers)) == 4
+    bad = [
+        (frame("height", np.where(row, np.nan, 1.0)), r"NaN: 1 value\(s\), the first in row 4, column 'height'"),
+        (frame("height", np.where(row, np.inf, 1.0)), "infinity.* the first in row 4, column 'height'"),
+        (frame("age", pd.Timestamp("2020-01-01")), "dates or time differences in column 'age'; turn them into numbers"),
+        (frame("age", 1.0j), "holds complex128 in column 'age'"),
+        (frame("age", np.where(row, "old", "1.0").astype(object)), "column 'age', row 4 of X"),
+    ]
+    calls = [
+        *(cls(2).fit for cls in (PCA, gpukpca.IncrementalPCA, gpukpca.LocalPCA)),
+        gpukpca.IncrementalPCA(2).partial_fit,
+        KernelPCA(2, kernel="rbf").fit,
+        KernelPCA(2, kernel="rbf", eigen_solver=gpukpca.Nystrom(rank=5)).fit,
+        lambda X: PCA(2).fit([X, X]),
+        pca.transform,
+        partial(gpukpca.residuals, pca),
+        partial(gpukpca.decomposition.squared_cosines, pca),
+        partial(gpukpca.variable_correlations, pca, numbers),
+        gpukpca.model_selection.n_components_for,
+    ]
+    for (X, text), call in product(bad, calls):
+        with pytest.raises((ValueError, TypeError), match=text):
+            call(X)
+    with pytest.raises(TypeError, match="dates or time differences in columns 'width', 'age';"):
+        PCA(2).fit(bad[2][0].assign(width=pd.Timedelta("1h")))
 
 
 # -- the table -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
 from gpukpca.backend.random import generator
 from gpukpca.data.place import Placement, placement_for
-from gpukpca.exceptions import InvalidParameterError, ModelFormatError
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, ModelFormatError, warn_user
 from gpukpca.kernels import Kernel
 from gpukpca.persistence.checks import check_fit
 from gpukpca.persistence.classes import register
@@ -45,6 +45,8 @@ NOT_KEPT = ("checkpoint", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks", "__orig_class__")
 # The matrix of a precomputed kernel, which new points do not need, and rows that a stream holds.
 LEFT_OUT = {"X_fit_", "_held"}
+# Endings of files that other readers take for pickles.
+OF_PICKLES = (".pkl", ".pickle", ".joblib")
 # Which steps of a model are scalers.
 SHAPES = ([False], [True, False])
 
@@ -77,8 +79,8 @@ class Saved:
         Parameters
         ----------
         path : str or path
-            Such as "model.safetensors"; any name is allowed. An existing file is replaced, whole: until all is written
-            it stays what it was. A link is replaced and not followed.
+            Such as "model.safetensors"; any name is allowed, with a warning where it is that of a pickle. An existing
+            file is replaced, whole: until all is written it stays what it was. A link is replaced and not followed.
 
         Raises
         ------
@@ -135,8 +137,8 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
     ----------
     model : fitted estimator with a method `save`, or Pipeline of two steps, a StandardScaler and such an estimator
     path : str or path
-        Any name, such as "model.safetensors". An existing file is replaced, as by `numpy.save`, and only once all is
-        written.
+        Any name, such as "model.safetensors"; a warning says that a name of pickles (.pkl, .pickle, .joblib) misleads.
+        An existing file is replaced, as by `numpy.save`, and only once all is written.
     notes : dict, optional
         Values of the caller, which `load_with_notes` returns: text to numbers, text, None, arrays, and tuples, lists
         and dictionaries of those.
@@ -161,7 +163,14 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
     >>> gpukpca.load("model.safetensors").transform(X[:1]).shape
     (1, 1)
     """
-    with replaced_whole(plain_target(path)) as (file,):
+    target = plain_target(path)
+    if target.suffix.lower() in OF_PICKLES:
+        warn_user(
+            f"the file {target.name} is no pickle, as its name says: gpukpca.load reads it, pickle and joblib do not. "
+            f"Name it {target.with_suffix('.safetensors').name}.",
+            GpuKPCAWarning,
+        )
+    with replaced_whole(target) as (file,):
         write_model(file, model, notes)
 
 

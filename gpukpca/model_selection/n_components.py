@@ -334,8 +334,8 @@ def _variance(known: _Variances, settings: _Settings) -> _Choice:
         K = int(np.sum(1.0 - cumulative > TIE * eps * math.sqrt(known.rank))) + 1
     if K is None:
         raise InvalidParameterError(
-            f"the {len(cumulative)} components that the model keeps have a share of {np.sum(known.shares):.6g}, not more "
-            f"than value={settings.value!r}; fit more of them."
+            f"the {len(cumulative)} components that the model keeps have a share of {np.sum(known.shares):.6g}, not "
+            f"more than value={settings.value!r}; fit more of them."
         )
     return min(K, len(cumulative)), "cumulative share", cumulative, np.full(len(cumulative), float(settings.value))
 

@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from gpukpca import KernelPCA
+from gpukpca import PCA, KernelPCA, load, save
 from gpukpca._files import replaced_whole
 from gpukpca.cli.app import gpukpca
 from tests.long_fits import SETTINGS, rows
@@ -187,3 +189,18 @@ def test_an_interrupt_in_any_step_leaves_no_temporary_file(
             else:
                 assert calls <= stop
         assert not [name for name in os.listdir(folder) if name.startswith(".") or name.endswith(".partial")]
+
+
+def test_a_name_of_pickles_is_written_with_a_warning(tmp_path: Path) -> None:
+    model = PCA(2).fit(rows())
+    for name, said in (("m.pkl", 1), ("m.PICKLE", 1), ("m.joblib", 1), ("m.safetensors", 0), ("m", 0), ("m.v1", 0)):
+        for write in (model.save, partial(save, model)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                write(tmp_path / name)
+            assert len(caught) == said, name
+            if said:
+                text = str(caught[0].message)
+                assert text.startswith(f"the file {name} is no pickle")
+                assert text.endswith("Name it m.safetensors.")
+            np.testing.assert_array_equal(load(tmp_path / name).components_, model.components_)
