@@ -12,7 +12,7 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend.linalg import column_norms, inner_products, times_small
-from gpukpca.backend.namespace import epsilon, from_host, overflow_allowed
+from gpukpca.backend.namespace import epsilon, from_host
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.eigen.residuals import NULL_FACTOR, entry_rounding, operator_size, residual_lengths
 from gpukpca.exceptions import InvalidParameterError
@@ -153,13 +153,11 @@ class UnitVectors(NamedTuple):
 
     @classmethod
     def of(cls, V: Array) -> Self:
-        """Return the columns of V (n, p), each divided by its length, whose square is finite; r is at least 1."""
+        """Return the columns of V (n, p), each divided by its length; r is at least 1."""
         lengths = column_norms(V)
-        with overflow_allowed():
-            is_finite = np.isfinite(lengths**2).all()
-        if not is_finite:
+        if not np.all(np.isfinite(lengths)):
             raise InvalidParameterError(
-                "the vectors overflow: their squared lengths are infinite, or NaN. Divide them by a constant."
+                "the vectors overflow: their lengths are infinite, or NaN. Divide them by a constant."
             )
         U = V / from_host(np.where(lengths > 0, lengths, 1.0), V)[None, :]
         if (Q := orthonormal_columns(U)) is U:

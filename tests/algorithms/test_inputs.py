@@ -62,7 +62,7 @@ def test_missing_entries_become_nan() -> None:
 def test_missing_entries_are_refused_where_they_have_no_meaning() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1.0, None], "b": [1.0, 2.0]}, dtype="Float64")
-    with pytest.raises(InvalidParameterError, match=r"NaN.*row 1, column 0"):
+    with pytest.raises(InvalidParameterError, match=r"NaN.*row 1, column 'a'"):
         as_rows(frame, finite=True)
     assert np.isnan(as_rows(frame)).sum() == 1
 

@@ -18,12 +18,13 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.linalg import column_norms
-from gpukpca.backend.namespace import cast, dtype_name, epsilon, move, namespace_of, to_host
+from gpukpca.backend.namespace import cast, dtype_name, epsilon, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import Randomness, standard_normal
 from gpukpca.backend.work import Work
 from gpukpca.data.rows import along, fold, joined
 from gpukpca.eigen.partial_cholesky import NOISE, ROUNDING, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram
 from gpukpca.gram.storage import StorageInput, TiledStorage
 from gpukpca.kernels import Kernel
@@ -103,6 +104,13 @@ def audit_rows(
     given: Any = vectors if factor is None or axes is None else factor.times(axes)
     given = op.rooted(given) if eigenvalues is None else given
     unit = UnitVectors.of(cast(move(given, op.like), op.dtype))
+    if eigenvalues is None:
+        with overflow_allowed():
+            eigenvalues = unit.lengths**2
+        if not np.all(np.isfinite(eigenvalues)):
+            raise InvalidParameterError(
+                "the scores overflow: their squared lengths are infinite. Divide them by a constant."
+            )
     error: dict[str, Any] = {}
     if factor is None:
         W = products.times(unit.Q)
@@ -112,7 +120,7 @@ def audit_rows(
     return EigenpairAudit(
         matrix=f"{'centered ' * center}kernel matrix",
         n_samples=task.n,
-        eigenvalues=unit.lengths**2 if eigenvalues is None else eigenvalues,
+        eigenvalues=eigenvalues,
         rayleigh_quotients=pairs.quotients,
         residual_norms=pairs.residuals,
         ritz_values=pairs.ritz_values,
