@@ -216,7 +216,8 @@ def n_components_for(
         An unknown rule; a value that is missing, out of range or not taken by the rule; a model with too few
         components, or of rows that were not centered.
     ValueError
-        Data with NaN or infinity.
+        Data with NaN or infinity, or with variances out of range where the rule compares or states them; those of a
+        model must not underflow.
 
     See Also
     --------
