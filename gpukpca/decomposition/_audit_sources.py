@@ -194,18 +194,16 @@ def _host(values: Any) -> np.ndarray:
     return to_host(values).astype(np.float64)
 
 
-def rows_and_place(
-    reader: KernelPCA, container: Any, session: FitSession, counts: np.ndarray | None
-) -> tuple[Any, Placement]:
+def rows_and_place(reader: KernelPCA, container: Any, session: FitSession, sample_weight: Any) -> tuple[Any, Placement]:
     """Return the checked rows, where they are or in batches that are read again, and where they are computed."""
     container = matrix_of(reader, container)
     if (rows := cluster_rows(reader, container)) is not None:
         return rows, local_placement(rows)
     if (is_stream(container) or is_sliced(container)) and not kernel_from(reader).stored_only:
-        batches = repeated(batches_in_slices(reader, container, counts), "residuals")
+        batches = repeated(batches_in_slices(reader, container, sample_weight), "residuals")
         batches.counted()
         return batches, batches.place
-    data = training_data(reader, compute_dask(reader, container), counts=counts)
+    data = training_data(reader, compute_dask(reader, container), sample_weight=sample_weight)
     return data, session.place(data)
 
 

@@ -11,6 +11,7 @@ from sklearn.utils import gen_batches
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_place
+from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources, parsed_bytes
 from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, item_size
 from gpukpca.data.batches import BatchedRows, is_sliced, is_stream, read_slice, read_stream, slice_of, spread_runs
@@ -91,15 +92,16 @@ def batches_of(
     smallest: int,
     *,
     missing: bool = False,
-    counts: np.ndarray | None = None,
+    sample_weight: Any = None,
 ) -> PlacedBatches:
     """Return the batches of rows X (n, d), or of an iterable; set `n_features_in_` and the names of the features.
 
     `rows` gives the rows of a batch from n and d; a last batch of fewer than `smallest` is joined to the one before.
     The batches of an iterable stay as they are, and are checked when they come. With `missing` NaN is a missing entry.
-    `counts` (n,) names the rows that are checked.
+    Rows of weight 0 are not checked.
     """
     first: Any = None
+    counts = rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight)
     seen: set[str] = set()
 
     def check(batch: Any, name: str, start: int) -> Any:
@@ -149,9 +151,9 @@ def in_batches(X: Any) -> Any:
     return ChunkBatches(X) if is_dask_array(X) else X
 
 
-def batches_in_slices(estimator: Any, X: Any, counts: np.ndarray | None = None) -> PlacedBatches:
+def batches_in_slices(estimator: Any, X: Any, sample_weight: Any = None) -> PlacedBatches:
     """Return the batches of an iterable, or those of a set that is read by slices, as large as the limit allows."""
-    return batches_of(estimator, X, lambda _, d: slice_within(estimator, d), 0, counts=counts)
+    return batches_of(estimator, X, lambda _, d: slice_within(estimator, d), 0, sample_weight=sample_weight)
 
 
 def slice_within(estimator: Any, d: int) -> int:

@@ -11,7 +11,7 @@ from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.algorithms.inputs import check_place, counted_rows, rows_that_count, weights_of_batches
 from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_batches, fit_next_batch, plan_batches, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.settings import is_nystrom, rows_to_check
+from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import is_foreign
@@ -205,8 +205,7 @@ class WithStreams:
             )
         if session.budget.failures and is_stream(container) and iter(container) is container:
             raise session.budget.error()  # the attempt before has used up batches
-        counts = rows_to_check(self.eigen_solver, sample_weight)
-        batches = batches_in_slices(self, container, counts)
+        batches = batches_in_slices(self, container, sample_weight)
         weights = weights_of_batches(container, sample_weight, batches)
         with session.on(batches.place, batches.like) as resources:
             fit = self._fit_of_batches(batches, resources, weights, once=batches.once)

@@ -10,7 +10,7 @@ from sklearn import get_config
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import CountedRows, counted_rows, new_scores
+from gpukpca.algorithms.inputs import CountedRows, counted_rows, new_scores, rows_that_count
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
@@ -32,12 +32,17 @@ from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.exceptions import InvalidParameterError
 
 
-def training_data(estimator: Any, X: Any, *, missing: bool = False, counts: np.ndarray | None = None) -> Array:
+def training_data(
+    estimator: Any, X: Any, *, missing: bool = False, counts: np.ndarray | None = None, sample_weight: Any = None
+) -> Array:
     """Return X of `fit` as a floating-point array (n, d) or CSR matrix; set `n_features_in_` and the feature names.
 
     With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
-    scikit-learn does, infinity and else NaN included, but in rows that do not count; see `as_rows`.
+    scikit-learn does, infinity and else NaN included, but in rows that do not count; see `as_rows`. These are known, or
+    follow from weights.
     """
+    if counts is None:
+        counts = rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight)
     if is_stream(X):
         raise InvalidParameterError(
             f"{_name(estimator)} takes one array here, and X is an iterable of batches; join them with "
@@ -50,11 +55,11 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False, counts: np.n
 
 def weighted_data(estimator: Any, X: Any, sample_weight: Any, kernel: Any) -> tuple[Array, CountedRows]:
     """Return X of `fit` as `training_data` does, and its rows that count; see `counted_rows`."""
-    data = training_data(estimator, X, counts=rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight))
+    data = training_data(estimator, X, sample_weight=sample_weight)
     return data, counted_rows(data, sample_weight, kernel)
 
 
-def unread_data(estimator: Any, X: Any, counts: np.ndarray | None = None) -> Array:
+def unread_data(estimator: Any, X: Any, sample_weight: Any = None) -> Array:
     """Return X of `fit` as `training_data` does, for a fit that finds NaN and infinity in its own first pass.
 
     Of a `DataShape` return rows that take no memory.
@@ -62,7 +67,7 @@ def unread_data(estimator: Any, X: Any, counts: np.ndarray | None = None) -> Arr
     if isinstance(X, DataShape):
         return X.rows()
     with device_context(X), overflow_allowed():
-        return _checked(estimator, X, reset=True, finite=False, counts=counts)
+        return _checked(estimator, X, reset=True, finite=False, counts=rows_that_count(sample_weight))
 
 
 def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from sklearn.pipeline import Pipeline
 from gpukpca._rules import Rule, is_integer
 from gpukpca._typing import ArrayLike, Batches, Vector
 from gpukpca.algorithms.audit import EigenpairAudit
-from gpukpca.algorithms.inputs import counted_rows, rows_that_count
+from gpukpca.algorithms.inputs import counted_rows
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
 from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.pca.audit import audit_axes
@@ -150,7 +150,7 @@ def residuals(
 
 def _audit_of_axes(model: Any, container: Any, sample_weight: Any, reader: Any, session: FitSession) -> EigenpairAudit:
     """Return the audit of a fitted PCA; the `reader` holds the parameters."""
-    data, place = reader._rows_and_place(container, "residuals", rows_that_count(sample_weight))
+    data, place = reader._rows_and_place(container, "residuals", sample_weight)
     check_has_weights(getattr(vars(model).get("_result"), "weighted", False), sample_weight)
     weights = checked_frequencies(sample_weight, int(data.shape[0]))
     check_shape(data, (samples_of(model), int(model.components_.shape[1])), weights)
@@ -170,7 +170,7 @@ def _audit_of_pairs(
     source: KernelSource, container: Any, sample_weight: Any, reader: Any, session: FitSession, passes: int
 ) -> EigenpairAudit:
     """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
-    data, place = rows_and_place(reader, container, session, rows_that_count(sample_weight))
+    data, place = rows_and_place(reader, container, session, sample_weight)
     check_weights(source, sample_weight)
     data, weights, _ = counted_rows(data, sample_weight, kernel_from(reader))
     check_shape(data, source.shape)

@@ -340,8 +340,8 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
             kernel, settings = kernel_and_settings(self, X, resources)
             data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            counted: dict[str, Any] = {"weights": weights, "numbers": numbers, "every": whole}
-            fit = fit_rows(X, kernel, settings, resources, **counted, **fit_tools(self, X, kernel, weights))
+            tools = fit_tools(self, X, kernel, weights) | {"weights": weights, "numbers": numbers, "every": whole}
+            fit = fit_rows(X, kernel, settings, resources, **tools)
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
             self._publish(fit, place, session.budget.failures, in_memory(data if fit.landmarks is None else whole))
             if not wants_scores:
@@ -377,8 +377,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
             self, fit, to_origin, without=NO_ATTRIBUTES, optional=("certificate", "eigenvectors"), properties=PROPERTIES
         )
         rows = fit.map.basis
-        has_others = fit.has_sampled_basis and (landmarks is None or len(landmarks) < int(fit.map.projection.shape[0]))
-        if data is None or not (place.moved or rows is None) or has_others:
+        if data is None or not (place.moved or rows is None) or fit.has_other_rows:
             rows = to_origin(rows)
         else:
             rows = data if landmarks is None else gather_rows(data, landmarks)

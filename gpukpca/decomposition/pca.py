@@ -23,7 +23,6 @@ from gpukpca._typing import (
     Vector,
     of_rows,
 )
-from gpukpca.algorithms.inputs import rows_that_count
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
@@ -305,7 +304,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
     def _fit_within(self, X: Any, session: FitSession, with_scores: bool, sample_weight: Any) -> Array | None:
         """Fit once; return the scores in the library of the data."""
         # A row that counts for nothing may hold anything, but its scores may not.
-        data, place = self._rows_and_place(X, counts=None if with_scores else rows_that_count(sample_weight))
+        data, place = self._rows_and_place(X, sample_weight=None if with_scores else sample_weight)
         with session.on(place, data) as resources:
             random, listener = Randomness(self.random_state), listener_of(self)
 
@@ -332,20 +331,18 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
             scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
             return self._output(scores, place.origin if isinstance(data, BatchedRows) else X)
 
-    def _rows_and_place(
-        self, container: Any, reader: str = "PCA", counts: np.ndarray | None = None
-    ) -> tuple[Any, Placement]:
+    def _rows_and_place(self, container: Any, reader: str = "PCA", sample_weight: Any = None) -> tuple[Any, Placement]:
         """Return the checked data of a fit, and where it is computed; errors of an iterator name the `reader`."""
         if (rows := cluster_rows(self, container)) is not None:
             return rows, local_placement(rows)
         if is_stream(container) or is_set(container):
-            return self._batched(container, reader, counts)
-        data = unread_data(self, compute_dask(self, container), counts)
+            return self._batched(container, reader, sample_weight)
+        data = unread_data(self, compute_dask(self, container), sample_weight)
         return data, placement_for(self.device, data)
 
-    def _batched(self, container: Any, reader: str, counts: np.ndarray | None) -> tuple[BatchedRows, Placement]:
+    def _batched(self, container: Any, reader: str, sample_weight: Any) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        batches = repeated(batches_in_slices(self, container, counts), reader)
+        batches = repeated(batches_in_slices(self, container, sample_weight), reader)
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place

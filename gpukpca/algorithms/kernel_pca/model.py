@@ -137,6 +137,13 @@ class KernelPCAFit:
         return self.landmarks is not None or self.stream is not None
 
     @property
+    def has_other_rows(self) -> bool:
+        """Return whether the basis has points that are no training rows, or rows that were read once."""
+        if self.landmarks is None:
+            return self.stream is not None
+        return len(self.landmarks) < int(self.map.projection.shape[0])
+
+    @property
     def degrees_of_freedom(self) -> float:
         """Return n - 1, by which eigenvalues become variances; 1 for a single row."""
         return degrees_of_freedom(self.n_samples if self.weight_sum is None else self.weight_sum)
