@@ -43,6 +43,8 @@ def rows_that_count(sample_weight: Any, also: Sequence[int] = ()) -> np.ndarray 
 
     The rows that `also` names count with any weight.
     """
+    if sample_weight is None:
+        return None
     weights = np.asarray(to_host(sample_weight) if is_foreign(sample_weight) else sample_weight)
     if weights.ndim != 1 or weights.dtype.kind not in "biuf" or np.all(weights):
         return None

@@ -100,7 +100,8 @@ def as_rows(
         check_not_empty(X, purpose)
     if is_sparse(X):
         X = canonical(X)
-    X = X if is_memory_map(X) else blanked(X, counts)
+    if counts is not None and not is_memory_map(X):
+        X = blanked(X, counts)
     if finite:
         whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
         of_missing = f"{whose}; impute or drop them first."

@@ -23,6 +23,8 @@ from gpukpca.exceptions import InvalidParameterError
 def without_rounding(eigenvalues: np.ndarray, threshold: float) -> tuple[np.ndarray, float]:
     """Return the eigenvalues with 0 for those up to a threshold of noise, and the sum of the positive ones of these."""
     is_noise = np.abs(eigenvalues) <= threshold
+    if not is_noise.any():
+        return eigenvalues, 0.0
     return np.where(is_noise, 0.0, eigenvalues), float(np.sum(np.maximum(eigenvalues[is_noise], 0.0)))
 
 

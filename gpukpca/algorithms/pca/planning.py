@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -177,7 +178,7 @@ def _by_matrix(task: PCATask, method: str, reason: str, by_samples: bool) -> Can
     """Return the eigenproblem of a stored matrix of products."""
     size = task.n if by_samples else task.d
     pays = KRYLOV.iterates(size, task.first) and KRYLOV.patience(size, task.first, task.on_gpu) >= PASSES_WORTH
-    solver = (KRYLOV if pays and not task.rank.minka else DENSE).normalized()
+    solver = copy(KRYLOV if pays and not task.rank.minka else DENSE)  # that of a plan may be changed
     needed = partial(_matrix_bytes, task, solver, by_samples)
     return _candidate(task, method, reason, solver, by_samples, needed, _matrix_work(task, solver, by_samples))
 
