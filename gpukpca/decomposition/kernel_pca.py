@@ -298,7 +298,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         y : ignored
         sample_weight : array, shape (n,), optional
             How often each row counts, as in `PCA.fit`; not on a cluster. Eigenvalues are those of W^½ Kc W^½. Rules for
-            gamma read each row of weight > 0 once.
+            gamma read each row of weight > 0 once. A landmark may have weight 0.
 
         Returns
         -------

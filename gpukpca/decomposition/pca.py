@@ -255,7 +255,8 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
         sample_weight : array, shape (n,), optional
             How often each row counts, a number >= 0: whole numbers give the fit of repeated rows, 0 that without the
             row. The mean is Σ w x / Σ w, and variances have Σ w - 1 degrees of freedom (where Σ w < 2, Σ w, with a
-            warning). A factor common to all changes no axis. `n_samples_` is Σ w.
+            warning). A factor common to all changes no axis. `n_samples_` is Σ w. Rows of weight 0 may hold anything,
+            NaN too, but then have no scores in `fit_transform`.
 
         Returns
         -------
