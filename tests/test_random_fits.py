@@ -191,7 +191,8 @@ def test_landmarks_give_what_they_define() -> None:
         basis = (model.X_fit_.toarray() if way == "CSR" else model.X_fit_).astype(float)
         direct = function(X, basis).astype(float) @ model.projection_ - model.offset_
         size = np.max(np.abs(model.projection_)) * len(basis)
-        assert np.max(np.abs(model.transform(X) - direct)) <= tolerances.ROOM * tolerances.eps(dtype) * size, what
+        rounding = 50.0 * tolerances.ROOM * tolerances.eps(dtype) * size  # of exponents up to 50
+        assert np.max(np.abs(model.transform(X) - direct)) <= rounding, what
 
 
 def test_certificates_bound_what_is_missing() -> None:
