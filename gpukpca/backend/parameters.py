@@ -6,7 +6,7 @@ import inspect
 import math
 from functools import cache
 from numbers import Number
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class ParameterObject:
         Names and allowed values of parameters.
     """
 
-    rules: Rules = ()
+    rules: ClassVar[Rules] = ()
 
     @classmethod
     def parameter_names(cls) -> list[str]:

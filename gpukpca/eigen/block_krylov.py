@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from gpukpca._rules import COUNT, NONE, integer, one_of
+from gpukpca._rules import COUNT, NONE, Rules, integer, one_of
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -111,7 +112,7 @@ class BlockKrylov(SolverParameters, Solver):
 
     name = "block Krylov"
     grows_with_p = True
-    rules = (("tol", TOLERANCE), *COUNTS.items())
+    rules: ClassVar[Rules] = (("tol", TOLERANCE), *COUNTS.items())
     tol: float = 0.0
     block_size: int | None = None
     max_passes: int | None = None

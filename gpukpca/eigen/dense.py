@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from gpukpca._rules import FLAG
+from gpukpca._rules import FLAG, Rules
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
@@ -69,7 +70,7 @@ class Dense(SolverParameters, Solver):
     """
 
     name = "dense"
-    rules = (("tol", TOLERANCE), ("full_spectrum", FLAG))
+    rules: ClassVar[Rules] = (("tol", TOLERANCE), ("full_spectrum", FLAG))
     tol: float = 0.0
     full_spectrum: bool = False
 

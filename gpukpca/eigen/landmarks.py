@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gpukpca._rules import COUNT, NONE, any_word, one_of
+from gpukpca._rules import COUNT, NONE, Rules, any_word, one_of
 from gpukpca._typing import RankReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import on_its_device
@@ -280,7 +280,11 @@ class Nystrom(SolverParameters, PlannedSolver):
     True
     """
 
-    rules = (("sample", any_word("first", "reservoir")), ("rank", one_of(NONE, COUNT)), ("tol", LANDMARK_TOLERANCE))
+    rules: ClassVar[Rules] = (
+        ("sample", any_word("first", "reservoir")),
+        ("rank", one_of(NONE, COUNT)),
+        ("tol", LANDMARK_TOLERANCE),
+    )
     rank: int | None = field(default=None, kw_only=False)
     landmarks: LandmarkRule | tuple[Any, ...] | list[Any] | np.ndarray = "rpcholesky"
     tol: float = 0.0

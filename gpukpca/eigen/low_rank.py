@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from gpukpca._rules import Rules
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -65,7 +67,7 @@ class LowRank(SolverParameters, Solver):
     """
 
     name = "low rank"
-    rules = (("tol", TOLERANCE),)
+    rules: ClassVar[Rules] = (("tol", TOLERANCE),)
     tol: float = 0.0
 
     def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -185,7 +185,7 @@ def _repeated(product: Callable[[Any, Any], Any], base: Any, exponent: int) -> A
 class _OfTwo(_OfValues):
     """A function of the values of two kernels."""
 
-    rules: Rules = (("k1", KERNEL), ("k2", KERNEL))
+    rules: ClassVar[Rules] = (("k1", KERNEL), ("k2", KERNEL))
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         self.k1: Kernel = k1
@@ -290,7 +290,7 @@ class Scale(_OfValues):
 
     keeps_centering = True
 
-    rules: Rules = (("k", KERNEL), ("factor", POSITIVE))
+    rules: ClassVar[Rules] = (("k", KERNEL), ("factor", POSITIVE))
 
     def __init__(self, k: Kernel, factor: float = 1.0) -> None:
         POSITIVE.check("Scale", "factor", factor)
@@ -341,7 +341,7 @@ class Power(_OfValues):
     """
 
     keeps_constants = True
-    rules: Rules = (("k", KERNEL), ("exponent", EXPONENT))
+    rules: ClassVar[Rules] = (("k", KERNEL), ("exponent", EXPONENT))
 
     def __init__(self, k: Kernel, exponent: int = 2) -> None:
         self.k = k
@@ -388,7 +388,7 @@ class Exp(_OfValues):
     """
 
     keeps_constants = True
-    rules: Rules = (("k", KERNEL),)
+    rules: ClassVar[Rules] = (("k", KERNEL),)
 
     def __init__(self, k: Kernel) -> None:
         self.k = k
@@ -453,7 +453,7 @@ class Modulated(_Combined):
            [2., 4.]])
     """
 
-    rules: Rules = (("k", KERNEL), ("g", CALLABLE))
+    rules: ClassVar[Rules] = (("k", KERNEL), ("g", CALLABLE))
 
     def __init__(self, k: Kernel, g: Callable[[Array], Array]) -> None:
         self.k = k

@@ -7,7 +7,7 @@ from collections import Counter
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -60,7 +60,8 @@ class DotRows(DataRows):
     the numbers that cancel in T relative to T, `cancelled` >= 1.
     """
 
-    terms, cancelled = 1, 1.0
+    terms: int = 1
+    cancelled: float = 1.0
 
     def __init__(self, data: Any, factor: float, mean: Array | None = None, copied: bool = False) -> None:
         super().__init__(data)
@@ -288,7 +289,7 @@ class Polynomial(_DotKernel):
            [ 49., 100.]])
     """
 
-    rules: Rules = (("degree", NOT_NEGATIVE), ("coef0", FINITE), ("gamma", NOT_NEGATIVE))
+    rules: ClassVar[Rules] = (("degree", NOT_NEGATIVE), ("coef0", FINITE), ("gamma", NOT_NEGATIVE))
 
     def __init__(self, degree: float = 3, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma
@@ -379,7 +380,7 @@ class Sigmoid(_DotKernel):
     """
 
     exponentials = 2
-    rules: Rules = (("coef0", FINITE), ("gamma", NOT_NEGATIVE))
+    rules: ClassVar[Rules] = (("coef0", FINITE), ("gamma", NOT_NEGATIVE))
 
     def __init__(self, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class _EuclideanKernel(Kernel):
     inverts_to: str | None = "distances"
     depends_on_distance = True
     leaves_out_constants = True
-    rules: Rules = (("gamma", NOT_NEGATIVE),)
+    rules: ClassVar[Rules] = (("gamma", NOT_NEGATIVE),)
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
@@ -266,7 +266,7 @@ class RationalQuadratic(_EuclideanKernel):
 
     can_be_flat = True
     exponentials = 4
-    rules: Rules = (*_EuclideanKernel.rules, ("alpha", POSITIVE))
+    rules: ClassVar[Rules] = (*_EuclideanKernel.rules, ("alpha", POSITIVE))
 
     def __init__(self, gamma: Gamma = None, alpha: float = 1.0) -> None:
         self.gamma = gamma
@@ -313,7 +313,7 @@ class Matern(_EuclideanKernel):
     """
 
     exponentials = 3
-    rules: Rules = (*_EuclideanKernel.rules, ("nu", SMOOTHNESS))
+    rules: ClassVar[Rules] = (*_EuclideanKernel.rules, ("nu", SMOOTHNESS))
 
     def __init__(self, gamma: Gamma = None, nu: float = 1.5) -> None:
         self.gamma = gamma

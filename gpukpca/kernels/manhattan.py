@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from gpukpca._rules import Rules
 from gpukpca._typing import Array
@@ -64,7 +64,7 @@ class Laplacian(Kernel):
     densifies = True
     depends_on_distance = True
     gamma_of_length = True
-    rules: Rules = (("gamma", NOT_NEGATIVE),)
+    rules: ClassVar[Rules] = (("gamma", NOT_NEGATIVE),)
 
     def __init__(self, gamma: Gamma = None) -> None:
         self.gamma: Any = gamma
