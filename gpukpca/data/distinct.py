@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from gpukpca.backend.namespace import concat, is_sparse, to_host
+from gpukpca.backend.namespace import cast, concat, is_sparse, to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.slicing import gather_rows, take_rows
+from gpukpca.data.slicing import dense_rows, gather_rows, place_of, take_rows
 
 # Rows that are compared at once.
 COMPARED_ROWS = 256
@@ -82,5 +82,8 @@ def _keys(rows: Any) -> list[bytes]:
 
 
 def stacked(parts: list[Any]) -> Any:
-    """Return arrays, or CSR matrices, one below another."""
-    return scipy.sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else concat(parts, axis=0)
+    """Return rows one below another, arrays or CSR matrices of the type of the first."""
+    first, rows = parts[0], [cast(part, place_of(parts[0]).dtype) for part in parts]
+    if is_sparse(first):
+        return type(first)(scipy.sparse.vstack([type(first)(part) for part in rows]))
+    return concat([dense_rows(part) for part in rows], axis=0)

@@ -149,9 +149,10 @@ class WithStreams:
     def _begin(self, X: Any, held: DistinctRows | None, session: FitSession, sample_weight: Any) -> None:
         """Fit the `held` rows and a batch where enough of them differ, else hold both."""
         if held is None:
-            _, (data, weights, _) = weighted_data(self, X, sample_weight, kernel_from(self))
+            _, (data, weights, _) = weighted_data(self, X, sample_weight, kernel_from(self), is_batch=True)
         else:
             data, weights = self._following(X, held.rows, sample_weight)
+            data = stacked([take_rows(held.rows, 0, 0), data])  # of the type of the first
         kernel = kernel_from(self)
         needed = rows_needed(kernel, settings_of(self, kernel))
         rows = data if held is None else stacked([held.rows, data])

@@ -53,10 +53,12 @@ def training_data(
         return _checked(estimator, X, reset=True, missing=missing, counts=counts)
 
 
-def weighted_data(estimator: Any, X: Any, sample_weight: Any, kernel: Any) -> tuple[Array, CountedRows]:
+def weighted_data(
+    estimator: Any, X: Any, sample_weight: Any, kernel: Any, is_batch: bool = False
+) -> tuple[Array, CountedRows]:
     """Return X of `fit` as `training_data` does, and its rows that count; see `counted_rows`."""
     data = training_data(estimator, X, sample_weight=sample_weight)
-    return data, counted_rows(data, sample_weight, kernel)
+    return data, counted_rows(data, sample_weight, kernel, is_batch)
 
 
 def unread_data(estimator: Any, X: Any, sample_weight: Any = None) -> Array:
