@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -37,18 +37,23 @@ class DistinctRows:
     n_read: int
 
     @classmethod
-    def of(cls, rows: Any, weights: np.ndarray | None = None) -> Self:
-        """Return the different rows of a batch (b, d), whose rows count as weights (b,) say, in new memory."""
+    def of(
+        cls, rows: Any, weights: np.ndarray | None = None, numbers: np.ndarray | None = None, n_read: int | None = None
+    ) -> Self:
+        """Return the different rows of a batch (b, d), whose rows count as weights (b,) say, in new memory.
+
+        The rows have these `numbers` (b,) among `n_read`; by default they are all.
+        """
         first, group = first_of_each(rows)
         counts = np.bincount(group, weights, minlength=len(first)).astype(np.float64)
-        return cls(gather_rows(rows, first), counts, first, int(rows.shape[0]))
+        named = first if numbers is None else numbers[first]
+        return cls(gather_rows(rows, first), counts, named, int(rows.shape[0]) if n_read is None else n_read)
 
     def joined(self, other: DistinctRows) -> DistinctRows:
         """Return the different rows of these and of others that were read after them."""
         counts = np.concatenate([self.counts, other.counts])
-        both = DistinctRows.of(stacked([self.rows, other.rows]), counts)
         numbers = np.concatenate([self.numbers, self.n_read + other.numbers])
-        return replace(both, numbers=numbers[both.numbers], n_read=self.n_read + other.n_read)
+        return DistinctRows.of(stacked([self.rows, other.rows]), counts, numbers, self.n_read + other.n_read)
 
     def __len__(self) -> int:
         return len(self.counts)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
-from gpukpca.algorithms.inputs import check_place, counted_rows, rows_that_count, weights_of_batches
+from gpukpca.algorithms.inputs import CountedRows, check_place, counted_rows, rows_that_count, weights_of_batches
 from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_batches, fit_next_batch, plan_batches, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
@@ -121,7 +122,7 @@ class WithStreams:
     def _fit_batch(self, X: Any, session: FitSession, sample_weight: Any) -> Any:
         """Hold the first batches, fit them, or add one to those before."""
         held: DistinctRows | None = vars(self).get("_held")
-        before: KernelPCAFit | None = None if held else vars(self).get("_result")
+        before: KernelPCAFit | None = vars(self).get("_result") if held is None else None
         if before is not None and before.stream is None:
             before = None
             warn_user(
@@ -132,7 +133,7 @@ class WithStreams:
             self._begin(X, held, session, sample_weight)
             return self
         check_same_kernel(kernel_from(self), before.kernel)
-        data, weights = self._following(X, self.projection_, sample_weight)
+        _, (data, weights, _) = self._following(X, self.projection_, sample_weight)
         place = Placement(before.map.like, self.eigenvalues_[:0])
         with session.on(place, data) as resources:
             settings = settings_of(self, before.kernel)
@@ -140,38 +141,41 @@ class WithStreams:
         self._publish(fit, place, session.budget.failures)
         return self
 
-    def _following(self, X: Any, first: Array, sample_weight: Any) -> tuple[Any, np.ndarray | None]:
-        """Return a batch in the library of the `first` rows or results, and its weights."""
+    def _following(self, X: Any, first: Array, sample_weight: Any) -> tuple[Any, CountedRows]:
+        """Return a batch in the library of the `first` rows or results, and its rows that count."""
         check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", place_of(first))
         data = new_data(self, X, first, "partial_fit", counts=rows_that_count(sample_weight))
-        return counted_rows(data, sample_weight, is_batch=True)[:2]
+        return data, counted_rows(data, sample_weight, is_batch=True)
 
     def _begin(self, X: Any, held: DistinctRows | None, session: FitSession, sample_weight: Any) -> None:
         """Fit the `held` rows and a batch where enough of them differ, else hold both."""
-        if held is None:
-            _, (data, weights, _) = weighted_data(self, X, sample_weight, kernel_from(self), is_batch=True)
-        else:
-            data, weights = self._following(X, held.rows, sample_weight)
-            data = stacked([take_rows(held.rows, 0, 0), data])  # of the type of the first
         kernel = kernel_from(self)
+        if held is None:
+            every, counted = weighted_data(self, X, sample_weight, kernel, is_batch=True)
+            rows = counted.rows
+        else:
+            every, counted = self._following(X, held.rows, sample_weight)
+            rows = stacked([held.rows, counted.rows])
+            counted = counted._replace(rows=take_rows(rows, len(held), int(rows.shape[0])))  # of the type of the first
         needed = rows_needed(kernel, settings_of(self, kernel))
-        rows = data if held is None else stacked([held.rows, data])
         if len(first_of_each(rows, needed)[0]) >= needed:
-            self._fit_first(data, weights, held, session)
+            self._fit_first(counted, every, held, session)
             vars(self).pop("_held", None)
             return
-        more = DistinctRows.of(data, weights)
+        more = DistinctRows.of(counted.rows, counted.weights, counted.numbers, int(every.shape[0]))
         for name in RESULTS & vars(self).keys():
             delattr(self, name)
         self._held: DistinctRows = more if held is None else held.joined(more)
 
-    def _fit_first(self, data: Any, weights: np.ndarray | None, held: DistinctRows | None, session: FitSession) -> None:
-        """Fit rows that were held, and a batch."""
+    def _fit_first(self, counted: CountedRows, every: Any, held: DistinctRows | None, session: FitSession) -> None:
+        """Fit rows that were held, and those that count of `every` row of a batch."""
+        data, weights, numbers = counted
         place, b = session.place(data), int(data.shape[0])
         batches = BatchedRows(lambda: iter([place.to_work(data)]), data[:0, :], [b])
         weights = np.ones(b) if held is not None and weights is None else weights
+        rows: dict[str, Any] = {"held": held, "numbers": numbers, "every": every}
         with session.on(place, data) as resources:
-            fit = self._fit_of_batches(batches, resources, weights, once=True, held=held)
+            fit = self._fit_of_batches(batches, resources, weights, once=True, **rows)
         self._publish(fit, place, session.budget.failures)
 
     if not TYPE_CHECKING:  # which then finds names that are no attributes
@@ -181,15 +185,20 @@ class WithStreams:
             held: DistinctRows | None = vars(self).get("_held")
             if held is None or name not in RESULTS or "_result" in vars(self):
                 return object.__getattribute__(self, name)  # raises its own error
+            if why := _needs_all_rows(self)[0]:
+                raise AttributeError(why)
             warn_user(
                 "the batches so far have fewer different rows than landmarks are to be chosen: each of them is one. "
                 "Further batches change this result.",
                 RankWarning,
                 rows=len(held),
             )
-            with fit_session(self, held.rows) as session:
-                session.retry(lambda attempt: self._fit_first(take_rows(held.rows, 0, 0), None, held, attempt))
-            return getattr(self, name)
+            none, twin = CountedRows(take_rows(held.rows, 0, 0), None), copy.copy(self)
+            twin.random_state = copy.deepcopy(self.random_state)  # so that reading changes no later fit
+            with fit_session(twin, held.rows) as session:
+                session.retry(lambda attempt: twin._fit_first(none, held.rows, held, attempt))
+            vars(self).update({key: value for key, value in vars(twin).items() if key in RESULTS})
+            return object.__getattribute__(self, name)
 
     def _streams(self, container: Any) -> bool:
         """Return whether `fit` reads a container batch by batch."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from gpukpca.algorithms.kernel_pca.candidates import check_rank
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener
 from gpukpca.algorithms.kernel_pca.landmark_rows import (
+    FirstRows,
     first_rows,
     given_landmarks,
     sample_size,
@@ -72,45 +73,41 @@ def fit_batches(
     open_checkpoint: CheckpointOpener | None = None,
     once: bool = False,
     held: DistinctRows | None = None,
+    numbers: np.ndarray | None = None,
+    every: Any = None,
 ) -> KernelPCAFit:
     """Return the fit of batches of rows by Nyström, which reads each of them once; see `fit_kernel_pca`.
 
     Landmarks are chosen among the first rows, from which the kernel learns its rules where batches come only `once`.
-    `weights` (n,) say how often each row counts. `held` rows came before the batches.
+    `weights` (n,) say how often each row counts. `held` rows came before the batches. `numbers` are those of the rows
+    among `every` row that was given.
     """
     has_checkpoint, listener = open_checkpoint is not None, timed(progress)
     how: dict[str, Any] = {"once": once, "has_checkpoint": has_checkpoint, "rng": random.generator}
-    begun = _begun(batches, kernel, settings, resources, weights=weights, held=held, **how)
-    task, plan = begun.task, plan_of_batches(begun.task, batches)
+    rows: dict[str, Any] = {"weights": weights, "held": held, "numbers": numbers, "every": every}
+    task, first = _begun(batches, kernel, settings, resources, **how, **rows)
+    plan = plan_of_batches(task, batches)
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
-    return streamed_fit(task, plan, begun.rows, begun.among, random.generator, listener, held=begun.held)
-
-
-class _Begun(NamedTuple):
-    """The task of the rows among which landmarks are chosen, the candidates, and the batches for one pass.
-
-    `held` are rows that were read before them.
-    """
-
-    task: FitTask
-    among: Candidates
-    rows: BatchedRows
-    held: DistinctRows | None
+    return streamed_fit(task, plan, first.rows, first.sample, random.generator, listener, held=first.held)
 
 
 def plan_batches(
     batches: BatchedRows, kernel: Kernel, settings: KernelPCASettings, resources: Resources, has_checkpoint: bool
 ) -> Plan:
     """Return the plan of `fit_batches`; the rows among which landmarks are chosen are read, and no others."""
-    task = _begun(batches, kernel, settings, resources, once=True, has_checkpoint=has_checkpoint).task
+    task = _begun(batches, kernel, settings, resources, once=True, has_checkpoint=has_checkpoint)[0]
     return plan_of_batches(task, batches)
 
 
 def rows_needed(kernel: Kernel, settings: KernelPCASettings) -> int:
-    """Return how many different rows a stream needs first: those of landmarks, or from which the kernel learns."""
+    """Return how many different rows a stream needs first, to choose landmarks or for the kernel to learn from.
+
+    Landmarks that are numbers of rows name those of the first batch.
+    """
     solver = _solver_of(settings)
-    return 0 if solver.points is not None and not kernel.rule_bytes(1, 1) else int(solver.rank or 0)
+    learns = solver.points is not None and kernel.rule_bytes(1, 1)
+    return int(solver.rank or 0) if learns or not solver.is_given else 0
 
 
 def _solver_of(settings: KernelPCASettings) -> Nystrom:
@@ -130,14 +127,16 @@ def _begun(
     rng: Any = None,
     weights: np.ndarray | None = None,
     held: DistinctRows | None = None,
-) -> _Begun:
-    """Return what a fit of batches begins with.
+    numbers: np.ndarray | None = None,
+    every: Any = None,
+) -> tuple[FitTask, FirstRows]:
+    """Return the task of the rows among which landmarks are chosen, and these rows; see `fit_batches`.
 
     `once`: the kernel learns its rules from these rows, else from all. Without `rng` they are never drawn from all.
     """
     if kernel.stored_only:
         raise InvalidParameterError(STORED_ONLY, argument="kernel")
-    solver, every = _solver_of(settings), batches
+    solver, every = _solver_of(settings), batches if every is None and not once else every
     count = sample_size(solver, batches, resources.limit_set)
     from_all = rng is not None and solver.sample == "reservoir" and not solver.is_given
     if from_all and once:
@@ -146,21 +145,21 @@ def _begun(
             'starts again; or use sample="first", or landmarks that are points.',
             argument="eigen_solver",
         )
-    kept = None
     if weights is not None and not np.all(weights):
-        kept, batches = np.flatnonzero(weights), batches.less(weights)
-        weights = weights[kept]
-    if rng is not None and (from_all or (kept is not None and not once)):
-        sample, numbers, rows = batches.drawn(count, rng)
+        numbers, batches = np.flatnonzero(weights), batches.less(weights)
+        weights = weights[numbers]
+    if rng is not None and (from_all or (numbers is not None and not once)):  # the first rows may count for little
+        sample, places, rows = batches.drawn(count, rng)
+        first = FirstRows(Candidates(sample, places if numbers is None else numbers[places]), rows, held, weights)
     else:
-        sample, numbers, rows, held = first_rows(batches, count, rows_needed(kernel, settings), held, once)
-    has_rule = kernel.rule_bytes(1, 1) > 0
+        needed = rows_needed(kernel, settings)
+        first = first_rows(batches, count, needed, once=once, held=held, weights=weights, numbers=numbers)
+    has_rule, sample = kernel.rule_bytes(1, 1) > 0, first.sample.rows
     kernel = resolved_within(kernel, batches if has_rule and not once else sample, resources, shown=sample)
     settings = replace(settings, eigen_solver=solver)
-    task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint)
-    sampled = Candidates(sample, numbers if kept is None else kept[numbers])
-    among = given_landmarks(solver, sample if once else every, sample) or sampled
-    return _Begun(replace(task, weights=weights), among, rows, held)
+    task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint, weights=first.weights)
+    among = given_landmarks(solver, sample if every is None else every, sample) or first.sample
+    return task, first._replace(sample=among)
 
 
 def fit_next_batch(

@@ -135,6 +135,7 @@ def streamed(
     n, d, item, workers = task.n, task.d, task.item, task.workers
     # The numbers of given landmarks are not those of the rows of a sample.
     solver, rank = (requested, int(requested.rank or 0)) if requested.is_given else _with_rank(requested, task)
+    solver = requested if batch else solver  # a stream that goes on in another process asks for the same rank
     check_not_indefinite(task.kernel)
     check_rank(task, rank)
     p, small, sample = (

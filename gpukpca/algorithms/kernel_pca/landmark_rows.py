@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -50,27 +50,52 @@ def sample_size(solver: Nystrom, batches: BatchedRows, limit: int | None) -> int
     return max(FEWEST_SAMPLED, count) if solver.is_given else count
 
 
-def first_rows(
-    batches: BatchedRows, count: int, needed: int, held: DistinctRows | None, once: bool
-) -> tuple[Any, np.ndarray, BatchedRows, DistinctRows | None]:
-    """Return `count` of the first rows, their numbers, the batches for one pass, and the rows read before these.
+class FirstRows(NamedTuple):
+    """The rows among which landmarks are chosen, the batches for one pass, and the weights of their rows.
 
-    Where fewer than `needed` of them differ, more are read, and each different one is kept once.
+    `held` are rows that were read before them, each different one once.
     """
-    sample, numbers, rows = batches.some(count)
+
+    sample: Candidates
+    rows: BatchedRows
+    held: DistinctRows | None
+    weights: np.ndarray | None
+
+
+def first_rows(
+    batches: BatchedRows,
+    count: int,
+    needed: int,
+    *,
+    once: bool,
+    held: DistinctRows | None = None,
+    weights: np.ndarray | None = None,
+    numbers: np.ndarray | None = None,
+) -> FirstRows:
+    """Return `count` of the first rows; where fewer than `needed` of them differ, read more, and keep each once.
+
+    `held` rows came before the batches, whose rows count as `weights` (n,) say and have these `numbers`.
+    """
+    sample, places, rows = batches.some(count)
+    places = places if numbers is None else numbers[places]
     if held is not None:
         sample = stacked([held.rows, sample])
-        numbers = np.concatenate([held.numbers, held.n_read + numbers])
+        places = np.concatenate([held.numbers, held.n_read + places])
     if len(first_of_each(sample, needed)[0]) >= needed:
-        return sample, numbers, rows, held
-    rest = iter(rows)
+        return FirstRows(Candidates(sample, places), rows, held, weights)
+    before, rest, start = held, iter(rows), 0
     for batch in rest:
-        more = DistinctRows.of(batch)
+        part = slice(start, start := start + int(batch.shape[0]))
+        counts, named = (None if of_all is None else of_all[part] for of_all in (weights, numbers))
+        more = DistinctRows.of(batch, counts, named)
         held = more if held is None else held.joined(more)
         if len(held) >= needed:
             break
-    if held is None:
-        return sample, numbers, rows, held
+    if held is None or held is before:
+        return FirstRows(Candidates(sample, places), rows, held, weights)
+    found = Candidates(held.rows, held.numbers)
     if not once:
-        return held.rows, held.numbers, batches, None
-    return held.rows, held.numbers, BatchedRows(lambda: chain([batches.like], rest), batches.like), held
+        return FirstRows(found, batches, before, weights)
+    left = None if weights is None else weights[start:]
+    sizes = None if left is None else [0, len(left)][: 1 + bool(len(left))]
+    return FirstRows(found, BatchedRows(lambda: chain([batches.like], rest), batches.like, sizes), held, left)
