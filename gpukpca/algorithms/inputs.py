@@ -64,7 +64,7 @@ def counted_rows(X: Any, sample_weight: Any, kernel: Any = None, is_batch: bool 
     if isinstance(kernel, Precomputed):
         raise InvalidParameterError(
             "sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of a kernel matrix: "
-            "pass K[keep][:, keep].",
+            "pass K[keep][:, keep], a NumPy array, and sample_weight[keep].",
             argument="sample_weight",
         )
     return kept_rows(X, weights)

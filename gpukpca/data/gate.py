@@ -291,10 +291,12 @@ def check_numbers(X: Any, missing: bool = False, name: str = "X") -> None:
 
 @contextmanager
 def columns_named(X: Any) -> Iterator[None]:
-    """Let an error about entries that are not finite name the column of a data frame X in place of its number."""
+    """Let an error about entries of X that are not finite name the column of a data frame in place of its number."""
     try:
         yield
     except NotFiniteError as error:
+        if not str(error.args[0]).startswith("Input"):  # of another array
+            raise
         raise error.named(column_names(X)) from error
 
 

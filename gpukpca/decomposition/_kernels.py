@@ -132,7 +132,7 @@ def is_stored_only(kernel: Any) -> bool:
     """Return whether the parameter `kernel` of an estimator stands for a matrix, or for a function of two rows."""
     if isinstance(kernel, KERNELS):
         return bool(getattr(kernel, "stored_only", False))
-    return kernel == "precomputed" if isinstance(kernel, str) else callable(kernel)
+    return kernel == "precomputed" if isinstance(kernel, str) else callable(kernel) and not isinstance(kernel, type)
 
 
 def matrix_of(estimator: Any, X: Any) -> Any:

@@ -97,7 +97,8 @@ class WithStreams:
             A result is read while rows are held: it is that of the rows so far, all of which are landmarks. Further
             batches begin with the held rows again.
         UserWarning
-            A fit of all rows at once came before. It is dropped: a stream begins.
+            A fit came before whose rows of the factor were not added up, with landmarks that a rule chose among rows in
+            memory. It is dropped: a stream begins.
 
         Notes
         -----

@@ -145,7 +145,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     total_variance_ : float
         The same trace / (n - 1).
     residual_norms_ : array (p,)
-        ``||Kc u - λ u||₂`` from products with K, plus ``c eps (λ₁ + |1ᵀK1| / n^1.5)``, an estimate of the rounding of
+        ``||Kc u - λ u||₂`` from products with K, plus ``c eps (λ₁ + ‖K1‖ / n)``, an estimate of the rounding of
         its entries, with c = `Kernel.rounding`. A true eigenvalue lies within this distance. With Nyström a bound.
     converged_ : bool
         True where all residuals are at most tol λ₁, with tol raised to what rounding allows (PrecisionWarning).
@@ -174,7 +174,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     landmarks_ : host array of int
         Only with Nyström: row numbers of the landmarks in X; absent where they were given as points.
     n_samples_seen_ : int, or float where weights are fractions
-        Only where rows were read once: their number.
+        Only where rows of a Nyström factor were added up: their number.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)
         Only with a pre-image; `dual_coef_` only for ridge (a row for each landmark), and not for the linear kernel.
     plan_ : Plan

@@ -309,7 +309,10 @@ class Nystrom(SolverParameters, PlannedSolver):
         return checked_landmarks(self.landmarks) if self.points is None else _checked_points(self.points)
 
     def _compared(self) -> dict[str, Any]:
-        return self.normalized().get_params(deep=False)
+        try:
+            return self.normalized().get_params(deep=False)
+        except InvalidParameterError:  # of `set_params`, until a fit checks them
+            return super()._compared()
 
     @property
     def is_given(self) -> bool:

@@ -351,7 +351,7 @@ def _error(known: _Variances, settings: _Settings) -> _Choice:
     reached = np.flatnonzero(errors <= settings.value)
     if not len(reached):
         raise InvalidParameterError(
-            f"with all {len(known.variances)} components that the model keeps the error is {errors[-1]:.6g}, more than "
+            f"with all {len(known.variances)} components that the model keeps the error is {errors[-1]:.6g}, more "
             f"than value={settings.value!r}; fit more of them."
         )
     compared = "error per sample" if settings.per == "sample" else "total error"

@@ -15,7 +15,17 @@ from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._version import __version__
 from gpukpca.exceptions import MemoryBudgetError, ModelFormatError
-from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_sizes, check_stored, holds_type, remaining
+from gpukpca.persistence.schema import (
+    MOST_TIMES,
+    Field,
+    Node,
+    Reader,
+    Writer,
+    check_sizes,
+    check_stored,
+    holds_type,
+    remaining,
+)
 
 KIND = "model"
 # Of the files written and read. Raised where the meaning of a part changes, not for a new field with a default.
@@ -28,8 +38,6 @@ FACTS = {
     "fallbacks_": Field(tuple[str, ...], required=False),
     "batch_size_": Field(int, rules=("positive",), required=False),
 }
-# The parts of a model name its arrays at most twice on average.
-MOST_TIMES = 16
 CONTRADICTION = "its parts make no model"
 
 

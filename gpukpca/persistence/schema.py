@@ -51,6 +51,8 @@ REPLACED = {("Nystrom", "landmarks", "kmeans++"): "rpcholesky"}
 FORMER = {"PCAPlan": ("Plan", {"reason": "solver_reason"})}
 # Fields of classes, and parameters of estimators, that earlier versions wrote and that are gone.
 REMOVED = {"IncrementalFit": {"residual_norms", "converged", "n_passes", "solver"}, "IncrementalPCA": {"exact"}}
+# The parts of a model name its arrays at most twice on average.
+MOST_TIMES = 16
 # Letters of which a model has one at least.
 NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
 
@@ -235,7 +237,8 @@ class Writer:
 
     def __init__(self) -> None:
         self.arrays: Arrays = {}
-        self._names: dict[int, tuple[str, Any]] = {}  # arrays are held, so that no other gets the same id
+        # Paths, arrays, which are held so that no other gets the same id, and how often each is named.
+        self._names: dict[int, tuple[str, Any, int]] = {}
 
     def node(self, path: str, value: Any) -> Node:
         """Return the node of a value.
@@ -280,13 +283,14 @@ class Writer:
         return {"class": name} | {field: self.node(f"{path}.{field}", part) for field, part in parts.items()}
 
     def _name(self, path: str, value: Any) -> str:
-        if id(value) not in self._names:
-            array = np.asarray(to_host(value))
+        known, _, times = self._names.get(id(value), ("", None, MOST_TIMES))
+        if times >= MOST_TIMES:  # a file that named one array more often would be refused
+            known, times, array = path, 0, np.asarray(to_host(value))
             if array.dtype.newbyteorder("<") not in CODES:
                 raise InvalidParameterError(f"{path}: arrays of {array.dtype} have no place in a model file.")
             self.arrays[path] = array
-            self._names[id(value)] = path, value
-        return self._names[id(value)][0]
+        self._names[id(value)] = known, value, times + 1
+        return known
 
 
 def _refusal(path: str, value: Any) -> str:

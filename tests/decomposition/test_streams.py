@@ -580,7 +580,7 @@ def test_given_landmarks_are_all_that_the_kernel_takes_from_the_data():
 def test_flat_kernels_have_a_base_point_of_given_landmarks(X):
     w = np.random.default_rng(1).integers(1, 4, N)
     repeated = np.repeat(X, w, axis=0)
-    for count, gamma in itertools.product((2, 5, 30), (1e-4, 1e-6)):
+    for count, gamma in itertools.product((2, 5, 30), (1e-7, 1e-8)):
         S = X[:count]
         expected = model_of(RBF(gamma), S).fit(repeated)
         models = {
@@ -595,6 +595,38 @@ def test_flat_kernels_have_a_base_point_of_given_landmarks(X):
             np.testing.assert_allclose(model.eigenvalues_, expected.eigenvalues_, atol=1e-7 * size, err_msg=way)
             basis = model.X_fit_.toarray() if way == "CSR" else model.X_fit_
             np.testing.assert_allclose(basis[-1], S.mean(axis=0), atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:the landmarks are far", "ignore:fewer components carry")
+def test_landmarks_near_each_other_explain_no_less_than_some_of_them(X):
+    order = np.argsort(cdist(X, X[:1])[:, 0])
+    kernels = {
+        RBF(0.2): lambda X, Y: np.exp(-0.2 * cdist(X, Y, "sqeuclidean")),
+        Laplacian(0.05): lambda X, Y: np.exp(-0.05 * cdist(X, Y, "cityblock")),
+        RBF(0.2) + 0.1 * Laplacian(0.1): lambda X, Y: (
+            np.exp(-0.2 * cdist(X, Y, "sqeuclidean")) + 0.1 * np.exp(-0.1 * cdist(X, Y, "cityblock"))
+        ),
+    }
+    for (kernel, function), dtype in itertools.product(kernels.items(), (np.float64, np.float32)):
+        rows, before = X.astype(dtype), 0.0
+        for count in (1, 2, 3, 5, 12):
+            S = rows[order[:count]]
+            if dtype == np.float32 and count > 1 and np.min(function(S, S)) > 0.98 * np.max(function(S, S)):
+                continue  # relative to a base point, for the sake of digits
+            expected = nystrom_by_hand(function, rows.astype(float), S.astype(float))[0]
+            stream = KernelPCA(1, kernel=kernel, eigen_solver=Nystrom(rank=count), random_state=0)
+            models = {
+                "points": model_of(kernel, S).set_params(n_components=1).fit(rows),
+                "numbers": model_of(kernel, order[:count]).set_params(n_components=1).fit(rows),
+            }
+            if dtype == np.float64:
+                models["stream"] = in_batches(stream, [S, rows[order[count:]]])
+            for way, model in models.items():
+                found, what = float(model.eigenvalues_[0]), f"{kernel} by {count}, {way}, {dtype.__name__}"
+                assert found == pytest.approx(expected, rel=by_dtype(dtype, 1e-8, 2e-3)), what
+                assert found >= before * by_dtype(dtype, 1.0 - 1e-8, 0.99), what
+                assert model.certificate_ <= len(rows) * (1.0 + 0.1 + 1e-3), what
+            before = expected
 
 
 def test_batches_are_held_until_landmarks_can_be_chosen(X):

@@ -15,15 +15,38 @@ from gpukpca.algorithms.kernel_pca.nystrom import relative_to_base
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
-from gpukpca.backend.namespace import full, to_host
+from gpukpca.backend.namespace import dtype_name, empty_like, full, to_host
 from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
-from gpukpca.data.slicing import gather_rows
+from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.data.statistics import mean_row
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky
 from gpukpca.eigen.partial_cholesky import NOISE
 from gpukpca.gram import BasePointGram
+from gpukpca.gram.product import compute_tile
 from gpukpca.gram.storage import StorageInput
+from gpukpca.kernels.prepared import PreparedRows
+
+# Landmarks between which the kernel falls by less than this share are relative to a base point: beside 1 their
+# differences lose digits. Their span then lacks one direction, which matters by about that share where all rows are as
+# near, and much where others are far.
+FLAT = {"float64": 1e-4, "float32": 1e-2}
+
+
+def template_of_landmarks(task: FitTask, rows: Any, is_given: bool) -> PreparedRows:
+    """Return the template of a kernel for given landmarks, or for the rows among which landmarks are chosen.
+
+    Of float32 rows that are chosen among, the kernel decides whether it is flat.
+    """
+    kernel, name = task.kernel, dtype_name(rows.dtype)
+    template = kernel.template(rows, centered=task.settings.center)
+    if not (template.shifted and kernel.depends_on_distance and (is_given or name == "float64")):
+        return template
+    prepared = kernel.prepare(rows, like=template)
+    first = compute_tile(kernel, prepared, prepared.slice(0, 1), empty_like(place_of(rows)), diagonal=False)
+    values = to_host(first)[:, 0].astype(np.float64)  # less the offset
+    falls = float(values[0] - np.min(values)) / (float(values[0]) + kernel.offset(prepared))
+    return template if 0.0 < falls <= FLAT[name] else kernel.template(rows, centered=False)
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,8 @@ class KernelPCASettings:
         places = np.searchsorted(numbers, landmarks)
         if not np.array_equal(numbers[np.minimum(places, len(numbers) - 1)], landmarks):
             raise InvalidParameterError(
-                "a landmark is a row of weight 0, which a fit by a function of two rows leaves out; give it a weight.",
+                "a landmark is a row of weight 0, which a fit by a function of two rows leaves out, or no row at all; "
+                "give it a weight, or other landmarks.",
                 argument="sample_weight",
             )
         solver: Any = self.eigen_solver

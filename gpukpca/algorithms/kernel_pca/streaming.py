@@ -13,7 +13,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures, features_times, sums_of_panel
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
-from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis
+from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis, template_of_landmarks
 from gpukpca.algorithms.kernel_pca.landmark_model import (
     Approximation,
     Landmarks,
@@ -27,7 +27,7 @@ from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
 from gpukpca.backend.namespace import epsilon, from_host, full, to_host
 from gpukpca.backend.parallel import worker_count
-from gpukpca.data.distinct import DistinctRows, first_of_each
+from gpukpca.data.distinct import DistinctRows
 from gpukpca.data.rows import Merge, Rows
 from gpukpca.eigen import EigenResult, Nystrom
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
@@ -53,10 +53,9 @@ def streamed_fit(
     started = time.perf_counter()
     # One side of every product consists of landmarks, so that a template of them fits all rows: it may omit features
     # that are constant among the landmarks. Order, batches, weights and container of the other rows cannot matter.
-    # A single point does not show whether the kernel is flat, and has no other one as its base point.
     if not task.is_spanned:  # whose points lie about the mean of the rows
-        centered = task.settings.center and len(first_of_each(among.rows, 2)[0]) > 1
-        task = replace(task, template=task.kernel.template(among.rows, centered=centered))
+        solver: Any = plan.solver
+        task = replace(task, template=template_of_landmarks(task, among.rows, solver.is_given))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
     features, workers = basis.features(task), _workers(task, basis, task.n)
     merge: Merge = FactorSums.merged

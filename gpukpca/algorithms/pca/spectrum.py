@@ -130,7 +130,8 @@ def _kept(solution: Components, total: float, n: float, rank: RankRequest, eps: 
         return most_evident(log_evidence(variances, n, len(variances)))
     if rank.share is None:
         return rank.max_count
-    return min(count_of_share(solution.squares, total, rank.share, eps) or len(solution.squares), rank.max_count)
+    varying = max(1, int(np.sum(solution.squares > 0)))
+    return min(count_of_share(solution.squares, total, rank.share, eps) or varying, rank.max_count)
 
 
 def _noise(solution: Components, Z: CenteredMatrix, total: float, kept: int, max_count: float) -> float:
