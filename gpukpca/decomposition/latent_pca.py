@@ -136,9 +136,9 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
     """Probabilistic PCA with automatic relevance determination, which prunes components and so finds their number.
 
     Every column of W has a prior N(0, α_i⁻¹ I), and α_i = d / ‖w_i‖² is estimated with it. Directions without support
-    in the data shrink, and are pruned. The span of the data decides which ones stay, so that constant features, a few
-    sums of others, or d >= n do not change it. Data of a lower rank have no noise, and all their directions stay. Input
-    and results as in `ProbabilisticPCA`.
+    in the data shrink, and are pruned. The span of the data decides which ones stay, so that constant features, d >= n,
+    or a few sums among many noisy features do not change it. Other data of a lower rank have no noise, and all their
+    directions stay. Input and results as in `ProbabilisticPCA`.
 
     Parameters
     ----------
