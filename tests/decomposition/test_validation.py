@@ -55,7 +55,6 @@ SHARED_ERRORS = {
     "more than features and rows": (IncrementalPCA(5), "partial_fit", ROWS[:2]),
     "more than rows": (IncrementalPCA(3), "partial_fit", ROWS[:2]),
     "sparse batch": (IncrementalPCA(2), "partial_fit", scipy.sparse.csr_array(ROWS)),
-    "not fitted": (PCA(), "transform", ROWS),
     "matrix without rows": (KernelPCA(kernel="precomputed", fit_inverse_transform=True), "fit", ROWS @ ROWS.T),
     "sparse pre-image": (KernelPCA(fit_inverse_transform=True), "fit", scipy.sparse.csr_array(ROWS)),
 }
