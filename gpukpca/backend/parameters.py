@@ -49,7 +49,17 @@ class ParameterObject:
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set constructor arguments by name, nested names included; returns the object itself.
+        """Set constructor arguments by name.
+
+        Parameters
+        ----------
+        **parameters
+            Values by name, also by nested names such as ``k1__gamma``.
+
+        Returns
+        -------
+        ParameterObject
+            The object itself.
 
         Raises
         ------

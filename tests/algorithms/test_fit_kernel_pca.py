@@ -198,7 +198,7 @@ def test_the_arrays_have_the_shapes_that_the_fields_state(xp, rng):
     fit = fit_kernel_pca(
         rows_of(xp, rng), kernels.RBF(gamma=0.05), 3, settings=KernelPCASettings(eigen_solver="nystrom")
     )
-    sizes = {"n": 61, "d": 9, "p": 3, "m": len(fit.landmarks), "*": len(fit.landmarks)}
+    sizes = {"n": 61, "d": 9, "p": 3, "m": len(fit.landmarks), "landmarks": len(fit.landmarks)}
     for part in (fit, fit.map):
         for field in dataclasses.fields(part):
             if shape := field.metadata["shape"]:

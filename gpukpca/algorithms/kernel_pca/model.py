@@ -77,7 +77,7 @@ class KernelPCAFit:
     n_jobs: int | None = field_of("", "Threads for new points.", default=None)
     axes: LinearAxes | None = field_of("", "Axes of the linear kernel with dense rows.", default=None)
     landmarks: np.ndarray | None = field_of(
-        "*",
+        "landmarks",
         "The training rows among the basis of Nyström, on the host: not a base point that is none of them.",
         "index",
         default=None,
