@@ -152,6 +152,8 @@ E_STEP_WAVE = 4
 EM_BATCH_ENTRIES = 2**22
 # Entries of a slice of rows that a pass reads from a set on a disk, or of an array: 32 MiB in float64.
 READ_ENTRIES = 2**22
+# Rows of a stream whose equals are looked for together; the search ends once enough differ.
+COMPARED_ROWS = 256
 # Entries of a batch that updates a PCA: 8 MiB in float64. Measured with 50 features: 250 rows take three times as long
 # per row as 20 000, and more save nothing.
 UPDATE_ENTRIES = 2**20

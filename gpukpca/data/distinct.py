@@ -8,12 +8,10 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
+from gpukpca.backend import blocking
 from gpukpca.backend.namespace import cast, concat, is_sparse, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of, take_rows
-
-# Rows that are compared at once.
-COMPARED_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +65,7 @@ def first_of_each(rows: Any, limit: int | None = None) -> tuple[np.ndarray, np.n
     found: dict[bytes, int] = {}
     first: list[int] = []
     group: list[int] = []
-    for start, stop in row_slices(int(rows.shape[0]), COMPARED_ROWS):
+    for start, stop in row_slices(int(rows.shape[0]), blocking.COMPARED_ROWS):
         for number, key in enumerate(_keys(take_rows(rows, start, stop)), start):
             place = found.setdefault(key, len(found))
             if place == len(first):

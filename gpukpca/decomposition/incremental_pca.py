@@ -188,8 +188,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
             The estimator itself.
         """
         with fit_session(self, X):
-            how: dict[str, Any] = {"sample_weight": sample_weight}
-            batches = batches_of(self, in_batches(X), self._rows_of_a_batch, self.n_components or 0, **how)
+            smallest = self.n_components or 0
+            batches = batches_of(self, in_batches(X), self._rows_of_a_batch, smallest, sample_weight=sample_weight)
             weights = weights_of_batches(X, sample_weight, batches)
             with device_context(batches.like), self._few_threads():
                 fit = self._updated_by_all(batches, weights)

@@ -96,6 +96,6 @@ def first_rows(
     found = Candidates(held.rows, held.numbers)
     if not once:
         return FirstRows(found, batches, before, weights)
-    left = None if weights is None else weights[start:]
-    sizes = None if left is None else [0, len(left)][: 1 + bool(len(left))]
+    # Weighted rows that are read once are those of one batch, all of which are held now.
+    left, sizes = (None, None) if weights is None else (weights[start:], [0])
     return FirstRows(found, BatchedRows(lambda: chain([batches.like], rest), batches.like, sizes), held, left)
