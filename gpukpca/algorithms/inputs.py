@@ -46,6 +46,11 @@ def rows_that_count(sample_weight: Any, also: Sequence[int] = ()) -> np.ndarray 
     if sample_weight is None:
         return None
     weights = np.asarray(to_host(sample_weight) if is_foreign(sample_weight) else sample_weight)
+    if weights.dtype.kind == "O":  # numbers as objects are weights too; the check of weights refuses others
+        try:
+            weights = weights.astype(np.float64)
+        except (TypeError, ValueError):
+            return None
     if weights.ndim != 1 or weights.dtype.kind not in "biuf" or np.all(weights):
         return None
     counts: np.ndarray = weights != 0

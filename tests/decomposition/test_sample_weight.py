@@ -438,6 +438,13 @@ def test_rows_of_weight_zero_need_no_numbers_in_any_container(data, tmp_path):
         bad[row, 2] = np.nan
         with pytest.raises(ValueError, match=rf"row {row}, column 2"):
             make().fit(bad, sample_weight=w)
+    for make in makers.values():
+        of_objects = make().fit(Z, sample_weight=w.astype(object))
+        expected = make().fit(Z, sample_weight=w)
+        np.testing.assert_array_equal(of_objects.explained_variance_, expected.explained_variance_)
+    for wrong in (["a"] * 60, [None] * 60):
+        with pytest.raises(InvalidParameterError, match="sample_weight"):
+            PCA(2).fit(X, sample_weight=wrong)
     kernel = KernelPCA(2, kernel="rbf", gamma=0.05).fit(Z, sample_weight=w)
     assert np.all(np.isfinite(gpukpca.residuals(kernel, Z, sample_weight=w).residual_norms))
     assert np.all(np.isfinite(gpukpca.residuals(PCA(2).fit(Z, sample_weight=w), Z, sample_weight=w).residual_norms))
