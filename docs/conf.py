@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import runpy
 import sys
 import zlib
 from itertools import pairwise
@@ -116,6 +117,12 @@ def write_cell(translator: Any, node: nodes.entry) -> None:
         translator.body[-1] = translator.body[-1].replace("<td", f'<td data-column="{label}"', 1)
 
 
+def draw_pictures(app: Any) -> None:
+    """Draw the pictures that pages show, before they are read."""
+    if app.builder.name == "html":
+        runpy.run_path(str(HERE / "pictures.py"))["draw_pages"]()
+
+
 def link_gallery(app: object, page: str, source: list[str]) -> None:
     """Point links to scripts of the gallery at their pages; in the repository they open the scripts."""
     source[0] = re.sub(r"gallery/(plot_\w+)\.py\)", r"examples/\1.rst)", source[0])
@@ -198,6 +205,7 @@ def setup(app: Any) -> None:
     """Connect what this file adds to Sphinx."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.add_node(nodes.entry, override=True, html=(write_cell, HTML5Translator.depart_entry))
+    app.connect("builder-inited", draw_pictures)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", state_defaults, priority=400)  # before numpydoc
     app.connect("autodoc-process-docstring", link_pages)

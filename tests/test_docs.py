@@ -64,13 +64,13 @@ def command_lines(page: Path) -> list[str]:
     return [line for block in blocks(page, "bash") for line in block.splitlines() if line.startswith("gpukpca ")]
 
 
+# Pictures that the build of the documentation draws by the snippets of the page that shows them.
+DRAWN = r"static/(\w+\.png)\)"
 WITH_PYTHON = [page for page in PAGES[1:] if blocks(page, "python")]
 
 
 @pytest.fixture
-def fewer_digits(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unmoved_names: None
-) -> Iterator[None]:
+def fewer_digits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Work in an empty folder on 750 of the 1797 digits, with coarse pictures: a third of the time.
 
     Where a page shows a plan for all digits, there are all.
@@ -102,6 +102,8 @@ def test_python_snippets_run_in_order(page: Path, fewer_digits: None, capsys: py
         printed = capsys.readouterr().out
         if output is not None and not probe()[0]:  # pages show a machine without a card
             assert masked(printed) == masked(output)
+    for picture in re.findall(DRAWN, page.read_text(encoding="utf-8")):
+        assert Path(picture).stat().st_size > 5_000
 
 
 def test_snippets_that_need_other_libraries_run_where_these_are_installed(fewer_digits: None) -> None:
@@ -216,7 +218,8 @@ def test_command_lines_run(fewer_digits: None) -> None:
 def test_links_and_scripts_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
-        assert link.startswith("https://") or (page.parent / link).exists(), link
+        is_drawn = re.search(DRAWN, f"{link})")
+        assert link.startswith("https://") or (page.parent / link).exists() or is_drawn, link
     for script in set(re.findall(r"ci/\w+\.sh", text)):
         assert (ROOT / script).exists(), script
 

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib")
+from tests.plotting.pixels import png
+
+imread = pytest.importorskip("matplotlib.image").imread
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 
 
 @pytest.fixture
-def script(request: pytest.FixtureRequest, unmoved_names: None) -> Iterator[dict[str, Any]]:
+def script(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """The names that a script leaves, with the figures of pyplot under `figures`."""
     import matplotlib.pyplot as plt
 
@@ -35,6 +37,12 @@ def separation(values: np.ndarray, labels: np.ndarray) -> float:
     return float(max(right.max(), len(values) - right.min())) / len(values)
 
 
+def blocks(image: np.ndarray) -> np.ndarray:
+    """Return the mean colors of squares of 25 pixels."""
+    height, width = (size // 25 for size in image.shape[:2])
+    return image[: 25 * height, : 25 * width, :3].reshape(height, 25, width, 25, 3).mean(axis=(1, 3))
+
+
 @pytest.mark.parametrize("script", ["contours"], indirect=True)
 def test_contours_follow_what_pca_cannot_separate(script: dict[str, Any]) -> None:
     for models, X, labels in (
@@ -48,6 +56,10 @@ def test_contours_follow_what_pca_cannot_separate(script: dict[str, Any]) -> Non
             assert separation(quadratic[0], labels) == 1.0
     visible = [[ax.get_visible() for ax in figure.axes] for figure in script["figures"]]
     assert visible == [[True, True, False] + [True] * 6] * 2
+    # The picture of the README is that of the half moons; fonts and lines differ by the version of Matplotlib.
+    committed, drawn = imread(GALLERY.parents[1] / "benchmarks/pictures/contours_2.png"), png(script["figures"][1], 150)
+    assert committed.shape == drawn.shape
+    assert np.max(np.abs(blocks(committed) - blocks(drawn))) < 0.12  # python docs/pictures.py draws it again
 
 
 @pytest.mark.parametrize("script", ["clusters"], indirect=True)
