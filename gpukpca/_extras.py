@@ -6,7 +6,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda13": ("cupy-cuda13x[ctk]>=14",),
     "dask": ("dask[array]>=2025.1", "distributed>=2025.1"),
     "cli": ("click>=8.2", "polars>=1.20", "rich>=14.3"),
-    "plot": ("adjustText>=1.3", "matplotlib>=3.10.8"),
+    "plot": ("matplotlib>=3.10.8",),
 }
 
 

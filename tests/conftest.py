@@ -335,12 +335,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20240229)
 
 
-@pytest.fixture
-def unmoved_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave names at their points, as without adjustText, which takes longer than a picture; tests/plotting has it."""
-    monkeypatch.setitem(sys.modules, "adjustText", None)
-
-
 def data_folder() -> Path | None:
     """Where the real data are: GPUKPCA_DATA, else ../shared/data beside the checkout, else nowhere."""
     given = os.environ.get("GPUKPCA_DATA")

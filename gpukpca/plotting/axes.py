@@ -10,14 +10,14 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import ArrayLike, Vector
 from gpukpca.decomposition import PCA, reconstruction, reconstruction_error
 from gpukpca.plotting.display import Display, check_has, host, ratios_of
+from gpukpca.plotting.labels import UNKNOWN, ColorScale, Groups, groups_of, read_labels
+from gpukpca.plotting.legends import draw_legend
+from gpukpca.plotting.names import write_names
 from gpukpca.plotting.style import (
     INK,
     LINE,
     SMALL,
-    UNKNOWN,
     check_rows,
-    checked_labels,
-    draw_legend,
     draw_points,
     marks,
     tidy,
@@ -25,6 +25,8 @@ from gpukpca.plotting.style import (
 
 # Half the length of a segment, in standard deviations along its axis.
 DEVIATIONS = 2.0
+# Size of the mark of a mean.
+MEAN = 4.5
 # Rows from which lines lead to a single axis.
 MAX_FEET = 200
 
@@ -44,7 +46,7 @@ class AxesDisplay(Display):
         Fitted; of scikit-learn too.
     X : array, shape (n, d), d >= 2
     labels : array, shape (n,), optional
-        Colors; default: the predicted clusters, or one color.
+        Colors with a legend; clusters then have names at their means. Default: the predicted clusters, or one color.
 
     Raises
     ------
@@ -74,7 +76,7 @@ class AxesDisplay(Display):
         check_has(estimator, "components_", "a fitted PCA or LocalPCA, which has axes in data space")
         rows = host(X)
         check_rows(rows, of="X")
-        self.labels: np.ndarray | None = checked_labels(labels, len(rows), "X")
+        self.labels: Groups | ColorScale | None = read_labels(labels, len(rows), "X")
         self.features: list[str] = list(getattr(estimator, "feature_names_in_", ("feature 1", "feature 2")))
         scale = getattr(estimator, "scale_", None)
         scale = np.ones(rows.shape[1]) if scale is None else host(scale)
@@ -83,7 +85,7 @@ class AxesDisplay(Display):
         self.aspect: float = 1.0 if self.plane else scale[0] / scale[1]
         self.points: np.ndarray = self._projected(rows)
         self.pca: PCA | None = None
-        self.clusters: np.ndarray | None = None
+        self.groups: Groups | None = None  # clusters
         self.feet: np.ndarray | None = None
         axes, variances = host(estimator.components_), host(estimator.explained_variance_)
         if hasattr(estimator, "n_clusters_"):
@@ -100,7 +102,8 @@ class AxesDisplay(Display):
     def _compare_clusters(self, estimator: Any, X: ArrayLike, rows: np.ndarray) -> None:
         """Set the clusters of rows, PCA of all of them, and the errors of both as a title."""
         self.pca = PCA(estimator.n_components_).fit(rows)
-        self.clusters = host(estimator.predict(X)).astype(int)
+        names = [f"cluster {k}" for k in range(estimator.n_clusters_)]
+        self.groups = groups_of(names, host(estimator.predict(X)).astype(int))
         error = float(np.mean(np.sum((host(estimator.denoise(X)) - rows) ** 2, axis=1)))
         self.title = (
             f"error with {pluralize(estimator.n_components_, 'component')}: "
@@ -119,7 +122,7 @@ class AxesDisplay(Display):
             Fitted; of scikit-learn too.
         X : array, shape (n, d), d >= 2
         labels : array, shape (n,), optional
-            Colors; default: the predicted clusters, or one color.
+            See the class.
         ax : matplotlib Axes, optional
             Drawn into; a new figure without one.
 
@@ -133,27 +136,27 @@ class AxesDisplay(Display):
         """Draw rows and axes into `ax`, matplotlib Axes (None: of a new figure); return the display."""
         ax = self._axes(ax)
         tidy(ax)
-        shown = self.labels
-        if shown is None and self.clusters is not None:
-            shown = np.array([f"cluster {k}" for k in self.clusters])
+        shown = self.labels or self.groups
         if self.feet is not None:
             lines = np.stack([self.points, self.feet, np.full_like(self.feet, np.nan)], axis=1).reshape(-1, 2)
             ax.plot(*lines.T, color=UNKNOWN, linewidth=0.8, zorder=0)
-        classes = draw_points(ax, self.points, shown, **marks(len(self.points)) | {"alpha": 0.45})
+        draw_points(ax, self.points, shown, **marks(len(self.points)) | {"alpha": 0.45})
         drawn = [(segment, INK, "-") for segment in self.segments]
         if self.pca is not None:
             whole = self._segment(self.pca.mean_, self.pca.components_[0], float(self.pca.explained_variance_[0]))
             drawn.insert(0, (whole, LINE, "--"))
         for segment, color, style in drawn:
             ax.plot(*segment[[0, 2]].T, color=color, linewidth=2.0, linestyle=style, solid_capstyle="round")
-            ax.plot(*segment[1:2].T, color=color, marker="o", markersize=4.5)
+            ax.plot(*segment[1:2].T, color=color, marker="o", markersize=MEAN)
         ax.set_aspect(self.aspect, adjustable="datalim")
         ax.set_title(self.title, **SMALL)
         for write, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
             text = self.features[number - 1] if self.plane is None else f"component {number} of PCA"
             write(text, parse_math=False)
-        if self.labels is not None:
-            draw_legend(ax, classes)
+        draw_legend(ax, shown)
+        if self.groups is not None and self.labels is not None:
+            means = np.array([segment[1] for segment in self.segments])
+            write_names(ax, means, self.groups.names, radius=MEAN, fontsize=8, weight="bold", color=INK)
         return self
 
     def _projected(self, rows: np.ndarray) -> np.ndarray:

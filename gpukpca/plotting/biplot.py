@@ -11,8 +11,9 @@ from gpukpca._typing import ArrayLike, Vector
 from gpukpca.decomposition import loadings, variable_correlations
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import host, ratios_of
-from gpukpca.plotting.scores import ScoresDisplay, checked_components, spread_texts
-from gpukpca.plotting.style import LINE, white_rim
+from gpukpca.plotting.names import write_names
+from gpukpca.plotting.scores import ScoresDisplay, checked_components
+from gpukpca.plotting.style import LINE
 
 # The most arrows that are drawn without a number, and the length of the longest as a share of the largest score.
 ARROWS, LONGEST = 10, 0.8
@@ -150,25 +151,22 @@ class BiplotDisplay(ScoresDisplay):
         ValueError
             Components that the scores do not have, or not two, or `ax` that is no Axes.
         """
-        chosen = list(checked_components(components, self.scores.shape[1]))
+        chosen = checked_components(components, self.scores.shape[1])
         if len(chosen) != 2:
             raise InvalidParameterError(f"components={components!r}: a biplot has two, such as (0, 1).")
         arrows, farthest = self.arrows[:, chosen], np.linalg.norm(self.scores[:, chosen], axis=1).max()
         lengths = np.linalg.norm(arrows, axis=1)
         arrows = arrows * (LONGEST * farthest / (lengths.max() or 1.0))
-        ax = self._axes(ax)
+        ax = self._axes_across(ax, chosen[0])
         ax.set_aspect("equal", adjustable="datalim")
         ax.update_datalim(arrows)
-        ax.margins(0.2)  # for names of features beyond the arrows; names of points keep their places in these limits
-        super().plot(ax, components=components)
+        ax.margins(0.2)  # for names of features beyond the arrows
+        points = self._draw_plane(ax, chosen)
+        longest = np.argsort(-lengths, kind="stable")[:n_arrows]
         style = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.3, "shrinkA": 0.0, "shrinkB": 0.0}
-        look: dict[str, Any] = {"color": LINE, "fontsize": 8, "parse_math": False, "path_effects": white_rim()}
-        longest, texts = np.argsort(-lengths, kind="stable")[:n_arrows], []
-        for j in longest:
-            x, y = arrows[j]
-            ax.annotate("", (x, y), (0.0, 0.0), arrowprops=style, zorder=2)  # below names
-            across = "center" if abs(y) > 4.0 * abs(x) else "left" if x > 0 else "right"
-            up = "center" if abs(x) > 4.0 * abs(y) else "bottom" if y > 0 else "top"
-            texts.append(ax.text(1.03 * x, 1.03 * y, str(self.features[j]), ha=across, va=up, **look))
-        spread_texts(ax, texts, arrows[longest])
+        for tip in arrows[longest]:
+            ax.annotate("", tip, (0.0, 0.0), arrowprops=style, zorder=2)  # below names
+        features = [self.features[j] for j in longest]
+        write_names(ax, arrows[longest], features, range(len(longest)), 1.0, always=True, fontsize=8, color=LINE)
+        self._write_names(ax, points)
         return self

@@ -12,14 +12,14 @@ import numpy as np
 from gpukpca._typing import ArrayLike, Vector
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import Display, checked_axes, host, new_figure, ratios_of
+from gpukpca.plotting.labels import ColorScale, Groups, read_labels
+from gpukpca.plotting.legends import draw_legend
 from gpukpca.plotting.style import (
     INK,
     TITLE,
     axis_label,
     check_rows,
-    checked_labels,
     color_bar,
-    draw_legend,
     draw_points,
     tidy,
 )
@@ -86,7 +86,7 @@ class ContoursDisplay(Display):
         self.ratios: np.ndarray = host(ratios)
         self.X: np.ndarray = host(X)
         check_rows(self.X, of="X")
-        self.labels: np.ndarray | None = checked_labels(labels, len(self.X), "X")
+        self.labels: Groups | ColorScale | None = read_labels(labels, len(self.X), "X")
         self.names: Sequence[str] = FEATURES if names is None else names
 
     @classmethod
@@ -172,17 +172,16 @@ class ContoursDisplay(Display):
         of = f" of {len(self.ratios)}" if len(shown) < len(self.ratios) else ""
         for ax in surplus:
             ax.set_visible(False)
-        classes = None
         for i, (ax, values) in enumerate(zip(shown, self.values, strict=False)):
             _draw_contours(ax, *self.grid, values)
             ax.set_box_aspect(height)
             # One bar says what the numbers of all panels are.
-            classes = draw_points(ax, self.X, self.labels, bar=shown if i == len(shown) - 1 else [])
+            draw_points(ax, self.X, self.labels, bar=shown if i == len(shown) - 1 else [])
             ax.set_title(axis_label(i, self.ratios, of), **TITLE)
             ax.set_xlabel(self.names[0], parse_math=False)
             ax.set_ylabel(self.names[1] if i == 0 else "", parse_math=False)
         if axes is None:
-            draw_legend(self.figure_, classes, loc="outside lower center", ncols=6)
+            draw_legend(self.figure_, self.labels)
         return self
 
     def _height(self) -> float:

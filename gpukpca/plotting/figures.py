@@ -23,6 +23,7 @@ def plot_fit(
     labels: Vector | None = None,
     names: Sequence[str] | None = None,
     title: str | None = None,
+    components: Sequence[int] = (0, 1),
 ) -> Any:
     """Draw spectrum and scores side by side.
 
@@ -36,6 +37,8 @@ def plot_fit(
         Of X; computed without them.
     labels, names : see `ScoresDisplay`
     title : str, optional
+    components : one or two int
+        Indices of the components of the scores that are drawn.
 
     Returns
     -------
@@ -65,7 +68,7 @@ def plot_fit(
     figure = new_figure(10.0, 4.4, title)
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.35))
     SpectrumDisplay(ratios).plot(left)
-    ScoresDisplay(scores, ratios=ratios, labels=labels, names=names).plot(right)
+    ScoresDisplay(scores, ratios=ratios, labels=labels, names=names).plot(right, components=components)
     return figure
 
 
@@ -77,6 +80,7 @@ def plot_images(
     labels: Vector | None = None,
     counts: Sequence[int] = COUNTS,
     title: str | None = None,
+    components: Sequence[int] = (0, 1),
 ) -> Any:
     """Draw mean and first components as images, the first plane, and reconstructions of a few samples.
 
@@ -92,6 +96,8 @@ def plot_images(
         Colors of the plane, and the choice of the samples.
     counts : see `ImageRowsDisplay.from_estimator`
     title : str, optional
+    components : one or two int
+        Indices of the components of the scores that are drawn.
 
     Returns
     -------
@@ -124,7 +130,7 @@ def plot_images(
     left, right = above.subfigures(1, 2, width_ratios=(1.25, 1.0))
     left.suptitle("mean, and components (red +, blue −) with their share of the variance", **TITLE)
     ComponentImagesDisplay.from_estimator(model, image_shape, figure=left)
-    ScoresDisplay(scores, ratios=ratios, labels=labels).plot(right.subplots())
+    ScoresDisplay(scores, ratios=ratios, labels=labels).plot(right.subplots(), components=components)
     below.suptitle("samples reconstructed from the first K components, and their share of the variance", **TITLE)
     ImageRowsDisplay.from_estimator(model, X, image_shape, counts=counts, labels=labels, figure=below)
     return figure

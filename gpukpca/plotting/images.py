@@ -10,7 +10,8 @@ import numpy as np
 from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.backend.namespace import namespace_of
 from gpukpca.plotting.display import Display, check_has, checked_figure, host, new_figure, ratios_of
-from gpukpca.plotting.style import SMALL, checked_labels, classes_of
+from gpukpca.plotting.labels import ColorScale, Groups, read_labels
+from gpukpca.plotting.style import SMALL
 
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
 MAX_SAMPLES = 4
@@ -198,8 +199,8 @@ class ImageRowsDisplay(Display):
             A shape that is not that of the features.
         """
         check_image_shape(image_shape, X.shape[1])
-        labels = checked_labels(labels, X.shape[0], "X")
-        chosen = _spread_samples(X.shape[0], labels) if samples is None else np.asarray(samples)
+        groups = read_labels(labels, X.shape[0], "X")
+        chosen = _spread_samples(X.shape[0], groups) if samples is None else np.asarray(samples)
         scores, ratios = estimator.transform(X[chosen]), ratios_of(estimator)
         kept = [count for count in counts if count <= len(ratios)]
         kept += [len(ratios)] if len(kept) < len(counts) and len(ratios) not in kept else []
@@ -256,13 +257,11 @@ def check_image_shape(image_shape: tuple[int, int], n_features: int) -> None:
         )
 
 
-def _spread_samples(n: int, labels: Any) -> np.ndarray:
-    """Return a few rows: the first of every label, thinned out evenly, or rows at equal distances."""
-    classes, codes = classes_of(labels)
-    if classes is None or codes is None or len(classes) < 2:
-        candidates = np.arange(n)
-    else:
-        candidates = np.array([np.flatnonzero(codes == code)[0] for code in range(len(classes))])
+def _spread_samples(n: int, labels: Groups | ColorScale | None) -> np.ndarray:
+    """Return a few rows: the first of every group, thinned out evenly, or rows at equal distances."""
+    candidates = np.arange(n)
+    if isinstance(labels, Groups) and len(labels.names) > 1:
+        candidates = np.unique(labels.codes, return_index=True)[1]
     return candidates[np.unique(np.linspace(0, len(candidates) - 1, MAX_SAMPLES).astype(int))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import index
 from typing import Any
@@ -11,24 +12,15 @@ import numpy as np
 from gpukpca._typing import ArrayLike, Vector
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import Display, host, ratios_of
-from gpukpca.plotting.style import (
-    FAINT,
-    INK,
-    axis_label,
-    check_rows,
-    checked_labels,
-    classes_of,
-    draw_legend,
-    draw_points,
-    shown_name,
-    tidy,
-    white_rim,
-)
+from gpukpca.plotting.labels import ColorScale, Groups, read_labels, shown_names
+from gpukpca.plotting.legends import MAX_ENTRIES, draw_legend
+from gpukpca.plotting.names import name_rows, note_below, write_names
+from gpukpca.plotting.style import FAINT, axis_label, check_rows, draw_points, tidy
 
-MAX_NAMES = 40
-# Classes that colors alone distinguish; of more, the names are written among the points too.
-CLASSES_BY_COLOR = 7
-LEADER: dict[str, Any] = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.6}
+# Groups that colors alone distinguish; of more, the names are written among the points too.
+GROUPS_BY_COLOR = 7
+# Height of a row of one component with its name, in units of 1/72 inch.
+ROW = 6.5
 
 
 class ScoresDisplay(Display):
@@ -40,9 +32,10 @@ class ScoresDisplay(Display):
     ratios : array, shape (p,), optional
         Shares of the variance, for the labels of the axes.
     labels : array, shape (n,), optional
-        Colors with a legend. More than 12 different numbers get a color bar, and those that are not finite are gray.
+        Colors with a legend, of the largest groups where not all have room. Categories of pandas keep their order.
+        More than 12 different numbers or dates get a color bar. Rows without a label (None, NaN, empty text) are gray.
     names : sequence of n str, optional
-        Written at the points where there are at most 40.
+        Written at the points where there is room, at the outermost first; a line below says how many those are.
 
     Raises
     ------
@@ -84,7 +77,7 @@ class ScoresDisplay(Display):
                 f"{len(self.ratios)} ratios for scores of {p} components; give one for each, or none. Of data, "
                 "from_estimator draws the scores."
             )
-        self.labels: np.ndarray | None = checked_labels(labels, len(self.scores))
+        self.labels: Groups | ColorScale | None = read_labels(labels, len(self.scores))
         self.names = names
 
     @classmethod
@@ -137,48 +130,62 @@ class ScoresDisplay(Display):
         ValueError
             Components that the scores do not have, or `ax` that is no Axes.
         """
-        components = checked_components(components, self.scores.shape[1])
-        ax = self._axes(ax)
-        tidy(ax)
-        names = self.names if self.names is not None and len(self.names) <= MAX_NAMES else None
-        ax.axvline(0.0, color=FAINT, linewidth=0.8, zorder=0)
-        ax.set_xlabel(axis_label(components[0], self.ratios))
-        if len(components) == 1:
-            self._plot_line(ax, self.scores[:, components[0]], names)
-            return self
-        ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
-        ax.set_ylabel(axis_label(components[1], self.ratios))
-        points = self.scores[:, components]
-        classes = draw_points(ax, points, self.labels)
-        draw_legend(ax, classes, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
-        if names is not None:
-            ax.margins(max(0.14, *ax.margins()))  # those of a biplot are wider
-            _write_names(ax, points, names, fontsize=8)
-        elif classes is not None and CLASSES_BY_COLOR < len(classes) <= MAX_NAMES:
-            _, codes = classes_of(self.labels)  # by which NaN is a class too
-            medians = np.array([np.median(points[codes == code], axis=0) for code in range(len(classes))])
-            _write_names(ax, medians, classes, fontsize=8, weight="bold", color="black", zorder=5)
+        chosen = checked_components(components, self.scores.shape[1])
+        ax = self._axes_across(ax, chosen[0])
+        if len(chosen) == 1:
+            self._plot_line(ax, chosen[0])
+        else:
+            self._write_names(ax, self._draw_plane(ax, chosen))
         return self
 
-    def _plot_line(self, ax: Any, x: np.ndarray, names: Sequence[str] | None) -> None:
-        """Draw one component: a row a sample in the order of the scores with names, else a row a class."""
+    def _axes_across(self, ax: Any, component: int) -> Any:
+        """Return the axes to draw into, with those of a component across."""
+        ax = self._axes(ax)
+        tidy(ax)
+        ax.axvline(0.0, color=FAINT, linewidth=0.8, zorder=0)
+        ax.set_xlabel(axis_label(component, self.ratios))
+        return ax
+
+    def _draw_plane(self, ax: Any, chosen: tuple[int, ...]) -> np.ndarray:
+        """Draw the plane of two components with axes and legend; return the points (n, 2)."""
+        ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
+        ax.set_ylabel(axis_label(chosen[1], self.ratios))
+        points = self.scores[:, chosen]
+        draw_points(ax, points, self.labels)
+        draw_legend(ax, self.labels)
+        return points
+
+    def _write_names(self, ax: Any, points: np.ndarray) -> None:
+        """Write the names of the rows at points (n, 2), or those of groups that colors do not distinguish."""
+        if self.names is not None:
+            name_rows(ax, points, self.names)
+        elif isinstance(self.labels, Groups) and len(self.labels.names) > GROUPS_BY_COLOR:
+            largest, codes = self.labels.largest(MAX_ENTRIES), self.labels.codes
+            medians = np.array([np.median(points[codes == k], axis=0) for k in largest])
+            names = [self.labels.names[k] for k in largest]
+            write_names(ax, medians, names, range(len(names)), fontsize=8, weight="bold", color="black", zorder=5)
+
+    def _plot_line(self, ax: Any, component: int) -> None:
+        """Draw one component: a row a sample in the order of the scores where names have room, else a row a group."""
         ax.spines["left"].set_visible(False)
-        if names is not None:
-            rows = np.empty(len(x))
-            rows[np.argsort(x, kind="stable")] = np.arange(len(x))
-            classes = draw_points(ax, np.column_stack([x, rows]), self.labels)
+        x, height = self.scores[:, component], 72.0 * ax.get_window_extent().height / ax.figure.figure.dpi
+        if has_rows := self.names is not None and len(x) * ROW <= height:
+            texts, rows = self.names, np.argsort(np.argsort(x, kind="stable")).astype(float)
+            ticks = rows
             ax.hlines(rows, 0.0, x, color=FAINT, linewidth=0.8, zorder=0)
-            ax.set_yticks(
-                rows, [shown_name(name) for name in names], fontsize=8 if len(x) <= 20 else 6, parse_math=False
-            )
-            draw_legend(ax, classes, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
-            return
-        classes, codes = classes_of(self.labels)
-        jitter = np.random.default_rng(0).uniform(-0.25, 0.25, len(x))
-        draw_points(ax, np.column_stack([x, jitter if codes is None else codes + jitter]), self.labels)
-        ax.set_ylim(-0.8, (1 if classes is None else len(classes)) - 0.2)
-        texts = [] if classes is None else [str(name) for name in classes]
-        ax.set_yticks(range(len(texts)), texts, parse_math=False)
+            draw_legend(ax, self.labels)
+        else:
+            texts, codes = (self.labels.names, self.labels.codes) if isinstance(self.labels, Groups) else ([], 0)
+            ticks, rows = np.arange(len(texts)), codes + np.random.default_rng(0).uniform(-0.25, 0.25, len(x))
+            ax.set_ylim(-0.8, max(len(texts), 1) - 0.2)
+        points, every = np.column_stack([x, rows]), max(1, math.ceil(len(texts) * ROW / height))
+        draw_points(ax, points, self.labels)
+        size = 8 if len(texts) * 2.0 * ROW <= height else 6
+        ax.set_yticks(ticks[::every], shown_names(texts)[::every], fontsize=size, parse_math=False)
+        if self.names is not None and not has_rows:
+            name_rows(ax, points, self.names)
+        elif every > 1:
+            note_below(ax, f"{len(ticks[::every])} of {len(texts)} names drawn")
 
 
 def checked_components(components: Any, p: int) -> tuple[int, ...]:
@@ -193,27 +200,3 @@ def checked_components(components: Any, p: int) -> tuple[int, ...]:
             f"components={components!r} must be one or two different indices from 0 to {p - 1}, such as (0,)."
         )
     return indices
-
-
-def _write_names(ax: Any, points: np.ndarray, names: Any, **style: Any) -> None:
-    """Write names near points (n, 2): apart from each other where adjustText is installed, else at the points."""
-    style = {"color": INK, "parse_math": False, "path_effects": white_rim(), "ha": "center", "va": "center"} | style
-    spread_texts(
-        ax, [ax.text(*point, shown_name(name), **style) for point, name in zip(points, names, strict=True)], points
-    )
-
-
-def spread_texts(ax: Any, texts: list[Any], points: np.ndarray) -> None:
-    """Move texts apart from each other and from points (n, 2), where adjustText is installed."""
-    # The layout is settled first, and does not change for the texts: moved points would leave their names.
-    for text in texts:
-        text.set_in_layout(False)
-    try:
-        from adjustText import adjust_text
-    except ImportError:
-        return
-    figure = ax.figure.figure
-    figure.draw_without_rendering()
-    if ax.figure is not figure:  # adjustText 1.4 calls this method of figures on a subfigure too
-        ax.figure.draw_without_rendering = figure.draw_without_rendering
-    adjust_text(texts, x=points[:, 0], y=points[:, 1], ax=ax, expand=(1.25, 2.2), arrowprops=LEADER, iter_lim=100)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from gpukpca.plotting.display import Display
-from gpukpca.plotting.style import INK, LEGEND, LINE, PLAIN, TITLE, tidy
+from gpukpca.plotting.legends import BESIDE, LEGEND
+from gpukpca.plotting.style import INK, LINE, PLAIN, TITLE, tidy
 
 # Beyond this factor between the errors their axis is logarithmic.
 WIDE = 20.0
@@ -104,7 +105,7 @@ class SearchDisplay(Display):
         folds = sum(name.startswith("split") and name.endswith("_test_score") for name in self.results)
         ax.set_title(f"{folds} folds; best: {_format_params(best)}", **TITLE)
         if lines:
-            ax.legend(title="components", loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
+            ax.legend(title="components", **BESIDE, **LEGEND)
         return self
 
 

@@ -8,13 +8,16 @@ import numpy as np
 
 from gpukpca._typing import Vector
 from gpukpca.plotting.display import Display, host, ratios_of
-from gpukpca.plotting.style import BAR, LEGEND, LINE, tidy
+from gpukpca.plotting.legends import LEGEND, give_room
+from gpukpca.plotting.style import BAR, LINE, tidy
 
 MAX_BARS = 60
 # The least height of the largest bar on the axis of the cumulative line, relative to that line.
 LOWEST_BAR = 0.15
 # Fewer components than this leave room at both sides: a single bar would fill the panel.
 FEW = 4
+# Inches that the legend takes in one line.
+WIDE = 2.9
 
 
 class SpectrumDisplay(Display):
@@ -77,8 +80,11 @@ class SpectrumDisplay(Display):
             (line,) = _plot_sum(ax, percent)
             # Up to 100 % where the components carry most of the variance.
             ax.set_ylim(0.0, 100.0 if total > 50.0 else 1.06 * total or 1.0)
+            # In one line where there is the width for it.
+            columns = 2 if ax.get_window_extent().width > WIDE * ax.figure.figure.dpi else 1
             place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.1}
-            ax.legend([bars, line], ["of each component", "cumulative"], ncols=2, **place, **LEGEND)
+            legend = ax.legend([bars, line], ["of each component", "cumulative"], ncols=columns, **place, **LEGEND)
+            give_room(ax, above=max(legend.get_window_extent().y1 - ax.figure.bbox.y1, 0.0))
             return self
         ax.set_ylim(0.0, 1.08 * largest)
         ax.yaxis.label.set_color(BAR)

@@ -165,7 +165,7 @@ WRITERS = {"model": save_model, "command line": run_command, "checkpoint": fit_w
 @pytest.mark.parametrize("call", ["fsync", "chmod", "replace"])
 @pytest.mark.parametrize("writer", WRITERS)
 def test_an_interrupt_in_any_step_leaves_no_temporary_file(
-    writer: str, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unmoved_names: None
+    writer: str, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -57,8 +57,6 @@ def test_components_that_are_not_there(components: Any) -> None:
         (np.array([[0.0, 1.0], [np.nan, 1.0], [2.0, np.inf]]), {}, "2 of 3 rows of scores .* the first is row 1"),
         (np.zeros((3, 2)), {"names": 5}, "names=5 must be a sequence"),
         (np.zeros((3, 2)), {"labels": "b"}, "1 labels for 3 rows"),
-        (np.zeros((3, 2)), {"labels": [None] * 3}, "labels must be all numbers or all text; that of row 0 is None"),
-        (np.zeros((3, 2)), {"labels": np.array(["a", 2, None], object)}, "that of row 1 is 2"),
         (np.zeros((3, 2)), {"labels": np.zeros((3, 2))}, r"labels must have shape \(3,\)"),
     ],
 )
@@ -105,9 +103,8 @@ def test_labels_are_checked_by_every_picture(iris: tuple[Any, np.ndarray, np.nda
         lambda labels: plot_fit(model, X, labels=labels),
         lambda labels: plot_images(model, X, (2, 2), labels=labels),
     ):
-        for labels, fragment in (([None] * 150, "row 0 is None"), ([1, 2], "2 labels for 150 rows")):
-            with pytest.raises(ValueError, match=fragment):
-                draw(labels)
+        with pytest.raises(ValueError, match="2 labels for 150 rows"):
+            draw([1, 2])
 
 
 @pytest.mark.parametrize(
