@@ -41,15 +41,20 @@ INPUT = [
     option(
         "--label-column",
         "Labels of the rows, which color plots: a column of a table, counted from 0, or an array that --key could "
-        "name. A negative number counts from the last column.",
+        "name. A negative number counts from the last column. Where a number is also the name of another column, '#3' "
+        "is the number and '=3' the name.",
         metavar="NAME|NUMBER",
     ),
     option("--index-column", "Names of the rows, given in the same way.", metavar="NAME|NUMBER"),
-    option("--columns", "Use only these columns as features, given in the same way.", metavar="NAME|NUMBER,..."),
+    option(
+        "--columns",
+        "Use only these columns as features, given in the same way, also in ranges: 2000-2005.",
+        metavar="NAME|NUMBER,...",
+    ),
     option("--drop", "Use all columns but these as features.", metavar="NAME|NUMBER,..."),
     option(
         "--header/--no-header",
-        "Whether the first line of a text file names the columns. [default: where it has text and no number]",
+        "Whether the first line of a text file names the columns. [default: where it has text above numbers]",
     ),
     option(
         "--delimiter",

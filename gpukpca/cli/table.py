@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -85,23 +86,28 @@ class Table:
 
     def with_features(self, how: InputOptions, source: str) -> Table:
         """Return the table with the selected columns alone."""
-        names = self.feature_names or tuple(f"number {i}" for i in range(self.X.shape[1]))
-        positions = feature_positions(how, source, names)
-        if positions == list(range(len(names))):
+        if not (how.chosen or how.of_model):
             return self
-        kept = None if self.feature_names is None else tuple(names[i] for i in positions)
+        names = self.feature_names
+        positions = Columns(source, self.X.shape[1], names).features(how)
+        if positions == list(range(self.X.shape[1])):
+            return self
+        kept = None if names is None else tuple(names[i] for i in positions)
         check_memory(self.X.shape[0] * len(positions) * self.X.dtype.itemsize, "the matrix of the chosen columns")
         return replace(self, X=self.X[:][:, positions], feature_names=kept)
 
 
 @dataclass(frozen=True)
 class InputOptions:
-    """Hold the options that say how to read an input. Columns are names, or numbers from 0 (negative: from the end)."""
+    """Hold the options that say how to read an input.
+
+    Columns are names, or numbers from 0 (negative: from the end). Where a number is both, #3 is a number and =3 a name.
+    """
 
     key: str | None = None
     label_column: str | None = None
     index_column: str | None = None
-    header: bool | None = None  # None: the first line of a text file names columns where it has text and no number
+    header: bool | None = None  # None: the first line of a text file shows whether it names columns
     delimiter: str | None = None  # of a text file; None: the usual one of its suffix
     decimal: str | None = None  # of a text file; None: a point
     columns: str | None = None
@@ -143,46 +149,82 @@ def input_options(options: SimpleNamespace) -> dict[str, Any]:
     return {one.name: vars(options)[one.name] for one in fields(InputOptions) if one.name in vars(options)}
 
 
-def feature_positions(how: InputOptions, source: object, first: Sequence[str]) -> list[int]:
-    """Return the positions of the features, in the order of the input or of the model; `first` are the names."""
-    if how.names_of_model_in(first):
-        if missing := [name for name in how.of_model if name not in first]:
-            raise ValueError(f"{source} has no column {abbreviated(missing)}, which the model was fitted with.")
-        if twice := [name for name in how.of_model if first.count(name) > 1]:
-            raise ValueError(f"{source} has {first.count(twice[0])} columns named {twice[0]!r}; keep the one to use.")
-        return [first.index(name) for name in how.of_model]
-    if not how.chosen:
-        return list(range(len(first)))
-    option = "--drop" if how.columns is None else "--columns"
-    columns_read = [column_position(source, option, column, first) for column in how.chosen]
-    if twice := [column for i, column in enumerate(how.chosen) if columns_read[i] in columns_read[:i]]:
-        raise ValueError(f"{option}: column {twice[0]!r} is given twice; give every column once.")
-    left = [i for i in range(len(first)) if (i in columns_read) is (option == "--columns")]
-    if not left:
-        raise ValueError(f"{option} leaves no column of the {len(first)} in {source}.")
-    return left
+class Columns:
+    """Find columns by name or by number: `names` are None where an input has none."""
 
+    def __init__(self, source: object, width: int, names: Sequence[str] | None = None) -> None:
+        self.source, self.width, self.names = source, width, names
 
-def column_position(source: object, option: str, column: str, first: Sequence[str]) -> int:
-    """Return the position of a column given by number from 0 (negative: from the end) or by name."""
-    if is_position(column, first):
-        return int(column) % len(first)
-    many = first.count(column)
-    if many == 1:
-        return first.index(column)
-    if many:
-        raise ValueError(
-            f"{option} {column!r}: {many} columns of the {len(first)} in {source} have this name; give a number."
-        )
-    names = ", ".join(first[:MOST_NAMES]) + (", ..." if len(first) > MOST_NAMES else "")
-    raise ValueError(
-        f"{option} {column!r}: no such column of the {len(first)} in {source} (the first line is: {names})."
-    )
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """Return the positions of every name."""
+        places: dict[str, list[int]] = {}
+        for i, name in enumerate(self.names or ()):
+            places.setdefault(name, []).append(i)
+        return places
 
+    def readings(self, column: str) -> dict[str, list[int]]:
+        """Return the positions that an argument may mean, with the spelling that means no other: #3, =name."""
+        found = {f"={name}": self.places[name] for name in {column, column.removeprefix("=")} if name in self.places}
+        digits = re.fullmatch(r"#?(-?\d{1,9})", column)
+        if digits and -self.width <= int(digits[1]) < self.width:
+            found[f"#{int(digits[1])}"] = [int(digits[1]) % self.width]
+        return found
 
-def is_position(column: str, first: Sequence[str]) -> bool:
-    """Return whether a column is given by its number: then the same number in the first line is no name."""
-    return bool(re.fullmatch(r"-?\d{1,9}", column)) and -len(first) <= int(column) < len(first)
+    def position(self, option: str, column: str) -> int:
+        """Return the position of a column given by number from 0 (negative: from the end) or by name."""
+        found = self.readings(column)
+        places = {place for positions in found.values() for place in positions}
+        if len(places) == 1:
+            return places.pop()
+        if len(found) > 1:
+            ways = ", ".join(f"'{spelled}' for column {positions[0]}" for spelled, positions in found.items())
+            raise ValueError(
+                f"{option} {column!r} means {len(found)} columns of the {self.width} in {self.source}, which count "
+                f"from 0: give {ways}."
+            )
+        if places:
+            raise ValueError(
+                f"{option} {column!r}: {len(places)} columns of the {self.width} in {self.source} have this name; "
+                f"give a number: '#{min(places)}' to '#{max(places)}'."
+            )
+        names = ", ".join((self.names or ())[:MOST_NAMES]) + (", ..." if self.width > MOST_NAMES else "")
+        line = f"the first line is: {names}" if self.names else "they have numbers from 0 on, and no names"
+        raise ValueError(f"{option} {column!r}: no such column of the {self.width} in {self.source} ({line}).")
+
+    def ends(self, column: str) -> tuple[str, str] | None:
+        """Return first and last column of a range such as 2000-2005, None for one column."""
+        splits = ((column[:i], column[i + 1 :]) for i in range(1, len(column)) if column[i] == "-")
+        ranges = (pair for pair in splits if all(map(self.readings, pair)))
+        return None if self.readings(column) else next(ranges, None)
+
+    def features(self, how: InputOptions) -> list[int]:
+        """Return the positions of the features, in the order of the input or of the model."""
+        if how.names_of_model_in(self.names or ()):
+            if missing := [name for name in how.of_model if name not in self.places]:
+                raise ValueError(
+                    f"{self.source} has no column {abbreviated(missing)}, which the model was fitted with."
+                )
+            places = [self.places[name] for name in how.of_model]
+            for name, (_, *others) in zip(how.of_model, places, strict=True):
+                if others:
+                    raise ValueError(
+                        f"{self.source} has {1 + len(others)} columns named {name!r}; keep the one to use."
+                    )
+            return [place for (place,) in places]
+        if not how.chosen:
+            return list(range(self.width))
+        option, chosen = "--drop" if how.columns is None else "--columns", set[int]()
+        for column in how.chosen:
+            first, last = (self.position(option, end) for end in self.ends(column) or (column, column))
+            if chosen & (added := {*range(first, last + 1)}) or not added:
+                reason = "is given twice; give every column once" if added else "ends before it begins"
+                raise ValueError(f"{option}: column {column!r} {reason}.")
+            chosen |= added
+        left = [i for i in range(self.width) if (i in chosen) is (option == "--columns")]
+        if not left:
+            raise ValueError(f"{option} leaves no column of the {self.width} in {self.source}.")
+        return left
 
 
 def abbreviated(names: Sequence[str]) -> str:

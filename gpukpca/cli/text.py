@@ -14,15 +14,14 @@ from itertools import islice
 import numpy as np
 
 from gpukpca._formatting import format_bytes
+from gpukpca.cli.header import MISSING, cell_number, is_header
 from gpukpca.cli.table import (
+    Columns,
     InputOptions,
     Source,
     Table,
     abbreviated,
     check_memory,
-    column_position,
-    feature_positions,
-    is_position,
 )
 from gpukpca.data.reading import reading
 
@@ -31,7 +30,6 @@ DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": " ", ".dat": " "}
 TEXT_SUFFIXES, PACKINGS = tuple(DELIMITERS), (".gz", ".zst")
 # In files of these names, as `numpy.savetxt` writes them.
 COMMENTED, COMMENT = (".txt", ".dat"), re.compile(rb"\s*#(?: +|\s*$)")
-MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
 # What polars reads as missing: it compares with case.
 MARKS = sorted({spelling for mark in MISSING for spelling in (mark, mark.upper(), mark.capitalize())} - {""})
 # The column of a parquet file in which pandas writes an index without a name.
@@ -39,15 +37,15 @@ INDEX = "__index_level_0__"
 # Of the beginning of a file, which shows how many cells the whole has, and of the numbers of a cell: the columns that
 # polars parses, and the matrix made of them.
 SAMPLE_BYTES, BYTES_PER_CELL = 65536, 16
-# Rows after a cell that is no number, which show all columns of text.
-SHOWN_ROWS = 100
+# Rows after a cell that is no number, which show all columns of text, or after the first line; and their cells.
+SHOWN_ROWS, SHOWN_CELLS = 100, 200_000
 # Text that a spreadsheet runs as a formula, and the apostrophe before it that makes it text.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def quoted(name: str) -> str:
     """Return a name with an apostrophe before it where a spreadsheet would run it; numbers stay as they are."""
-    return f"'{name}" if FORMULA.match(name) and _number(name, ".") is None else name
+    return f"'{name}" if FORMULA.match(name) and cell_number(name, ".") is None else name
 
 
 def unquoted(cell: str) -> str:
@@ -86,10 +84,12 @@ def read_text(path: Source, how: InputOptions) -> Table:
     _check_room(path, delimiter.encode())
     try:
         body = _body(path, delimiter.encode())
-        line, first = next(_rows(path, body, delimiter), (0, []))
+        rows = _rows(path, body, delimiter)
+        line, first = next(rows, (0, []))
         if not first:
             raise ValueError(f"{path} holds no rows.")
-        layout = _layout(path, how, delimiter, line, [unquoted(cell) for cell in first])
+        below = [row for _, row in islice(rows, 1 + min(SHOWN_ROWS, SHOWN_CELLS // len(first)))]
+        layout = _layout(path, how, delimiter, line, [unquoted(cell) for cell in first], below)
         body = body.split(b"\n", layout.skipped)[-1]
         return _read_fast(layout, body) or _read_exactly(layout, body)
     except UnicodeDecodeError as error:
@@ -105,7 +105,7 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
         schema = polars.read_parquet_schema(path.readable)
         rows = polars.scan_parquet(path.readable, glob=False).select(polars.len()).collect().item()
     first = list(schema)
-    index, label, kept = _columns(path, how, first)
+    index, label, kept = _columns(Columns(path, len(first), first), how)
     index, kept = _index(how, first, index, label, kept)
     check_memory(rows * (len(kept) + 2) * BYTES_PER_CELL, str(path))
     read = [first[i] for i in sorted({*kept, *(i for i in (index, label) if i is not None)})]
@@ -204,7 +204,7 @@ def _without_comments(body: bytes, delimiter: bytes) -> bytes:
     names = COMMENT.sub(b"", lines[last])
     for i in comments:
         lines[i] = b""
-    text = any(_number(cell.decode(), ".") is None for cell in names.split(delimiter))
+    text = any(cell_number(cell.decode(), ".") is None for cell in names.split(delimiter))
     if last < row and text and names.count(delimiter) == lines[row].count(delimiter):
         lines[last] = names
     return b"\n".join(lines)
@@ -226,22 +226,26 @@ def _rows(path: Source, body: bytes, delimiter: str, skipped: int = 0) -> Iterat
         raise ValueError(f"{reason}; look for a quotation mark without its pair, or give --delimiter.") from error
 
 
-def _layout(path: Source, how: InputOptions, delimiter: str, line: int, first: list[str]) -> Layout:
-    """Return header and columns from the first row, which ends in a line of the file."""
-    index, label, kept = _columns(path, how, first)
-    columns = [column for column in (how.index_column, how.label_column, *how.chosen) if column is not None]
-    by_name = [column for column in columns if not is_position(column, first)]
-    if by_name and how.header is False:
-        raise ValueError(f"{by_name[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
+def _layout(
+    path: Source, how: InputOptions, delimiter: str, line: int, first: list[str], below: list[list[str]]
+) -> Layout:
+    """Return header and columns from the first row, which ends in a line of the file, and some rows below it."""
+    numbered, words = Columns(path, len(first)), [how.index_column, how.label_column, *how.chosen]
+    by_name = [word for word in words if word and not (numbered.readings(word) or numbered.ends(word))]
     decimal, header = how.decimal or ".", how.header
+    if by_name and header is False:
+        raise ValueError(f"{by_name[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
     if header is None:
-        # An empty corner, that of pandas before the numbers of columns, or text and no number among the features.
-        features = set(kept)
-        corner = any(not cell for i, cell in enumerate(first) if i not in features)
-        corner |= first == ["", *map(str, range(len(first) - 1))]
-        texts = [first[i] for i in kept if first[i].lower() not in MISSING]
-        is_text = bool(texts) and all(_number(cell, decimal) is None for cell in texts)
-        header = bool(by_name) or how.names_of_model_in(first) or corner or is_text
+        header = bool(by_name) or how.names_of_model_in(first) or None
+    if header is None:
+        rows = [row for row in below if len(row) == len(first)]
+        header = is_header(first, rows, _columns(numbered, how)[2], decimal)
+    if header is None:
+        raise ValueError(
+            f"{path}, line {line}: {abbreviated(first)} may name the columns, and may be a row of data; give "
+            "--header or --no-header."
+        )
+    index, label, kept = _columns(Columns(path, len(first), first if header else None), how)
     if header:
         index, kept = _index(how, first, index, label, kept)
     skipped = line if header else 0
@@ -250,19 +254,19 @@ def _layout(path: Source, how: InputOptions, delimiter: str, line: int, first: l
     )
 
 
-def _columns(path: Source, how: InputOptions, first: Sequence[str]) -> tuple[int | None, int | None, tuple[int, ...]]:
-    """Return the positions of the names, of the labels, and of the features; `first` are the names of the columns."""
+def _columns(columns: Columns, how: InputOptions) -> tuple[int | None, int | None, tuple[int, ...]]:
+    """Return the positions of the names, of the labels, and of the features."""
 
     def position(option: str, column: str | None, of_model: str) -> int | None:
         if column is None:
-            return first.index(of_model) if of_model and of_model in first else None
-        return column_position(path, option, column, first)
+            return columns.places[of_model][0] if of_model and of_model in columns.places else None
+        return columns.position(option, column)
 
     index = position("--index-column", how.index_column, how.index_of_model)
     label = position("--label-column", how.label_column, how.label_of_model)
-    kept = tuple(i for i in feature_positions(how, path, first) if i not in (index, label))
+    kept = tuple(i for i in columns.features(how) if i not in (index, label))
     if not kept:
-        raise ValueError(f"{path} has no column of numbers apart from names and labels.")
+        raise ValueError(f"{columns.source} has no column of numbers apart from names and labels.")
     return index, label, kept
 
 
@@ -279,18 +283,6 @@ def _index(
         if (name == INDEX or (name == "" and i == 0)) and name not in how.of_model and i != label and kept != (i,):
             return i, tuple(one for one in kept if one != i)
     return index, kept
-
-
-def _number(cell: str, decimal: str) -> float | None:
-    """Return the finite number in a cell, None for any other cell."""
-    if decimal == ",":
-        cell = "" if "." in cell else cell.replace(",", ".")
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    # Python reads 1_000 as a number; no table means it.
-    return value if math.isfinite(value) and "_" not in cell else None
 
 
 def _read_fast(layout: Layout, body: bytes) -> Table | None:
@@ -334,10 +326,10 @@ def _read_exactly(layout: Layout, body: bytes) -> Table:
                 f"cells, and the first row {layout.width} (separated by {layout.delimiter!r}). Correct the row, or "
                 "give --delimiter and --decimal."
             )
-        numbers = [_number(cells[i], layout.decimal) for i in layout.kept]
+        numbers = [cell_number(cells[i], layout.decimal) for i in layout.kept]
         if None in numbers:
-            for number, i in zip(numbers, layout.kept, strict=True):
-                if number is None and not (layout.how.missing and cells[i].lower() in MISSING):
+            for value, i in zip(numbers, layout.kept, strict=True):
+                if value is None and not (layout.how.missing and cells[i].lower() in MISSING):
                     following = (row for _, row in islice(rows, SHOWN_ROWS) if len(row) == layout.width)
                     raise ValueError(_fault(layout, line, i, [cells, *following]))
         values.append(np.array(numbers, dtype=np.float64))  # None becomes NaN
@@ -353,7 +345,7 @@ def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str
     texts = [
         i
         for i in layout.kept
-        if any(row[i].lower() not in MISSING and _number(row[i], layout.decimal) is None for row in rows)
+        if any(row[i].lower() not in MISSING and cell_number(row[i], layout.decimal) is None for row in rows)
     ]
     header = layout.header or ("",) * layout.width
     # A column is given by its name where that is one cell of CSV that means no number.
@@ -394,6 +386,6 @@ def _as_numbers(labels: list[str]) -> np.ndarray:
         return np.array([int(label) for label in labels])
     known = [label for label in labels if label.lower() not in MISSING]
     codes = any(re.match(r"[+-]?0[0-9]", label) for label in known)
-    if codes or not known or any(_number(label, ".") is None for label in known):
+    if codes or not known or any(cell_number(label, ".") is None for label in known):
         return np.array(labels)
     return np.array([math.nan if label.lower() in MISSING else float(label) for label in labels])

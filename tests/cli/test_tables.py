@@ -1,0 +1,216 @@
+"""Tables as their owners have them: each is read right, or refused with a remedy that this test executes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpukpca.cli.inputs import read_input
+from tests.cli.runs import text as write
+
+# What the error names for it -> what it becomes.
+HEADER, NO_HEADER = "--header", "--no-header"
+BELOW = [[61, 60, 63], [20, 22, 21], [40, 39, 44]]
+
+
+def lines(*rows: str) -> str:
+    return "\n".join(rows) + "\n"
+
+
+def spectra(first: str, *before: str, X: list[list[float]] = BELOW) -> str:
+    """Return rows of numbers below a first line, with a cell of each row before them."""
+    cells = [[*before[i : i + 1], *map(str, row)] for i, row in enumerate(X)]
+    return lines(first, *map(",".join, cells))
+
+
+rng = np.random.default_rng(0)
+MANY = np.round(rng.standard_normal((6, 8)), 3).tolist()
+INDEX = ("0", "1", "2", "3", "4", "5")
+# Name -> content, options, the remedy that an error names (None: it is read at once), the rows.
+TABLES: dict[str, tuple[str, str, str | None, list[list[float]]]] = {
+    "years, dropped": (spectra("country,2000,2001,2002", *"ABC"), "--drop 0", HEADER, BELOW),
+    "years, named": (spectra("country,2000,2001,2002", *"ABC"), "--index-column 0", HEADER, BELOW),
+    "years far apart": (spectra("country,1990,2005,2010", *"ABC"), "--index-column 0", HEADER, BELOW),
+    "years within the values": (
+        spectra("country,2000,2001,2002", *"ABC", X=[[900, 5000, 1], [7000, 800, 9000], [1, 2500, 5]]),
+        "--index-column 0",
+        HEADER,
+        [[900, 5000, 1], [7000, 800, 9000], [1, 2500, 5]],
+    ),
+    "wavelengths": (spectra("400,405,410,415,420,425,430,435", X=MANY), "", HEADER, MANY),
+    "uneven wavelengths": (spectra("400,405.5,411,417.5,421,425,430,435", X=MANY), "", HEADER, MANY),
+    "wavenumbers that fall": (spectra("4000,3998,3996,3994,3992,3990,3988,3986", X=MANY), "", HEADER, MANY),
+    "wavelengths below an empty corner": (spectra(",400,405,410,415,420,425,430,435", *INDEX, X=MANY), "", None, MANY),
+    "wavelengths with labels": (
+        spectra("kind,400,405,410,415,420,425,430,435", *"aabbab", X=MANY),
+        "--label-column kind",
+        None,
+        MANY,
+    ),
+    "wavelengths with labels by number": (
+        spectra("kind,400,405,410,415,420,425,430,435", *"aabbab", X=MANY),
+        "--label-column 0",
+        HEADER,
+        MANY,
+    ),
+    "a property before wavelengths": (
+        spectra("Brix,400,405,410,415,420,425,430,435", *"123456", X=MANY),
+        "--label-column 0",
+        None,
+        MANY,
+    ),
+    "time points": (spectra("0,0.5,1,1.5,2,2.5,3,3.5", X=MANY), "", HEADER, MANY),
+    "numbered samples": (spectra("1,2,3,4,5,6,7,8", X=MANY), "", HEADER, MANY),
+    "numbered samples with names of genes": (
+        spectra("gene,1,2,3,4,5,6,7,8", *"uvwxyz", X=MANY),
+        "--drop 0",
+        HEADER,
+        MANY,
+    ),
+    "pandas without its index": (spectra("0,1,2", X=BELOW), "", HEADER, BELOW),
+    "pandas with its index": (spectra(",0,1,2", *"012", X=BELOW), "", None, BELOW),
+    "pandas with an index of names": (spectra(",0,1,2", *"ABC"), "--index-column 0", "--index-column '#0'", BELOW),
+    "a name": (
+        spectra("who,2,1,0", *"ABC"),
+        "--header --drop who --label-column 2",
+        "--label-column '=2'",
+        [row[1:] for row in BELOW],
+    ),
+    "a number": (
+        spectra("who,2,1,0", *"ABC"),
+        "--header --drop who --label-column 2",
+        "--label-column '#2'",
+        [row[::2] for row in BELOW],
+    ),
+    "two wavelengths": (
+        spectra("400,405,410,415,420,425,430,435", X=MANY),
+        "--columns 400,435",
+        None,
+        [row[::7] for row in MANY],
+    ),
+    "names from 1 on": (
+        spectra("1,2,3,4,5,6,7,8", X=MANY),
+        "--header --columns 2",
+        "--columns '=2'",
+        [row[1:2] for row in MANY],
+    ),
+    "numbers from 0 on": (
+        spectra("1,2,3,4,5,6,7,8", X=MANY),
+        "--header --columns 2",
+        "--columns '#2'",
+        [row[2:3] for row in MANY],
+    ),
+    "a range of names": (
+        spectra("400,405,410,415,420,425,430,435", X=MANY),
+        "--columns 405-420,435",
+        None,
+        [[*row[1:5], row[7]] for row in MANY],
+    ),
+    "a range of numbers": (spectra("61,60,63", X=BELOW[1:]), "--drop 0-1", None, [row[2:] for row in BELOW]),
+    "a range that may be two": (
+        spectra("1,2,3,4,5,6,7,8", X=MANY),
+        "--header --drop 2-5",
+        "--drop '=2-=5'",
+        [[row[0], *row[5:]] for row in MANY],
+    ),
+    "names with a dash": (spectra("a-b,1-2,b-1", X=BELOW), "--columns a-b,1-2", None, [row[:2] for row in BELOW]),
+    "one name twice": (spectra("a,a,b", X=BELOW), "--drop a", "--drop '#0'", [row[1:] for row in BELOW]),
+    "questions": (
+        spectra("11,12,13", X=[[1, 3, 2], [5, 5, 4], [2, 2, 1]]),
+        "",
+        HEADER,
+        [[1, 3, 2], [5, 5, 4], [2, 2, 1]],
+    ),
+    "identifiers of genes": (spectra("7157,672,675", X=BELOW), "", HEADER, BELOW),
+    "one feature": (spectra("height", X=[[1.5], [2.5], [4]]), "", None, [[1.5], [2.5], [4]]),
+    "one feature named by a year": (
+        spectra("who,2000", *"ABC", X=[[60], [20], [40]]),
+        "--index-column 0",
+        HEADER,
+        [[60], [20], [40]],
+    ),
+    "one row": ("a,b,c\n1,2,4\n", "", None, [[1, 2, 4]]),
+    "weekdays": (spectra("Mon,Tue,Wed", X=BELOW), "", None, BELOW),
+    "dates": (spectra("station,2020-01-01,2020-01-02,2020-01-03", *"ABC"), "--index-column 0", None, BELOW),
+    "names in quotation marks": (spectra('"a","b, c","d"', X=BELOW), "", None, BELOW),
+    "quoted years": (spectra('"who","2000","2001","2002"', *"ABC"), "--index-column 0", HEADER, BELOW),
+    "a mark of byte order": ("\ufeff" + spectra("who,a,b,c", *"ABC"), "--index-column who", None, BELOW),
+    # Without a header.
+    "rows alone": (spectra("61,60,63", X=BELOW[1:]), "", None, BELOW),
+    "rows alone, many columns": (spectra(",".join(map(str, MANY[0])), X=MANY[1:]), "", None, MANY),
+    "rows that count alike": (lines("1,2,3", "4,5,6", "7,8,9"), "", None, [[1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+    "labels that come again": (
+        lines("a,1,2,3", "b,9,7,8", "a,4,6,5"),
+        "--label-column 0",
+        None,
+        [[1, 2, 3], [9, 7, 8], [4, 6, 5]],
+    ),
+    "rows that rise": (
+        lines("1,2,3,4,5.5", "2,3,4,5,7", "1,1,2,2,3"),
+        "",
+        None,
+        [[1, 2, 3, 4, 5.5], [2, 3, 4, 5, 7], [1, 1, 2, 2, 3]],
+    ),
+    "a first row that counts": (lines("0,1,2", "5,2,1", "2,2,9"), "", NO_HEADER, [[0, 1, 2], [5, 2, 1], [2, 2, 9]]),
+}
+
+
+def as_options(line: str) -> dict[str, Any]:
+    """Return the options of a command line as those of the reader."""
+    words, options = shlex.split(line), {}
+    while words:
+        name = words.pop(0).removeprefix("--").replace("-", "_")
+        flags = {"header": ("header", True), "no_header": ("header", False)}
+        key, value = flags[name] if name in flags else (name, words.pop(0))
+        options[key] = value
+    return options
+
+
+def test_each_table_is_read_right_or_refused_with_a_remedy_that_works():
+    for name, (content, options, remedy, X) in TABLES.items():
+        write("x.csv", content)
+        if remedy is not None:
+            with pytest.raises(ValueError, match=r"x\.csv") as caught:
+                read_input("x.csv", **as_options(options))
+            words = re.findall("'[#=][^'-]*", remedy) or [remedy]
+            assert all(word in str(caught.value) for word in words), (name, str(caught.value))
+        read = read_input("x.csv", **as_options(f"{options} {remedy or ''}"))
+        np.testing.assert_array_equal(read.X, X, err_msg=name)
+
+
+def folder() -> Path:
+    path = Path(os.environ.get("GPUKPCA_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tables"
+    if not path.is_dir():
+        pytest.skip("the folder of GPUKPCA_DATA has no tables")
+    return path
+
+
+# Name -> options, the remedy, rows and columns, the first shares of the variance.
+REAL: dict[str, tuple[str, str | None, tuple[int, int], tuple[float, ...]]] = {
+    "coffee.csv": ("--label-column 0", HEADER, (70, 601), (0.98202, 0.01635)),
+    "nirplums.csv": ("--label-column Brix --drop Firmness", None, (40, 600), (0.94907, 0.04564)),
+    "peach.csv": ("--label-column Brix", None, (50, 600), (0.91932, 0.06205)),
+    "years.csv": ("--index-column 0", HEADER, (12, 12), (0.99147, 0.00647)),
+    "pandas_nm.csv": ("", None, (20, 20), (0.81128, 0.17796)),
+    "Iris.csv": ("--index-column Id --label-column Species", None, (150, 4), (0.92462, 0.05302)),
+    "uci.csv": ("--label-column 0", None, (150, 4), (0.92462, 0.05302)),
+}
+
+
+def test_real_tables_give_the_published_shares():
+    for name, (options, remedy, shape, shares) in REAL.items():
+        path = str(folder() / name)
+        if remedy is not None:
+            with pytest.raises(ValueError, match=re.escape(name)) as caught:
+                read_input(path, **as_options(options))
+            assert remedy in str(caught.value), name
+        X = read_input(path, **as_options(f"{options} {remedy or ''}")).X
+        assert X.shape == shape, name
+        values = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+        np.testing.assert_allclose((values / values.sum())[:2], shares, atol=6e-6, err_msg=name)
