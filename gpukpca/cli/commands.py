@@ -100,7 +100,7 @@ MODEL = {
         ),
         flag(
             "--scale",
-            "Standardize every column to mean 0 and standard deviation 1 (over n, as scikit-learn's StandardScaler).",
+            "Standardize every column to mean 0 and standard deviation 1 (over n - 1); a model of pca does it itself.",
         ),
         option(
             "--set settings",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
@@ -29,6 +30,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import ProgressBar, logged, show_run, show_table
 from gpukpca.cli.table import InputOptions, Table, abbreviated, check_memory, input_options
 from gpukpca.data.finite import check_finite
+from gpukpca.data.gate import counting_column
 from gpukpca.decomposition._dask import shared_rows
 from gpukpca.decomposition._model_files import write_model
 from gpukpca.distributed.client import connected
@@ -101,11 +103,19 @@ def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Tab
     """Read the input, set the default number of components, and standardize the columns where --scale is given."""
     table = read_input(options.source, missing=method.takes_missing, **input_options(options))
     _set_default_count(options, method, model, table.X.shape)
+    if options.kernel != "precomputed" and table.feature_names and (j := counting_column(table.X)) is not None:
+        name = table.feature_names[j]
+        warnings.warn(
+            f"column {name} counts the rows, as an identifier does, and is used as a feature: --index-column {name} "
+            f"makes names of it, --drop {name} leaves it out.",
+            UserWarning,
+            stacklevel=2,
+        )
     if vars(options).get("image_shape") is not None:
         from gpukpca.plotting.images import check_image_shape
 
         check_image_shape(options.image_shape, table.X.shape[1])
-    if not options.scale:
+    if not options.scale or "scale" in model.get_params():
         return table, None
     X = table.X[:]
     if not isinstance(X, np.ndarray):
@@ -115,7 +125,11 @@ def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Tab
     scaler = StandardScaler()
     low, high = np.fmin.reduce(X), np.fmax.reduce(X)
     with overflow_allowed():
-        X = scaler.fit_transform(X)
+        scaler.fit(X)
+        # Over n - 1, as `PCA(scale=True)` and R; the scale of a constant column is 1, whatever its rounded variance.
+        seen = scaler.n_samples_seen_
+        scaler.scale_ = np.where(scaler.scale_ == 1.0, 1.0, scaler.scale_ * np.sqrt(seen / np.maximum(seen - 1, 1)))
+        X = scaler.transform(X)
     lost = np.where(scaler.var_ == 0.0, low < high, ~np.isfinite(scaler.var_) & np.isfinite(low))
     if len(columns := np.flatnonzero(lost)):
         raise ValueError(
@@ -151,11 +165,10 @@ def _checkpoint_line(options: SimpleNamespace, resumed: str, plan: Any) -> str:
     return f"in {options.checkpoint}"
 
 
-def _scaled_line(scaler: StandardScaler) -> str:
+def _scaled_line(scale: np.ndarray) -> str:
     """Return what was done to the columns."""
-    # The scale of a constant column is 1, whatever its rounded variance.
-    constant = int(np.sum((scaler.scale_ == 1.0) & (scaler.var_ != 1.0)))
-    line = f"{len(scaler.scale_) - constant} columns to mean 0 and standard deviation 1 (over n)"
+    constant = int(np.sum(scale == 1.0))
+    line = f"{len(scale) - constant} columns to mean 0 and standard deviation 1 (over n - 1)"
     return line + (f"; {constant} constant, only centered" if constant else "")
 
 
@@ -172,10 +185,10 @@ def _facts(
     plan = method.plan_of(model)
     return {
         "method": method.name,
-        "input": table.source,
+        "input": table.taken,
         "columns": abbreviated(table.feature_names or ()) or f"{table.X.shape[1]} without names",
         "missing": table.count_missing() if method.takes_missing else 0,
-        "scaled": "" if scaler is None else _scaled_line(scaler),
+        "scaled": _scaled_line(np.asarray((scaler or model).scale_)) if options.scale else "",
         "transposed": options.transpose,
         "parameters": parameters,
         "plan": "" if plan is None else str(plan),
@@ -201,6 +214,7 @@ def _write(
     """Write scores, plot and model: all files whole, or none is touched."""
     # Labels of the samples have the name already.
     arrays = {"clusters" if name == "labels" else name: getattr(model, f"{name}_") for name in method.arrays}
+    arrays = {name: values for name, values in arrays.items() if values is not None}
     if facts.get("certificate") is not None:
         arrays["certificate"] = facts["certificate"]
     if scaler is not None:

@@ -372,7 +372,7 @@ METHODS = {
             estimator=PCA,
             title="PCA",
             options=("svd_solver", "whiten", "image_shape", "checkpoint", "scheduler"),
-            parameters=_spectral_parameters,
+            parameters=lambda options: {**_spectral_parameters(options), **({"scale": True} if options.scale else {})},
             default_count=lambda n, d: min(DEFAULT_COMPONENTS, n, d),
             columns=lambda model: [
                 *_spectrum("variance", model.explained_variance_, model),
@@ -380,7 +380,7 @@ METHODS = {
             ],
             lines=_pca_lines,
             arrays=(
-                *("components", "mean", "singular_values", *VARIANCES),
+                *("components", "mean", "scale", "singular_values", *VARIANCES),
                 *("total_variance", "noise_variance", "residual_norms"),
             ),
             facts=lambda model: {"n_components": int(model.n_components_)},

@@ -67,6 +67,12 @@ class Table:
     label_name: str = ""  # of their column
     index_name: str = ""  # of the column of sample names
 
+    @property
+    def taken(self) -> str:
+        """Return the source with what was taken for labels and names."""
+        named = (("labels", self.labels, self.label_name), ("names", self.sample_names, self.index_name))
+        return "; ".join([self.source, *(f"{what}: {name}" for what, held, name in named if held is not None and name)])
+
     def transposed(self) -> Table:
         """Return the table with rows and columns swapped, and with them the names."""
         check_memory(self.X.size * self.X.dtype.itemsize, "the transposed matrix")

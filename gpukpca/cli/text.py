@@ -71,7 +71,7 @@ class Layout:
     def table(self, X: np.ndarray, names: list[str], labels: list[str]) -> Table:
         """Return the table of the numbers of all rows, with the cells of names and labels."""
         features = None if self.header is None else tuple(self.header[i] for i in self.kept)
-        source = f"{self.path.name}, {'no header' if self.header is None else 'header in the first line'}"
+        source = f"{self.path.name}, {'no header' if self.header is None else f'header: line {self.skipped}'}"
         names, labels = ([unquoted(cell.strip()) for cell in cells] for cells in (names, labels))
         label, index = ("" if i is None or self.header is None else self.header[i] for i in (self.label, self.index))
         return Table(X, source, _as_numbers(labels) if labels else None, tuple(names) or None, features, label, index)

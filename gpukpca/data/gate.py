@@ -38,6 +38,8 @@ from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_use
 FLOATS = (np.float64, np.float32)
 # Integers up to this one are float64 numbers.
 LARGEST_EXACT = 2**53
+# Rows of a column that counts them.
+LEAST_COUNTED = 5
 # Columns that an error names.
 MOST_NAMED = 12
 # Arrays of one kind that an error names.
@@ -361,6 +363,19 @@ def _converts(entries: np.ndarray) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def counting_column(X: Any) -> int | None:
+    """Return the first column of a host array (n, d) that counts the rows by ones, as an identifier does.
+
+    None where there is none, in a single column, and of fewer than five rows, which count by chance.
+    """
+    n, d = X.shape
+    if not isinstance(X, np.ndarray) or n < LEAST_COUNTED or d < 2:
+        return None
+    with np.errstate(all="ignore"):
+        likely = np.flatnonzero((X[1] == X[0] + 1.0) & (X[-1] == X[0] + (n - 1.0)))
+        return next((int(j) for j in likely if np.array_equal(X[:, j], X[0, j] + np.arange(float(n)))), None)
 
 
 def column_names(X: Any) -> list[Any] | None:

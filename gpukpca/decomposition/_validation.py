@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import seeded_subset
 from gpukpca.data.batches import is_set, is_stream, slice_of_set, spread_runs
-from gpukpca.data.gate import as_rows, column_names
+from gpukpca.data.gate import as_rows, column_names, counting_column
 from gpukpca.data.shapes import DataShape, most_planned_rows
 from gpukpca.data.slicing import dense_rows, gather_rows
 from gpukpca.decomposition._kernels import is_precomputed
@@ -156,6 +157,8 @@ def _checked(
         _check_not_condensed(container)
     X = as_rows(container, _name(estimator), missing=missing, finite=finite, counts=counts)
     _check_unique_names(container)
+    if reset and not is_matrix:
+        _warn_of_row_numbers(container, X)
     # Widths and feature names come after finiteness, as in scikit-learn.
     if is_matrix and not reset:
         _check_not_transposed(estimator, *X.shape)
@@ -226,6 +229,18 @@ def _check_unique_names(X: Any) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"Input X has several columns named {twice!r}; feature names must be unique.")
+
+
+def _warn_of_row_numbers(container: Any, X: Array) -> None:
+    """Warn where a column of a data frame counts its rows: it is an identifier, and would be the first component."""
+    names = column_names(container)
+    if names and (j := counting_column(X)) is not None:
+        warnings.warn(
+            f"column {names[j]!r} of X counts the rows, as an identifier does, and is used as a feature; leave it out "
+            f"unless it is one: X.drop(columns={names[j]!r}).",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def densifying(X: Any) -> str:

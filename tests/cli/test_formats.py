@@ -57,7 +57,7 @@ def test_packed_text_and_parquet_are_the_table_that_the_text_is():
     with pytest.raises(ValueError, match=r"line 4, column 2 \(y\): 'x' is not a number"):
         read_input("o.txt.gz")
     fit("t.csv.gz", "--index-column", "who", "--label-column", "kind", "-n", 1, "-o", "s.npz", "--plot", "p.png")
-    assert facts()["input"] == "t.csv.gz, header in the first line"
+    assert facts()["input"] == "t.csv.gz, header: line 1; labels: kind; names: who"
 
 
 def test_parquet_has_missing_cells_and_columns_of_many_types():

@@ -56,7 +56,8 @@ def test_text_is_read_as_suffix_and_options_say():
         read = read_input(write(name, content), **options)
         np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]], err_msg=content)
         assert read.feature_names == (None if names is None else tuple(names)), content
-        assert read.source == f"{name}, {'no header' if names is None else 'header in the first line'}"
+        line = 1 + next(i for i, one in enumerate(content.splitlines()) if one.replace("# made by a program", ""))
+        assert read.source == f"{name}, {'no header' if names is None else f'header: line {line}'}"
 
 
 def test_the_mark_that_savetxt_puts_before_names_is_no_part_of_them():

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gpukpca.cli.inputs import read_input
+from tests.cli.runs import OUT, fit, loaded
 from tests.cli.runs import text as write
 
 # What the error names for it -> what it becomes.
@@ -214,3 +215,22 @@ def test_real_tables_give_the_published_shares():
         assert X.shape == shape, name
         values = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
         np.testing.assert_allclose((values / values.sum())[:2], shares, atol=6e-6, err_msg=name)
+
+
+def test_a_column_that_counts_the_rows_is_named():
+    rows = [f"{7 + i},{i * i % 5},{(3 * i) % 7},{'ab'[i % 2]}" for i in range(12)]
+    write("x.csv", lines("Id,x,y,kind", *rows))
+    warned = fit("x.csv", "--label-column", "kind", "-n", 1, *OUT).stderr
+    assert "column Id counts the rows, as an identifier does, and is used as a feature: --index-column Id" in warned
+    for remedy in ("--index-column", "--drop"):
+        result = fit("x.csv", "--label-column", "kind", remedy, "Id", "-n", 1, "-k", "linear", *OUT, "--force")
+        assert result.stderr == ""
+        assert loaded()["feature_names"].tolist() == ["x", "y"]
+    assert "12 x 2 from x.csv, header: line 1; labels: kind\n" in result.stdout
+    few, alone, others = (
+        lines("Id,x", "1,2", "2,5", "3,1"),
+        lines("Id", *"123456"),
+        lines("a,x", *(f"{2 * i},3" for i in range(9))),
+    )
+    for one in (few, alone, others):
+        assert "counts" not in fit(write("y.csv", one), "-n", 1, "-k", "linear", *OUT, "--force").stderr

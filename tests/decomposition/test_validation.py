@@ -297,3 +297,17 @@ def test_kernel_matrices_in_the_wrong_place_get_the_sentence_that_helps(rng: np.
         ValueError, match=r"all pairs of two sets of rows, pass gpukpca\.kernels\.BlockCallable\(.*blocks\)"
     ):
         KernelPCA(2, kernel=blocks).fit(X)
+
+
+def test_a_column_of_a_data_frame_that_counts_the_rows_is_named():
+    X = np.random.default_rng(0).standard_normal((9, 2))
+    frame = pd.DataFrame(X, columns=["x", "y"])
+    for first, step, dtype in ((1, 1, int), (0, 1, float), (7, 1, np.uint8), (1, 2, int), (1, 0, int)):
+        numbered = frame.assign(Id=(first + step * np.arange(9)).astype(dtype))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            PCA(1).fit(numbered)
+            PCA(1).fit(numbered.to_numpy())
+        messages = [str(one.message) for one in caught if "counts the rows" in str(one.message)]
+        assert len(messages) == (step == 1), (first, step)
+        assert all("column 'Id' of X" in one and "X.drop(columns='Id')" in one for one in messages)
