@@ -63,6 +63,7 @@ INPUT = [
         metavar="CHARACTER",
     ),
     option("--decimal", "Decimal sign of a text file. [default: .]", type=click.Choice([".", ","])),
+    option("--skip", "Lines above the first row of a text file, such as a title.", type=COUNT, metavar="LINES"),
     flag("--transpose", "Swap rows and columns after reading, names included."),
     option(
         "--dtype",

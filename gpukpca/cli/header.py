@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
+BOOLEANS = ("false", "true")
 # A number, also as it is written elsewhere: such text is data, and an error, rather than a name.
 NUMERAL = re.compile(r"[<>]?[+-]?[\d.,' ]*\d[\d.,' ]*(e[+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 # Of numbers that run one way; beyond it the rows of few numbers do so by chance.
@@ -17,7 +18,9 @@ YEARS = (1800, 2100)
 
 
 def cell_number(cell: str, decimal: str) -> float | None:
-    """Return the finite number in a cell, None for any other cell."""
+    """Return the finite number in a cell, 1 and 0 for TRUE and FALSE, None for any other cell."""
+    if cell.lower() in BOOLEANS:
+        return float(BOOLEANS.index(cell.lower()))
     if decimal == ",":
         cell = "" if "." in cell else cell.replace(",", ".")
     try:
@@ -28,13 +31,27 @@ def cell_number(cell: str, decimal: str) -> float | None:
     return value if math.isfinite(value) and "_" not in cell else None
 
 
+def names_of_rows(first: Sequence[str], below: list[list[str]]) -> bool:
+    """Return whether a first line of text has one cell less than the rows, which R begins with their names."""
+    names = [row[0] for row in below]
+    counting = [str(i + 1) for i in range(len(names))]
+    is_text = all(cell_number(cell, ".") is None for cell in (*first, *(names if names != counting else ())))
+    return len(first) > 1 and is_text and all(len(row) == len(first) + 1 and row[-1] for row in below)
+
+
 def is_header(first: Sequence[str], below: list[list[str]], kept: Sequence[int], decimal: str) -> bool | None:
     """Return whether a first line names the columns, judged with some rows below it; None where both are possible.
 
     `kept` are the positions of the features. Text above numbers names a column, also one that is no feature, and so
     does an empty corner. Only numbers that look like names are then names without a question.
     """
-    texts = [i for i, cell in enumerate(first) if cell.lower() not in MISSING and not NUMERAL.fullmatch(cell)]
+    # The word TRUE is a name above numbers, and a number in a column of such words.
+    texts = [
+        i
+        for i, cell in enumerate(first)
+        if not (cell.lower() in MISSING or NUMERAL.fullmatch(cell))
+        and not (cell.lower() in BOOLEANS and any(row[i].lower() in BOOLEANS for row in below))
+    ]
     names = [i for i in kept if first[i].lower() not in MISSING]
     if names and set(names) <= set(texts):
         return True

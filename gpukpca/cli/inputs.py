@@ -27,7 +27,7 @@ BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods")
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
 # Options that only some kinds of input read.
-SPECIAL = ("key", "label_column", "index_column", "header", "delimiter", "decimal")
+SPECIAL = ("key", "label_column", "index_column", "header", "delimiter", "decimal", "skip")
 # The suffix of bundled sets, and of no file.
 BUNDLE = "/"
 STANDARD_INPUT = "standard input"

@@ -116,6 +116,7 @@ class InputOptions:
     header: bool | None = None  # None: the first line of a text file shows whether it names columns
     delimiter: str | None = None  # of a text file; None: the usual one of its suffix
     decimal: str | None = None  # of a text file; None: a point
+    skip: int | None = None  # lines above the first row of a text file
     columns: str | None = None
     drop: str | None = None
     transpose: bool = False  # after columns are selected

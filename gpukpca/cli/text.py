@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from gpukpca._formatting import format_bytes
-from gpukpca.cli.header import MISSING, cell_number, is_header
+from gpukpca.cli.header import BOOLEANS, MISSING, cell_number, is_header, names_of_rows
 from gpukpca.cli.table import (
     Columns,
     InputOptions,
@@ -27,6 +27,7 @@ from gpukpca.data.reading import reading
 
 # A blank stands for any white space.
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": " ", ".dat": " "}
+TAB = "\t"
 TEXT_SUFFIXES, PACKINGS = tuple(DELIMITERS), (".gz", ".zst")
 # In files of these names, as `numpy.savetxt` writes them.
 COMMENTED, COMMENT = (".txt", ".dat"), re.compile(rb"\s*#(?: +|\s*$)")
@@ -39,6 +40,15 @@ INDEX = "__index_level_0__"
 SAMPLE_BYTES, BYTES_PER_CELL = 65536, 16
 # Rows after a cell that is no number, which show all columns of text, or after the first line; and their cells.
 SHOWN_ROWS, SHOWN_CELLS = 100, 200_000
+NO_HINT = "--delimiter and --decimal say how numbers are written"
+# Numbers with signs of their own, and what removes them from a frame of pandas.
+WRITTEN = re.compile(r"[-($€£]*\d[\d.,' ]*[%)]*")
+CLEANED = (
+    r".replace({r'[$€£%]|(?<=\d),(?=\d{3})': ''}, regex=True).replace({r'^\((.*)\)$': r'-\1'}, regex=True)"
+    ".to_csv('x.csv', index=False)"
+)
+# Delimiter -> what an error calls many of them.
+MARKS_CALLED = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas", " ": "blanks"}
 # Text that a spreadsheet runs as a formula, and the apostrophe before it that makes it text.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -67,6 +77,7 @@ class Layout:
     index: int | None
     label: int | None
     kept: tuple[int, ...]
+    hint: str  # for a cell that is no number: which delimiter fits
 
     def table(self, X: np.ndarray, names: list[str], labels: list[str]) -> Table:
         """Return the table of the numbers of all rows, with the cells of names and labels."""
@@ -83,17 +94,31 @@ def read_text(path: Source, how: InputOptions) -> Table:
     delimiter = _delimiter(path, how)
     _check_room(path, delimiter.encode())
     try:
-        body = _body(path, delimiter.encode())
+        body = _body(path, delimiter.encode(), how.skip or 0)
         rows = _rows(path, body, delimiter)
         line, first = next(rows, (0, []))
         if not first:
             raise ValueError(f"{path} holds no rows.")
-        below = [row for _, row in islice(rows, 1 + min(SHOWN_ROWS, SHOWN_CELLS // len(first)))]
-        layout = _layout(path, how, delimiter, line, [unquoted(cell) for cell in first], below)
+        shown = list(islice(rows, 1 + min(SHOWN_ROWS, SHOWN_CELLS // len(first))))
+        below = [row for _, row in shown]
+        if first[0].startswith("sep="):
+            mark = first[0][4:] or delimiter
+            raise ValueError(f"{path}, line {line}: {first[0]!r} is no row; give --skip {line} --delimiter '{mark}'.")
+        hint = _hint(delimiter, line, [delimiter.join(row) for row in (first, *below)])
+        for at, row in shown if len(first) == 1 else ():
+            if len(row) > 1:
+                raise ValueError(_ragged(path, at, row, 1, delimiter, hint))
+        if how.header is not False and below and names_of_rows(first, below):
+            first = ["", *first]
+        layout = _layout(path, how, delimiter, line, [unquoted(cell) for cell in first], below, hint)
         body = body.split(b"\n", layout.skipped)[-1]
         return _read_fast(layout, body) or _read_exactly(layout, body)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8.") from error
+        encoding = "utf-16" if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "cp1252"
+        text = f"pathlib.Path({str(path)!r}).read_text({encoding!r})"
+        raise ValueError(
+            f"{path} is not UTF-8 text: pathlib.Path('x{path.suffix}').write_text({text}, 'utf-8') converts it."
+        ) from error
 
 
 def read_parquet(path: Source, how: InputOptions) -> Table:
@@ -175,12 +200,13 @@ def _unpacked(path: Source) -> Source:
     return replace(path, suffix=path.suffix.removesuffix(packing), content=content)
 
 
-def _body(path: Source, delimiter: bytes) -> bytes:
-    """Return the text with one kind of line ends and white space, without rows of empty cells at its end."""
+def _body(path: Source, delimiter: bytes, skip: int) -> bytes:
+    """Return the text with one kind of line ends and white space, blank lines for those to skip, and no empty end."""
     with path.open() as file:
         body = file.read().removeprefix(codecs.BOM_UTF8)
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    body = b"\n" * skip + body.split(b"\n", skip)[-1]
     if delimiter == b" ":
         body = b"\n".join(b" ".join(line.split()) for line in body.split(b"\n"))
     if path.suffix in COMMENTED and b"#" in body:
@@ -227,7 +253,7 @@ def _rows(path: Source, body: bytes, delimiter: str, skipped: int = 0) -> Iterat
 
 
 def _layout(
-    path: Source, how: InputOptions, delimiter: str, line: int, first: list[str], below: list[list[str]]
+    path: Source, how: InputOptions, delimiter: str, line: int, first: list[str], below: list[list[str]], hint: str
 ) -> Layout:
     """Return header and columns from the first row, which ends in a line of the file, and some rows below it."""
     numbered, words = Columns(path, len(first)), [how.index_column, how.label_column, *how.chosen]
@@ -248,10 +274,20 @@ def _layout(
     index, label, kept = _columns(Columns(path, len(first), first if header else None), how)
     if header:
         index, kept = _index(how, first, index, label, kept)
-    skipped = line if header else 0
+    skipped = line if header else how.skip or 0
     return Layout(
-        path, how, delimiter, decimal, tuple(first) if header else None, skipped, len(first), index, label, kept
+        path, how, delimiter, decimal, tuple(first) if header else None, skipped, len(first), index, label, kept, hint
     )
+
+
+def _hint(delimiter: str, line: int, lines: list[str]) -> str:
+    """Return which options may read a cell that is no number: the delimiter that all lines have equally often."""
+    for mark, called in MARKS_CALLED.items():
+        count = lines[0].count(mark)
+        if mark != delimiter and count and all(one.count(mark) == count for one in lines):
+            comma = " --decimal ," if mark != "," and any(re.search(r"\d,\d", one) for one in lines) else ""
+            return f"{count} {called} in line {line}: --delimiter {'tab' if mark == TAB else repr(mark)}{comma}"
+    return NO_HINT
 
 
 def _columns(columns: Columns, how: InputOptions) -> tuple[int | None, int | None, tuple[int, ...]]:
@@ -321,11 +357,7 @@ def _read_exactly(layout: Layout, body: bytes) -> Table:
     rows = _rows(layout.path, body, layout.delimiter, layout.skipped)
     for line, cells in rows:
         if len(cells) != layout.width:
-            raise ValueError(
-                f"{layout.path}, line {line}, column {min(len(cells), layout.width) + 1}: the row has {len(cells)} "
-                f"cells, and the first row {layout.width} (separated by {layout.delimiter!r}). Correct the row, or "
-                "give --delimiter and --decimal."
-            )
+            raise ValueError(_ragged(layout.path, line, cells, layout.width, layout.delimiter, layout.hint))
         numbers = [cell_number(cells[i], layout.decimal) for i in layout.kept]
         if None in numbers:
             for value, i in zip(numbers, layout.kept, strict=True):
@@ -340,18 +372,35 @@ def _read_exactly(layout: Layout, body: bytes) -> Table:
     return layout.table(np.stack(values), names, labels)
 
 
+def _ragged(path: Source, line: int, cells: list[str], width: int, delimiter: str, hint: str) -> str:
+    """Return the message for a row with another number of cells than the first."""
+    title = f", or give --skip {line - 1} if the lines above are a title" if len(cells) > width else ""
+    return (
+        f"{path}, line {line}, column {min(len(cells), width) + 1}: the row has {len(cells)} cells, and the first row "
+        f"{width} (separated by {delimiter!r}). Correct the row{title}; {hint}."
+    )
+
+
 def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str:
     """Return the message for a cell in the first of some rows that is no finite number, with what to do."""
-    texts = [
-        i
-        for i in layout.kept
-        if any(row[i].lower() not in MISSING and cell_number(row[i], layout.decimal) is None for row in rows)
-    ]
+
+    def text(cell: str) -> bool:
+        return cell.lower() not in MISSING and cell_number(cell, layout.decimal) is None
+
+    texts = [i for i in layout.kept if any(text(row[i]) for row in rows)]
     header = layout.header or ("",) * layout.width
     # A column is given by its name where that is one cell of CSV that means no number.
     shown = [header[i] if re.fullmatch(r"[^\d\W][\w .-]*", header[i]) else str(i) for i in range(layout.width)]
     where = f"{layout.path}, line {line}, column {column + 1}{header[column] and f' ({header[column]})'}"
-    signs = "; --delimiter and --decimal say how numbers are written"
+    signs = f"; {layout.hint}"
+    if layout.hint == NO_HINT and WRITTEN.fullmatch(rows[0][column]):
+        how = (
+            f"sep={layout.delimiter!r}, thousands={',' if layout.decimal == '.' else '.'!r}, decimal={layout.decimal!r}"
+        )
+        signs += f"; pandas.read_csv({str(layout.path)!r}, {how}){CLEANED} converts numbers with other signs"
+    elif len(rows) > 1 and not any(text(row[i]) for row in rows[1:] for i in texts) and len(texts) == len(layout.kept):
+        left = f"pandas.read_csv({str(layout.path)!r}, sep={layout.delimiter!r}, skiprows=[{line - 1}])"
+        signs += f"; {left}.to_csv('x.csv', index=False) leaves out a line of units"
     return _not_a_number(where, rows[0][column], shown[column], [shown[i] for i in texts], layout.how, signs)
 
 
@@ -385,7 +434,7 @@ def _as_numbers(labels: list[str]) -> np.ndarray:
     if all(len(label) <= 18 and re.fullmatch(r"0|-?[1-9][0-9]*", label) for label in labels):
         return np.array([int(label) for label in labels])
     known = [label for label in labels if label.lower() not in MISSING]
-    codes = any(re.match(r"[+-]?0[0-9]", label) for label in known)
+    codes = any(label.lower() in BOOLEANS or re.match(r"[+-]?0[0-9]", label) for label in known)
     if codes or not known or any(cell_number(label, ".") is None for label in known):
         return np.array(labels)
     return np.array([math.nan if label.lower() in MISSING else float(label) for label in labels])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from gpukpca.cli.inputs import read_input
@@ -169,7 +171,7 @@ def as_options(line: str) -> dict[str, Any]:
         name = words.pop(0).removeprefix("--").replace("-", "_")
         flags = {"header": ("header", True), "no_header": ("header", False)}
         key, value = flags[name] if name in flags else (name, words.pop(0))
-        options[key] = value
+        options[key] = int(value) if key == "skip" else value
     return options
 
 
@@ -234,3 +236,84 @@ def test_a_column_that_counts_the_rows_is_named():
     )
     for one in (few, alone, others):
         assert "counts" not in fit(write("y.csv", one), "-n", 1, "-k", "linear", *OUT, "--force").stderr
+
+
+EUROPE = "Ort;Länge;Höhe;Einwohner\nMünchen;11,57;519;1.484.226\nKöln;6,96;37;1.073.096\nUlm;9,99;478;126.949\n"
+CITIES = [[11.57, 519, 1484226], [6.96, 37, 1073096], [9.99, 478, 126949]]
+MONEY = lines(
+    "Region,Sales,Ratio,Profit", '"a, b","1,000",0%,$(0.50)', 'b,"1,137",1%,$1.50', 'c,"2,001,137",7%,"$1,001.50"'
+)
+# Name -> suffix, content, options, what the error tells to do in turn, the rows. A line of Python writes the file that
+# is read next.
+SPELLED: dict[str, tuple[str, str | bytes, str, tuple[str, ...], list[list[float]]]] = {
+    "TRUE and FALSE": (
+        ".csv",
+        lines("who,a,b", "x,TRUE,1", "y,FALSE,2", "z,true,4"),
+        "--drop who",
+        (),
+        [[1, 1], [0, 2], [1, 4]],
+    ),
+    "TRUE and FALSE alone": (".csv", lines("TRUE,FALSE", "FALSE,FALSE"), "", (), [[1, 0], [0, 0]]),
+    "names TRUE and FALSE": (".csv", lines("TRUE,FALSE", "3,4", "5,7"), "", (), [[3, 4], [5, 7]]),
+    "write.table of R": (".txt", lines('"a" "b"', '"x y" 1 2', '"z" 3 4'), "", (), [[1, 2], [3, 4]]),
+    "write.table of R, rows by number": (".txt", lines('"a" "b"', '"1" 1 2', '"2" 3 5'), "", (), [[1, 2], [3, 5]]),
+    "two title lines": (
+        ".csv",
+        lines("Made by a program", "in May", "a,b", "1,2", "3,4"),
+        "",
+        ("--skip 2",),
+        [[1, 2], [3, 4]],
+    ),
+    "a mark of Excel": (
+        ".csv",
+        lines("sep=;", "a;b", "1;2", "3;5"),
+        "",
+        ("--skip 1 --delimiter ';'",),
+        [[1, 2], [3, 5]],
+    ),
+    "semicolons": (".csv", lines("a;b", "1;2", "3;5"), "", ("--delimiter ';'",), [[1, 2], [3, 5]]),
+    "semicolons and commas": (
+        ".csv",
+        lines("a;b", "1,5;2", "3;5"),
+        "",
+        ("--delimiter ';' --decimal ,",),
+        [[1.5, 2], [3, 5]],
+    ),
+    "tabs": (".csv", lines("a\tb", "1\t2", "3\t5"), "", ("--delimiter tab",), [[1, 2], [3, 5]]),
+    "commas in a text": (".txt", lines("a,b", "1,2", "3,5"), "", ("--delimiter ','",), [[1, 2], [3, 5]]),
+    "units": (".csv", lines("a,b", "cm,kg", "1,2", "3,5"), "", ("pandas",), [[1, 2], [3, 5]]),
+    "money": (".csv", MONEY, "--drop Region", ("pandas",), [[1000, 0, -0.5], [1137, 1, 1.5], [2001137, 7, 1001.5]]),
+    "Europe": (".csv", EUROPE, "--drop 0", ("--delimiter ';' --decimal ,", "pandas"), CITIES),
+    "UTF-16": (
+        ".csv",
+        EUROPE.encode("utf-16"),
+        "--drop 0",
+        ("pathlib", "--delimiter ';' --decimal ,", "pandas"),
+        CITIES,
+    ),
+    "Windows": (
+        ".csv",
+        EUROPE.encode("cp1252"),
+        "--drop 0",
+        ("pathlib", "--delimiter ';' --decimal ,", "pandas"),
+        CITIES,
+    ),
+}
+
+
+def test_each_remedy_is_executed_until_the_table_is_read():
+    for name, (suffix, content, options, remedies, X) in SPELLED.items():
+        path, added = write(f"t{suffix}", content), ""
+        for remedy in remedies:
+            with pytest.raises(ValueError, match=re.escape(path)) as caught:
+                read_input(path, **as_options(f"{options} {added}"))
+            message = str(caught.value)
+            assert remedy in message, (name, message)
+            if remedy.startswith("--"):
+                added = remedy
+                continue
+            line = re.search(rf"{remedy}\..*?(?= converts| leaves out a line)", message)[0]
+            exec(line, {"pandas": pandas, "pathlib": pathlib})
+            path, added = (f"x{suffix}", "") if remedy == "pathlib" else ("x.csv", "")
+        read = read_input(path, **as_options(f"{options} {added}"))
+        np.testing.assert_allclose(read.X, X, rtol=1e-14, err_msg=name)
