@@ -64,6 +64,13 @@ INPUT = [
     ),
     option("--decimal", "Decimal sign of a text file. [default: .]", type=click.Choice([".", ","])),
     option("--skip", "Lines above the first row of a text file, such as a title.", type=COUNT, metavar="LINES"),
+    option("--missing codes", "Codes of missing values beside empty cells, NA and the like.", metavar="CODE,..."),
+    option(
+        "--rows",
+        "With missing cells: leave out their rows, or impute the means of the columns. [default: an error, except "
+        "with ppca and bayesian]",
+        type=click.Choice(["complete", "imputed"]),
+    ),
     flag("--transpose", "Swap rows and columns after reading, names included."),
     option(
         "--dtype",

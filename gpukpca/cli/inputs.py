@@ -68,6 +68,7 @@ def read_input(source: str, **options: Any) -> Table:
 
     A file is preferred to a bundled set of its name. Errors in text name line and column.
     """
+    options["missing"] = options.get("missing", False) or options.get("rows") is not None
     how, path = InputOptions(**options), Path(source)
     bundled = not path.is_file() and source in BUNDLED
     file = Source(path, BUNDLE) if bundled else _standard_input() if source == "-" else _checked_file(path)
@@ -80,6 +81,7 @@ def read_input(source: str, **options: Any) -> Table:
     table = read(file, how)
     # A table has no more than the selected columns of numbers.
     table = table if read in (read_text, read_parquet) else table.with_features(how, str(file))
+    table = table.with_rows(how)
     table = table.transposed() if how.transpose else table
     return replace(table, X=_as_dtype(table.X, how.dtype))
 

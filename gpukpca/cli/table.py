@@ -16,6 +16,7 @@ import numpy as np
 
 from gpukpca._formatting import format_allowance, format_need
 from gpukpca.backend.device import host_free_bytes
+from gpukpca.cli.header import cell_number
 from gpukpca.exceptions import MemoryBudgetError
 
 # Of the columns that the report names.
@@ -90,6 +91,35 @@ class Table:
         chunks = (self.X[start : start + CHUNK] for start in range(0, self.X.shape[0], CHUNK))
         return int(sum((chunk != chunk).sum() for chunk in chunks))
 
+    def with_rows(self, how: InputOptions) -> Table:
+        """Return the table with NaN for the codes of missing values, and without NaN where --rows says how."""
+        if how.codes is None and how.rows is None:
+            return self
+        X = self.X[:]
+        if not isinstance(X, np.ndarray):
+            raise ValueError("--missing and --rows are for dense tables; give an array.")
+        X = X.astype(X.dtype if X.dtype.kind == "f" else np.float64)
+        for code in how.missing_codes:
+            if (value := cell_number(code, ".")) is not None:
+                X[value == X] = np.nan
+        gaps = np.isnan(X)
+        left = ~gaps.any(axis=1) if how.rows == "complete" else np.ones(len(X), dtype=bool)
+        if not left.any() or (how.rows == "imputed" and gaps.all(axis=0).any()):
+            raise ValueError(
+                "--rows: every row has missing cells, or a column has no others; leave columns out by --drop."
+            )
+        if how.rows == "imputed":
+            X = np.where(gaps, np.nanmean(X, axis=0), X)
+        done = {
+            "complete": f"; {np.sum(~left)} rows with missing cells left out",
+            "imputed": f"; {np.sum(gaps)} cells imputed",
+        }
+        names = None if self.sample_names is None else tuple(np.array(self.sample_names, dtype=object)[left])
+        labels = None if self.labels is None else self.labels[left]
+        return replace(
+            self, X=X[left], source=self.source + done.get(how.rows or "", ""), labels=labels, sample_names=names
+        )
+
     def with_features(self, how: InputOptions, source: str) -> Table:
         """Return the table with the selected columns alone."""
         if not (how.chosen or how.of_model):
@@ -122,6 +152,8 @@ class InputOptions:
     transpose: bool = False  # after columns are selected
     dtype: str | None = None
     missing: bool = False  # empty cells of a text file, and those that say NA, are NaN in place of errors
+    codes: str | None = None  # cells and numbers that are missing values too, separated by commas
+    rows: str | None = None  # complete: leave out rows with missing cells; imputed: take the means of the columns
     of_model: tuple[str, ...] = ()  # names of the features of a saved model, selected where the input has names
     index_of_model: str = ""  # the column of names in the fit of the model, and that of labels: read where it is there
     label_of_model: str = ""
@@ -131,6 +163,11 @@ class InputOptions:
             raise ValueError("--label-column cannot go with --transpose: labels belong to rows, which become columns.")
         if self.columns is not None and self.drop is not None:
             raise ValueError("--columns and --drop contradict each other; give one of them.")
+
+    @property
+    def missing_codes(self) -> list[str]:
+        """Return the cells that are missing values too."""
+        return [code.strip() for code in self.codes.split(",")] if self.codes else []
 
     @property
     def chosen(self) -> list[str]:

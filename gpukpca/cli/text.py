@@ -95,7 +95,7 @@ def read_text(path: Source, how: InputOptions) -> Table:
     _check_room(path, delimiter.encode())
     try:
         body = _body(path, delimiter.encode(), how.skip or 0)
-        rows = _rows(path, body, delimiter)
+        rows = _rows(path, body, delimiter, how.missing_codes)
         line, first = next(rows, (0, []))
         if not first:
             raise ValueError(f"{path} holds no rows.")
@@ -236,17 +236,19 @@ def _without_comments(body: bytes, delimiter: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _rows(path: Source, body: bytes, delimiter: str, skipped: int = 0) -> Iterator[tuple[int, list[str]]]:
+def _rows(
+    path: Source, body: bytes, delimiter: str, codes: Sequence[str] = (), skipped: int = 0
+) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped cells of every row that is not blank, as the csv module reads them.
 
-    So many lines of the file come before the body.
+    So many lines of the file come before the body. Codes of missing values are empty cells.
     """
     text = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
     reader = csv.reader(text, delimiter=delimiter, strict=True)
     try:
         for cells in reader:
             if len(cells) > 1 or "".join(cells).strip():
-                yield skipped + reader.line_num, [cell.strip() for cell in cells]
+                yield skipped + reader.line_num, ["" if cell.strip() in codes else cell.strip() for cell in cells]
     except csv.Error as error:
         reason = f"{path}, line {skipped + reader.line_num}: {error}"
         raise ValueError(f"{reason}; look for a quotation mark without its pair, or give --delimiter.") from error
@@ -337,7 +339,7 @@ def _read_fast(layout: Layout, body: bytes) -> Table | None:
             schema=kinds,
             separator=layout.delimiter,
             decimal_comma=layout.decimal == ",",
-            null_values=MARKS if layout.how.missing else None,
+            null_values=[*MARKS, *filter(None, layout.how.missing_codes)] if layout.how.missing else None,
         )
     except polars.exceptions.PolarsError:
         return None
@@ -354,7 +356,7 @@ def _read_fast(layout: Layout, body: bytes) -> Table | None:
 def _read_exactly(layout: Layout, body: bytes) -> Table:
     """Return the table that the csv module reads; raise for the first cell that is no number."""
     values, names, labels = [], [], []
-    rows = _rows(layout.path, body, layout.delimiter, layout.skipped)
+    rows = _rows(layout.path, body, layout.delimiter, layout.how.missing_codes, layout.skipped)
     for line, cells in rows:
         if len(cells) != layout.width:
             raise ValueError(_ragged(layout.path, line, cells, layout.width, layout.delimiter, layout.hint))
@@ -410,7 +412,8 @@ def _not_a_number(where: str, cell: str, column: str, texts: list[str], how: Inp
     if cell.lower() in MISSING and column not in texts:
         return (
             f"{where} is a missing value. Impute it, leave the column out with --drop {column}, or fit with "
-            "--method ppca or bayesian, which take missing values."
+            "--method ppca or bayesian, which take missing values. --rows complete leaves out such rows, and "
+            "--rows imputed takes the mean of the column."
         )
     several = f" The columns {', '.join(texts)} have such cells." if len(texts) > 1 else ""
     free = [
