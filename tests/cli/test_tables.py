@@ -69,6 +69,7 @@ TABLES: dict[str, tuple[str, str, str | None, list[list[float]]]] = {
         MANY,
     ),
     "time points": (spectra("0,0.5,1,1.5,2,2.5,3,3.5", X=MANY), "", HEADER, MANY),
+    "few time points": (spectra("who,0.5,1,2.5", *"ABC"), "--index-column 0", HEADER, BELOW),
     "numbered samples": (spectra("1,2,3,4,5,6,7,8", X=MANY), "", HEADER, MANY),
     "numbered samples with names of genes": (
         spectra("gene,1,2,3,4,5,6,7,8", *"uvwxyz", X=MANY),
