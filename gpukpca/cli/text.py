@@ -40,6 +40,7 @@ INDEX = "__index_level_0__"
 SAMPLE_BYTES, BYTES_PER_CELL = 65536, 16
 # Rows after a cell that is no number, which show all columns of text, or after the first line; and their cells.
 SHOWN_ROWS, SHOWN_CELLS = 100, 200_000
+BLANKS = r"\s+"
 NO_HINT = "--delimiter and --decimal say how numbers are written"
 # Numbers with signs of their own, and what removes them from a frame of pandas.
 WRITTEN = re.compile(r"[-($€£]*\d[\d.,' ]*[%)]*")
@@ -95,12 +96,12 @@ def read_text(path: Source, how: InputOptions) -> Table:
     _check_room(path, delimiter.encode())
     try:
         body = _body(path, delimiter.encode(), how.skip or 0)
-        rows = _rows(path, body, delimiter, how.missing_codes)
+        rows = _rows(path, body, delimiter)
         line, first = next(rows, (0, []))
         if not first:
             raise ValueError(f"{path} holds no rows.")
         shown = list(islice(rows, 1 + min(SHOWN_ROWS, SHOWN_CELLS // len(first))))
-        below = [row for _, row in shown]
+        below = [["" if cell in how.missing_codes else cell for cell in row] for _, row in shown]
         if first[0].startswith("sep="):
             mark = first[0][4:] or delimiter
             raise ValueError(f"{path}, line {line}: {first[0]!r} is no row; give --skip {line} --delimiter '{mark}'.")
@@ -251,7 +252,8 @@ def _rows(
                 yield skipped + reader.line_num, ["" if cell.strip() in codes else cell.strip() for cell in cells]
     except csv.Error as error:
         reason = f"{path}, line {skipped + reader.line_num}: {error}"
-        raise ValueError(f"{reason}; look for a quotation mark without its pair, or give --delimiter.") from error
+        hint = _hint(delimiter, 1, body[:SAMPLE_BYTES].decode(errors="replace").split("\n")[:2])
+        raise ValueError(f"{reason}; look for a quotation mark without its pair; {hint}.") from error
 
 
 def _layout(
@@ -394,15 +396,18 @@ def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str
     # A column is given by its name where that is one cell of CSV that means no number.
     shown = [header[i] if re.fullmatch(r"[^\d\W][\w .-]*", header[i]) else str(i) for i in range(layout.width)]
     where = f"{layout.path}, line {line}, column {column + 1}{header[column] and f' ({header[column]})'}"
-    signs = f"; {layout.hint}"
+    signs, other = f"; {layout.hint}", "," if layout.decimal == "." else "."
+    written = [row[i] for row in rows for i in texts if WRITTEN.fullmatch(row[i])]
+    frame = f"pandas.read_csv({str(layout.path)!r}, sep={layout.delimiter.replace(' ', BLANKS)!r}"
     if layout.hint == NO_HINT and WRITTEN.fullmatch(rows[0][column]):
-        how = (
-            f"sep={layout.delimiter!r}, thousands={',' if layout.decimal == '.' else '.'!r}, decimal={layout.decimal!r}"
-        )
-        signs += f"; pandas.read_csv({str(layout.path)!r}, {how}){CLEANED} converts numbers with other signs"
+        signs += f"; --decimal {other} if it is the decimal sign"
+        if all(re.fullmatch(rf"\D*\d{{1,3}}(\{other}?\d{{3}})*(\{layout.decimal}\d+)?\D*", cell) for cell in written):
+            frame += f", thousands={other!r}, decimal={layout.decimal!r})"
+            signs += f"; {frame}{CLEANED} converts other signs, and {other} as a mark of thousands"
     elif len(rows) > 1 and not any(text(row[i]) for row in rows[1:] for i in texts) and len(texts) == len(layout.kept):
-        left = f"pandas.read_csv({str(layout.path)!r}, sep={layout.delimiter!r}, skiprows=[{line - 1}])"
-        signs += f"; {left}.to_csv('x.csv', index=False) leaves out a line of units"
+        signs += f"; {frame}, skiprows=[{line - 1}]).to_csv('x.csv', index=False) leaves out a line of units"
+    elif 3 * len(texts) > 2 * len(layout.kept):
+        signs += f"; pandas.get_dummies({frame})).to_csv('x.csv', index=False) makes a column of every category"
     return _not_a_number(where, rows[0][column], shown[column], [shown[i] for i in texts], layout.how, signs)
 
 

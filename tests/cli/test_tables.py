@@ -288,12 +288,26 @@ SPELLED: dict[str, tuple[str, str | bytes, str, tuple[str, ...], list[list[float
     "units": (".csv", lines("a,b", "cm,kg", "1,2", "3,5"), "", ("pandas",), [[1, 2], [3, 5]]),
     "money": (".csv", MONEY, "--drop Region", ("pandas",), [[1000, 0, -0.5], [1137, 1, 1.5], [2001137, 7, 1001.5]]),
     "Europe": (".csv", EUROPE, "--drop 0", ("--delimiter ';' --decimal ,", "pandas"), CITIES),
+    "a decimal comma": (
+        ".csv",
+        lines("a;b", "1,234;5", "1,5;7"),
+        "--delimiter ';'",
+        ("--decimal ,",),
+        [[1.234, 5], [1.5, 7]],
+    ),
     "UTF-16": (
         ".csv",
         EUROPE.encode("utf-16"),
         "--drop 0",
         ("pathlib", "--delimiter ';' --decimal ,", "pandas"),
         CITIES,
+    ),
+    "categories": (
+        ".csv",
+        lines("Class,V1,V2,V3", "1,y,n,y", "2,n,n,", "1,y,y,n"),
+        "--drop Class",
+        ("pandas",),
+        [[0, 1, 1, 0, 0, 1], [1, 0, 1, 0, 0, 0], [0, 1, 0, 1, 1, 0]],
     ),
     "Windows": (
         ".csv",
@@ -316,7 +330,7 @@ def test_each_remedy_is_executed_until_the_table_is_read():
             if remedy.startswith("--"):
                 added = remedy
                 continue
-            line = re.search(rf"{remedy}\..*?(?= converts| leaves out a line)", message)[0]
+            line = re.search(rf"{remedy}\..*?(?= converts| leaves out a line| makes a column)", message)[0]
             exec(line, {"pandas": pandas, "pathlib": pathlib})
             path, added = (f"x{suffix}", "") if remedy == "pathlib" else ("x.csv", "")
         read = read_input(path, **as_options(f"{options} {added}"))
@@ -333,6 +347,9 @@ def test_missing_cells_are_left_out_imputed_or_read_by_code():
     assert read.sample_names == ("x", "y", "v")
     read = read_input("x.csv", index_column="who", codes="..,-200", rows="imputed")
     np.testing.assert_array_equal(read.X, [[1, 2], [5.5, 4], [5, 4], [7, 4], [9, 6]])
+    assert read_input(
+        write("y.csv", "8,9\n1,2\n9,3\n2,3\n"), header=True, codes="9", rows="complete"
+    ).feature_names == ("8", "9")
     read = read_input("x.csv", index_column="who", codes="..,-200", missing=True)
     np.testing.assert_array_equal(read.X, [[1, 2], [np.nan, 4], [5, np.nan], [7, np.nan], [9, 6]])
     np.save("x.npy", np.array([[1, 9], [9, 4], [3, 8], [5, 5]], dtype=np.uint8))
@@ -344,3 +361,31 @@ def test_missing_cells_are_left_out_imputed_or_read_by_code():
         read_input("x.npy", codes="9,3,5", rows="complete")
     assert "NaN" in refused("fit", "x.npy", "--missing", "9", *OUT)
     fit("x.npy", "--missing", "9", "--method", "pca", "--rows", "complete", "-n", 1, *OUT)
+
+
+def test_remedies_for_real_tables_are_executed():
+    """Until the table is read, or no remedy but to leave columns out is named."""
+    for name, options, remedies, rows in (
+        ("tableau.csv", "--drop Region", ("pandas",), 3),
+        ("tableau_sales.csv", "--drop Region", ("pandas",), 2),
+        ("excel_bom.csv", "--drop 0", ("--delimiter ';' --decimal ,", "pandas"), 3),
+        ("excel_1252.csv", "--drop 0", ("pathlib", "--delimiter ';' --decimal ,", "pandas"), 3),
+        ("excel_unicode.txt", "--drop 0", ("pathlib", "--decimal ,", "pandas"), 3),
+        ("HouseVotes84.csv", "--drop Class", ("pandas",), 32),
+        ("winequality-red.csv", "--drop quality", ("--delimiter ';'",), 11),
+    ):
+        path, added = str(folder() / name), ""
+        for remedy in remedies:
+            with pytest.raises(ValueError, match=re.escape(Path(path).name)) as caught:
+                read_input(path, **as_options(f"{options} {added}"))
+            message = str(caught.value)
+            assert remedy in message, (name, message)
+            if remedy.startswith("--"):
+                added = remedy
+                continue
+            exec(
+                re.search(rf"{remedy}\..*?(?= converts| makes a column)", message)[0],
+                {"pandas": pandas, "pathlib": pathlib},
+            )
+            path, added = ("x.csv", "") if remedy == "pandas" else (f"x{Path(name).suffix}", "")
+        assert read_input(path, **as_options(f"{options} {added}")).X.shape[1] == rows, name
