@@ -11,6 +11,7 @@ from gpukpca.cli.failures import OneLineErrors, say
 
 # The help of the program names them without importing scikit-learn, which takes seconds.
 COMMANDS = {
+    "audit": "Print the residuals of a saved model on the data of its fit.",
     "denoise": "Remove noise from samples with a saved model.",
     "fit": "Compute the principal components of a file or a bundled data set.",
     "info": "Print what a model file holds, or what the machine has.",

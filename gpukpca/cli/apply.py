@@ -14,9 +14,10 @@ from rich.progress import track
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import get_tags
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
+from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, residuals
 from gpukpca._container import is_container
 from gpukpca._files import replaced_whole
+from gpukpca.cli.failures import say
 from gpukpca.cli.inputs import read_input, title_of
 from gpukpca.cli.machine import cost
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
@@ -46,6 +47,14 @@ def run_transform(options: SimpleNamespace) -> None:
         columns = component_names(scores.shape[1])
         write_rows(file, targets["output"], "scores", scores, columns, table, clusters, facts)
     _show(options, table, facts)
+
+
+def run_audit(options: SimpleNamespace) -> None:
+    """Check, load, read, and print the residuals of every eigenpair on the data of the fit."""
+    pipeline, model, notes = _load(options)
+    table = _table(options, model, notes)
+    before = pipeline[0]
+    say(str(residuals(model if before == "passthrough" else pipeline, table.X, device=options.device)))
 
 
 def run_denoise(options: SimpleNamespace) -> None:

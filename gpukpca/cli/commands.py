@@ -10,7 +10,7 @@ import click
 
 from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS
 from gpukpca.algorithms.pca.settings import SVDSolver
-from gpukpca.cli.apply import run_denoise, run_transform
+from gpukpca.cli.apply import run_audit, run_denoise, run_transform
 from gpukpca.cli.contents import show_contents
 from gpukpca.cli.fit import run_fit, run_plan
 from gpukpca.cli.inputs import BUNDLED
@@ -228,6 +228,16 @@ plan: GroupedCommand = GroupedCommand(
     Examples: gpukpca plan X.npy --kernel rbf -n 20 --memory-limit 8GiB
 
     gpukpca plan --samples 1e6 --features 100 --dtype float32 -n 20 --memory-limit 64GiB --n-jobs 16 --json""",
+)
+audit: GroupedCommand = GroupedCommand(
+    run_audit,
+    (SAVED, SOURCE),
+    {"Input": INPUT, "Computation": [DEVICE], "Output": [DEBUG]},
+    name="audit",
+    help="""Print the residual of every eigenpair of a saved model on INPUT, the data of its fit: one product with the
+    matrix, whoever computed the model.
+
+    Example: gpukpca audit model.safetensors X.npy""",
 )
 transform: GroupedCommand = GroupedCommand(
     run_transform,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -266,3 +267,13 @@ def test_what_does_not_fit_is_refused(X: np.ndarray, command: str, expected: str
     np.save("wide.npy", np.ones((3, 7)))
     PCA(2).fit(X).save("pca.npz")
     assert expected in refused(*command.split())
+
+
+@pytest.mark.parametrize("options", [("--gamma", 0.1), ("--method", "pca", "--scale"), ("-k", "linear", "--scale")])
+def test_a_saved_model_is_audited_on_the_data_of_its_fit(X: np.ndarray, options: tuple):
+    np.save("x.npy", X[:90])
+    fit("x.npy", *options, "-n", 2, *SAVE)
+    printed, expected = done("audit", M, "x.npy").stdout, f"{gpukpca.residuals(gpukpca.load(M), X[:90])}\n"
+    assert re.sub(r"pass, \S+ s", "", printed) == re.sub(r"pass, \S+ s", "", expected)
+    fit("x.npy", "--method", "local", "-n", 2, "--save", "l.safetensors")
+    assert "LocalPCA" in refused("audit", "l.safetensors", "x.npy")
