@@ -165,7 +165,7 @@ def _facts(
     options: SimpleNamespace, model: Any, table: Table, seconds: float, targets: dict[str, Path]
 ) -> dict[str, Any]:
     """Return the metadata, in JSON's types."""
-    facts = {"model": str(options.model), "estimator": type(model).__name__, "input": table.taken}
+    facts = {"model": str(options.model), "estimator": type(model).__name__, "input": table.source}
     return facts | cost(seconds, targets)
 
 
@@ -174,7 +174,7 @@ def _show(options: SimpleNamespace, table: Table, facts: dict[str, Any]) -> None
     change = facts.get("mean_squared_change")
     lines = [
         ("model", f"{facts['estimator']} from {options.model}"),
-        ("data", f"{table.X.shape[0]} x {table.X.shape[1]} from {table.taken}"),
+        ("data", f"{table.X.shape[0]} x {table.X.shape[1]} from {table.source}"),
         ("change", "" if change is None else f"{change:.6g} in the mean of squares"),
         ("time", f"{facts['seconds']:.2f} s"),
         *(("written", name) for name in facts["written"]),

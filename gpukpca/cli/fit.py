@@ -185,7 +185,7 @@ def _facts(
     plan = method.plan_of(model)
     return {
         "method": method.name,
-        "input": table.taken,
+        "input": table.source,
         "columns": abbreviated(table.feature_names or ()) or f"{table.X.shape[1]} without names",
         "missing": table.count_missing() if method.takes_missing else 0,
         "scaled": _scaled_line(np.asarray((scaler or model).scale_)) if options.scale else "",

@@ -1,4 +1,4 @@
-"""The first line of a text file: names of the columns, a row of data, or a question."""
+"""The first line of a text file: names of the columns, a row of data, or a question to the user."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import numpy as np
 
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
 BOOLEANS = ("false", "true")
-# A number, also as it is written elsewhere: such text is data, and an error, rather than a name.
-NUMERAL = re.compile(r"[<>]?[+-]?[\d.,' ]*\d[\d.,' ]*(e[+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
-# Of numbers that run one way; beyond it the rows of few numbers do so by chance.
-MANY = 5
+# A number, also as it is written elsewhere: such text is data, and an error, rather than a name. Dates are names.
+NUMERAL = re.compile(
+    r"(?!\d{1,2}\.\d{1,2}\.\d{2,4}$)[<>]?[+-]?[\d.,' ]*\d[\d.,' ]*(e[+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE
+)
 YEARS = (1800, 2100)
+# The largest share of the rows that may look like names as the first line does, where numbers are names; and by how
+# much such numbers are farther from their columns than the rows are from each other.
+FEW, FAR = 0.1, 2.0
+# Numbers in a line from which on they run one way, or are all different, by design and not by chance.
+MANY = 5
 
 
 def cell_number(cell: str, decimal: str) -> float | None:
@@ -31,67 +36,102 @@ def cell_number(cell: str, decimal: str) -> float | None:
     return value if math.isfinite(value) and "_" not in cell else None
 
 
-def names_of_rows(first: Sequence[str], below: list[list[str]]) -> bool:
-    """Return whether a first line of text has one cell less than the rows, which R begins with their names."""
-    names = [row[0] for row in below]
-    counting = [str(i + 1) for i in range(len(names))]
-    is_text = all(cell_number(cell, ".") is None for cell in (*first, *(names if names != counting else ())))
-    return len(first) > 1 and is_text and all(len(row) == len(first) + 1 and row[-1] for row in below)
-
-
 def is_header(first: Sequence[str], below: list[list[str]], kept: Sequence[int], decimal: str) -> bool | None:
     """Return whether a first line names the columns, judged with some rows below it; None where both are possible.
 
     `kept` are the positions of the features. Text above numbers names a column, also one that is no feature, and so
-    does an empty corner. Only numbers that look like names are then names without a question.
+    does an empty corner above names. Numbers are a question where they, or the text before them, look like names.
     """
-    # The word TRUE is a name above numbers, and a number in a column of such words.
+    columns = [[row[i] for row in below if row[i].lower() not in MISSING] for i in range(len(first))]
+    numeric = [bool(cells) and all(cell_number(cell, decimal) is not None for cell in cells) for cells in columns]
+    logical = [bool(cells) and all(cell.lower() in BOOLEANS for cell in cells) for cells in columns]
     texts = [
         i
         for i, cell in enumerate(first)
-        if not (cell.lower() in MISSING or NUMERAL.fullmatch(cell))
-        and not (cell.lower() in BOOLEANS and any(row[i].lower() in BOOLEANS for row in below))
+        if not (logical[i] if cell.lower() in BOOLEANS else cell.lower() in MISSING or NUMERAL.fullmatch(cell))
     ]
-    names = [i for i in kept if first[i].lower() not in MISSING]
+    names, others = [i for i in kept if first[i].lower() not in MISSING], [i for i in texts if i not in kept]
     if names and set(names) <= set(texts):
         return True
-    if any(first[i] in (row[i] for row in below) for i in texts):  # as the label of a class
-        return False
-    values = {
-        i: [cell_number(row[i], decimal) for row in below if row[i].lower() not in MISSING] for i in range(len(first))
-    }
-    named = [i for i in names if cell_number(first[i], decimal) is not None and values[i] and None not in values[i]]
-    looks = bool(named) and _look_like_names([first[i] for i in named], below, named, decimal)
-    above = any(values[i] and None not in values[i] for i in texts)
-    corner = first[0] == "" and len(first) > 1 and all(row[0] for row in below)
-    if corner and (0 not in kept or None in values[0] or values[0] == list(range(len(below)))):
+    corner = first[0] == "" and len(first) > 1 and len(columns[0]) == len(below) and holds_names(columns[0])
+    if corner or any(numeric[i] for i in others):
         return True
-    if above or corner:
-        return looks or None
-    return None if looks else False
-
-
-def _look_like_names(cells: list[str], below: list[list[str]], columns: list[int], decimal: str) -> bool:
-    """Return whether numbers in the first line differ from those below as years, wavelengths or numbers of columns do.
-
-    They are years, count, go by equal steps, run one way, or are far from the columns below, which do not.
-    """
-    values = np.array([cell_number(cell, decimal) for cell in cells], dtype=float)
-    rows = np.array([[cell_number(row[i], decimal) for i in columns] for row in below], dtype=float)
-    count, steps, low, high = len(values), np.diff(values), np.fmin.reduce(rows), np.fmax.reduce(rows)
-    spread = high - low
-    whole = all(cell.lstrip("+-").isdigit() for cell in cells)
-    pointed = len(rows) > 1 and all(decimal in row[i] for row in below for i in columns if row[i])
-    differ = np.any(np.abs(np.diff(rows) - steps) > 0)
-    counts = count > 1 and values[0] in (0, 1) and np.all(steps == 1) and (values[0] == 0 or count + len(rows) > 4)
-    even = count > 2 and steps[0] != 0 and np.all(steps == steps[0])
-    outside, distance = np.all((values < low) | (values > high)), np.fmax(low - values, values - high)
-    years = np.all((values >= YEARS[0]) & (values <= YEARS[1])) and np.all(steps > 0)
-    others = np.any((low < YEARS[0]) | (high > YEARS[1]))
-    one_way = (count >= MANY or (outside and count > 1 and len(rows) > 2)) and any(
-        np.all(s * steps > 0) and np.any(s * np.diff(rows) < 0) for s in (1, -1)
+    numbers = [i for i in names if numeric[i] and cell_number(first[i], decimal) is not None]
+    likely = bool(numbers) and numbers_look_like_names(
+        [first[i] for i in numbers], [[row[i] for i in numbers] for row in below], decimal
     )
-    far = np.all((spread > 0) & (distance > (1 if count >= MANY else 3) * spread))
-    of_whole = differ and (counts or (even and (outside or np.max(np.abs(values)) >= 10)))
-    of_whole = of_whole or (years and others) or (pointed and (count > 2 or values[0] == 0))
-    return bool(one_way or (far and count >= MANY) or (whole and (of_whole or far)))
+    # The label of a class, which comes again in other rows, is no name. A text alone above numbers may be no number.
+    again = any(first[i] in columns[i] for i in others)
+    above = any(numeric[i] for i in texts)
+    if likely and above and not again:
+        return True
+    return None if likely or above or any(_differs(first[i], columns[i]) for i in others) else False
+
+
+def holds_names(cells: list[str]) -> bool:
+    """Return whether a column without a name holds the names of the rows: text or different whole numbers."""
+    return (all(map(_is_whole, cells)) and len(set(cells)) == len(cells)) or any(
+        cell_number(c, ".") is None for c in cells
+    )
+
+
+def lacks_a_name(first: Sequence[str], names: list[str]) -> bool:
+    """Return whether a first line that has one cell less than the rows names columns, as R writes it above names."""
+    counting = names == [str(i + 1) for i in range(len(names))]
+    of_names, of_first = (all(cell_number(cell, ".") is None for cell in cells) for cells in (names, first))
+    return of_names or (of_first and counting)
+
+
+def _is_whole(cell: str) -> bool:
+    return cell.lstrip("+-").isdigit()
+
+
+def _differs(cell: str, cells: list[str]) -> bool:
+    """Return whether the texts of a column alone have digits, or alone begin with a capital letter, unlike a cell."""
+    return len(cells) > 1 and any(
+        not of(cell) and all(map(of, cells))
+        for of in (lambda text: any(map(str.isdigit, text)), lambda text: text[:1].isupper())
+    )
+
+
+def numbers_look_like_names(cells: list[str], below: list[list[str]], decimal: str) -> bool:
+    """Return whether numbers in the first line differ from the rows below as years, wavelengths or codes do.
+
+    They have a property of names that next to no row below has. Rows of data that can change places have an equal
+    chance to be the one with a property, so that a long table is asked about by mistake once in as many tables as it
+    has rows; the smallest numbers of rows and columns keep short tables from it.
+    """
+    k, m = len(cells), len(below)
+    if m < 2 or (k > 2 and cells[1 : m + 1] == [row[0] for row in below][: k - 1]):  # of a symmetric matrix
+        return False
+    lines = np.array([[cell_number(cell, decimal) for cell in row] for row in (cells, *below)], dtype=float)
+    with np.errstate(all="ignore"):
+        steps, ratios = np.diff(lines), lines[:, 1:] / lines[:, :-1]
+    ways = [np.all(sign * steps > 0, axis=1) for sign in (1, -1) if k > 1]
+    even = [
+        np.all(np.isclose(x, x[:, :1], rtol=1e-6), axis=1) & (x[:, 0] != 1 * (x is ratios))
+        for x in (steps, ratios)
+        if k > 2
+    ]
+    different = np.array([len({*row}) == k for row in (cells, *below)])
+
+    def alone(found: np.ndarray, most: float = FEW) -> bool:
+        return bool(found[0]) and np.mean(found[1:]) <= most
+
+    values, rows, whole = lines[0], lines[1:], all(map(_is_whole, cells))
+    low, high, gap = (
+        np.fmin.reduce(rows),
+        np.fmax.reduce(rows),
+        np.fmax.reduce(np.diff(np.sort(rows, axis=0), axis=0)),
+    )
+    distance, in_years = np.fmax(low - values, values - high), (lines >= YEARS[0]) & (lines <= YEARS[1])
+    pointed = np.mean([[decimal in cell for cell in row] for row in below], axis=0)
+    runs = any(found[0] for found in ways)
+    return bool(
+        (k >= MANY and (any(map(alone, ways)) or (whole and m >= 2 * MANY and alone(different))))
+        or (any(map(alone, even)) and (k > 3 or m >= MANY or values[0] == 0))
+        or (whole and np.all(in_years[0]) and (k == 1 or runs) and not np.any(in_years[1:]))
+        or (whole and different[0] and (k > 1 or m >= 2 * MANY) and np.all(pointed > 0.8))
+        or (k > 2 and m > 2 and np.all(distance > gap) and any(alone(found, 0.5) for found in ways))
+        or (k > 1 and m > 2 and np.all(distance > FAR * gap) and (whole or runs))
+    )

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -23,6 +23,10 @@ from gpukpca.exceptions import MemoryBudgetError
 MOST_NAMES, LONGEST_NAME = 12, 30
 # Rows that are read at once.
 CHUNK = 4096
+# What a column can be in place of a feature.
+ROLES = ("index", "label", "weight")
+# The column of a parquet file in which pandas writes an index without a name; in text its name is empty.
+INDEX = "__index_level_0__"
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,8 @@ class Table:
     feature_names: tuple[str, ...] | None = None
     label_name: str = ""  # of their column
     index_name: str = ""  # of the column of sample names
-
-    @property
-    def taken(self) -> str:
-        """Return the source with what was taken for labels and names."""
-        named = (("labels", self.labels, self.label_name), ("names", self.sample_names, self.index_name))
-        return "; ".join([self.source, *(f"{what}: {name}" for what, held, name in named if held is not None and name)])
+    weights: np.ndarray | None = None  # (n,)
+    weight_name: str = ""
 
     def transposed(self) -> Table:
         """Return the table with rows and columns swapped, and with them the names."""
@@ -98,27 +98,23 @@ class Table:
         X = self.X[:]
         if not isinstance(X, np.ndarray):
             raise ValueError("--missing and --rows are for dense tables; give an array.")
-        X = X.astype(X.dtype if X.dtype.kind == "f" else np.float64)
-        for code in how.missing_codes:
-            if (value := cell_number(code, ".")) is not None:
-                X[value == X] = np.nan
+        X = np.array(X, dtype=X.dtype if X.dtype.kind == "f" else np.float64)
+        numbers = [value for code in how.marks if (value := cell_number(code, ".")) is not None]
+        X[np.isin(X, np.array(numbers, dtype=X.dtype))] = np.nan
         gaps = np.isnan(X)
-        left = ~gaps.any(axis=1) if how.rows == "complete" else np.ones(len(X), dtype=bool)
-        if not left.any() or (how.rows == "imputed" and gaps.all(axis=0).any()):
-            raise ValueError(
-                "--rows: every row has missing cells, or a column has no others; leave columns out by --drop."
-            )
+        complete = ~gaps.any(axis=1)
+        if (how.rows == "complete" and not complete.any()) or (how.rows == "imputed" and gaps.all(axis=0).any()):
+            where = "every row has missing cells" if how.rows == "complete" else "a column has no other cells"
+            raise ValueError(f"--rows {how.rows}: {where}; leave columns out with --drop.")
         if how.rows == "imputed":
-            X = np.where(gaps, np.nanmean(X, axis=0), X)
-        done = {
-            "complete": f"; {np.sum(~left)} rows with missing cells left out",
-            "imputed": f"; {np.sum(gaps)} cells imputed",
-        }
-        names = None if self.sample_names is None else tuple(np.array(self.sample_names, dtype=object)[left])
-        labels = None if self.labels is None else self.labels[left]
-        return replace(
-            self, X=X[left], source=self.source + done.get(how.rows or "", ""), labels=labels, sample_names=names
-        )
+            source = f"{self.source}; cells imputed by means: {np.sum(gaps)}"
+            return replace(self, X=np.where(gaps, np.nanmean(X, axis=0), X), source=source)
+        if how.rows is None or complete.all():
+            return replace(self, X=X)
+        names = None if self.sample_names is None else tuple(compress(self.sample_names, complete))
+        labels, weights = (None if held is None else held[complete] for held in (self.labels, self.weights))
+        source = f"{self.source}; incomplete rows left out: {np.sum(~complete)}"
+        return replace(self, X=X[complete], source=source, labels=labels, sample_names=names, weights=weights)
 
     def with_features(self, how: InputOptions, source: str) -> Table:
         """Return the table with the selected columns alone."""
@@ -143,6 +139,7 @@ class InputOptions:
     key: str | None = None
     label_column: str | None = None
     index_column: str | None = None
+    weight_column: str | None = None
     header: bool | None = None  # None: the first line of a text file shows whether it names columns
     delimiter: str | None = None  # of a text file; None: the usual one of its suffix
     decimal: str | None = None  # of a text file; None: a point
@@ -151,41 +148,46 @@ class InputOptions:
     drop: str | None = None
     transpose: bool = False  # after columns are selected
     dtype: str | None = None
-    missing: bool = False  # empty cells of a text file, and those that say NA, are NaN in place of errors
+    missing: bool = False  # missing cells are NaN in place of errors
     codes: str | None = None  # cells and numbers that are missing values too, separated by commas
     rows: str | None = None  # complete: leave out rows with missing cells; imputed: take the means of the columns
     of_model: tuple[str, ...] = ()  # names of the features of a saved model, selected where the input has names
-    index_of_model: str = ""  # the column of names in the fit of the model, and that of labels: read where it is there
+    index_of_model: str = ""  # the columns of names, labels and weights in the fit of the model: taken where they are
     label_of_model: str = ""
+    weight_of_model: str = ""
 
     def __post_init__(self) -> None:
-        if self.transpose and self.label_column is not None:
-            raise ValueError("--label-column cannot go with --transpose: labels belong to rows, which become columns.")
+        if self.transpose and (self.label_column is not None or self.weight_column is not None):
+            option = "label" if self.weight_column is None else "weight"
+            raise ValueError(f"--{option}-column cannot go with --transpose: it belongs to rows, which become columns.")
         if self.columns is not None and self.drop is not None:
             raise ValueError("--columns and --drop contradict each other; give one of them.")
 
     @property
-    def missing_codes(self) -> list[str]:
-        """Return the cells that are missing values too."""
-        return [code.strip() for code in self.codes.split(",")] if self.codes else []
+    def marks(self) -> list[str]:
+        """Return the cells that --missing names."""
+        return [] if self.codes is None else cells_of("--missing", self.codes)
 
     @property
     def chosen(self) -> list[str]:
         """Return the columns that --columns or --drop names: cells of a line of CSV, so that names may have commas."""
         option, line = ("--columns", self.columns) if self.columns is not None else ("--drop", self.drop)
-        if line is None:
-            return []
-        try:
-            cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
-        except csv.Error:  # a line break, or a cell of more than 131 072 characters
-            cells = []
-        if not cells or "" in cells:
-            raise ValueError(f"{option} {line!r}: give names or numbers of columns, separated by commas.")
-        return cells
+        return [] if line is None else cells_of(option, line)
 
     def names_of_model_in(self, first: Sequence[str]) -> bool:
         """Return whether the features are selected by the names of the model: some are among those of the input."""
         return not (self.chosen or self.transpose or set(self.of_model).isdisjoint(first))
+
+
+def cells_of(option: str, line: str) -> list[str]:
+    """Return the cells of a line of CSV that an option gives."""
+    try:
+        cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+    except csv.Error:  # a line break, or a cell of more than 131 072 characters
+        cells = []
+    if not cells or "" in cells:
+        raise ValueError(f"{option} {line!r}: give names or numbers, separated by commas.")
+    return cells
 
 
 def input_options(options: SimpleNamespace) -> dict[str, Any]:
@@ -198,14 +200,9 @@ class Columns:
 
     def __init__(self, source: object, width: int, names: Sequence[str] | None = None) -> None:
         self.source, self.width, self.names = source, width, names
-
-    @cached_property
-    def places(self) -> dict[str, list[int]]:
-        """Return the positions of every name."""
-        places: dict[str, list[int]] = {}
-        for i, name in enumerate(self.names or ()):
-            places.setdefault(name, []).append(i)
-        return places
+        self.places: dict[str, list[int]] = {}
+        for i, name in enumerate(names or ()):
+            self.places.setdefault(name, []).append(i)
 
     def readings(self, column: str) -> dict[str, list[int]]:
         """Return the positions that an argument may mean, with the spelling that means no other: #3, =name."""
@@ -221,26 +218,22 @@ class Columns:
         places = {place for positions in found.values() for place in positions}
         if len(places) == 1:
             return places.pop()
+        where = f"columns of the {self.width} in {self.source}"
         if len(found) > 1:
             ways = ", ".join(f"'{spelled}' for column {positions[0]}" for spelled, positions in found.items())
-            raise ValueError(
-                f"{option} {column!r} means {len(found)} columns of the {self.width} in {self.source}, which count "
-                f"from 0: give {ways}."
-            )
+            raise ValueError(f"{option} {column!r} means {len(found)} {where}, which count from 0: give {ways}.")
         if places:
-            raise ValueError(
-                f"{option} {column!r}: {len(places)} columns of the {self.width} in {self.source} have this name; "
-                f"give a number: '#{min(places)}' to '#{max(places)}'."
-            )
+            ways = f"'#{min(places)}' to '#{max(places)}'"
+            raise ValueError(f"{option} {column!r}: {len(places)} {where} have this name; give a number: {ways}.")
         names = ", ".join((self.names or ())[:MOST_NAMES]) + (", ..." if self.width > MOST_NAMES else "")
         line = f"the first line is: {names}" if self.names else "they have numbers from 0 on, and no names"
         raise ValueError(f"{option} {column!r}: no such column of the {self.width} in {self.source} ({line}).")
 
-    def ends(self, column: str) -> tuple[str, str] | None:
-        """Return first and last column of a range such as 2000-2005, None for one column."""
-        splits = ((column[:i], column[i + 1 :]) for i in range(1, len(column)) if column[i] == "-")
+    def ends(self, column: str) -> tuple[str, str]:
+        """Return first and last column of a range such as 2000-2005, and one column twice."""
+        splits = [(column[:i], column[i + 1 :]) for i in range(1, len(column)) if column[i] == "-"]
         ranges = (pair for pair in splits if all(map(self.readings, pair)))
-        return None if self.readings(column) else next(ranges, None)
+        return (column, column) if self.readings(column) else next(ranges, (column, column))
 
     def features(self, how: InputOptions) -> list[int]:
         """Return the positions of the features, in the order of the input or of the model."""
@@ -249,18 +242,15 @@ class Columns:
                 raise ValueError(
                     f"{self.source} has no column {abbreviated(missing)}, which the model was fitted with."
                 )
-            places = [self.places[name] for name in how.of_model]
-            for name, (_, *others) in zip(how.of_model, places, strict=True):
-                if others:
-                    raise ValueError(
-                        f"{self.source} has {1 + len(others)} columns named {name!r}; keep the one to use."
-                    )
-            return [place for (place,) in places]
+            if twice := [name for name in how.of_model if len(self.places[name]) > 1]:
+                count = len(self.places[twice[0]])
+                raise ValueError(f"{self.source} has {count} columns named {twice[0]!r}; keep the one to use.")
+            return [self.places[name][0] for name in how.of_model]
         if not how.chosen:
             return list(range(self.width))
         option, chosen = "--drop" if how.columns is None else "--columns", set[int]()
         for column in how.chosen:
-            first, last = (self.position(option, end) for end in self.ends(column) or (column, column))
+            first, last = (self.position(option, end) for end in self.ends(column))
             if chosen & (added := {*range(first, last + 1)}) or not added:
                 reason = "is given twice; give every column once" if added else "ends before it begins"
                 raise ValueError(f"{option}: column {column!r} {reason}.")
@@ -269,6 +259,27 @@ class Columns:
         if not left:
             raise ValueError(f"{option} leaves no column of the {self.width} in {self.source}.")
         return left
+
+    def choose(self, how: InputOptions, indexed: bool = True) -> tuple[dict[str, int], list[int]]:
+        """Return the positions of names, labels and weights, and those of the features.
+
+        Where the first column can be an index, it is that of the names if it has no name, as pandas and R write it.
+        """
+        roles = {}
+        for role in ROLES:
+            if (column := vars(how)[f"{role}_column"]) is not None:
+                roles[role] = self.position(f"--{role}-column", column)
+            elif (name := vars(how)[f"{role}_of_model"]) in self.places and name:
+                roles[role] = self.places[name][0]
+        kept = [i for i in self.features(how) if i not in roles.values()]
+        unnamed = self.places.get(INDEX) or [i for i in self.places.get("", []) if i == 0]
+        is_free = indexed and "index" not in roles and how.columns is None and not {INDEX, ""} & {*how.of_model}
+        if is_free and unnamed and unnamed[0] in kept and len(kept) > 1:
+            roles["index"] = unnamed[0]
+            kept.remove(unnamed[0])
+        if not kept:
+            raise ValueError(f"{self.source} has no column of numbers apart from names and labels.")
+        return roles, kept
 
 
 def abbreviated(names: Sequence[str]) -> str:

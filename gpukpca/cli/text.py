@@ -14,42 +14,31 @@ from itertools import islice
 import numpy as np
 
 from gpukpca._formatting import format_bytes
-from gpukpca.cli.header import BOOLEANS, MISSING, cell_number, is_header, names_of_rows
-from gpukpca.cli.table import (
-    Columns,
-    InputOptions,
-    Source,
-    Table,
-    abbreviated,
-    check_memory,
-)
+from gpukpca.cli.header import BOOLEANS, MISSING, cell_number, holds_names, is_header, lacks_a_name
+from gpukpca.cli.table import ROLES, Columns, InputOptions, Source, Table, abbreviated, check_memory
 from gpukpca.data.reading import reading
 
 # A blank stands for any white space.
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": " ", ".dat": " "}
-TAB = "\t"
+# Delimiter -> what an error calls many of them.
+CALLED = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas", " ": "blanks"}
 TEXT_SUFFIXES, PACKINGS = tuple(DELIMITERS), (".gz", ".zst")
 # In files of these names, as `numpy.savetxt` writes them.
 COMMENTED, COMMENT = (".txt", ".dat"), re.compile(rb"\s*#(?: +|\s*$)")
 # What polars reads as missing: it compares with case.
 MARKS = sorted({spelling for mark in MISSING for spelling in (mark, mark.upper(), mark.capitalize())} - {""})
-# The column of a parquet file in which pandas writes an index without a name.
-INDEX = "__index_level_0__"
 # Of the beginning of a file, which shows how many cells the whole has, and of the numbers of a cell: the columns that
-# polars parses, and the matrix made of them.
-SAMPLE_BYTES, BYTES_PER_CELL = 65536, 16
-# Rows after a cell that is no number, which show all columns of text, or after the first line; and their cells.
+# polars parses, and the matrix made of them. Text is packed to about a tenth at best, and is held twice meanwhile.
+SAMPLE_BYTES, BYTES_PER_CELL, UNPACKED = 65536, 16, 20
+# Rows after the first line, or after a cell that is no number, which show how columns are written; and their cells.
 SHOWN_ROWS, SHOWN_CELLS = 100, 200_000
-BLANKS = r"\s+"
 NO_HINT = "--delimiter and --decimal say how numbers are written"
-# Numbers with signs of their own, and what removes them from a frame of pandas.
-WRITTEN = re.compile(r"[-($€£]*\d[\d.,' ]*[%)]*")
+# Numbers with signs of other programs, such as $(1,000.50), and what removes these from a frame of pandas.
+WRITTEN = re.compile(r"[-($€£]*\d[\d.,' ]*[%)]*( [a-z]+)?")
 CLEANED = (
-    r".replace({r'[$€£%]|(?<=\d),(?=\d{3})': ''}, regex=True).replace({r'^\((.*)\)$': r'-\1'}, regex=True)"
-    ".to_csv('x.csv', index=False)"
+    r".replace({r'[$€£%]|(?<=\d),(?=\d{3})|(?<=\d) [a-z]*$': ''}, regex=True)"
+    r".replace({r'^\((.*)\)$': r'-\1'}, regex=True)"
 )
-# Delimiter -> what an error calls many of them.
-MARKS_CALLED = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas", " ": "blanks"}
 # Text that a spreadsheet runs as a formula, and the apostrophe before it that makes it text.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -75,43 +64,25 @@ class Layout:
     header: tuple[str, ...] | None
     skipped: int
     width: int
-    index: int | None
-    label: int | None
-    kept: tuple[int, ...]
+    roles: dict[str, int]
+    kept: list[int]
     hint: str  # for a cell that is no number: which delimiter fits
 
-    def table(self, X: np.ndarray, names: list[str], labels: list[str]) -> Table:
-        """Return the table of the numbers of all rows, with the cells of names and labels."""
-        features = None if self.header is None else tuple(self.header[i] for i in self.kept)
+    def table(self, X: np.ndarray, cells: dict[str, list[str]]) -> Table:
+        """Return the table of the numbers of all rows, with the cells of names, labels and weights."""
         source = f"{self.path.name}, {'no header' if self.header is None else f'header: line {self.skipped}'}"
-        names, labels = ([unquoted(cell.strip()) for cell in cells] for cells in (names, labels))
-        label, index = ("" if i is None or self.header is None else self.header[i] for i in (self.label, self.index))
-        return Table(X, source, _as_numbers(labels) if labels else None, tuple(names) or None, features, label, index)
+        cells = {role: [unquoted(cell.strip()) for cell in held] for role, held in cells.items()}
+        return _table(self.path, source, X, self.header, self.roles, self.kept, cells, self.decimal)
 
 
 def read_text(path: Source, how: InputOptions) -> Table:
-    """Read the numbers of a text file, with the names and labels that the options select."""
+    """Read the numbers of a text file, with the names, labels and weights that the options select."""
     path = _unpacked(path)
     delimiter = _delimiter(path, how)
     _check_room(path, delimiter.encode())
     try:
         body = _body(path, delimiter.encode(), how.skip or 0)
-        rows = _rows(path, body, delimiter)
-        line, first = next(rows, (0, []))
-        if not first:
-            raise ValueError(f"{path} holds no rows.")
-        shown = list(islice(rows, 1 + min(SHOWN_ROWS, SHOWN_CELLS // len(first))))
-        below = [["" if cell in how.missing_codes else cell for cell in row] for _, row in shown]
-        if first[0].startswith("sep="):
-            mark = first[0][4:] or delimiter
-            raise ValueError(f"{path}, line {line}: {first[0]!r} is no row; give --skip {line} --delimiter '{mark}'.")
-        hint = _hint(delimiter, line, [delimiter.join(row) for row in (first, *below)])
-        for at, row in shown if len(first) == 1 else ():
-            if len(row) > 1:
-                raise ValueError(_ragged(path, at, row, 1, delimiter, hint))
-        if how.header is not False and below and names_of_rows(first, below):
-            first = ["", *first]
-        layout = _layout(path, how, delimiter, line, [unquoted(cell) for cell in first], below, hint)
+        layout = _layout(path, how, delimiter, body)
         body = body.split(b"\n", layout.skipped)[-1]
         return _read_fast(layout, body) or _read_exactly(layout, body)
     except UnicodeDecodeError as error:
@@ -123,41 +94,62 @@ def read_text(path: Source, how: InputOptions) -> Table:
 
 
 def read_parquet(path: Source, how: InputOptions) -> Table:
-    """Read the numbers of a parquet file, with the names and labels that the options select."""
+    """Read the numbers of a parquet file, with the names, labels and weights that the options select."""
     import polars
 
     damaged = f"{path} cannot be read as parquet, it is damaged"
     with reading(damaged, system=True):
         schema = polars.read_parquet_schema(path.readable)
         rows = polars.scan_parquet(path.readable, glob=False).select(polars.len()).collect().item()
-    first = list(schema)
-    index, label, kept = _columns(Columns(path, len(first), first), how)
-    index, kept = _index(how, first, index, label, kept)
+    header = list(schema)
+    roles, kept = Columns(path, len(header), header).choose(how)
     check_memory(rows * (len(kept) + 2) * BYTES_PER_CELL, str(path))
-    read = [first[i] for i in sorted({*kept, *(i for i in (index, label) if i is not None)})]
     with reading(damaged, system=True):
-        frame = polars.read_parquet(path.readable, columns=read, glob=False)
+        columns = [header[i] for i in sorted({*kept, *roles.values()})]
+        frame = polars.read_parquet(path.readable, columns=columns, glob=False)
     if not rows:
         raise ValueError(f"{path} has columns and no rows.")
-    names = [first[i] for i in kept]
+    names = [header[i] for i in kept]
     texts = [name for name in names if not (schema[name].is_numeric() or schema[name] == polars.Boolean)]
     for name in texts or ([] if how.missing else names):
         cells = frame[name]
         if texts or cells.null_count():
             row = 0 if texts else int(cells.is_null().arg_max())
             cell = "" if cells[row] is None else str(cells[row])
-            raise ValueError(_not_a_number(f"{path}, row {row}, column {name}", cell, name, texts, how, ""))
+            where = f"{path}, row {row}, column {name}"
+            raise ValueError(_not_a_number(where, cell, name, texts, texts != names, how))
     single = all(schema[name] == polars.Float32 for name in names)
     X = frame.select(polars.col(names).cast(polars.Float32 if single else polars.Float64)).to_numpy(order="c")
-    labels, samples = (None if i is None else frame[first[i]].cast(polars.String).fill_null("") for i in (label, index))
+    held = {role: frame[header[i]].cast(polars.String).fill_null("").to_list() for role, i in roles.items()}
+    return _table(path, path.name, X, header, roles, kept, held)
+
+
+def _table(
+    path: Source,
+    source: str,
+    X: np.ndarray,
+    header: Sequence[str] | None,
+    roles: dict[str, int],
+    kept: list[int],
+    cells: dict[str, list[str]],
+    decimal: str = ".",
+) -> Table:
+    """Return the table of numbers, with what the columns of other roles hold."""
+    names = None if header is None else tuple(header[i] for i in kept)
+    labels, samples = (cells.get(role) for role in ("label", "index"))
+    weights = [cell_number(cell, decimal) for cell in cells.get("weight", ())]
+    for row, (weight, cell) in enumerate(zip(weights, cells.get("weight", ()), strict=True)):
+        if weight is None and cell.lower() not in MISSING:
+            raise ValueError(f"{path}: --weight-column: {abbreviated([cell])!r} of row {row} is not a number.")
+    known = {f"{role}_name": "" if header is None else header[i] for role, i in roles.items()}
     return Table(
         X,
-        path.name,
-        None if labels is None else _as_numbers(labels.to_list()),
-        None if samples is None else tuple(samples.to_list()),
-        tuple(names),
-        "" if label is None else first[label],
-        "" if index is None else first[index],
+        source,
+        None if labels is None else _as_numbers(labels),
+        None if samples is None else tuple(samples),
+        names,
+        weights=np.array(weights, dtype=np.float64) if weights else None,
+        **known,
     )
 
 
@@ -190,13 +182,11 @@ def _unpacked(path: Source) -> Source:
         return path
     import polars
 
+    check_memory(UNPACKED * path.size, f"{path}, unpacked,")
     # One column of whole lines: the separator of units is in no table.
-    with path.open() as file:
-        packed = file.read()
-    with reading(f"{path} cannot be unpacked, or is not UTF-8 text; write it again"):
-        frame = polars.read_csv(
-            packed, has_header=False, separator="\x1f", quote_char=None, schema={"line": polars.String}
-        )
+    with path.open() as file, reading(f"{path} cannot be unpacked, or is not UTF-8 text; write it again"):
+        schema = {"line": polars.String}
+        frame = polars.read_csv(file.read(), has_header=False, separator="\x1f", quote_char=None, schema=schema)
     content = "\n".join(frame["line"].fill_null("")).encode()
     return replace(path, suffix=path.suffix.removesuffix(packing), content=content)
 
@@ -237,92 +227,67 @@ def _without_comments(body: bytes, delimiter: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _rows(
-    path: Source, body: bytes, delimiter: str, codes: Sequence[str] = (), skipped: int = 0
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and stripped cells of every row that is not blank, as the csv module reads them.
-
-    So many lines of the file come before the body. Codes of missing values are empty cells.
-    """
+def _rows(layout: Layout, body: bytes) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and stripped cells of every row that is not blank, as the csv module reads them."""
     text = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
-    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    reader = csv.reader(text, delimiter=layout.delimiter, strict=True)
     try:
         for cells in reader:
             if len(cells) > 1 or "".join(cells).strip():
-                yield skipped + reader.line_num, ["" if cell.strip() in codes else cell.strip() for cell in cells]
+                yield layout.skipped + reader.line_num, [cell.strip() for cell in cells]
     except csv.Error as error:
-        reason = f"{path}, line {skipped + reader.line_num}: {error}"
-        hint = _hint(delimiter, 1, body[:SAMPLE_BYTES].decode(errors="replace").split("\n")[:2])
-        raise ValueError(f"{reason}; look for a quotation mark without its pair; {hint}.") from error
+        where = f"{layout.path}, line {layout.skipped + reader.line_num}: {error}"
+        raise ValueError(f"{where}; look for a quotation mark without its pair; {layout.hint}.") from error
 
 
-def _layout(
-    path: Source, how: InputOptions, delimiter: str, line: int, first: list[str], below: list[list[str]], hint: str
-) -> Layout:
-    """Return header and columns from the first row, which ends in a line of the file, and some rows below it."""
-    numbered, words = Columns(path, len(first)), [how.index_column, how.label_column, *how.chosen]
-    by_name = [word for word in words if word and not (numbered.readings(word) or numbered.ends(word))]
-    decimal, header = how.decimal or ".", how.header
-    if by_name and header is False:
+def _layout(path: Source, how: InputOptions, delimiter: str, body: bytes) -> Layout:
+    """Return header and columns, judged by the first row and some rows below it."""
+    hint = _hint(delimiter, body)
+    layout = Layout(path, how, delimiter, how.decimal or ".", None, 0, 0, {}, [], hint)
+    rows = _rows(layout, body)
+    line, first = next(rows, (0, [""]))
+    if not line:
+        raise ValueError(f"{path} holds no rows.")
+    if first[0].startswith("sep="):
+        mark = first[0][4:] or delimiter
+        raise ValueError(f"{path}, line {line}: {first[0]!r} is no row; give --skip {line} --delimiter '{mark}'.")
+    shown = list(islice(rows, 1 + min(SHOWN_ROWS, SHOWN_CELLS // len(first))))
+    first = [unquoted(cell) for cell in first]
+    below = [["" if cell in how.marks else cell for cell in row] for _, row in shown]
+    # R leaves out the name of its first column, which holds the names of the rows; others end rows with a delimiter.
+    is_short = below and len(first) > 1 and all(len(row) == len(first) + 1 and row[-1] for row in below)
+    if is_short and (how.header or (how.header is None and lacks_a_name(first, [row[0] for row in below]))):
+        first = ["", *first]
+    for at, row in shown:
+        if len(row) != len(first):
+            raise ValueError(_ragged(layout, at, row, len(first)))
+    numbered, words = Columns(path, len(first)), [*how.chosen, *(vars(how)[f"{role}_column"] for role in ROLES)]
+    by_name = [word for word in words if word and not numbered.readings(word) and numbered.ends(word) == (word, word)]
+    if by_name and how.header is False:
         raise ValueError(f"{by_name[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
-    if header is None:
-        header = bool(by_name) or how.names_of_model_in(first) or None
-    if header is None:
-        rows = [row for row in below if len(row) == len(first)]
-        header = is_header(first, rows, _columns(numbered, how)[2], decimal)
-    if header is None:
+    named = how.header if how.header is not None else bool(by_name) or how.names_of_model_in(first) or None
+    if named is None:
+        named = is_header(first, below, numbered.choose(how)[1], layout.decimal)
+    if named is None:
         raise ValueError(
-            f"{path}, line {line}: {abbreviated(first)} may name the columns, and may be a row of data; give "
+            f"{path}, line {line}: {abbreviated(first)} may name the columns, or may be a row of data; give "
             "--header or --no-header."
         )
-    index, label, kept = _columns(Columns(path, len(first), first if header else None), how)
-    if header:
-        index, kept = _index(how, first, index, label, kept)
-    skipped = line if header else how.skip or 0
-    return Layout(
-        path, how, delimiter, decimal, tuple(first) if header else None, skipped, len(first), index, label, kept, hint
-    )
+    indexed = holds_names([row[0] for row in below])
+    roles, kept = Columns(path, len(first), first if named else None).choose(how, indexed)
+    header, skipped = (tuple(first), line) if named else (None, how.skip or 0)
+    return replace(layout, header=header, skipped=skipped, width=len(first), roles=roles, kept=kept)
 
 
-def _hint(delimiter: str, line: int, lines: list[str]) -> str:
+def _hint(delimiter: str, body: bytes) -> str:
     """Return which options may read a cell that is no number: the delimiter that all lines have equally often."""
-    for mark, called in MARKS_CALLED.items():
-        count = lines[0].count(mark)
-        if mark != delimiter and count and all(one.count(mark) == count for one in lines):
-            comma = " --decimal ," if mark != "," and any(re.search(r"\d,\d", one) for one in lines) else ""
-            return f"{count} {called} in line {line}: --delimiter {'tab' if mark == TAB else repr(mark)}{comma}"
+    lines = [line for line in body[:SAMPLE_BYTES].decode(errors="replace").split("\n")[:-1] if line.strip()]
+    for mark, called in CALLED.items():
+        count = lines[-1].count(mark) if lines else 0
+        if mark != delimiter and count and all(line.count(mark) == count for line in lines):
+            comma = " --decimal ," if mark != "," and any(re.search(r"\d,\d", line) for line in lines) else ""
+            return f"{count} {called} in every line: --delimiter {'tab' if called == 'tabs' else repr(mark)}{comma}"
     return NO_HINT
-
-
-def _columns(columns: Columns, how: InputOptions) -> tuple[int | None, int | None, tuple[int, ...]]:
-    """Return the positions of the names, of the labels, and of the features."""
-
-    def position(option: str, column: str | None, of_model: str) -> int | None:
-        if column is None:
-            return columns.places[of_model][0] if of_model and of_model in columns.places else None
-        return columns.position(option, column)
-
-    index = position("--index-column", how.index_column, how.index_of_model)
-    label = position("--label-column", how.label_column, how.label_of_model)
-    kept = tuple(i for i in columns.features(how) if i not in (index, label))
-    if not kept:
-        raise ValueError(f"{columns.source} has no column of numbers apart from names and labels.")
-    return index, label, kept
-
-
-def _index(
-    how: InputOptions, first: Sequence[str], index: int | None, label: int | None, kept: tuple[int, ...]
-) -> tuple[int | None, tuple[int, ...]]:
-    """Return the positions of the names and of the features; a column without a name of its own holds the names.
-
-    pandas and R write an index in the first column of a text, pandas in a parquet file under a name that it reserves.
-    """
-    if index is not None or how.columns is not None:
-        return index, kept
-    for i, name in enumerate(first):
-        if (name == INDEX or (name == "" and i == 0)) and name not in how.of_model and i != label and kept != (i,):
-            return i, tuple(one for one in kept if one != i)
-    return index, kept
 
 
 def _read_fast(layout: Layout, body: bytes) -> Table | None:
@@ -332,7 +297,7 @@ def _read_fast(layout: Layout, body: bytes) -> Table | None:
     # Polars reads both signs, and an older one (1.20) closes a quotation that is open at the end.
     if (layout.decimal == "," and b"." in body) or body.count(b'"') % 2:
         return None
-    kept = set(layout.kept)
+    kept, missing = set(layout.kept), layout.how.missing
     kinds = {str(i): polars.Float64 if i in kept else polars.String for i in range(layout.width)}
     try:
         frame = polars.read_csv(
@@ -341,27 +306,29 @@ def _read_fast(layout: Layout, body: bytes) -> Table | None:
             schema=kinds,
             separator=layout.delimiter,
             decimal_comma=layout.decimal == ",",
-            null_values=[*MARKS, *filter(None, layout.how.missing_codes)] if layout.how.missing else None,
+            null_values=[*MARKS, *layout.how.marks] if missing else None,
         )
     except polars.exceptions.PolarsError:
         return None
     X = frame.select(str(i) for i in layout.kept).to_numpy(order="c")
-    texts = [[] if i is None else frame[str(i)].to_list() for i in (layout.index, layout.label)]
     if not np.all(np.isfinite(X)):
         # Polars fills short rows and blank lines with missing values.
         full = body.count(layout.delimiter.encode()) == (layout.width - 1) * len(X) > 0 and b'"' not in body
-        if not layout.how.missing or np.any(np.isinf(X)) or (frame[:, -1].null_count() and not full):
+        if not missing or np.any(np.isinf(X)) or (frame[:, -1].null_count() and not full):
             return None
-    return layout.table(X, *texts) if len(X) and not any(None in cells for cells in texts) else None
+    cells = {role: frame[str(i)].to_list() for role, i in layout.roles.items()}
+    return layout.table(X, cells) if len(X) and not any(None in held for held in cells.values()) else None
 
 
 def _read_exactly(layout: Layout, body: bytes) -> Table:
     """Return the table that the csv module reads; raise for the first cell that is no number."""
-    values, names, labels = [], [], []
-    rows = _rows(layout.path, body, layout.delimiter, layout.how.missing_codes, layout.skipped)
+    values: list[np.ndarray] = []
+    held: dict[str, list[str]] = {role: [] for role in layout.roles}
+    rows, marks = _rows(layout, body), layout.how.marks
     for line, cells in rows:
         if len(cells) != layout.width:
-            raise ValueError(_ragged(layout.path, line, cells, layout.width, layout.delimiter, layout.hint))
+            raise ValueError(_ragged(layout, line, cells, layout.width))
+        cells = ["" if cell in marks else cell for cell in cells]
         numbers = [cell_number(cells[i], layout.decimal) for i in layout.kept]
         if None in numbers:
             for value, i in zip(numbers, layout.kept, strict=True):
@@ -369,69 +336,68 @@ def _read_exactly(layout: Layout, body: bytes) -> Table:
                     following = (row for _, row in islice(rows, SHOWN_ROWS) if len(row) == layout.width)
                     raise ValueError(_fault(layout, line, i, [cells, *following]))
         values.append(np.array(numbers, dtype=np.float64))  # None becomes NaN
-        names += [] if layout.index is None else [cells[layout.index]]
-        labels += [] if layout.label is None else [cells[layout.label]]
+        for role, i in layout.roles.items():
+            held[role].append(cells[i])
     if not values:
         raise ValueError(f"{layout.path} has a header and no rows.")
-    return layout.table(np.stack(values), names, labels)
+    return layout.table(np.stack(values), held)
 
 
-def _ragged(path: Source, line: int, cells: list[str], width: int, delimiter: str, hint: str) -> str:
+def _ragged(layout: Layout, line: int, cells: list[str], width: int) -> str:
     """Return the message for a row with another number of cells than the first."""
     title = f", or give --skip {line - 1} if the lines above are a title" if len(cells) > width else ""
+    if len(cells) == width + 1:
+        title += ", or --header if the first line leaves out the name of the first column, as R does"
     return (
-        f"{path}, line {line}, column {min(len(cells), width) + 1}: the row has {len(cells)} cells, and the first row "
-        f"{width} (separated by {delimiter!r}). Correct the row{title}; {hint}."
+        f"{layout.path}, line {line}, column {min(len(cells), width) + 1}: the row has {len(cells)} cells, and the "
+        f"first row {width} (separated by {layout.delimiter!r}). Correct the row{title}; {layout.hint}."
     )
 
 
 def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str:
     """Return the message for a cell in the first of some rows that is no finite number, with what to do."""
 
-    def text(cell: str) -> bool:
+    def is_text(cell: str) -> bool:
         return cell.lower() not in MISSING and cell_number(cell, layout.decimal) is None
 
-    texts = [i for i in layout.kept if any(text(row[i]) for row in rows)]
+    texts = [i for i in layout.kept if any(is_text(row[i]) for row in rows)]
     header = layout.header or ("",) * layout.width
     # A column is given by its name where that is one cell of CSV that means no number.
     shown = [header[i] if re.fullmatch(r"[^\d\W][\w .-]*", header[i]) else str(i) for i in range(layout.width)]
     where = f"{layout.path}, line {line}, column {column + 1}{header[column] and f' ({header[column]})'}"
-    signs, other = f"; {layout.hint}", "," if layout.decimal == "." else "."
-    written = [row[i] for row in rows for i in texts if WRITTEN.fullmatch(row[i])]
-    frame = f"pandas.read_csv({str(layout.path)!r}, sep={layout.delimiter.replace(' ', BLANKS)!r}"
-    if layout.hint == NO_HINT and WRITTEN.fullmatch(rows[0][column]):
-        signs += f"; --decimal {other} if it is the decimal sign"
-        if all(re.fullmatch(rf"\D*\d{{1,3}}(\{other}?\d{{3}})*(\{layout.decimal}\d+)?\D*", cell) for cell in written):
-            frame += f", thousands={other!r}, decimal={layout.decimal!r})"
-            signs += f"; {frame}{CLEANED} converts other signs, and {other} as a mark of thousands"
-    elif len(rows) > 1 and not any(text(row[i]) for row in rows[1:] for i in texts) and len(texts) == len(layout.kept):
-        signs += f"; {frame}, skiprows=[{line - 1}]).to_csv('x.csv', index=False) leaves out a line of units"
+    separator = r"\s+" if layout.delimiter == " " else layout.delimiter
+    frame = f"pandas.read_csv({str(layout.path)!r}, sep={separator!r}"
+    written, how = all(WRITTEN.fullmatch(row[i]) for row in rows for i in texts if is_text(row[i])), layout.hint
+    if written and texts and how == NO_HINT:
+        other = "," if layout.decimal == "." else "."
+        how = (
+            f"--decimal {other} if it is the decimal sign; {frame}, thousands={other!r}, decimal={layout.decimal!r})"
+            f"{CLEANED}.to_csv('x.csv', index=False) removes other signs, and {other} between thousands"
+        )
+    elif texts == layout.kept and rows[1:] and not any(is_text(row[i]) for row in rows[1:] for i in texts):
+        how += f"; {frame}, skiprows=[{line - 1}]).to_csv('x.csv', index=False) leaves out a line of units"
     elif 3 * len(texts) > 2 * len(layout.kept):
-        signs += f"; pandas.get_dummies({frame})).to_csv('x.csv', index=False) makes a column of every category"
-    return _not_a_number(where, rows[0][column], shown[column], [shown[i] for i in texts], layout.how, signs)
+        how += f"; pandas.get_dummies({frame})).to_csv('x.csv', index=False) makes a column of every category"
+    names = [shown[i] for i in texts]
+    return _not_a_number(where, rows[0][column], shown[column], names, texts != layout.kept, layout.how, how)
 
 
-def _not_a_number(where: str, cell: str, column: str, texts: list[str], how: InputOptions, signs: str) -> str:
+def _not_a_number(
+    where: str, cell: str, column: str, texts: list[str], is_part: bool, how: InputOptions, *more: str
+) -> str:
     """Return the message for a cell that is no finite number; `texts` are all columns with such cells."""
     where = f"{where}: {abbreviated([cell])!r}"
     if cell.lower() in MISSING and column not in texts:
         return (
-            f"{where} is a missing value. Impute it, leave the column out with --drop {column}, or fit with "
-            "--method ppca or bayesian, which take missing values. --rows complete leaves out such rows, and "
-            "--rows imputed takes the mean of the column."
+            f"{where} is a missing value. Give --rows complete to leave out such rows, --rows imputed for the means of "
+            f"the columns, --drop {column}, or --method ppca or bayesian, which take missing values."
         )
-    several = f" The columns {', '.join(texts)} have such cells." if len(texts) > 1 else ""
-    free = [
-        f"{option} takes {what}"
-        for option, what, value in (
-            ("--index-column", "names", how.index_column),
-            ("--label-column", "labels", how.label_column or (how.transpose or None)),
-        )
-        if value is None
-    ]
-    line, them = ",".join(texts), "them" if several else "it"
-    leave = f"Leave {line} out of --columns" if how.columns else f"--drop {line} leaves {them} out"
-    return f"{where} is not a number, or not a finite one.{several} {'; '.join([leave, *free])}{signs}."
+    line, options = ",".join(texts), {"--index-column": (how.index_column, "names")}
+    options |= {} if how.transpose else {"--label-column": (how.label_column, "labels")}
+    leave = f"leave {line} out of --columns" if how.columns else f"--drop {line} leaves out such columns"
+    free = [f"{option} takes {what}" for option, (value, what) in options.items() if value is None]
+    ways = [*([leave] if is_part else []), *free, *more]
+    return f"{where} is not a number, or not a finite one. What helps: {'; '.join(ways)}."
 
 
 def _as_numbers(labels: list[str]) -> np.ndarray:

@@ -59,7 +59,7 @@ BAD = [
     (
         "empty column",
         ["comma.csv", *OUT],
-        "line 1, column 3: '' is a missing value. Impute it, leave the column out with --drop 2",
+        "line 1, column 3: '' is a missing value. Give --rows complete to leave out such rows",
     ),
     ("and a header", ["commas.csv", *OUT], "line 2, column 3: '' is a missing value"),
     ("named empty column", ["named.csv", *OUT], "line 2, column 2 (b): '' is a missing value"),

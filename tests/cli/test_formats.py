@@ -57,7 +57,7 @@ def test_packed_text_and_parquet_are_the_table_that_the_text_is():
     with pytest.raises(ValueError, match=r"line 4, column 2 \(y\): 'x' is not a number"):
         read_input("o.txt.gz")
     fit("t.csv.gz", "--index-column", "who", "--label-column", "kind", "-n", 1, "-o", "s.npz", "--plot", "p.png")
-    assert facts()["input"] == "t.csv.gz, header: line 1; labels: kind; names: who"
+    assert facts()["input"] == "t.csv.gz, header: line 1"
 
 
 def test_parquet_has_missing_cells_and_columns_of_many_types():
@@ -65,7 +65,7 @@ def test_parquet_has_missing_cells_and_columns_of_many_types():
     frame.write_parquet("x.parquet")
     read = read_input("x.parquet", drop="when", missing=True)
     np.testing.assert_array_equal(read.X, [[1, 1, 1.5], [np.nan, 0, 2.5]])
-    assert "row 1, column a: '' is a missing value. Impute it" in refused(
+    assert "row 1, column a: '' is a missing value. Give --rows complete" in refused(
         "fit", "x.parquet", "--drop", "when", "-o", "s.npz"
     )
     assert "row 0, column when: 'x' is not a number" in refused("fit", "x.parquet", "-o", "s.npz")

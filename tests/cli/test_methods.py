@@ -282,7 +282,7 @@ def test_missing_cells_of_a_table_are_accepted_by_latent_methods_alone():
     np.testing.assert_array_equal(loaded()["scores"], ProbabilisticPCA(1, random_state=0).fit_transform(X))
     message = refused("fit", "t.csv", "--index-column", "name", *OUT, "--force")
     assert "line 2, column 4 (c): 'NA' is a missing value" in message
-    assert "or fit with --method ppca or bayesian, which take missing values" in message
+    assert "or --method ppca or bayesian, which take missing values" in message
 
 
 @each("mark", ["", "NA", "NaN", "nAn", "#N/A", "<NA>", "n/a", "null", "-", "?"])

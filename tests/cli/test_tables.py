@@ -13,6 +13,7 @@ import numpy as np
 import pandas
 import pytest
 
+from gpukpca.cli.header import is_header
 from gpukpca.cli.inputs import read_input
 from tests.cli.runs import OUT, fit, loaded, refused
 from tests.cli.runs import text as write
@@ -189,6 +190,51 @@ def test_each_table_is_read_right_or_refused_with_a_remedy_that_works():
         np.testing.assert_array_equal(read.X, X, err_msg=name)
 
 
+def data_of_kinds() -> dict[str, np.ndarray]:
+    """Return rows as people have them: of measurements, ratings, counts, pixels, series and columns of other scales."""
+    rng = np.random.default_rng(1)
+    return {
+        "measurements": rng.standard_normal((400, 8)).round(3),
+        "few decimals": rng.normal(10.0, 3.0, (400, 3)).round(1),
+        "ratings": rng.integers(1, 6, (400, 10)),
+        "counts": rng.poisson(30.0, (400, 6)),
+        "genotypes": rng.integers(0, 3, (400, 50)),
+        "pixels": rng.integers(0, 256, (400, 64)),
+        "series": np.cumsum(rng.standard_normal((400, 6)), axis=0).round(2),
+        "scales": (rng.standard_normal((400, 5)) * 0.3 + [9.0, 7.0, 5.0, 3.0, 1.0]).round(2),
+        "growth": np.cumsum(rng.gamma(2.0, 5.0, (400, 7)), axis=1).round(1),
+    }
+
+
+def header_of(first: list[Any], rows: np.ndarray) -> bool | None:
+    cells = [[f"{value:g}" for value in row] for row in rows]
+    return is_header([f"{value:g}" for value in first], cells, range(len(first)), ".")
+
+
+def test_a_header_of_numbers_is_never_read_as_data_and_data_is_seldom_asked_about():
+    names = {
+        "years": lambda d: range(2000, 2000 + d),
+        "falling years": lambda d: range(2020, 2020 - d, -1),
+        "wavelengths": lambda d: 400 + 5 * np.arange(d),
+        "falling wavenumbers": lambda d: 3999.5 - 1.93 * np.arange(d),
+        "numbers": lambda d: range(1, d + 1),
+        "numbers of pandas": range,
+        "hours": lambda d: 0.5 * np.arange(d),
+        "doses": lambda d: 2.0 ** np.arange(d),
+    }
+    rng = np.random.default_rng(2)
+    for kind, X in data_of_kinds().items():
+        for m in (5, 30, 150):
+            asked = []
+            for _ in range(60):
+                start = rng.integers(0, len(X) - m)
+                rows = X[start : start + m] if kind == "series" else X[rng.choice(len(X), m, replace=False)]
+                asked.append(header_of(rows[0], rows[1:]) is not False)
+            assert np.mean(asked) <= 0.05, (kind, m)
+            for name, of in names.items():
+                assert header_of(of(X.shape[1]), rows) is not False, (kind, m, name)
+
+
 def folder() -> Path:
     path = Path(os.environ.get("GPUKPCA_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tables"
     if not path.is_dir():
@@ -232,7 +278,7 @@ def test_a_column_that_counts_the_rows_is_named():
         result = fit("x.csv", "--label-column", "kind", remedy, "Id", "-n", 1, "-k", "linear", *OUT, "--force")
         assert result.stderr == ""
         assert loaded()["feature_names"].tolist() == ["x", "y"]
-    assert "12 x 2 from x.csv, header: line 1; labels: kind\n" in result.stdout
+    assert "12 x 2 from x.csv, header: line 1" in result.stdout
     few, alone, others = (
         lines("Id,x", "1,2", "2,5", "3,1"),
         lines("Id", *"123456"),
@@ -330,7 +376,7 @@ def test_each_remedy_is_executed_until_the_table_is_read():
             if remedy.startswith("--"):
                 added = remedy
                 continue
-            line = re.search(rf"{remedy}\..*?(?= converts| leaves out a line| makes a column)", message)[0]
+            line = re.search(rf"{remedy}\..*?(?= converts| removes| leaves out a line| makes a column)", message)[0]
             exec(line, {"pandas": pandas, "pathlib": pathlib})
             path, added = (f"x{suffix}", "") if remedy == "pathlib" else ("x.csv", "")
         read = read_input(path, **as_options(f"{options} {added}"))
@@ -356,7 +402,7 @@ def test_missing_cells_are_left_out_imputed_or_read_by_code():
     np.testing.assert_array_equal(
         read_input("x.npy", codes="9", rows="imputed").X, [[1, 17 / 3], [3, 4], [3, 8], [5, 5]]
     )
-    assert read_input("x.npy", codes="9", rows="complete").source.endswith("; 2 rows with missing cells left out")
+    assert read_input("x.npy", codes="9", rows="complete").source.endswith("; incomplete rows left out: 2")
     with pytest.raises(ValueError, match="every row has missing cells"):
         read_input("x.npy", codes="9,3,5", rows="complete")
     assert "NaN" in refused("fit", "x.npy", "--missing", "9", *OUT)
@@ -384,7 +430,7 @@ def test_remedies_for_real_tables_are_executed():
                 added = remedy
                 continue
             exec(
-                re.search(rf"{remedy}\..*?(?= converts| makes a column)", message)[0],
+                re.search(rf"{remedy}\..*?(?= converts| removes| makes a column)", message)[0],
                 {"pandas": pandas, "pathlib": pathlib},
             )
             path, added = ("x.csv", "") if remedy == "pandas" else (f"x{Path(name).suffix}", "")
