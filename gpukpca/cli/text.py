@@ -7,6 +7,7 @@ import csv
 import io
 import math
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -345,13 +346,14 @@ def _read_exactly(layout: Layout, body: bytes) -> Table:
 
 def _ragged(layout: Layout, line: int, cells: list[str], width: int) -> str:
     """Return the message for a row with another number of cells than the first."""
-    title = f", or give --skip {line - 1} if the lines above are a title" if len(cells) > width else ""
-    if len(cells) == width + 1:
-        title += ", or --header if the first line leaves out the name of the first column, as R does"
-    return (
-        f"{layout.path}, line {line}, column {min(len(cells), width) + 1}: the row has {len(cells)} cells, and the "
-        f"first row {width} (separated by {layout.delimiter!r}). Correct the row{title}; {layout.hint}."
-    )
+    where = f"{layout.path}, line {line}, column {min(len(cells), width) + 1}"
+    ways = ["correct the row", layout.hint]
+    if layout.hint == NO_HINT and len(cells) > width:
+        ways.append(f"--skip {line - 1} if the lines above are a title")
+    if layout.hint == NO_HINT and len(cells) == width + 1:
+        ways.append("--header if the first line leaves out the name of the first column, as R does")
+    row = f"the row has {len(cells)} cells, and the first row {width} (separated by {layout.delimiter!r})"
+    return f"{where}: {row}. What helps: {'; '.join(ways)}."
 
 
 def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str:
@@ -363,23 +365,24 @@ def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str
     texts = [i for i in layout.kept if any(is_text(row[i]) for row in rows)]
     header = layout.header or ("",) * layout.width
     # A column is given by its name where that is one cell of CSV that means no number.
-    shown = [header[i] if re.fullmatch(r"[^\d\W][\w .-]*", header[i]) else str(i) for i in range(layout.width)]
+    numbers = ["#" * (str(i) in header) + str(i) for i in range(layout.width)]
+    shown = [name if re.fullmatch(r"[^\d\W][\w .-]*", name) else numbers[i] for i, name in enumerate(header)]
     where = f"{layout.path}, line {line}, column {column + 1}{header[column] and f' ({header[column]})'}"
     separator = r"\s+" if layout.delimiter == " " else layout.delimiter
-    frame = f"pandas.read_csv({str(layout.path)!r}, sep={separator!r}"
-    written, how = all(WRITTEN.fullmatch(row[i]) for row in rows for i in texts if is_text(row[i])), layout.hint
-    if written and texts and how == NO_HINT:
-        other = "," if layout.decimal == "." else "."
-        how = (
-            f"--decimal {other} if it is the decimal sign; {frame}, thousands={other!r}, decimal={layout.decimal!r})"
-            f"{CLEANED}.to_csv('x.csv', index=False) removes other signs, and {other} between thousands"
-        )
+    frame, ways = f"pandas.read_csv({str(layout.path)!r}, sep={separator!r}", [layout.hint]
+    cells, other = [row[i] for row in rows for i in texts if is_text(row[i])], "," if layout.decimal == "." else "."
+    if cells and all(map(WRITTEN.fullmatch, cells)) and layout.hint == NO_HINT:
+        ways = [f"--decimal {other} if it is the decimal sign"]
+        grouped = rf"\D*\d{{1,3}}(\{other}?\d{{3}})*(\{layout.decimal}\d+)?\D*"
+        if all(re.fullmatch(grouped, cell) for cell in cells):
+            call = f"{frame}, thousands={other!r}, decimal={layout.decimal!r}){CLEANED}.to_csv('x.csv', index=False)"
+            ways.append(f"{call} removes other signs, and {other} between thousands")
     elif texts == layout.kept and rows[1:] and not any(is_text(row[i]) for row in rows[1:] for i in texts):
-        how += f"; {frame}, skiprows=[{line - 1}]).to_csv('x.csv', index=False) leaves out a line of units"
-    elif 3 * len(texts) > 2 * len(layout.kept):
-        how += f"; pandas.get_dummies({frame})).to_csv('x.csv', index=False) makes a column of every category"
+        ways.append(f"{frame}, skiprows=[{line - 1}]).to_csv('x.csv', index=False) leaves out a line of units")
+    elif texts == layout.kept and not any(map(WRITTEN.fullmatch, cells)):
+        ways.append(f"pandas.get_dummies({frame})).to_csv('x.csv', index=False) makes a column of every category")
     names = [shown[i] for i in texts]
-    return _not_a_number(where, rows[0][column], shown[column], names, texts != layout.kept, layout.how, how)
+    return _not_a_number(where, rows[0][column], shown[column], names, texts != layout.kept, layout.how, *ways)
 
 
 def _not_a_number(
@@ -390,12 +393,13 @@ def _not_a_number(
     if cell.lower() in MISSING and column not in texts:
         return (
             f"{where} is a missing value. Give --rows complete to leave out such rows, --rows imputed for the means of "
-            f"the columns, --drop {column}, or --method ppca or bayesian, which take missing values."
+            f"the columns, --drop {shlex.quote(column)}, or --method ppca or bayesian, which take missing values."
         )
-    line, options = ",".join(texts), {"--index-column": (how.index_column, "names")}
+    line, options = shlex.quote(",".join(texts)), {"--index-column": (how.index_column, "names")}
     options |= {} if how.transpose else {"--label-column": (how.label_column, "labels")}
     leave = f"leave {line} out of --columns" if how.columns else f"--drop {line} leaves out such columns"
-    free = [f"{option} takes {what}" for option, (value, what) in options.items() if value is None]
+    one = shlex.quote(texts[0])
+    free = [f"{option} {one} takes {what}" for option, (value, what) in options.items() if value is None]
     ways = [*([leave] if is_part else []), *free, *more]
     return f"{where} is not a number, or not a finite one. What helps: {'; '.join(ways)}."
 

@@ -96,12 +96,13 @@ def test_another_delimiter_or_decimal_sign_is_an_error_that_names_the_options():
 def test_columns_of_text_are_named_at_once_with_the_options_that_are_free():
     write("x.csv", "who,x,city,y,note\nAda,1,Rome,2,a\nBob,3,Oslo,4,\n")
     signs = "; --delimiter and --decimal say how numbers are written."
-    names, labels = "; --index-column takes names", "; --label-column takes labels"
+    names, labels = "; --index-column {} takes names", "; --label-column {} takes labels"
+    all_, city = names.format("who") + labels.format("who"), labels.format("city")
     for options, advice in (
-        ({}, f"--drop who,city,note leaves out such columns{names}{labels}"),
-        ({"index_column": "who"}, f"--drop city,note leaves out such columns{labels}"),
+        ({}, f"--drop who,city,note leaves out such columns{all_}"),
+        ({"index_column": "who"}, f"--drop city,note leaves out such columns{city}"),
         ({"index_column": "who", "label_column": "city"}, "--drop note leaves out such columns"),
-        ({"columns": "x,city,note"}, f"leave city,note out of --columns{names}{labels}"),
+        ({"columns": "x,city,note"}, f"leave city,note out of --columns{names.format('city')}{city}"),
         ({"transpose": True, "index_column": "who"}, "--drop city,note leaves out such columns"),
     ):
         with pytest.raises(ValueError, match=r"x\.csv, line 2") as caught:
