@@ -259,6 +259,11 @@ def _layout(path: Source, how: InputOptions, delimiter: str, body: bytes) -> Lay
     is_short = below and len(first) > 1 and all(len(row) == len(first) + 1 and row[-1] for row in below)
     if is_short and (how.header or (how.header is None and lacks_a_name(first, [row[0] for row in below]))):
         first = ["", *first]
+    elif is_short and how.header is None and hint == NO_HINT:
+        raise ValueError(
+            f"{path}, line {line}: the line has {len(first)} cells, and the rows below it have {len(first) + 1}. Give "
+            f"--header if it leaves out the name of the first column, as R does, or --skip {line} if it is a title."
+        )
     for at, row in shown:
         if len(row) != len(first):
             raise ValueError(_ragged(layout, at, row, len(first)))
@@ -350,8 +355,6 @@ def _ragged(layout: Layout, line: int, cells: list[str], width: int) -> str:
     ways = ["correct the row", layout.hint]
     if layout.hint == NO_HINT and len(cells) > width:
         ways.append(f"--skip {line - 1} if the lines above are a title")
-    if layout.hint == NO_HINT and len(cells) == width + 1:
-        ways.append("--header if the first line leaves out the name of the first column, as R does")
     row = f"the row has {len(cells)} cells, and the first row {width} (separated by {layout.delimiter!r})"
     return f"{where}: {row}. What helps: {'; '.join(ways)}."
 

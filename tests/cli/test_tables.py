@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+import polars
 import pytest
 
 from gpukpca.cli.header import is_header
@@ -435,3 +436,46 @@ def test_remedies_for_real_tables_are_executed():
             )
             path, added = ("x.csv", "") if remedy == "pandas" else (f"x{Path(name).suffix}", "")
         assert read_input(path, **as_options(f"{options} {added}")).X.shape[1] == rows, name
+
+
+# Options that a message names with a value, or both of a question.
+NAMED = r"--(?:header|no-header|(?:drop|index-column|label-column|skip|delimiter|decimal|rows) (?:'[^']*'|[^\s;]+))"
+FAULTY = {
+    "text among numbers": ("x.csv", lines("a,b c,2000", "1,u,3", "2,v,5")),
+    "text in columns of numbers": ("x.csv", lines("2,1,0", "1,u,3", "2,v,5")),
+    "text in all columns": ("x.csv", lines("a,b", "u,v", "w,x")),
+    "a name with a sign": ("x.csv", lines('a,"b;$HOME"', "1,u", "2,v")),
+    "a missing cell": ("x.csv", lines("a,b b", "1,", "2,3")),
+    "a missing cell by number": ("x.csv", lines("7,1", "1,", "2.5,3", "8.5,1", "9.5,1")),
+    "a missing cell in a parquet file": ("x.parquet", ""),
+    "ragged": ("x.csv", lines("a,b", "1,2", "3,4,5")),
+    "R, numbers of rows out of order": ("x.txt", lines('"1" "2"', '"4" 1 2', '"2" 3 5')),
+}
+
+
+def error_of(path: str, options: str) -> str:
+    """Return the message of reading a file, or none."""
+    try:
+        read_input(path, **as_options(options))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_no_remedy_is_followed_by_the_same_error():
+    polars.DataFrame({"a": [1.0, None], "b b": [2.0, 3.0]}).write_parquet("x.parquet")
+    faulty = {name: (f"x{suffix}", content) for name, (suffix, content, *_) in SPELLED.items()}
+    faulty |= FAULTY | {name: ("x.csv", content) for name, (content, *_) in TABLES.items()}
+    tried = 0
+    for name, (path, content) in faulty.items():
+        if content:
+            write(path, content)
+        for options in ("", "--drop 0", "--label-column 0", "--index-column 0"):
+            message = error_of(path, options)
+            for remedy in re.findall(f"{NAMED}(?: {NAMED})*", message):
+                if shlex.split(remedy) == shlex.split(options):  # what the message quotes
+                    continue
+                first = "" if remedy.split()[0] in options else options
+                assert error_of(path, f"{first} {remedy}") != message, (name, options, remedy)
+                tried += 1
+    assert tried > 100
