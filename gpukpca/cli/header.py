@@ -42,17 +42,19 @@ def is_header(first: Sequence[str], below: list[list[str]], kept: Sequence[int],
     `kept` are the positions of the features. Text above numbers names a column, also one that is no feature, and so
     does an empty corner above names. Numbers are a question where they, or the text before them, look like names.
     """
+
+    def is_text(i: int) -> bool:
+        cell = first[i].lower()
+        if cell in BOOLEANS:  # a name above numbers, and a number above such words
+            return not all(row[i].lower() in (*BOOLEANS, *MISSING) for row in below)
+        return not (cell in MISSING or NUMERAL.fullmatch(cell))
+
+    texts = {i for i in range(len(first)) if is_text(i)}
+    names, others = [i for i in kept if first[i].lower() not in MISSING], texts.difference(kept)
+    if names and texts.issuperset(names):
+        return True
     columns = [[row[i] for row in below if row[i].lower() not in MISSING] for i in range(len(first))]
     numeric = [bool(cells) and all(cell_number(cell, decimal) is not None for cell in cells) for cells in columns]
-    logical = [bool(cells) and all(cell.lower() in BOOLEANS for cell in cells) for cells in columns]
-    texts = [
-        i
-        for i, cell in enumerate(first)
-        if not (logical[i] if cell.lower() in BOOLEANS else cell.lower() in MISSING or NUMERAL.fullmatch(cell))
-    ]
-    names, others = [i for i in kept if first[i].lower() not in MISSING], [i for i in texts if i not in kept]
-    if names and set(names) <= set(texts):
-        return True
     corner = first[0] == "" and len(first) > 1 and len(columns[0]) == len(below) and holds_names(columns[0])
     if corner or any(numeric[i] for i in others):
         return True

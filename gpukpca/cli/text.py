@@ -8,7 +8,7 @@ import io
 import math
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -56,24 +56,41 @@ def unquoted(cell: str) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Describe how a text file is written: the features are the columns `kept` of the lines after `skipped`."""
+    """Describe how a table is written: the features are the columns `kept`, in a text of the lines after `skipped`."""
 
     path: Source
     how: InputOptions
-    delimiter: str
-    decimal: str
     header: tuple[str, ...] | None
-    skipped: int
-    width: int
     roles: dict[str, int]
     kept: list[int]
-    hint: str  # for a cell that is no number: which delimiter fits
+    width: int
+    delimiter: str = ""
+    decimal: str = "."
+    skipped: int = 0
+    hint: str = ""  # for a cell that is no number: which delimiter fits
 
-    def table(self, X: np.ndarray, cells: dict[str, list[str]]) -> Table:
+    def table(self, X: np.ndarray, cells: dict[str, list[str]], source: str) -> Table:
         """Return the table of the numbers of all rows, with the cells of names, labels and weights."""
-        source = f"{self.path.name}, {'no header' if self.header is None else f'header: line {self.skipped}'}"
-        cells = {role: [unquoted(cell.strip()) for cell in held] for role, held in cells.items()}
-        return _table(self.path, source, X, self.header, self.roles, self.kept, cells, self.decimal)
+        names = None if self.header is None else tuple(self.header[i] for i in self.kept)
+        known = {f"{role}_name": "" if self.header is None else self.header[i] for role, i in self.roles.items()}
+        weights = [cell_number(cell, self.decimal) for cell in cells.get("weight", ())]
+        for row, (weight, cell) in enumerate(zip(weights, cells.get("weight", ()), strict=True)):
+            if weight is None and cell.lower() not in MISSING:
+                raise ValueError(f"{self.path}: --weight-column: {abbreviated([cell])!r} of row {row} is not a number.")
+        return Table(
+            X,
+            f"{self.path.name}{source}",
+            _as_numbers(cells["label"]) if "label" in cells else None,
+            tuple(cells["index"]) if "index" in cells else None,
+            names,
+            weights=np.array(weights, dtype=np.float64) if weights else None,
+            **known,
+        )
+
+    def of_text(self, X: np.ndarray, cells: dict[str, list[str]]) -> Table:
+        """Return the table of a text."""
+        source = ", no header" if self.header is None else f", header: line {self.skipped}"
+        return self.table(X, {role: [unquoted(cell.strip()) for cell in held] for role, held in cells.items()}, source)
 
 
 def read_text(path: Source, how: InputOptions) -> Table:
@@ -102,7 +119,7 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
     with reading(damaged, system=True):
         schema = polars.read_parquet_schema(path.readable)
         rows = polars.scan_parquet(path.readable, glob=False).select(polars.len()).collect().item()
-    header = list(schema)
+    header = tuple(schema)
     roles, kept = Columns(path, len(header), header).choose(how)
     check_memory(rows * (len(kept) + 2) * BYTES_PER_CELL, str(path))
     with reading(damaged, system=True):
@@ -122,36 +139,7 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
     single = all(schema[name] == polars.Float32 for name in names)
     X = frame.select(polars.col(names).cast(polars.Float32 if single else polars.Float64)).to_numpy(order="c")
     held = {role: frame[header[i]].cast(polars.String).fill_null("").to_list() for role, i in roles.items()}
-    return _table(path, path.name, X, header, roles, kept, held)
-
-
-def _table(
-    path: Source,
-    source: str,
-    X: np.ndarray,
-    header: Sequence[str] | None,
-    roles: dict[str, int],
-    kept: list[int],
-    cells: dict[str, list[str]],
-    decimal: str = ".",
-) -> Table:
-    """Return the table of numbers, with what the columns of other roles hold."""
-    names = None if header is None else tuple(header[i] for i in kept)
-    labels, samples = (cells.get(role) for role in ("label", "index"))
-    weights = [cell_number(cell, decimal) for cell in cells.get("weight", ())]
-    for row, (weight, cell) in enumerate(zip(weights, cells.get("weight", ()), strict=True)):
-        if weight is None and cell.lower() not in MISSING:
-            raise ValueError(f"{path}: --weight-column: {abbreviated([cell])!r} of row {row} is not a number.")
-    known = {f"{role}_name": "" if header is None else header[i] for role, i in roles.items()}
-    return Table(
-        X,
-        source,
-        None if labels is None else _as_numbers(labels),
-        None if samples is None else tuple(samples),
-        names,
-        weights=np.array(weights, dtype=np.float64) if weights else None,
-        **known,
-    )
+    return Layout(path, how, header, roles, kept, len(header)).table(X, held, "")
 
 
 def _delimiter(path: Source, how: InputOptions) -> str:
@@ -244,7 +232,7 @@ def _rows(layout: Layout, body: bytes) -> Iterator[tuple[int, list[str]]]:
 def _layout(path: Source, how: InputOptions, delimiter: str, body: bytes) -> Layout:
     """Return header and columns, judged by the first row and some rows below it."""
     hint = _hint(delimiter, body)
-    layout = Layout(path, how, delimiter, how.decimal or ".", None, 0, 0, {}, [], hint)
+    layout = Layout(path, how, None, {}, [], 0, delimiter, how.decimal or ".", hint=hint)
     rows = _rows(layout, body)
     line, first = next(rows, (0, [""]))
     if not line:
@@ -323,7 +311,7 @@ def _read_fast(layout: Layout, body: bytes) -> Table | None:
         if not missing or np.any(np.isinf(X)) or (frame[:, -1].null_count() and not full):
             return None
     cells = {role: frame[str(i)].to_list() for role, i in layout.roles.items()}
-    return layout.table(X, cells) if len(X) and not any(None in held for held in cells.values()) else None
+    return layout.of_text(X, cells) if len(X) and not any(None in held for held in cells.values()) else None
 
 
 def _read_exactly(layout: Layout, body: bytes) -> Table:
@@ -346,7 +334,7 @@ def _read_exactly(layout: Layout, body: bytes) -> Table:
             held[role].append(cells[i])
     if not values:
         raise ValueError(f"{layout.path} has a header and no rows.")
-    return layout.table(np.stack(values), held)
+    return layout.of_text(np.stack(values), held)
 
 
 def _ragged(layout: Layout, line: int, cells: list[str], width: int) -> str:
