@@ -121,25 +121,24 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
         rows = polars.scan_parquet(path.readable, glob=False).select(polars.len()).collect().item()
     header = tuple(schema)
     roles, kept = Columns(path, len(header), header).choose(how)
+    layout = Layout(path, how, header, roles, kept, len(header))
     check_memory(rows * (len(kept) + 2) * BYTES_PER_CELL, str(path))
     with reading(damaged, system=True):
         columns = [header[i] for i in sorted({*kept, *roles.values()})]
         frame = polars.read_parquet(path.readable, columns=columns, glob=False)
     if not rows:
         raise ValueError(f"{path} has columns and no rows.")
-    names = [header[i] for i in kept]
-    texts = [name for name in names if not (schema[name].is_numeric() or schema[name] == polars.Boolean)]
-    for name in texts or ([] if how.missing else names):
-        cells = frame[name]
-        if texts or cells.null_count():
-            row = 0 if texts else int(cells.is_null().arg_max())
-            cell = "" if cells[row] is None else str(cells[row])
-            where = f"{path}, row {row}, column {name}"
-            raise ValueError(_not_a_number(where, cell, name, texts, texts != names, how))
-    single = all(schema[name] == polars.Float32 for name in names)
-    X = frame.select(polars.col(names).cast(polars.Float32 if single else polars.Float64)).to_numpy(order="c")
+    kinds = [schema[header[i]] for i in kept]
+    texts = [i for i, kind in zip(kept, kinds, strict=True) if not (kind.is_numeric() or kind == polars.Boolean)]
+    for i in texts or ([] if how.missing else kept):
+        cells = frame[header[i]].cast(polars.String).fill_null("")
+        if texts or "" in cells:
+            row = 0 if texts else int((cells == "").arg_max())
+            raise ValueError(_not_a_number(layout, f"{path}, row {row}, column {header[i]}", cells[row], i, texts))
+    kind = polars.Float32 if set(kinds) == {polars.Float32} else polars.Float64
+    X = frame.select(polars.col(header[i]).cast(kind) for i in kept).to_numpy(order="c")
     held = {role: frame[header[i]].cast(polars.String).fill_null("").to_list() for role, i in roles.items()}
-    return Layout(path, how, header, roles, kept, len(header)).table(X, held, "")
+    return layout.table(X, held, "")
 
 
 def _delimiter(path: Source, how: InputOptions) -> str:
@@ -354,11 +353,8 @@ def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str
         return cell.lower() not in MISSING and cell_number(cell, layout.decimal) is None
 
     texts = [i for i in layout.kept if any(is_text(row[i]) for row in rows)]
-    header = layout.header or ("",) * layout.width
-    # A column is given by its name where that is one cell of CSV that means no number.
-    numbers = ["#" * (str(i) in header) + str(i) for i in range(layout.width)]
-    shown = [name if re.fullmatch(r"[^\d\W][\w .-]*", name) else numbers[i] for i, name in enumerate(header)]
-    where = f"{layout.path}, line {line}, column {column + 1}{header[column] and f' ({header[column]})'}"
+    name = layout.header[column] if layout.header else ""
+    where = f"{layout.path}, line {line}, column {column + 1}{name and f' ({name})'}"
     separator = r"\s+" if layout.delimiter == " " else layout.delimiter
     frame, ways = f"pandas.read_csv({str(layout.path)!r}, sep={separator!r}", [layout.hint]
     cells, other = [row[i] for row in rows for i in texts if is_text(row[i])], "," if layout.decimal == "." else "."
@@ -372,27 +368,29 @@ def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str
         ways.append(f"{frame}, skiprows=[{line - 1}]).to_csv('x.csv', index=False) leaves out a line of units")
     elif texts == layout.kept and not any(map(WRITTEN.fullmatch, cells)):
         ways.append(f"pandas.get_dummies({frame})).to_csv('x.csv', index=False) makes a column of every category")
-    names = [shown[i] for i in texts]
-    return _not_a_number(where, rows[0][column], shown[column], names, texts != layout.kept, layout.how, *ways)
+    return _not_a_number(layout, where, rows[0][column], column, texts, *ways)
 
 
-def _not_a_number(
-    where: str, cell: str, column: str, texts: list[str], is_part: bool, how: InputOptions, *more: str
-) -> str:
+def _not_a_number(layout: Layout, where: str, cell: str, column: int, texts: list[int], *more: str) -> str:
     """Return the message for a cell that is no finite number; `texts` are all columns with such cells."""
+    how, header = layout.how, layout.header or ()
+
+    def shown(*columns: int) -> str:
+        """Return columns as a cell of the shell: by name where that is one cell of CSV that means no number."""
+        named = {i: header[i] for i in columns if header and re.fullmatch(r"[^\d\W][\w .-]*", header[i])}
+        return shlex.quote(",".join(named.get(i, "#" * (str(i) in header) + str(i)) for i in columns))
+
     where = f"{where}: {abbreviated([cell])!r}"
     if cell.lower() in MISSING and column not in texts:
         return (
             f"{where} is a missing value. Give --rows complete to leave out such rows, --rows imputed for the means of "
-            f"the columns, --drop {shlex.quote(column)}, or --method ppca or bayesian, which take missing values."
+            f"the columns, --drop {shown(column)}, or --method ppca or bayesian, which take missing values."
         )
-    line, options = shlex.quote(",".join(texts)), {"--index-column": (how.index_column, "names")}
-    options |= {} if how.transpose else {"--label-column": (how.label_column, "labels")}
-    leave = f"leave {line} out of --columns" if how.columns else f"--drop {line} leaves out such columns"
-    one = shlex.quote(texts[0])
-    free = [f"{option} {one} takes {what}" for option, (value, what) in options.items() if value is None]
-    ways = [*([leave] if is_part else []), *free, *more]
-    return f"{where} is not a number, or not a finite one. What helps: {'; '.join(ways)}."
+    leave = "leave {} out of --columns" if how.columns else "--drop {} leaves out such columns"
+    ways = [leave.format(shown(*texts))] if texts != layout.kept else []
+    ways += [] if how.index_column else [f"--index-column {shown(texts[0])} takes names"]
+    ways += [] if how.label_column or how.transpose else [f"--label-column {shown(texts[0])} takes labels"]
+    return f"{where} is not a number, or not a finite one. What helps: {'; '.join([*ways, *more])}."
 
 
 def _as_numbers(labels: list[str]) -> np.ndarray:
