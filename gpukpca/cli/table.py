@@ -122,7 +122,7 @@ class Table:
             return self
         names = self.feature_names
         positions = Columns(source, self.X.shape[1], names).features(how)
-        if positions == list(range(self.X.shape[1])):
+        if np.array_equal(positions, np.arange(self.X.shape[1])):
             return self
         kept = None if names is None else tuple(names[i] for i in positions)
         check_memory(self.X.shape[0] * len(positions) * self.X.dtype.itemsize, "the matrix of the chosen columns")
@@ -235,7 +235,7 @@ class Columns:
         ranges = (pair for pair in splits if all(map(self.readings, pair)))
         return (column, column) if self.readings(column) else next(ranges, (column, column))
 
-    def features(self, how: InputOptions) -> list[int]:
+    def features(self, how: InputOptions) -> np.ndarray:
         """Return the positions of the features, in the order of the input or of the model."""
         if how.names_of_model_in(self.names or ()):
             if missing := [name for name in how.of_model if name not in self.places]:
@@ -245,18 +245,18 @@ class Columns:
             if twice := [name for name in how.of_model if len(self.places[name]) > 1]:
                 count = len(self.places[twice[0]])
                 raise ValueError(f"{self.source} has {count} columns named {twice[0]!r}; keep the one to use.")
-            return [self.places[name][0] for name in how.of_model]
+            return np.array([self.places[name][0] for name in how.of_model])
         if not how.chosen:
-            return list(range(self.width))
-        option, chosen = "--drop" if how.columns is None else "--columns", set[int]()
+            return np.arange(self.width)
+        option, chosen = "--drop" if how.columns is None else "--columns", np.zeros(self.width, dtype=bool)
         for column in how.chosen:
             first, last = (self.position(option, end) for end in self.ends(column))
-            if chosen & (added := {*range(first, last + 1)}) or not added:
-                reason = "is given twice; give every column once" if added else "ends before it begins"
+            if first > last or chosen[first : last + 1].any():
+                reason = "ends before it begins" if first > last else "is given twice; give every column once"
                 raise ValueError(f"{option}: column {column!r} {reason}.")
-            chosen |= added
-        left = [i for i in range(self.width) if (i in chosen) is (option == "--columns")]
-        if not left:
+            chosen[first : last + 1] = True
+        left = np.flatnonzero(chosen == (option == "--columns"))
+        if not len(left):
             raise ValueError(f"{option} leaves no column of the {self.width} in {self.source}.")
         return left
 
@@ -271,7 +271,7 @@ class Columns:
                 roles[role] = self.position(f"--{role}-column", column)
             elif (name := vars(how)[f"{role}_of_model"]) in self.places and name:
                 roles[role] = self.places[name][0]
-        kept = [i for i in self.features(how) if i not in roles.values()]
+        kept = [i for i in self.features(how).tolist() if i not in roles.values()]
         unnamed = self.places.get(INDEX) or [i for i in self.places.get("", []) if i == 0]
         is_free = indexed and "index" not in roles and how.columns is None and not {INDEX, ""} & {*how.of_model}
         if is_free and unnamed and unnamed[0] in kept and len(kept) > 1:

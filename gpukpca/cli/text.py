@@ -364,6 +364,8 @@ def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str
         if all(re.fullmatch(grouped, cell) for cell in cells):
             call = f"{frame}, thousands={other!r}, decimal={layout.decimal!r}){CLEANED}.to_csv('x.csv', index=False)"
             ways.append(f"{call} removes other signs, and {other} between thousands")
+    elif len({*cells}) == 1:  # a code such as .. or #DIV/0!
+        ways.append(f"--missing {shlex.quote(cells[0])} --rows complete if it marks missing cells")
     elif texts == layout.kept and rows[1:] and not any(is_text(row[i]) for row in rows[1:] for i in texts):
         ways.append(f"{frame}, skiprows=[{line - 1}]).to_csv('x.csv', index=False) leaves out a line of units")
     elif texts == layout.kept and not any(map(WRITTEN.fullmatch, cells)):
@@ -381,7 +383,11 @@ def _not_a_number(layout: Layout, where: str, cell: str, column: int, texts: lis
         return shlex.quote(",".join(named.get(i, "#" * (str(i) in header) + str(i)) for i in columns))
 
     where = f"{where}: {abbreviated([cell])!r}"
-    if cell.lower() in MISSING and column not in texts:
+    is_missing = cell.lower() in MISSING and column not in texts
+    if header and header[column] in how.of_model:
+        leave = "--rows complete" if is_missing else f"--missing {shlex.quote(cell)} --rows complete"
+        return f"{where} is not a number, and the model needs it. Correct the cell, or leave out such rows: {leave}."
+    if is_missing:
         return (
             f"{where} is a missing value. Give --rows complete to leave out such rows, --rows imputed for the means of "
             f"the columns, --drop {shown(column)}, or --method ppca or bayesian, which take missing values."

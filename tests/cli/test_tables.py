@@ -304,6 +304,13 @@ SPELLED: dict[str, tuple[str, str | bytes, str, tuple[str, ...], list[list[float
         (),
         [[1, 1], [0, 2], [1, 4]],
     ),
+    "an error of Excel": (
+        ".csv",
+        lines("a,b", "1,#DIV/0!", "3,4", "5,7"),
+        "",
+        ("--missing '#DIV/0!' --rows complete",),
+        [[3, 4], [5, 7]],
+    ),
     "TRUE and FALSE alone": (".csv", lines("TRUE,FALSE", "FALSE,FALSE"), "", (), [[1, 0], [0, 0]]),
     "names TRUE and FALSE": (".csv", lines("TRUE,FALSE", "3,4", "5,7"), "", (), [[3, 4], [5, 7]]),
     "write.table of R": (".txt", lines('"a" "b"', '"x y" 1 2', '"z" 3 4'), "", (), [[1, 2], [3, 4]]),
@@ -439,8 +446,12 @@ def test_remedies_for_real_tables_are_executed():
 
 
 # Options that a message names with a value, or both of a question.
-NAMED = r"--(?:header|no-header|(?:drop|index-column|label-column|skip|delimiter|decimal|rows) (?:'[^']*'|[^\s;]+))"
+NAMED = (
+    r"--(?:header|no-header|(?:drop|index-column|label-column|skip|delimiter|decimal|missing|rows) (?:'[^']*'|[^\s;]+))"
+)
 FAULTY = {
+    "an error of Excel": ("x.csv", lines("a,b", "1,#DIV/0!", "3,4", "5,7")),
+    "a code of Eurostat": ("x.csv", lines("a,b", "1,2", ":,4", "5,7")),
     "text among numbers": ("x.csv", lines("a,b c,2000", "1,u,3", "2,v,5")),
     "text in columns of numbers": ("x.csv", lines("2,1,0", "1,u,3", "2,v,5")),
     "text in all columns": ("x.csv", lines("a,b", "u,v", "w,x")),
