@@ -69,13 +69,13 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
     Raises
     ------
     InvalidParameterError, MemoryBudgetError, DeviceMismatchError, ConvergenceError, ValueError, TypeError
-        From `fit`, which then leaves the estimator as it was. ValueError where a row or a feature has no observed
-        entry.
+        From `fit`, which then leaves the estimator as it was. ValueError where a feature has no observed entry.
 
     Warns
     -----
     UserWarning
-        n_components=None, and EM takes fewer components than possible.
+        Rows without any observed entry are left out, and their scores are 0. Or n_components=None, and EM takes fewer
+        components than possible.
     ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
 
     See Also
@@ -186,7 +186,8 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
         half of the candidates or more are left although n is less than twice their number, or the noise is 0, or that
         of EM at its floor.
     UserWarning
-        n_components=None, and EM takes fewer candidates than possible.
+        Rows without any observed entry are left out, and their scores are 0. Or n_components=None, and EM takes fewer
+        candidates than possible.
     ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
 
     See Also

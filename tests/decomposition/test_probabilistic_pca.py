@@ -16,6 +16,7 @@ from gpukpca.backend.batched_linalg import SWEPT_UP_TO
 from gpukpca.decomposition._base import ConvergenceWarning
 from gpukpca.exceptions import (
     DeviceMismatchError,
+    GpuKPCAWarning,
     InvalidParameterError,
     MemoryBudgetError,
     PrecisionWarning,
@@ -528,8 +529,7 @@ WRONG = [
     ({"memory_limit": 1000, "solver": "em"}, holes_at, MemoryBudgetError, "larger memory_limit"),
     ({"solver": "closed_form"}, lambda: holes_at((5, 6)), ValueError, 'NaN: 1 value.*row 5, column 6.*solver="em"'),
     ({"solver": "closed_form"}, lambda: [holes_at()], InvalidParameterError, "iterable of batches"),
-    ({}, lambda: holes_at((4, slice(None))), ValueError, "row 4 of X has no observed entry"),
-    ({"batch_size": 3}, lambda: holes_at((4, slice(None))), ValueError, "row 4 of X has no observed entry"),
+    ({}, lambda: np.full((9, D), np.nan), ValueError, "feature 0 of X has no observed entry"),
     ({}, lambda: holes_at((slice(None), 2)), ValueError, "feature 2 of X has no observed entry"),
     ({}, lambda: np.where(holes_at((1, 2)) == holes_at()[3, 4], np.inf, holes_at()), ValueError, "infinity.*row 3"),
     ({}, lambda: (batch for batch in [holes_at()]), InvalidParameterError, "only once"),
@@ -553,6 +553,28 @@ def test_bad_input_raises_and_changes_nothing(X, parameters, make, kind, text):
         model.fit(make())
     assert vars(model).keys() == before.keys()
     assert all(vars(model)[name] is before[name] for name in vars(model) if name.endswith("_"))
+
+
+@pytest.mark.parametrize("kind", [ProbabilisticPCA, BayesianPCA])
+def test_rows_without_an_observed_entry_are_left_out_with_a_warning_and_score_0(X, kind):
+    holes = X.copy()
+    holes[::5, 1] = np.nan
+    empty = [3, 4, 5, 60, len(X) - 1]
+    rest = np.setdiff1d(np.arange(len(X)), empty)
+    expected = kind(P, random_state=0).fit(holes[rest])
+    holes[empty] = np.nan
+    for rows, unit in ((holes, 1.0), (1e-150 * holes, 1e-150), ([holes[:3], holes[3:6], holes[6:]], 1.0)):
+        with pytest.warns(GpuKPCAWarning, match="rows without any observed entry") as caught:
+            model = kind(P, random_state=0).fit(rows)
+        (values,) = [one.message.values for one in caught if "observed entry" in str(one.message)]
+        assert list(values["rows"]) == empty
+        np.testing.assert_allclose(model.mean_, unit * expected.mean_, rtol=1e-9)
+        np.testing.assert_allclose(model.noise_variance_, unit**2 * expected.noise_variance_, rtol=1e-6)
+    scores = model.transform(holes)
+    assert np.all(scores[empty] == 0.0)
+    np.testing.assert_allclose(scores[rest], expected.transform(holes[rest]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model.impute(holes)[3], model.mean_, rtol=1e-12)
+    np.testing.assert_allclose(model.score_samples(holes)[empty], 0.0, atol=1e-9)
 
 
 def test_bad_calls_are_named(X):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.scale import are_safe, row_bounds, safe_scale, scaled_batches
-from gpukpca.data.slicing import row_panels
+from gpukpca.data.slicing import gather_rows, row_panels
 from gpukpca.eigen import BlockKrylov, top_eigh
+from gpukpca.exceptions import GpuKPCAWarning, warn_user
 
 # Residuals relative to the largest variance, and most passes over the data, for the start. With few missing entries it
 # is near the end: where the variances are those of noise, a pass takes the place of several steps.
@@ -37,6 +39,7 @@ class ObservedMoments:
     counts: Array = field_of("d", "observed entries")
     means: Array = field_of("d", "of these")
     squares: Array = field_of("d", "Σ (x - mean)²")
+    empty: tuple[int, ...] = field_of("", "rows without an observed entry, which do not count among `rows`", default=())
 
     def merged(self, other: ObservedMoments) -> ObservedMoments:
         """Return the moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
@@ -44,7 +47,8 @@ class ObservedMoments:
         share = other.counts / _at_least_one(counts)
         step = other.means - self.means
         squares = self.squares + other.squares + step * step * self.counts * share
-        return ObservedMoments(self.rows + other.rows, counts, self.means + step * share, squares)
+        empty = self.empty + other.empty
+        return ObservedMoments(self.rows + other.rows, counts, self.means + step * share, squares, empty)
 
     @property
     def variances(self) -> np.ndarray:
@@ -59,11 +63,11 @@ class ObservedMoments:
 
 
 def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
-    """Return the moments of all rows, in one pass; ValueError for a row or a feature without an observed entry."""
+    """Return the moments of all rows, in one pass; ValueError for a feature without an observed entry."""
     total: ObservedMoments | None = None
     for batch in batches:
         for start, stop in row_panels(batch):
-            part = _of_panel(batch[start:stop, :], 0 if total is None else total.rows)
+            part = _of_panel(batch[start:stop, :], 0 if total is None else total.rows + len(total.empty))
             total = part if total is None else total.merged(part)
     if total is None:
         raise ValueError("the iterable of batches is empty.")
@@ -80,11 +84,6 @@ def _of_panel(rows: Array, before: int) -> ObservedMoments:
     xp, wide = namespace_of(rows), accumulation_dtype(rows)
     seen = ~xp.isnan(rows)
     empty = np.flatnonzero(~to_host(xp.any(seen, axis=1)))
-    if len(empty):
-        raise ValueError(
-            f"row {before + int(empty[0])} of X has no observed entry: all of it is missing. Drop such rows before the "
-            "fit."
-        )
     counts = column_sums(cast(seen, wide))
     nothing = xp.zeros_like(rows)
     means = column_sums(xp.where(seen, rows, nothing)) / _at_least_one(counts)
@@ -93,7 +92,8 @@ def _of_panel(rows: Array, before: int) -> ObservedMoments:
     # The mean was rounded, so the differences do not quite sum to zero.
     left = column_sums(centered)
     squares = column_sums(centered * centered) - left * left / _at_least_one(counts)
-    return ObservedMoments(int(rows.shape[0]), counts, means, xp.where(squares < 0, xp.zeros_like(squares), squares))
+    squares = xp.where(squares < 0, xp.zeros_like(squares), squares)
+    return ObservedMoments(int(rows.shape[0]) - len(empty), counts, means, squares, tuple((before + empty).tolist()))
 
 
 def _at_least_one(counts: Array) -> Array:
@@ -102,8 +102,18 @@ def _at_least_one(counts: Array) -> Array:
 
 
 def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, Iterable[Array], float]:
-    """Return the moments of rows times a power of two, these rows, and that number, which is 1 at usual sizes."""
+    """Return the moments of rows times a power of two, these rows, and that number, which is 1 at usual sizes.
+
+    Rows without an observed entry say nothing of the model, and are left out.
+    """
     moments = observed_moments(batches)
+    if moments.empty:
+        warn_user(
+            "rows without any observed entry are left out of the fit, and their scores are 0.",
+            GpuKPCAWarning,
+            rows=moments.empty,
+        )
+        batches = BatchedRows(partial(_observed_rows, batches), moments.means[None, :][:0, :])
     if are_safe(moments.squares):
         return moments, batches, 1.0
     low, high = row_bounds(imputed(batches, moments.means))
@@ -113,6 +123,15 @@ def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, It
     varying = from_host(low < high, moments.squares) > 0.5  # the rounding of a huge mean has squares too
     squares = namespace_of(varying).where(varying, moments.squares, namespace_of(varying).zeros_like(moments.squares))
     return replace(moments, squares=squares), scaled, scale
+
+
+def _observed_rows(batches: Iterable[Array]) -> Iterator[Array]:
+    """Yield batches without the rows that have no observed entry."""
+    for batch in batches:
+        xp = namespace_of(batch)
+        observed = np.flatnonzero(to_host(xp.any(~xp.isnan(batch), axis=1)))
+        if len(observed):
+            yield batch if len(observed) == batch.shape[0] else gather_rows(batch, observed)
 
 
 def imputed(batches: Iterable[Array], means: Array) -> BatchedRows:
