@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from secrets import token_hex
 from typing import IO
+
+# Longer than a process that lives goes without writing to a temporary file.
+STALE_AFTER = 3600.0
 
 
 @contextmanager
@@ -16,8 +21,11 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
     """Yield temporary files that replace `paths` when the block ends; after an exception they vanish and `paths` stay.
 
     A link at a path is replaced too, and not followed. A new file has the permissions of the one that it replaces.
-    A process that is killed leaves the old files, and may leave a temporary one beside them that ends in ".partial".
+    A process that is killed leaves the old files, and may leave a temporary one beside them that ends in ".partial",
+    which a later call for the same path removes.
     """
+    for path in paths:
+        _remove_stale(path)
     drafts = {path: path.with_name(f".{path.name[:100]}.{token_hex(8)}.partial") for path in paths}
     with _named(*paths):
         try:  # before the first draft is there, so that no interrupt leaves one
@@ -35,6 +43,14 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
         finally:
             for draft in drafts.values():
                 draft.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the temporary files of a path that no process has written to for `STALE_AFTER` seconds."""
+    for draft in path.parent.glob(f".{escape(path.name[:100])}.*.partial"):
+        with suppress(OSError):  # another process may remove it too
+            if time.time() - draft.stat().st_mtime > STALE_AFTER:
+                draft.unlink()
 
 
 @contextmanager

@@ -204,3 +204,13 @@ def test_a_name_of_pickles_is_written_with_a_warning(tmp_path: Path) -> None:
                 assert text.startswith(f"the file {name} is no pickle")
                 assert text.endswith("Name it m.safetensors.")
             np.testing.assert_array_equal(load(tmp_path / name).components_, model.components_)
+
+
+def test_the_next_write_removes_the_drafts_of_killed_processes_alone(tmp_path: Path) -> None:
+    names = [".a.0123.partial", ".b.0123.partial", ".a.4567.partial", ".other.0123.partial", "a.0123.partial"]
+    for name in names:
+        (tmp_path / name).write_text("half", encoding="utf-8")
+        if "4567" not in name:  # which another process writes
+            os.utime(tmp_path / name, (0, 0))
+    write_two(tmp_path)
+    assert contents(tmp_path) == {"a": "new", "b": "new", **dict.fromkeys(names[2:], "half")}
