@@ -73,6 +73,7 @@ class Table:
     index_name: str = ""  # of the column of sample names
     weights: np.ndarray | None = None  # (n,)
     weight_name: str = ""
+    first_line: int | None = None  # of a text file whose rows are consecutive lines
 
     def transposed(self) -> Table:
         """Return the table with rows and columns swapped, and with them the names."""
@@ -114,7 +115,8 @@ class Table:
         names = None if self.sample_names is None else tuple(compress(self.sample_names, complete))
         labels, weights = (None if held is None else held[complete] for held in (self.labels, self.weights))
         source = f"{self.source}; incomplete rows left out: {np.sum(~complete)}"
-        return replace(self, X=X[complete], source=source, labels=labels, sample_names=names, weights=weights)
+        table = replace(self, X=X[complete], source=source, labels=labels, sample_names=names, weights=weights)
+        return replace(table, first_line=None)
 
     def with_features(self, how: InputOptions, source: str) -> Table:
         """Return the table with the selected columns alone."""

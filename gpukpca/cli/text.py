@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,9 @@ class Layout:
     def table(self, X: np.ndarray, cells: dict[str, list[str]], source: str) -> Table:
         """Return the table of the numbers of all rows, with the cells of names, labels and weights."""
         names = None if self.header is None else tuple(self.header[i] for i in self.kept)
-        known = {f"{role}_name": "" if self.header is None else self.header[i] for role, i in self.roles.items()}
+        known: dict[str, Any] = {
+            f"{role}_name": "" if self.header is None else self.header[i] for role, i in self.roles.items()
+        }
         weights = [cell_number(cell, self.decimal) for cell in cells.get("weight", ())]
         for row, (weight, cell) in enumerate(zip(weights, cells.get("weight", ()), strict=True)):
             if weight is None and cell.lower() not in MISSING:
@@ -102,7 +105,8 @@ def read_text(path: Source, how: InputOptions) -> Table:
         body = _body(path, delimiter.encode(), how.skip or 0)
         layout = _layout(path, how, delimiter, body)
         body = body.split(b"\n", layout.skipped)[-1]
-        return _read_fast(layout, body) or _read_exactly(layout, body)
+        table = _read_fast(layout, body) or _read_exactly(layout, body)
+        return replace(table, first_line=layout.skipped + 1 if body.count(b"\n") == len(table.X) else None)
     except UnicodeDecodeError as error:
         encoding = "utf-16" if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "cp1252"
         text = f"pathlib.Path({str(path)!r}).read_text({encoding!r})"
