@@ -15,18 +15,16 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import get_tags
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, residuals
-from gpukpca._container import is_container
 from gpukpca._files import replaced_whole
 from gpukpca.cli.failures import say
-from gpukpca.cli.inputs import read_input, title_of
-from gpukpca.cli.machine import cost
+from gpukpca.cli.inputs import OF_MISSING, of_distances, read_input, title_of, warn_of_empty_rows
+from gpukpca.cli.machine import facts_of_run
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
-from gpukpca.cli.report import show_pairs
+from gpukpca.cli.report import show_run, taken
 from gpukpca.cli.table import CHUNK, Table, input_options
 from gpukpca.data.finite import FINITE, NotFiniteError, check_finite
 from gpukpca.decomposition import load_with_notes
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
-from gpukpca.persistence.model_file import KIND
 
 # Samples in a picture.
 PICTURED = 12
@@ -34,31 +32,50 @@ Map = Callable[[np.ndarray], np.ndarray]
 
 
 def run_transform(options: SimpleNamespace) -> None:
-    """Check, load, read, project, write, print."""
+    """Compute the scores of the samples in INPUT by the model that `gpukpca fit --save MODEL` wrote.
+
+    The columns must be those of the fit; they are standardized as they were for the fit.
+
+    Example: gpukpca transform model.safetensors new.csv --output scores.csv
+    """
     targets = checked_targets(options)
     pipeline, model, notes = _load(options)
     table = _table(options, model, notes)
     started = time.perf_counter()
     scores = _in_chunks(options, model, pipeline.transform, table.X)
     is_local = isinstance(model, LocalPCA)
-    clusters = {"clusters": _in_chunks(options, model, pipeline.predict, table.X, hidden=True)} if is_local else {}
-    facts = _facts(options, model, table, time.perf_counter() - started, targets)
+    clusters = {"clusters": _in_chunks(options, model, pipeline.predict, table.X)} if is_local else {}
+    facts = _facts(options, model, table, started, targets)
     with replaced_whole(targets["output"]) as (file,):
         columns = component_names(scores.shape[1])
         write_rows(file, targets["output"], "scores", scores, columns, table, clusters, facts)
-    _show(options, table, facts)
+    _show(options, facts)
 
 
 def run_audit(options: SimpleNamespace) -> None:
-    """Check, load, read, and print the residuals of every eigenpair on the data of the fit."""
+    """Print the residual of every eigenpair of a saved model on INPUT, the data of its fit.
+
+    They come from one product with the matrix, whoever computed the model. A model of weighted rows needs
+    --weight-column, which is found by its name.
+
+    Example: gpukpca audit model.safetensors X.npy
+    """
     pipeline, model, notes = _load(options)
+    if not isinstance(model, (KernelPCA, PCA, IncrementalPCA)):
+        raise InvalidParameterError(f"a {type(model).__name__} has no residuals; models of kernel and pca have them.")
     table = _table(options, model, notes)
-    before = pipeline[0]
-    say(str(residuals(model if before == "passthrough" else pipeline, table.X, device=options.device)))
+    audited = model if pipeline[0] == "passthrough" else pipeline
+    settings = {"sample_weight": table.weights, "random_state": 0, "device": options.device}
+    say(f"{taken(table)}\n{residuals(audited, table.X, **settings)}")
 
 
 def run_denoise(options: SimpleNamespace) -> None:
-    """Check, load, read, project and map back, write, draw, print."""
+    """Project the samples in INPUT on the components of a saved model and map them back, in the units of the data.
+
+    A kernel model needs a way back to data space: fit it with --preimage.
+
+    Example: gpukpca denoise model.safetensors noisy.npy --output clean.npy --plot clean.png --image-shape 16x16
+    """
     targets = checked_targets(options)
     pipeline, model, notes = _load(options)
     denoise, before = _denoiser(model, options.n_components), pipeline[:-1]
@@ -71,15 +88,14 @@ def run_denoise(options: SimpleNamespace) -> None:
         raise InvalidParameterError("--plot: one sample, or one column, has no plane to draw.")
     started = time.perf_counter()
     points = _in_chunks(options, model, lambda X: before.inverse_transform(denoise(before.transform(X))), table.X)
-    facts = _facts(options, model, table, time.perf_counter() - started, targets)
-    X = table.dense()
+    X, facts = table.dense(), _facts(options, model, table, started, targets)
     facts["mean_squared_change"] = float(np.nanmean((points - X) ** 2, dtype=np.float64))
     with replaced_whole(*targets.values()) as files:
         columns = table.feature_names or [f"feature_{i + 1}" for i in range(points.shape[1])]
         write_rows(files[0], targets["output"], "denoised", points, columns, table, {}, facts)
         if "plot" in targets:
             draw(files[1], targets["plot"], _figure(options, table, X, points))
-    _show(options, table, facts)
+    _show(options, facts, ("change", f"{facts['mean_squared_change']:.6g} in the mean of squares"))
 
 
 def _denoiser(model: Any, count: int | None) -> Map:
@@ -109,12 +125,7 @@ def _denoiser(model: Any, count: int | None) -> Map:
 
 def _load(options: SimpleNamespace) -> tuple[Any, Any, dict[str, Any]]:
     """Return the pipeline, the model at its end, and the notes of a model file."""
-    try:
-        loaded, notes = load_with_notes(options.model, options.device)
-    except ModelFormatError as error:
-        if is_container(options.source, KIND):
-            raise InvalidParameterError(f"{options.source} is the model: MODEL comes first, then INPUT.") from error
-        raise
+    loaded, notes = load_with_notes(options.model, options.device)
     pipeline = loaded if isinstance(loaded, Pipeline) else make_pipeline("passthrough", loaded)
     return pipeline, pipeline[-1], notes
 
@@ -126,9 +137,11 @@ def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table
         raise ModelFormatError("the file names other columns than those of its model.")
     missing = bool(get_tags(model).input_tags.allow_nan)
     of_model = names if names and len(set(names)) == width else ()
-    index, label = (str(notes.get(name) or "") for name in ("index_name", "label_name"))
-    known = {"of_model": of_model, "index_of_model": index, "label_of_model": label}
-    table = read_input(source, missing=missing, **known, **input_options(options))
+    known = {f"{role}_of_model": str(notes.get(f"{role}_name") or "") for role in ("index", "label", "weight")}
+    table = read_input(source, missing=missing, of_model=of_model, **known, **input_options(options))
+    table = of_distances(table) if notes.get("distances") else table
+    if missing:
+        warn_of_empty_rows(table, source)
     if table.X.shape[1] != width:
         raise InvalidParameterError(
             f"{source} has {table.X.shape[1]} columns of numbers; the model needs {width}. --columns and --drop "
@@ -143,18 +156,15 @@ def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table
     return table
 
 
-def _in_chunks(options: SimpleNamespace, model: Any, function: Map, X: Any, hidden: bool = False) -> np.ndarray:
+def _in_chunks(options: SimpleNamespace, model: Any, function: Map, X: Any) -> np.ndarray:
     """Return ``function(X)``, computed some rows at a time with a bar on a terminal."""
-    console = Console(stderr=True)
-    starts = range(0, X.shape[0], CHUNK)
-    hidden = hidden or options.quiet or not console.is_terminal or len(starts) < 2
     missing = bool(get_tags(model).input_tags.allow_nan)
-    advice = f"{type(model).__name__} does not accept missing values; impute or drop them first."
-    parts = []
+    console, starts, parts = Console(stderr=True), range(0, X.shape[0], CHUNK), []
+    hidden = options.quiet or not console.is_terminal
     for start in track(starts, "samples", console=console, transient=True, disable=hidden):
         chunk = X[start : start + CHUNK]
         try:
-            check_finite(chunk, FINITE, options.source, missing=missing, of_missing=advice)
+            check_finite(chunk, FINITE, options.source, missing=missing, of_missing=OF_MISSING)
         except NotFiniteError as error:  # which counts the rows from the start of the chunk
             raise error.moved(start) from None
         parts.append(np.asarray(function(chunk)))
@@ -162,25 +172,17 @@ def _in_chunks(options: SimpleNamespace, model: Any, function: Map, X: Any, hidd
 
 
 def _facts(
-    options: SimpleNamespace, model: Any, table: Table, seconds: float, targets: dict[str, Path]
+    options: SimpleNamespace, model: Any, table: Table, started: float, targets: dict[str, Path]
 ) -> dict[str, Any]:
     """Return the metadata, in JSON's types."""
-    facts = {"model": str(options.model), "estimator": type(model).__name__, "input": table.source}
-    return facts | cost(seconds, targets)
+    facts = facts_of_run(table, time.perf_counter() - started, targets)
+    return {"model": str(options.model), "estimator": type(model).__name__} | facts
 
 
-def _show(options: SimpleNamespace, table: Table, facts: dict[str, Any]) -> None:
+def _show(options: SimpleNamespace, facts: dict[str, Any], *lines: tuple[str, str]) -> None:
     """Print what was done."""
-    change = facts.get("mean_squared_change")
-    lines = [
-        ("model", f"{facts['estimator']} from {options.model}"),
-        ("data", f"{table.X.shape[0]} x {table.X.shape[1]} from {table.source}"),
-        ("change", "" if change is None else f"{change:.6g} in the mean of squares"),
-        ("time", f"{facts['seconds']:.2f} s"),
-        *(("written", name) for name in facts["written"]),
-    ]
     if not options.quiet:
-        show_pairs(Console(), lines)
+        show_run([("model", f"{facts['estimator']} from {options.model}"), *lines], facts)
 
 
 def _figure(options: SimpleNamespace, table: Table, X: np.ndarray, points: np.ndarray) -> Any:

@@ -13,7 +13,6 @@ from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.cli.apply import run_audit, run_denoise, run_transform
 from gpukpca.cli.contents import show_contents
 from gpukpca.cli.fit import run_fit, run_plan
-from gpukpca.cli.inputs import BUNDLED
 from gpukpca.cli.machine import show_machine
 from gpukpca.cli.methods import DEFAULT_COMPONENTS, METHODS
 from gpukpca.cli.options import (
@@ -21,9 +20,8 @@ from gpukpca.cli.options import (
     PATH,
     FolderName,
     GroupedCommand,
-    LargeCount,
     NumberOr,
-    RowsByColumns,
+    Pair,
     Setting,
     WholeNumber,
     choice,
@@ -33,38 +31,36 @@ from gpukpca.cli.options import (
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
 
-SOURCE, SAVED = click.Argument(["source"], metavar="INPUT"), click.Argument(["model"], type=PATH)
+SOURCE, SAVED = click.Argument(["source"], metavar="INPUT", type=click.Path()), click.Argument(["model"], type=PATH)
 INPUT = [
     option(
         "--key", "Array of an .npz or HDF5 file or a folder of zarr. [default: its only matrix, or X, x_train or data]"
     ),
     option(
-        "--label-column",
+        "--label-column NAME|NUMBER",
         "Labels of the rows, which color plots: a column of a table, counted from 0, or an array that --key could "
         "name. A negative number counts from the last column. Where a number is also the name of another column, '#3' "
         "is the number and '=3' the name.",
-        metavar="NAME|NUMBER",
     ),
-    option("--index-column", "Names of the rows, given in the same way.", metavar="NAME|NUMBER"),
+    option("--index-column NAME|NUMBER", "Names of the rows, given in the same way."),
+    option("--weight-column NAME|NUMBER", "How often each row counts, given in the same way."),
     option(
-        "--columns",
+        "--columns NAME|NUMBER,...",
         "Use only these columns as features, given in the same way, also in ranges: 2000-2005.",
-        metavar="NAME|NUMBER,...",
     ),
-    option("--drop", "Use all columns but these as features.", metavar="NAME|NUMBER,..."),
+    option("--drop NAME|NUMBER,...", "Use all columns but these as features."),
     option(
         "--header/--no-header",
         "Whether the first line of a text file names the columns. [default: where it has text above numbers]",
     ),
     option(
-        "--delimiter",
+        "--delimiter CHARACTER",
         "Character between the columns of a text file: tab is a tab, a blank any white space. "
         "[default: a comma; in .tsv a tab; in .txt and .dat white space]",
-        metavar="CHARACTER",
     ),
     option("--decimal", "Decimal sign of a text file. [default: .]", type=click.Choice([".", ","])),
-    option("--skip", "Lines above the first row of a text file, such as a title.", type=COUNT, metavar="LINES"),
-    option("--missing codes", "Codes of missing values beside empty cells, NA and the like.", metavar="CODE,..."),
+    option("--skip LINES", "Lines above the first row of a text file, such as a title.", type=COUNT),
+    option("--missing codes CODE,...", "Codes of missing values beside empty cells, NA and the like."),
     option(
         "--rows",
         "With missing cells: leave out their rows, or impute the means of the columns. [default: an error, except "
@@ -79,15 +75,13 @@ INPUT = [
     ),
 ]
 DEVICE = option(
-    "--device",
-    "Where to compute: auto is a GPU where one works, else the CPU.",
-    default="auto",
-    metavar="auto|cpu|cuda|cuda:N",
+    "--device auto|cpu|cuda|cuda:N", "Where to compute: auto is a GPU where one works, else the CPU.", default="auto"
 )
 FORCE = flag("--force", "Replace files that exist.")
 QUIET = flag("-q --quiet", "Print only warnings and errors.")
 JSON = flag("--json as_json", "Print one JSON object, for scripts.")
 DEBUG = flag("--debug", "Print the traceback of an error.")
+SHAPE = Pair("shape of an image; give rows and columns, such as 16x16")
 IMAGES = "Samples are images of this shape, such as 16x16: --plot shows images."
 MODEL = {
     "Input": INPUT,
@@ -99,25 +93,23 @@ MODEL = {
             default="kernel",
         ),
         option(
-            "-n --n-components",
+            "-n --n-components COUNT|SHARE|all|mle|bic",
             "Number of components. With kernel and pca also the share of the variance to exceed, such as 0.9, or all "
             "that there can be; with pca mle, Minka's estimate; with local bic, the Bayesian information criterion. "
             f"[default: {DEFAULT_COMPONENTS}, or as many as there can be; local: 2; bayesian: as many as are relevant]",
             type=NumberOr("count or share", "mle", "bic", "all", count=True),
-            metavar="COUNT|SHARE|all|mle|bic",
         ),
         flag(
             "--scale",
             "Standardize every column to mean 0 and standard deviation 1 (over n - 1); a model of pca does it itself.",
         ),
         option(
-            "--set settings",
+            "--set settings NAME=VALUE",
             "Another parameter, may be repeated: of the kernel (-k matern --set nu=2.5; poly, sigmoid: coef0), of "
             "nystrom (landmarks), of the checkpoint (interval, in seconds), or of the estimator (gram; "
             "center=false; local: method=hard).",
             type=Setting(),
             multiple=True,
-            metavar="NAME=VALUE",
         ),
     ],
     "Kernel PCA": [
@@ -128,11 +120,10 @@ MODEL = {
             default="rbf",
         ),
         option(
-            "--gamma",
+            "--gamma NUMBER|scale|median",
             "Coefficient of the kernel. scale: 1/(d var(X)); median: from the median distance of different rows. "
             "[default: 1/d, d the number of columns]",
             type=NumberOr("gamma", "scale", "median"),
-            metavar="NUMBER|scale|median",
         ),
         option("--degree", "Degree of the polynomial kernel.", type=float, default=3),
         choice("--preimage", PREIMAGES, "Method that maps back to data space, for `gpukpca denoise`. [default: none]"),
@@ -140,10 +131,9 @@ MODEL = {
     "Other methods": [
         flag("--whiten", "Scale the scores to variance 1."),
         option(
-            "--clusters n_clusters",
+            "--clusters n_clusters COUNT|bic",
             "Number of clusters. bic: as the Bayesian information criterion says.",
             type=NumberOr("count", "bic", count=True),
-            metavar="COUNT|bic",
             default="2",
         ),
     ],
@@ -158,25 +148,23 @@ MODEL = {
             "methods the smallest gain of an iteration. [default: 0; ppca: 1e-5; bayesian: 1e-10; local: 1e-4]",
             type=float,
         ),
-        option("--seed random_state", "Seed of the random start. [default: 0]", type=WholeNumber(min=0), default=0),
+        option("--seed random_state", "Seed of the random start. [default: 0]", type=WholeNumber(0), default=0),
     ],
     "Computation": [
         DEVICE,
         option("--n-jobs", "Number of threads; -1: all CPUs.", type=int),
-        option("--memory-limit", "Limit, such as 4GiB. [default: 85 % of the free memory]", metavar="BYTES"),
+        option("--memory-limit BYTES", "Limit, such as 4GiB. [default: 85 % of the free memory]"),
         option(
-            "--scheduler",
+            "--scheduler ADDRESS",
             "Distribute the fit to the workers of the Dask scheduler at this address: tcp://10.0.0.1:8786.",
-            metavar="ADDRESS",
         ),
     ],
 }
 CHECKPOINT = option(
-    "--checkpoint",
+    "--checkpoint FOLDER",
     "Write the state of the fit to this folder every 60 seconds (--set interval=SECONDS), and resume from it when the "
     "command runs again.",
     type=FolderName(path_type=Path),
-    metavar="FOLDER",
 )
 
 fit: GroupedCommand = GroupedCommand(
@@ -189,55 +177,35 @@ fit: GroupedCommand = GroupedCommand(
             option("-o --output", "Scores and spectrum as .npz, or scores as .csv or .npy.", type=PATH),
             option("--save", "The model as .safetensors, for `gpukpca transform` and `gpukpca denoise`.", type=PATH),
             option("--plot", "Spectrum and scores as .png, .pdf or .svg.", type=PATH),
-            option("--image-shape", IMAGES, type=RowsByColumns(), metavar="ROWSxCOLUMNS"),
+            option("--image-shape ROWSxCOLUMNS", IMAGES, type=SHAPE),
+            option(
+                "--components NUMBER,NUMBER",
+                "Components across and up in --plot, counted from 1. [default: 1,2]",
+                type=Pair("pair of components, such as 1,3"),
+            ),
             FORCE,
             QUIET,
             flag("-v --verbose", "Print a line for every pass in place of the bar: for logs of batch jobs."),
             DEBUG,
         ],
     },
-    name="fit",
-    help=f"""Compute the principal components of INPUT, whose rows are samples: text (.csv, .tsv, .txt, .dat, also with
-    .gz or .zst), .parquet, .npy, .npz (also a sparse matrix of SciPy), a folder of zarr, .h5, - for the standard input,
-    or a bundled data set ({", ".join(BUNDLED)}).
-
-    Options that only some methods read name them in brackets.
-
-    Examples: gpukpca fit digits --kernel rbf --gamma scale -n 10 --output scores.npz --plot plot.png
-
-    gpukpca fit digits --method pca -n 50 --image-shape 8x8 --output scores.npz --plot plot.png
-
-    gpukpca fit digits --gamma scale -n 100 --preimage fixed_point --save model.safetensors""",
 )
 plan: GroupedCommand = GroupedCommand(
     run_plan,
-    (click.Argument(["source"], metavar="[INPUT]", required=False),),
+    (click.Argument(["source"], metavar="[INPUT]", required=False, type=click.Path()),),
     {
         "Without INPUT": [
-            option("--samples", "Rows of data that need not exist, such as 1e6.", type=LargeCount()),
-            option("--features", "Their columns. --dtype is their precision. [default: float64]", type=LargeCount()),
+            option("--samples", "Rows of data that need not exist, such as 1e6.", type=COUNT),
+            option("--features", "Their columns. --dtype is their precision. [default: float64]", type=COUNT),
         ],
         **MODEL,
         "Output": [JSON, DEBUG],
     },
-    name="plan",
-    help="""Print what `gpukpca fit INPUT` with the same options would do: solver, storage of the kernel matrix, memory,
-    bytes read. Nothing is fitted. Options of outputs and checkpoints are not taken. --samples and --features stand for
-    dense data in place of INPUT.
-
-    Examples: gpukpca plan X.npy --kernel rbf -n 20 --memory-limit 8GiB
-
-    gpukpca plan --samples 1e6 --features 100 --dtype float32 -n 20 --memory-limit 64GiB --n-jobs 16 --json""",
 )
 audit: GroupedCommand = GroupedCommand(
     run_audit,
     (SAVED, SOURCE),
     {"Input": INPUT, "Computation": [DEVICE], "Output": [DEBUG]},
-    name="audit",
-    help="""Print the residual of every eigenpair of a saved model on INPUT, the data of its fit: one product with the
-    matrix, whoever computed the model.
-
-    Example: gpukpca audit model.safetensors X.npy""",
 )
 transform: GroupedCommand = GroupedCommand(
     run_transform,
@@ -247,11 +215,6 @@ transform: GroupedCommand = GroupedCommand(
         "Computation": [DEVICE],
         "Output": [option("-o --output", "Scores as .npz, .csv or .npy.", type=PATH), FORCE, QUIET, DEBUG],
     },
-    name="transform",
-    help="""Compute the scores of the samples in INPUT by the model that `gpukpca fit --save MODEL` wrote. The columns
-    must be those of the fit; they are standardized as they were for the fit.
-
-    Example: gpukpca transform model.safetensors new.csv --output scores.csv""",
 )
 denoise: GroupedCommand = GroupedCommand(
     run_denoise,
@@ -262,22 +225,23 @@ denoise: GroupedCommand = GroupedCommand(
         "Output": [
             option("-o --output", "Denoised samples as .npz, .csv or .npy.", type=PATH),
             option("--plot", "Some samples before and after, as .png, .pdf or .svg.", type=PATH),
-            click.Option(["--image-shape"], type=RowsByColumns(), metavar="ROWSxCOLUMNS", help=IMAGES),
+            click.Option(["--image-shape"], type=SHAPE, metavar="ROWSxCOLUMNS", help=IMAGES),
             FORCE,
             QUIET,
             DEBUG,
         ],
     },
-    name="denoise",
-    help="""Project the samples in INPUT on the components of a saved model and map them back, in the units of the data.
-    A kernel model needs a way back to data space: fit it with --preimage.
-
-    Example: gpukpca denoise model.safetensors noisy.npy --output clean.npy --plot clean.png --image-shape 16x16""",
 )
 
 
 def run_info(options: SimpleNamespace) -> None:
-    """Print what a file holds, or what the machine has."""
+    """Print what the model file FILE holds: class, version, parameters, arrays and notes.
+
+    Its arrays are not read, and nothing is checked but the form of the header. Without FILE print devices, versions and
+    BLAS libraries.
+
+    Example: gpukpca info model.safetensors
+    """
     if options.file is None:
         show_machine(options.as_json)
     else:
@@ -288,9 +252,4 @@ info: GroupedCommand = GroupedCommand(
     run_info,
     (click.Argument(["file"], type=PATH, required=False),),
     {"Output": [JSON, DEBUG]},
-    name="info",
-    help="""Print what the model file FILE holds: class, version, parameters, arrays and notes. Its arrays are not read,
-    and nothing is checked but the form of the header. Without FILE print devices, versions and BLAS libraries.
-
-    Example: gpukpca info model.safetensors""",
 )

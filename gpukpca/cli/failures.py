@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ import click
 
 from gpukpca._formatting import printable
 from gpukpca.exceptions import (
-    CheckpointWarning,
     ClusterError,
     ConvergenceError,
     DeviceLostError,
@@ -27,7 +25,7 @@ from gpukpca.exceptions import (
 
 NOTHING = "nothing was written"
 OUTPUT = "standard output"
-BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
+BAD_INPUT = 2
 OF_LIBRARY = (ClusterError, ConvergenceError, DeviceUnavailableError, DeviceLostError)
 FAILURES = (ValueError, TypeError, MemoryError, OSError, *OF_LIBRARY)
 # Characters of a message, and of a word of it, which may be the value of an option.
@@ -62,10 +60,6 @@ def output_named(name: str = OUTPUT) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, name) from error
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends the work as Ctrl-C does."""
-
-
 def fail(message: str, code: int = BAD_INPUT, word: str = "error: ") -> NoReturn:
     """Print one line on the standard error and exit, also where that line cannot be printed."""
     with suppress(OSError):
@@ -88,14 +82,18 @@ def message_of(error: BaseException) -> str:
     """Return the message of an error, with the option of the running command for the argument that is wrong."""
     message, argument = str(error), getattr(error, "argument", None)
     context = click.get_current_context(silent=True)
-    if context and argument in dict(context.params.get("settings", ())):
-        return message.replace(f"{argument}=", f"--set {argument}=", 1)
-    for one in context.command.params if context and argument else ():
-        if one.name == argument and isinstance(one, click.Option):
-            option = max(one.opts, key=len)
-            named = message.replace(f"{argument}=", f"{option} ", 1)
-            return named if named != message else f"{option}: {message}"
-    return message
+    if context is None or argument is None:
+        return message
+    if argument == "sample_weight":
+        return message.replace(argument, "--weight-column")
+    options = {
+        one.name: f"{max(one.opts, key=len)} " for one in context.command.params if isinstance(one, click.Option)
+    }
+    options |= {name: f"--set {name}=" for name, _ in context.params.get("settings", ())}
+    if argument not in options:
+        return message
+    named = message.replace(f"{argument}=", options[argument], 1)
+    return named if named != message else f"{options[argument][:-1]}: {message}"
 
 
 class OneLineErrors(click.Group):
@@ -107,7 +105,7 @@ class OneLineErrors(click.Group):
         try:
             code = super().main(*args, **settings)
         except click.Abort:
-            fail("interrupted", INTERRUPTED, "")
+            fail("interrupted", 128 + signal.SIGINT, "")
         except click.ClickException as error:
             message, context = error.format_message(), vars(error).get("ctx")
             if context is not None and type(error) is not click.BadParameter:  # the message for a wrong value suffices
@@ -126,12 +124,10 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
     With `debug` print tracebacks. `checkpoint` is the folder that interrupted work may leave to resume from.
     """
     try:
-        with _signals_handled():
-            yield
-    except Terminated:
-        fail(f"terminated; {_left_in(checkpoint)}", TERMINATED, "")
-    except KeyboardInterrupt:
-        fail(f"interrupted; {_left_in(checkpoint)}", INTERRUPTED, "")
+        yield
+    except KeyboardInterrupt as error:
+        number, word = (signal.SIGTERM, "terminated") if error.args else (signal.SIGINT, "interrupted")
+        fail(f"{word}; {_left_in(checkpoint)}", 128 + number, "")
     except FAILURES as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -158,52 +154,20 @@ def _left_in(checkpoint: Path | None) -> str:
 
 
 @contextmanager
-def _signals_handled() -> Iterator[None]:
-    """Raise `Terminated` at SIGTERM, and ignore SIGUSR1 where no iteration runs; only the main thread can set handlers.
-
-    Without a handler SIGUSR1 would end the process, also while it reads the input or writes the results.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminate(*_: Any) -> NoReturn:
-        raise Terminated
-
-    handlers: dict[int, Any] = {signal.SIGTERM: terminate}
-    if hasattr(signal, "SIGUSR1"):
-        handlers[signal.SIGUSR1] = signal.SIG_IGN
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # a handler that is not of Python is None
-
-
-@contextmanager
 def warnings_in_one_line() -> Iterator[None]:
-    """Print each warning for users once, as a line on the standard error; omit those for programmers.
+    """Print each warning for users once, as a line on the standard error; omit those for programmers."""
+    seen = set()
 
-    Lines come after the work, also before that of a failure. A CheckpointWarning comes at once: a long fit may follow.
-    """
-    seen: dict[str, type[Warning]] = {}
-
-    def keep(message: Warning | str, category: type[Warning], *_: Any, **_more: Any) -> None:
+    def show(message: Warning | str, *_: Any, **_more: Any) -> None:
         details = f" ({message.details})" if isinstance(message, GpuKPCAWarning) and message.values else ""
         line = f"warning: {short_message(f'{message}{details}')}"
-        if line not in seen and issubclass(category, CheckpointWarning):
+        if line not in seen:
             say(line, err=True)
-        seen[line] = category
+        seen.add(line)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
             warnings.simplefilter("ignore", category)
-        warnings.showwarning = keep
-        try:
-            yield
-        finally:
-            for line, kind in seen.items():
-                if not issubclass(kind, CheckpointWarning):
-                    say(line, err=True)
+        warnings.showwarning = show
+        yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
@@ -20,76 +21,104 @@ from sklearn.preprocessing import StandardScaler
 
 from gpukpca._files import replaced_whole
 from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.resources import memory_text
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.checkpoint import has_checkpoint
 from gpukpca.cli.failures import say
-from gpukpca.cli.inputs import read_input
-from gpukpca.cli.machine import cost
-from gpukpca.cli.methods import METHODS, Method, check_options, given
+from gpukpca.cli.inputs import OF_MISSING, is_distances, of_distances, read_input, warn_of_empty_rows
+from gpukpca.cli.machine import facts_of_run
+from gpukpca.cli.methods import METHODS, Method, check_options, drawn_components, given
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
-from gpukpca.cli.report import ProgressBar, logged, show_run, show_table
-from gpukpca.cli.table import InputOptions, Table, abbreviated, check_memory, input_options
-from gpukpca.data.finite import check_finite
+from gpukpca.cli.report import ProgressBar, logged, show_run, show_table, taken
+from gpukpca.cli.table import InputOptions, Table, check_memory, input_options
+from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.gate import counting_column
 from gpukpca.decomposition._dask import shared_rows
 from gpukpca.decomposition._model_files import write_model
 from gpukpca.distributed.client import connected
 from gpukpca.exceptions import InvalidParameterError
 
+# The warning of the library on rows without any value, in place of which the shell names the lines of the file.
+EMPTY_ROWS = "rows without any observed entry"
+
 
 def run_plan(options: SimpleNamespace) -> None:
-    """Check, read where there is an input, and print the plan."""
+    """Print what `gpukpca fit INPUT` would do: solver, storage of the kernel matrix, memory, bytes read.
+
+    The options are those of `gpukpca fit`, without outputs and checkpoints. Nothing is fitted. --samples and --features
+    stand for dense data in place of INPUT.
+
+    Examples: gpukpca plan X.npy --kernel rbf -n 20 --memory-limit 8GiB
+
+    gpukpca plan --samples 1e6 --features 100 --dtype float32 -n 20 --memory-limit 64GiB --n-jobs 16 --json
+    """
     method, model = _method_and_model(options, 0)
     if method.no_plan:
         raise ValueError(f"--method {method.name} has no plan; {method.no_plan}.")
-    if (shape := _planned_shape(options)) is not None:
+    heading = ""
+    if options.source is None:
+        shape = _planned_shape(options)
         _set_default_count(options, method, model, shape)
         plan = model.plan(shape, dtype=options.dtype)
+    elif (options.samples, options.features) != (None, None):
+        raise ValueError("INPUT and --samples or --features contradict each other; give INPUT or the other two.")
     else:
         with _cluster(model, options.scheduler) as shared:
-            table, _ = _prepared(options, method, model)
-            plan = model.plan(shared(table.X))
-    say(json.dumps(plan.to_dict()) if options.as_json else str(plan))
+            table, _, _ = _prepared(options, method, model)
+            plan, heading = model.plan(shared(table.X)), f"input     {taken(table)}\n"
+    say(json.dumps(plan.to_dict()) if options.as_json else f"{heading}{plan}")
 
 
-def _planned_shape(options: SimpleNamespace) -> tuple[int, int] | None:
-    """Return the rows and columns of a plan without an input; None with one. Raise where the options contradict."""
-    n, d = options.samples, options.features
-    if n is None and d is None:
-        if options.source is None:
-            raise ValueError("there is nothing to plan; give INPUT, or --samples and --features.")
-        return None
-    if options.source is not None:
-        raise ValueError("INPUT and --samples or --features contradict each other; give INPUT or the other two.")
-    if n is None or d is None:
-        raise ValueError("--samples and --features are the shape of the data together; give both.")
+def _planned_shape(options: SimpleNamespace) -> tuple[int, int]:
+    """Return the rows and columns of a plan without an input."""
+    if None in (options.samples, options.features):
+        raise ValueError("there is nothing to plan; give INPUT, or both --samples and --features.")
     for name in (*(one.name for one in fields(InputOptions) if one.name != "dtype"), "scheduler"):
         if name in vars(options) and given(name):
             raise InvalidParameterError("a plan by --samples and --features takes no option of INPUT.", argument=name)
-    return n, d
+    return options.samples, options.features
 
 
 def run_fit(options: SimpleNamespace) -> None:
-    """Check, read, fit, write, print."""
+    """Compute the principal components of INPUT, whose rows are samples.
+
+    INPUT is text (.csv, .tsv, .txt, .dat, also with .gz or .zst), .parquet, .npy, .npz (also a sparse matrix of SciPy),
+    a folder of zarr, .h5, - for the standard input, or a bundled data set (digits, iris, wine, breast_cancer, foods).
+    Options that only some methods read name them in brackets.
+
+    Examples: gpukpca fit digits --kernel rbf --gamma scale -n 10 --output scores.npz --plot plot.png
+
+    gpukpca fit digits --method pca -n 50 --image-shape 8x8 --output scores.npz --plot plot.png
+
+    gpukpca fit digits --gamma scale -n 100 --preimage fixed_point --save model.safetensors
+    """
     if options.quiet and options.verbose:
         raise ValueError("--quiet and --verbose contradict each other; give one of them.")
     log = logged() if options.verbose else nullcontext()
-    with log, ProgressBar(Console(stderr=True), hidden=options.verbose) as bar:
+    with log, ProgressBar(Console(stderr=True), hidden=options.quiet or options.verbose) as bar:
         method, model = _method_and_model(options, 0 if options.quiet else bar)
         targets = checked_targets(options)
         with _cluster(model, options.scheduler) as shared:
-            table, scaler = _prepared(options, method, model)
+            table, scaler, notes = _prepared(options, method, model)
+            weights = {} if table.weights is None else {"sample_weight": table.weights}
             started = time.perf_counter()
-            scores = model.fit_transform(shared(table.X))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", EMPTY_ROWS)
+                scores = model.fit_transform(shared(table.X), **weights)
             seconds = time.perf_counter() - started
     plan = method.plan_of(model)
-    facts = _facts(options, method, model, scores, table, scaler) | cost(seconds, targets)
-    facts["checkpoint"] = _checkpoint_line(options, bar.resumed, plan)
-    _write(options, method, model, scores, table, scaler, facts, targets)
-    if not options.quiet:
-        out = Console()
-        show_table(out, method.row, method.first, method.columns(model), method.summary_of_rows(model))
-        show_run(out, method.lines(model), table.X.shape, plan, facts)
+    facts = facts_of_run(table, seconds, targets) | _facts(options, method, model, scores, table, scaler)
+    _write(options, method, model, scores, table, scaler, facts, targets, notes)
+    if options.quiet:
+        return
+    show_table(method.row, method.first, method.columns(model), method.summary_of_rows(model))
+    missing = f"{facts['missing']} of {table.X.size} cells" if facts["missing"] else ""
+    # The files of another fit in the folder do not count.
+    writes = options.checkpoint is not None and plan is not None and NO_CHECKPOINT not in plan.notes
+    folder = f"in {options.checkpoint}" if writes and has_checkpoint(options.checkpoint) else ""
+    place = ("checkpoint", bar.resumed or folder)
+    memory = "" if plan is None else f"of the fit {memory_text(plan.predicted_bytes, plan.available_bytes)}"
+    show_run([("missing", missing), ("scaled", facts["scaled"]), *method.lines(model), place], facts, memory)
 
 
 def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, Any]:
@@ -99,36 +128,58 @@ def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, 
     return method, method.estimator_from(options, listener)
 
 
-def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Table, StandardScaler | None]:
-    """Read the input, set the default number of components, and standardize the columns where --scale is given."""
+def _prepared(
+    options: SimpleNamespace, method: Method, model: Any
+) -> tuple[Table, StandardScaler | None, dict[str, Any]]:
+    """Read the input, set the default number of components, and standardize the columns where --scale is given.
+
+    Return the table, the scaler, and the notes of a model file.
+    """
     table = read_input(options.source, missing=method.takes_missing, **input_options(options))
+    distances = options.kernel == "precomputed" and is_distances(table.X)
+    table = of_distances(table) if distances else table
     _set_default_count(options, method, model, table.X.shape)
-    if options.kernel != "precomputed" and table.feature_names and (j := counting_column(table.X)) is not None:
-        name = table.feature_names[j]
-        warnings.warn(
-            f"column {name} counts the rows, as an identifier does, and is used as a feature: --index-column {name} "
-            f"makes names of it, --drop {name} leaves it out.",
-            UserWarning,
-            stacklevel=2,
+    names = table.feature_names or ()
+    if vars(options).get("components") and isinstance(count := model.n_components, int):
+        drawn_components(options, count)
+    if vars(options).get("save") and len(set(names)) < len(names):
+        ((name, times),) = Counter(names).most_common(1)
+        raise InvalidParameterError(
+            f"--save: {times} columns of {options.source} have the name {name!r}, by which a model finds them; rename "
+            "one, or leave it out by its number, such as --drop '#3'."
         )
-    if vars(options).get("image_shape") is not None:
+    if names and not distances and (j := counting_column(table.X)) is not None:
+        what = f"column {names[j]} counts the rows, as an identifier does, and is used as a feature"
+        leave = f"--index-column {names[j]} makes names of it, --drop {names[j]} leaves it out."
+        warnings.warn(f"{what}: {leave}", UserWarning, stacklevel=2)
+    if method.takes_missing:
+        warn_of_empty_rows(table, options.source)
+    if vars(options).get("image_shape"):
         from gpukpca.plotting.images import check_image_shape
 
         check_image_shape(options.image_shape, table.X.shape[1])
+    notes = {"method": method.name, "feature_names": table.feature_names, "distances": distances}
+    notes |= {name: vars(table)[name] for name in ("index_name", "label_name", "weight_name")}
     if not options.scale or "scale" in model.get_params():
-        return table, None
+        return table, None, notes
+    return *_standardized(table, method.takes_missing), notes
+
+
+def _standardized(table: Table, missing: bool) -> tuple[Table, StandardScaler]:
+    """Return the table with columns of mean 0 and standard deviation 1, and the scaler, which is over n - 1."""
     X = table.X[:]
     if not isinstance(X, np.ndarray):
         raise ValueError("--scale centers columns, which fills a sparse matrix; leave it out, or give a dense one.")
-    check_finite(X, "Impute or drop missing values first.", missing=method.takes_missing)
+    check_finite(X, FINITE, missing=missing, of_missing=OF_MISSING)
     check_memory(X.size * (4 if X.dtype == np.float32 else 8), "the standardized matrix")
     scaler = StandardScaler()
     low, high = np.fmin.reduce(X), np.fmax.reduce(X)
     with overflow_allowed():
-        scaler.fit(X)
-        # Over n - 1, as `PCA(scale=True)` and R; the scale of a constant column is 1, whatever its rounded variance.
+        scaler.fit(X, sample_weight=table.weights)
+        # As `PCA(scale=True)` and R; the scale of a constant column is 1, whatever its rounded variance.
         seen = scaler.n_samples_seen_
-        scaler.scale_ = np.where(scaler.scale_ == 1.0, 1.0, scaler.scale_ * np.sqrt(seen / np.maximum(seen - 1, 1)))
+        degrees = np.where(seen >= 2, seen - 1, seen)
+        scaler.scale_ = np.where(scaler.scale_ == 1.0, 1.0, scaler.scale_ * np.sqrt(seen / degrees))
         X = scaler.transform(X)
     lost = np.where(scaler.var_ == 0.0, low < high, ~np.isfinite(scaler.var_) & np.isfinite(low))
     if len(columns := np.flatnonzero(lost)):
@@ -157,44 +208,24 @@ def _cluster(model: Any, address: str | None) -> Iterator[Callable[[Any], Any]]:
         yield partial(shared_rows, model, client=client)
 
 
-def _checkpoint_line(options: SimpleNamespace, resumed: str, plan: Any) -> str:
-    """Return where the state of the fit is, and whether it resumed; files of another fit do not count."""
-    unused = plan is not None and NO_CHECKPOINT in plan.notes
-    if resumed or unused or options.checkpoint is None or not has_checkpoint(options.checkpoint):
-        return resumed
-    return f"in {options.checkpoint}"
-
-
-def _scaled_line(scale: np.ndarray) -> str:
-    """Return what was done to the columns."""
-    constant = int(np.sum(scale == 1.0))
-    line = f"{len(scale) - constant} columns to mean 0 and standard deviation 1 (over n - 1)"
-    return line + (f"; {constant} constant, only centered" if constant else "")
-
-
 def _facts(
     options: SimpleNamespace, method: Method, model: Any, scores: Any, table: Table, scaler: StandardScaler | None
 ) -> dict[str, Any]:
     """Return the metadata of a fit, in JSON's types."""
-    parameters = model.get_params(deep=False)
-    parameters.pop("verbose")
-    if parameters.get("checkpoint") is not None:
-        parameters["checkpoint"] = parameters["checkpoint"].folder
-    if "eigen_solver" in parameters:
-        parameters["eigen_solver"] = str(parameters["eigen_solver"])
-    plan = method.plan_of(model)
+    parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
+    plan, scale = method.plan_of(model), (scaler or model).scale_ if options.scale else ()
+    scaled = (
+        f"{np.sum(np.asarray(scale) != 1.0)} of {len(scale)} columns to mean 0 and standard deviation 1 (over n - 1)"
+    )
     return {
         "method": method.name,
-        "input": table.source,
-        "columns": abbreviated(table.feature_names or ()) or f"{table.X.shape[1]} without names",
         "missing": table.count_missing() if method.takes_missing else 0,
-        "scaled": _scaled_line(np.asarray((scaler or model).scale_)) if options.scale else "",
-        "transposed": options.transpose,
+        "scaled": scaled if options.scale else "",
         "parameters": parameters,
         "plan": "" if plan is None else str(plan),
         "device": model.device_,
         "dtype": str(np.asarray(scores).dtype),
-        "solver": "" if method.name == "local" else model.solver_,
+        "solver": getattr(model, "solver_", ""),
         "fallbacks": list(model.fallbacks_),
         "converged": bool(model.converged_),
         **method.facts(model),
@@ -210,13 +241,12 @@ def _write(
     scaler: StandardScaler | None,
     facts: dict[str, Any],
     targets: dict[str, Path],
+    notes: dict[str, Any],
 ) -> None:
     """Write scores, plot and model: all files whole, or none is touched."""
     # Labels of the samples have the name already.
     arrays = {"clusters" if name == "labels" else name: getattr(model, f"{name}_") for name in method.arrays}
-    arrays = {name: values for name, values in arrays.items() if values is not None}
-    if facts.get("certificate") is not None:
-        arrays["certificate"] = facts["certificate"]
+    arrays |= {"certificate": facts.get("certificate"), "sample_weight": table.weights}
     if scaler is not None:
         arrays |= {"scaler_mean": scaler.mean_, "scaler_scale": scaler.scale_}
     with replaced_whole(*targets.values()) as files:
@@ -226,6 +256,4 @@ def _write(
             elif name == "plot":
                 draw(file, path, method.draw(options, model, scores, table))
             else:
-                columns = {"index_name": table.index_name, "label_name": table.label_name}
-                pipeline = model if scaler is None else Pipeline([("scale", scaler), ("model", model)])
-                write_model(file, pipeline, {"method": method.name, "feature_names": table.feature_names} | columns)
+                write_model(file, model if scaler is None else Pipeline([("scale", scaler), ("model", model)]), notes)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
+import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import import_module
@@ -17,7 +19,7 @@ import numpy as np
 from gpukpca._container import is_container
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
-from gpukpca.cli.table import InputOptions, Source, Table, check_memory
+from gpukpca.cli.table import CHUNK, InputOptions, Source, Table, check_memory
 from gpukpca.cli.text import PACKINGS, TEXT_SUFFIXES, read_parquet, read_text
 from gpukpca.data.reading import reading
 from gpukpca.persistence.model_file import KIND
@@ -27,10 +29,15 @@ BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods")
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
 # Options that only some kinds of input read.
-SPECIAL = ("key", "label_column", "index_column", "header", "delimiter", "decimal", "skip")
+PER_ROW = ("label_column", "index_column", "weight_column")
+SPECIAL = ("key", *PER_ROW, "header", "delimiter", "decimal", "skip")
 # The suffix of bundled sets, and of no file.
 BUNDLE = "/"
 STANDARD_INPUT = "standard input"
+# Bytes that are read of it at once.
+PART = 2**24
+# Of the rows without any value.
+SHOWN = 10
 # The first bytes of the standard input, which has no suffix, -> that of its kind; else it is .csv.
 MAGIC = {
     b"\x93NUMPY": ".npy",
@@ -42,25 +49,18 @@ MAGIC = {
 }
 # The files by which a folder is known as one of zarr, in its formats 2 and 3.
 ZARR_MARKS = ("zarr.json", ".zarray", ".zgroup")
-# Suffix -> how to convert a file that is not read.
+# Suffix -> how to convert a file that is not read; of others an array X.
 CONVERSIONS = {
-    **dict.fromkeys((".xls", ".xlsx", ".ods", ".sav", ".dta", ".sas7bdat"), "Save the table as .csv"),
-    **dict.fromkeys(
-        (".feather", ".arrow", ".ipc"),
-        "polars.read_ipc('{0}').write_parquet('x.parquet') converts it, and with read_ipc_stream a stream",
-    ),
-    **dict.fromkeys((".jsonl", ".ndjson"), "polars.read_ndjson('{0}').write_parquet('x.parquet') converts it"),
-    ".json": "polars.read_json('{0}').write_parquet('x.parquet') converts a list of rows",
-    **dict.fromkeys((".rds", ".rda", ".rdata"), "write.csv in R converts a table"),
-    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "In the Python that wrote it, numpy.save('x.npy', X) converts X"),
-    **dict.fromkeys((".pt", ".pth"), "numpy.save('x.npy', tensor.numpy()) converts a tensor"),
-    **dict.fromkeys((".bz2", ".xz", ".zip", ".tar"), "unpack it, or compress text by gzip or zstd"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods", ".sav", ".dta", ".sas7bdat", ".rds", ".rda"), "Save the table as .csv"),
+    **dict.fromkeys((".feather", ".arrow"), "polars.read_ipc('{0}').write_parquet('x.parquet') converts it"),
+    **dict.fromkeys((".bz2", ".xz", ".zip", ".tar"), "Unpack it, or compress text by gzip or zstd"),
     ".mat": "numpy.save('x.npy', scipy.io.loadmat('{0}')['X']) converts its array X. A file of version 7.3 is HDF5: "
     "rename it to .h5, and give --transpose",
-    ".nc": "numpy.save('x.npy', xarray.open_dataset('{0}')['X']) converts its variable X of two dimensions",
     ".mtx": "scipy.sparse.save_npz('x.npz', scipy.io.mmread('{0}')) converts it",
     ".h5ad": "scipy.sparse.save_npz('x.npz', X) or numpy.save('x.npy', X) converts X = anndata.read_h5ad('{0}').X",
 }
+OF_MISSING = "--rows complete leaves such rows out, and --rows imputed takes the means of the columns."
+ARRAY = "In the Python that reads it, numpy.save('x.npy', X) converts an array X"
 
 
 def read_input(source: str, **options: Any) -> Table:
@@ -86,6 +86,32 @@ def read_input(source: str, **options: Any) -> Table:
     return replace(table, X=_as_dtype(table.X, how.dtype))
 
 
+def is_distances(X: Any) -> bool:
+    """Return whether a square matrix holds distances: no entry is negative, and the diagonal is 0."""
+    is_square = isinstance(X, np.ndarray) and X.shape[0] == X.shape[1]
+    return is_square and not np.diagonal(X).any() and bool(np.min(X) >= 0) and bool(np.any(X))
+
+
+def of_distances(table: Table) -> Table:
+    """Return the kernel matrix of classical scaling, -D²/2 of distances D, which kernel PCA centers."""
+    check_memory(8 * table.X.size, "the kernel matrix of the distances")
+    X = -0.5 * np.square(table.dense(), dtype=np.float64)
+    return replace(table, X=X, source=f"{table.source}, distances D, of which -D²/2 is the kernel matrix")
+
+
+def warn_of_empty_rows(table: Table, source: str) -> None:
+    """Warn of rows without any value, as lines of the file where these are known; a sparse matrix has none."""
+    rows: list[int] = []
+    for start in range(0, table.X.shape[0], CHUNK):
+        if isinstance(panel := table.X[start : start + CHUNK], np.ndarray):
+            rows += (start + np.flatnonzero(np.isnan(panel).all(axis=1))).tolist()
+    if rows:
+        numbers = ", ".join(str(row + (table.first_line or 0)) for row in rows[:SHOWN])
+        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        what = f"{'lines' if table.first_line else 'rows'} {numbers}{more} of {source} hold no value"
+        warnings.warn(f"{what}: no fit counts them, and their scores are 0.", UserWarning, stacklevel=2)
+
+
 def title_of(source: str) -> str:
     """Return the name of an input in a picture."""
     packed = next((packing for packing in PACKINGS if source.lower().endswith(packing)), "")
@@ -97,8 +123,11 @@ def _standard_input() -> Source:
     stream = sys.stdin.buffer
     if stream.isatty():
         raise ValueError("- is the standard input, which is a terminal here; send a file to it: gpukpca ... - < FILE.")
-    if not (content := stream.read()):
-        raise ValueError(f"{STANDARD_INPUT} is empty.")
+    held = io.BytesIO()
+    while part := stream.read(PART):
+        check_memory(len(part), f"{STANDARD_INPUT}, of which {format_bytes(held.tell())} are read,")
+        held.write(part)
+    content = held.getvalue()
     suffix = next((suffix for magic, suffix in MAGIC.items() if content.startswith(magic)), ".csv")
     return Source(Path(STANDARD_INPUT), suffix, content)
 
@@ -115,23 +144,20 @@ def _checked_file(path: Path) -> Source:
         )
     if not path.is_file():  # opening a pipe would wait for a writer, and a device has no end
         raise ValueError(f"{path} is a pipe or a device; give - and send it to the standard input: - < {path}.")
-    with path.open("rb") as file:
-        if not file.read(1):
-            raise ValueError(f"{path} is empty.")
     if is_container(path, KIND):
-        raise ValueError(f"{path} is a saved model; give data instead.")
+        raise ValueError(f"{path} is a saved model; give data instead. Where MODEL is an argument, it comes first.")
     if suffix := next((suffix for suffix in READERS if path.name.lower().endswith(suffix)), ""):
         return Source(path, suffix)
     suffix, readable = path.suffix.lower(), ", ".join(one for one in READERS if one.count(".") == 1)
-    advice = f" {CONVERSIONS[suffix].format(path)}." if suffix in CONVERSIONS else ""
+    advice = CONVERSIONS.get(suffix, ARRAY).format(path)
     kind = f"ending in {suffix}" if suffix else "without an ending"
     raise ValueError(
-        f"{path}: files {kind} cannot be read.{advice} Give {readable}, text with "
+        f"{path}: files {kind} cannot be read. {advice}. Give {readable}, text with "
         f"{' or '.join(PACKINGS)} at its end, or one of {', '.join(BUNDLED)}."
     )
 
 
-def _check_matrix(shape: tuple[int, ...], dtype: np.dtype, source: object) -> None:
+def _check_matrix(source: object, shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Raise unless an array has two axes, entries, and real numbers."""
     if len(shape) != 2:
         raise ValueError(f"{source}: a matrix (samples x features) is needed, and the array has shape {shape}.")
@@ -184,30 +210,17 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
 
 def _read_npy(path: Source, how: InputOptions) -> Table:
     """Map a .npy file into memory."""
-    with path.open() as file:
-        if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-            raise ValueError(f"{path} is not a .npy file: it does not start as one.")
-        file.seek(0)
-        with _reading(path, ".npy"):
-            shape, dtype = _header(file)
-        there = path.size - file.tell()
-    _check_matrix(shape, dtype, path)
-    described = math.prod(shape) * dtype.itemsize
-    if described > there:
-        raise ValueError(
-            f"{path} is damaged: its header describes {shape[0]} x {shape[1]} numbers of {dtype} "
-            f"({format_bytes(described)}), and {format_bytes(there)} follow. Copy or write the file again."
-        )
-    with _reading(path, ".npy"):
+    with _reading(path, ".npy"), np.errstate(over="ignore"):  # of the size that a damaged header states
         if path.content is None:
-            return Table(np.lib.format.open_memmap(path.path, mode="r"), f"{path.name}, memory map")
-        return Table(np.load(path.readable, allow_pickle=False), path.name)
+            X, source = np.lib.format.open_memmap(path.path, mode="r"), f"{path.name}, memory map"
+        else:
+            X, source = np.load(path.readable, allow_pickle=False), path.name
+    _check_matrix(path, X.shape, X.dtype)
+    return Table(X, source)
 
 
 def _read_npz(path: Source, how: InputOptions) -> Table:
     """Read one matrix of a .npz file, with labels and names where the options name arrays."""
-    if not zipfile.is_zipfile(path.readable):
-        raise ValueError(f"{path} is not a .npz file: it is no zip archive, or it is cut off.")
     with _reading(path, ".npz"), zipfile.ZipFile(path.readable) as archive:
         headers = {}
         for name in archive.namelist():
@@ -216,24 +229,24 @@ def _read_npz(path: Source, how: InputOptions) -> Table:
                     headers[name.removesuffix(".npy")] = _header(member)
     if {"format", "shape", "data"} <= set(headers) and how.key is None:
         return _read_sparse(path, how, headers)
-    key, needed = _needed(path, headers, how)
-    check_memory(sum(math.prod(headers[name][0]) * headers[name][1].itemsize for name in needed), str(path))
+    needed = _needed(path, headers, how)
+    check_memory(sum(math.prod(headers[name][0]) * headers[name][1].itemsize for name in {*needed.values()}), str(path))
     with _reading(path, ".npz"), np.load(path.readable, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in needed}
-    return _table(path, key, arrays, how)
+        arrays = {role: archive[name] for role, name in needed.items()}
+    return _table(path, arrays, needed)
 
 
 def _read_sparse(path: Source, how: InputOptions, headers: dict[str, Any]) -> Table:
     """Read a matrix that `scipy.sparse.save_npz` wrote, as CSR."""
     from scipy.sparse import load_npz
 
-    for name in ("label_column", "index_column"):
+    for name in PER_ROW:
         if vars(how)[name] is not None:
             raise ValueError(f"--{name.replace('_', '-')} does not apply to {path}, which holds one sparse matrix.")
     check_memory(2 * sum(math.prod(shape) * dtype.itemsize for shape, dtype in headers.values()), str(path))
     with _reading(path, "SciPy's sparse .npz"):
         X = load_npz(path.readable).tocsr()
-    _check_matrix(X.shape, X.dtype, path)
+    _check_matrix(path, X.shape, X.dtype)
     return Table(X, f"{path.name}, sparse with {X.nnz} stored entries")
 
 
@@ -246,44 +259,40 @@ def _read_set(path: Source, how: InputOptions) -> Table:
         raise ValueError(f"{path} is read by {name}, which is not installed: pip install {name}.") from None
     with _reading(path, name):
         root = package.open(path.path, mode="r") if name == "zarr" else package.File(path.readable, "r")
-        sets, group = {"": root}, how.key or USUAL_KEYS[0]
-        is_sparse_group = False
+        sets = {"": root}
         if not hasattr(root, "shape"):
             # The key may be that of a set in a group.
             named = (*root, how.key) if how.key is not None and how.key in root else root
             sets = {one: root[one] for one in named if hasattr(root[one], "shape")}
-            is_sparse_group = group not in sets and group in root and "indptr" in getattr(root[group], "keys", list)()
-    if is_sparse_group:
-        opened = f"{name}.{'open' if name == 'zarr' else 'File'}('{path}')['{group}']"
-        raise ValueError(
-            f"{path}: {group} is a sparse matrix as anndata writes it. "
-            f"scipy.sparse.save_npz('x.npz', anndata.io.sparse_dataset({opened})[:]) converts it."
-        )
-    key, needed = _needed(path, {one: (part.shape, part.dtype) for one, part in sets.items()}, how)
+    needed = _needed(path, {one: (part.shape, part.dtype) for one, part in sets.items()}, how)
     with _reading(path, name):
-        arrays = {one: _Set(sets[one], path, name) if one == key else sets[one][:] for one in needed}
-    return _table(path, key, arrays, how)
+        arrays = {role: sets[one][:] for role, one in needed.items() if role != "key"}
+    return _table(path, arrays | {"key": _Set(sets[needed["key"]], path, name)}, needed)
 
 
-def _needed(path: Source, headers: dict[str, Any], how: InputOptions) -> tuple[str, set[str]]:
-    """Return the name of the matrix, and with it those of labels and names; `headers` hold shapes and dtypes."""
-    key = _matrix_key(path, headers) if how.key is None else how.key
-    needed = {name for name in (key, how.label_column, how.index_column) if name is not None}
-    for name in needed - set(headers):
-        raise ValueError(f"{path} has no array {name!r}; it has {_listed(headers)}.{closest(name, headers)}")
-    shape, dtype = headers[key]
-    _check_matrix(shape, dtype, path)
-    return key, needed
+def _needed(path: Source, headers: dict[str, Any], how: InputOptions) -> dict[str, str]:
+    """Return the names of the matrix ("key") and of labels, names and weights; `headers` hold shapes and dtypes."""
+    of_model = {role: vars(how)[role.replace("_column", "_of_model")] for role in PER_ROW}
+    needed = {role: name for role, name in of_model.items() if name and name in headers}
+    needed |= {role: vars(how)[role] for role in PER_ROW if vars(how)[role] is not None}
+    needed["key"] = _matrix_key(path, headers) if how.key is None else how.key
+    for name in needed.values():
+        if name not in headers:
+            raise ValueError(f"{path} has no array {name!r}; it has {_listed(headers)}.{closest(name, headers)}")
+    _check_matrix(path, *headers[needed["key"]])
+    return needed
 
 
-def _table(path: Source, key: str, arrays: Mapping[str, Any], how: InputOptions) -> Table:
-    """Return the matrix of a name with its labels and names, all among `arrays`."""
-    labels, names = (
-        None if name is None else _one_per_row(path, name, arrays[name], arrays[key].shape[0])
-        for name in (how.label_column, how.index_column)
+def _table(path: Source, arrays: dict[str, Any], named: dict[str, str]) -> Table:
+    """Return the matrix with its labels, names and weights, and the names of these arrays."""
+    X = arrays["key"]
+    labels, names, weights = (
+        _one_per_row(path, named[role], arrays[role], X.shape[0]) if role in arrays else None for role in PER_ROW
     )
-    source = f"{path.name}, array {key!r}" if key else path.name
-    return Table(arrays[key], source, labels, None if names is None else tuple(map(str, names)))
+    label, index, weight = (named.get(role, "") for role in PER_ROW)
+    source = f"{path.name}, array {named['key']!r}" if named["key"] else path.name
+    samples = None if names is None else tuple(map(str, names))
+    return Table(X, source, labels, samples, label_name=label, index_name=index, weights=weights, weight_name=weight)
 
 
 def _matrix_key(path: Source, headers: dict[str, Any]) -> str:
@@ -328,12 +337,12 @@ def _read_bundled(path: Source, how: InputOptions) -> Table:
 
 
 # Suffix -> reader, kind, and the special options that it takes. Longer suffixes come first.
-ARRAYS = ("key", "label_column", "index_column")
+ARRAYS = ("key", *PER_ROW)
 READERS: dict[str, tuple[Callable[[Source, InputOptions], Table], str, tuple[str, ...]]] = {
     **{
         text + packing: (read_text, "a text file", SPECIAL[1:]) for packing in (*PACKINGS, "") for text in TEXT_SUFFIXES
     },
-    ".parquet": (read_parquet, "a parquet file", ARRAYS[1:]),
+    ".parquet": (read_parquet, "a parquet file", PER_ROW),
     ".npy": (_read_npy, "a .npy file", ()),
     ".npz": (_read_npz, "a .npz file", ARRAYS),
     ".zarr": (_read_set, "a folder of zarr", ARRAYS),

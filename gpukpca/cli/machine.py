@@ -9,14 +9,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from gpukpca import __version__
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.backend.device import cuda_place, free_bytes, host_free_bytes
 from gpukpca.backend.parallel import usable_cpus
 from gpukpca.cli.failures import say
-from gpukpca.cli.report import show_pairs
+from gpukpca.cli.report import show_pairs, taken
+from gpukpca.cli.table import Table
 from gpukpca.cuda.device import probe
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "matplotlib")
@@ -43,13 +42,13 @@ def show_machine(as_json: bool) -> None:
     if as_json:
         say(json.dumps(dict(lines) | {"blas": libraries}))
     else:
-        show_pairs(Console(), [*lines, *(("blas", library) for library in libraries)])
+        show_pairs([*lines, *(("blas", library) for library in libraries)])
 
 
-def cost(seconds: float, targets: dict[str, Path]) -> dict[str, Any]:
-    """Return the metadata of every run: versions, time, memory, and the files that are written."""
-    written = [str(path) for path in targets.values()]
-    return {"versions": versions(), "seconds": seconds, "peak_memory_mib": peak_memory_mib(), "written": written}
+def facts_of_run(table: Table, seconds: float, targets: dict[str, Path]) -> dict[str, Any]:
+    """Return the metadata of every run: what was read, versions, time, memory, and the files that are written."""
+    facts = {"input": taken(table), "versions": versions(), "seconds": seconds, "peak_memory_mib": peak_memory_mib()}
+    return facts | {"written": [str(path) for path in targets.values()]}
 
 
 def versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -31,13 +32,13 @@ class NumberOr(click.ParamType):
         """Return an int where the text is one and a count is allowed, else a float, else the word."""
         if not isinstance(value, str) or value in self.names:
             return value
+        names = "".join(f', or "{one}"' for one in self.names)
         try:
             number = int(value) if self.count and value.lstrip("+-").isdigit() else float(value)
         except ValueError:
-            names = "".join(f', or "{one}"' for one in self.names)
             self.fail(f"{value!r} is not a number{names}.{closest(value, self.names)}", param, ctx)
-        if self.count and number <= 0:
-            self.fail(f"{value} leaves nothing; give at least 1.", param, ctx)
+        if self.count and not (0 < number < 1 or (isinstance(number, int) and number > 0)):
+            self.fail(f"{value} is no count from 1 on, and no share between 0 and 1{names}.", param, ctx)
         return number
 
 
@@ -49,26 +50,23 @@ class Name(click.Choice[str]):
         return f"{super().get_invalid_choice_message(value, ctx).rstrip('.')}.{closest(value, self.choices)}"
 
 
-class WholeNumber(click.IntRange):
-    """An integer from `min` on; Click's name for it makes no sentence."""
+class WholeNumber(click.ParamType):
+    """A whole number from `least` on, also with an exponent: 1e6."""
 
     name = "integer"
 
-
-class LargeCount(click.ParamType):
-    """A whole number from 1 on, also with an exponent: 1e6."""
-
-    name = "count"
+    def __init__(self, least: int) -> None:
+        self.least = least
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the integer."""
         try:
-            number = int(value) if value.isdecimal() else float(value)
+            number = float(value)
         except ValueError:
-            number = 0
-        if not (number >= 1 and float(number).is_integer()):
-            self.fail(f"{value!r} is not a whole number from 1 on, such as 200 or 1e6.", param, ctx)
-        return int(number)
+            number = math.nan
+        if not (number >= self.least and number.is_integer()):
+            self.fail(f"{value!r} is not a whole number from {self.least} on, such as 200 or 1e6.", param, ctx)
+        return int(value) if str(value).isdecimal() else int(number)
 
 
 class FolderName(click.Path):
@@ -98,28 +96,31 @@ class Setting(click.ParamType):
         return name.strip(), text.strip()
 
 
-class RowsByColumns(click.ParamType):
-    """The shape of an image, such as 16x16."""
+class Pair(click.ParamType):
+    """Two numbers from 1 on, such as 16x16 or 1,3."""
 
-    name = "rows x columns"
+    def __init__(self, name: str) -> None:
+        self.name: str = name
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return two positive integers."""
         match = re.fullmatch(r"\s*([1-9][0-9]{0,8})\s*[x×,]\s*([1-9][0-9]{0,8})\s*", value)
         if match is None:
-            self.fail(f"{value!r} is no shape of an image; give rows and columns, such as 16x16.", param, ctx)
+            self.fail(f"{value!r} is no {self.name}.", param, ctx)
         return int(match[1]), int(match[2])
 
 
 class GroupedCommand(click.Command):
-    """A command that passes its arguments and options to `work`, and lists the options in groups."""
+    """A command that passes its values to `work`, a function run_NAME whose docstring is the help.
+
+    The help lists the options in groups.
+    """
 
     def __init__(
         self,
         work: Callable[[SimpleNamespace], None],
         arguments: tuple[click.Argument, ...],
         groups: Groups,
-        **settings: Any,
     ) -> None:
         def callback(**values: Any) -> None:
             options = SimpleNamespace(**values)
@@ -128,7 +129,7 @@ class GroupedCommand(click.Command):
 
         self.groups = groups
         params = [*arguments, *(option for options in groups.values() for option in options)]
-        super().__init__(params=params, callback=callback, **settings)
+        super().__init__(work.__name__.removeprefix("run_"), params=params, callback=callback, help=work.__doc__)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for every group."""
@@ -140,8 +141,13 @@ class GroupedCommand(click.Command):
 
 
 def option(names: str, text: str, default: Any = None, **settings: Any) -> click.Option:
-    """Return an option; its help states the default, and in brackets the methods if only some read the option."""
-    made = click.Option(names.split(), default=default, show_default=bool(default), help=text, **settings)
+    """Return an option of names, and of a word with capitals that stands for its value in the help.
+
+    The help states the default, and in brackets the methods if only some read the option.
+    """
+    words = names.split()
+    metavar = words.pop() if words[-1] != words[-1].lower() and words[-1][0] != "-" else None
+    made = click.Option(words, default=default, show_default=bool(default), help=text, metavar=metavar, **settings)
     if owners := [method.name for method in METHODS.values() if made.name in method.options]:
         made.help = f"[{', '.join(owners)}] {text}"
     return made
@@ -157,4 +163,4 @@ def choice(names: str, values: Iterable[str], text: str, default: str | None = N
     return option(names, text, default, type=Name(list(values)))
 
 
-COUNT = WholeNumber(min=1)
+COUNT = WholeNumber(1)

@@ -30,8 +30,9 @@ def checked_targets(options: SimpleNamespace) -> dict[str, Path]:
         raise ValueError(f"nothing would be written: give --output{others}.")
     for name, path in targets.items():
         _check_target(f"--{name}", path, SUFFIXES[name], options)
-    if vars(options).get("image_shape") is not None and options.plot is None:
-        raise ValueError("--image-shape is for pictures: give --plot as well.")
+    for name in ("image_shape", "components"):
+        if vars(options).get(name) is not None and options.plot is None:
+            raise ValueError(f"--{name.replace('_', '-')} is for pictures: give --plot as well.")
     if "plot" in targets:
         from gpukpca.plotting.display import figure_class
 
@@ -79,9 +80,9 @@ def write_rows(
     if path.suffix.lower() == ".npy":
         np.save(file, rows)
         return
-    arrays = {name: rows, **arrays, "metadata": np.array(json.dumps(facts))}
+    arrays = {name: rows, **arrays, "metadata": np.array(json.dumps(facts, default=str))}
     optional = {"labels": table.labels, "sample_names": table.sample_names, "feature_names": table.feature_names}
-    arrays |= {name: np.asarray(values) for name, values in optional.items() if values is not None}
+    arrays = {name: np.asarray(values) for name, values in (arrays | optional).items() if values is not None}
     np.savez(file, **arrays)  # no array of objects among them: labels are numbers or text
 
 

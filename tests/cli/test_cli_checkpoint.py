@@ -21,6 +21,7 @@ from click.testing import CliRunner
 import gpukpca.cli.fit as cli_fit
 from gpukpca import _files as files
 from gpukpca._process import state
+from gpukpca.cli import terminate
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.failures import failures_in_one_line
 from gpukpca.cli.report import ProgressBar
@@ -59,12 +60,11 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def unhandled(number: int) -> Iterator[list[int]]:
-    """Collect the signals that the command leaves to the process, which would end of them."""
-    received: list[int] = []
-    before = signal.signal(number, lambda number, frame: received.append(number))
+def handled(number: int, handler: Any) -> Iterator[None]:
+    """Handle a signal as the console script does."""
+    before = signal.signal(number, handler)
     try:
-        yield received
+        yield
     finally:
         signal.signal(number, before)
 
@@ -129,9 +129,9 @@ def test_a_signal_during_a_pass_ends_the_command_in_one_line(
             os.kill(os.getpid(), number)
 
     monkeypatch.setattr(ProgressBar, "__call__", call)
-    with unhandled(number) if number == signal.SIGTERM else nullcontext([]) as received:
+    with handled(number, terminate) if number == signal.SIGTERM else nullcontext():
         result = command(*FIT, *more)
-    assert (result.exit_code, result.stderr, received) == (code, line, [])
+    assert (result.exit_code, result.stderr) == (code, line)
     assert sorted(os.listdir()) == sorted([*more[1:], "x.npy"])
 
 
@@ -170,26 +170,16 @@ def test_sigusr1_outside_the_iteration_ends_no_process(more: list[str], monkeypa
     names = ("_prepared", "_facts", "_write")
     for name in names:
         monkeypatch.setattr(cli_fit, name, partial(signaled, getattr(cli_fit, name)))
-    with unhandled(signal.SIGUSR1) as received:
+    with handled(signal.SIGUSR1, signal.SIG_IGN):
         result = command(*FIT, *more)
-    assert (result.exit_code, result.stderr, received) == (0, "", [])
+    assert (result.exit_code, result.stderr) == (0, "")
     assert set(reached) == set(names)
     assert Path("s.npz").exists()
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
-def test_the_handler_of_sigusr1_is_restored() -> None:
-    before = signal.getsignal(signal.SIGUSR1)
-    with failures_in_one_line(False):
-        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGUSR1) is before
-
-
 def test_the_options_of_checkpoints_are_checked() -> None:
-    before = signal.getsignal(signal.SIGTERM)
     result = command(*FIT, "--checkpoint", "c")
     assert (result.exit_code, "checkpoint   in c\n" in result.stdout) == (0, True)
-    assert signal.getsignal(signal.SIGTERM) is before
     result = command(*FIT, "--checkpoint", "c", "--force", "--seed", "1")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "random_state was 0 and is 1 now" in result.stderr

@@ -17,7 +17,7 @@ import scipy.sparse
 from click.testing import CliRunner
 
 from gpukpca.cli.app import gpukpca
-from gpukpca.cli.inputs import CONVERSIONS, read_input
+from gpukpca.cli.inputs import ARRAY, CONVERSIONS, read_input
 from tests.cli.runs import done, facts, fit, loaded, refused, run
 from tests.cli.runs import text as write
 from tests.each import each
@@ -57,7 +57,7 @@ def test_packed_text_and_parquet_are_the_table_that_the_text_is():
     with pytest.raises(ValueError, match=r"line 4, column 2 \(y\): 'x' is not a number"):
         read_input("o.txt.gz")
     fit("t.csv.gz", "--index-column", "who", "--label-column", "kind", "-n", 1, "-o", "s.npz", "--plot", "p.png")
-    assert facts()["input"] == "t.csv.gz, header: line 1"
+    assert facts()["input"] == "t.csv.gz, header: line 1; rows: 3; features: 2 (a … b); labels: kind; names: who"
 
 
 def test_parquet_has_missing_cells_and_columns_of_many_types():
@@ -121,7 +121,6 @@ def asked(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> list[Any
     np.save("x.npy", X)
     sets = {"X": Part(X, read), "y": Part(np.arange(9000) % 4, read), "who": Part(names, read)}
     sets |= {"group": SimpleNamespace(), "group/Z": Part(X[:50], read)}
-    sets["layers/counts"] = {"data": 0, "indices": 0, "indptr": 0}
     monkeypatch.setitem(sys.modules, "h5py", SimpleNamespace(File=lambda path, mode: sets))
     monkeypatch.setitem(sys.modules, "zarr", SimpleNamespace(open=lambda path, mode: sets["X"]))
     Path("x.zarr").mkdir()
@@ -145,9 +144,19 @@ def test_sets_of_zarr_and_hdf5_are_read_by_slices(asked: list[Any]):
     assert loaded("b.npz")["scores"].shape == (50, 2)
     for key in ("group", "none"):
         assert f"has no array {key!r}; it has X (9000, 3)" in refused("fit", "x.h5", "--key", key, "-o", "c.npz")
-    message = refused("fit", "x.h5", "--key", "layers/counts", "-o", "c.npz")
-    assert "x.h5: layers/counts is a sparse matrix as anndata writes it" in message
-    assert "sparse_dataset(h5py.File('x.h5')['layers/counts'])[:]) converts it" in message
+
+
+def test_rows_of_a_set_without_any_value_are_named(asked: list[Any], monkeypatch: pytest.MonkeyPatch):
+    original = Part.__getitem__
+
+    def empty(part: Part, rows: Any) -> Any:
+        return np.where((np.arange(*rows.indices(9000)) == 5000)[:, None], np.nan, original(part, rows))
+
+    monkeypatch.setattr(Part, "__getitem__", empty)
+    result = fit("x.zarr", "--method", "ppca", "-n", 1, "-o", "s.npz")
+    assert result.stderr.startswith("warning: rows 5000 of x.zarr hold no value: no fit counts them")
+    assert result.stderr.count("\n") == 1
+    assert loaded()["scores"][5000] == 0
 
 
 NYSTROM = ["--eigen-solver", "nystrom", "--rank", 20]
@@ -235,24 +244,22 @@ def test_the_standard_input_is_read_in_every_command():
             if command[0] != "denoise":
                 np.testing.assert_allclose(np.abs(np.load("b.npy")), np.abs(np.load("a.npy")), atol=1e-9)
         assert "6 x 2" in through_stdin(content, "plan", "-", "-n", 1).stdout
+        assert "standard input" in result.stdout
+        assert "; rows: 6; features: 2" in result.stdout
     assert "standard input, line 2, column 1: 'x' is" in through_stdin(b"1,2\nx,3\n", "plan", "-").stderr
-    assert "standard input is empty" in through_stdin(b"", "plan", "-").stderr
+    assert "standard input holds no rows" in through_stdin(b"", "plan", "-").stderr
 
 
 def test_files_that_are_refused_say_how_to_convert_them():
-    for suffix, advice in CONVERSIONS.items():
+    for suffix, advice in {**CONVERSIONS, ".pkl": ARRAY}.items():
         message = refused("fit", write(f"x{suffix}", "content"), "-o", "s.npz")
         assert f"files ending in {suffix} cannot be read. {advice.format(f'x{suffix}')}. Give .csv, .tsv" in message
     table = polars.DataFrame({"a": [1.0, 2.0, 4.0], "b": [2.0, 1.0, 0.0]})
     table.write_ipc("x.feather")
-    table.write_json("x.json")
-    table.write_ndjson("x.ndjson")
     scipy.io.savemat("x.mat", {"X": table.to_numpy()})
     scipy.io.mmwrite("x.mtx", scipy.sparse.csr_array(table.to_numpy()))
     for suffix, written in (
         (".feather", "parquet"),
-        (".json", "parquet"),
-        (".ndjson", "parquet"),
         (".mat", "npy"),
         (".mtx", "npz"),
     ):

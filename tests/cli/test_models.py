@@ -40,7 +40,7 @@ def test_a_saved_model_gives_the_scores_of_new_samples(X: np.ndarray):
     np.testing.assert_array_equal(loaded("t.npz")["scores"], model.transform(X[90:]))
     np.testing.assert_array_equal(gpukpca.load(M).eigenvalues_, model.eigenvalues_)
     assert (facts("t.npz")["estimator"], facts("t.npz")["model"]) == ("KernelPCA", M)
-    for word in (f"KernelPCA from {M}", "30 x 6 from new.npy", "t.npz"):
+    for word in (f"KernelPCA from {M}", "new.npy, memory map; rows: 30; features: 6", "t.npz"):
         assert word in out
     assert done("transform", M, "x.npy", "-o", "again.npz", "--quiet").output == ""
     np.testing.assert_allclose(loaded("again.npz")["scores"], loaded()["scores"], atol=1e-9)
@@ -86,9 +86,16 @@ def test_rows_are_counted_from_the_start_of_the_input(rng: np.random.Generator):
     fit("x.npy", "--method", "pca", "-n", 2, *SAVE)
     rows[CHUNK + 20, 1] = np.nan
     np.save("x.npy", rows)
-    message = f"x.npy contains NaN: 1 value(s), the first in row {CHUNK + 20}, column 1. PCA does not accept"
+    message = (
+        f"x.npy contains NaN: 1 value(s), the first in row {CHUNK + 20}, column 1. --rows complete leaves such rows out"
+    )
     for command in ("transform", "denoise"):
         assert message in refused(command, M, "x.npy", "-o", "t.npz")
+    for remedy, count in (("complete", CHUNK + 899), ("imputed", CHUNK + 900)):
+        done("transform", M, "x.npy", "--rows", remedy, "-o", "t.npz", "--force")
+        assert loaded("t.npz")["scores"].shape == (count, 2)
+    assert "--rows complete leaves such rows out" in refused("fit", "x.npy", "-k", "linear", "--scale", *OUT, "--force")
+    fit("x.npy", "--method", "local", "--scale", "--rows", "imputed", "-n", 2, "-o", "t.npz", "--force")
 
 
 def test_the_scores_of_a_local_model_name_their_clusters(X: np.ndarray):
@@ -242,9 +249,12 @@ def test_noise_does_not_set_the_grays_of_the_picture(rng: np.random.Generator, m
         (f"denoise {M} x.npy -o t.npz", "the model has no way back to data space: fit it with --preimage"),
         ("transform none.npz x.npy -o t.npz", "none.npz: does not exist; give a model file"),
         ("denoise . x.npy -o t.npz", "is a directory; give a model file"),
-        (f"transform x.npy {M} -o t.npz", f"{M} is the model: MODEL comes first"),
-        (f"transform {M} {M} -o t.npz", f"{M} is a saved model; give data"),
-        (f"fit {M} -o t.npz", f"{M} is a saved model; give data"),
+        (f"transform x.npy {M} -o t.npz", "x.npy is no model file of gpukpca"),
+        (
+            f"transform {M} {M} -o t.npz",
+            f"{M} is a saved model; give data instead. Where MODEL is an argument, it comes first",
+        ),
+        (f"fit {M} -o t.npz", f"{M} is a saved model; give data instead. Where MODEL is an argument, it comes first"),
         ("transform s.npz x.npy -o t.npz", "is no model file of gpukpca"),
         ("transform x.npy x.npy -o t.npz", "is no model file of gpukpca"),
         ("transform pca.npz x.npy -o pca.npz --force", "pca.npz is the model itself"),
@@ -252,7 +262,7 @@ def test_noise_does_not_set_the_grays_of_the_picture(rng: np.random.Generator, m
         ("fit x.npy --save m.pkl", "the name must end in .safetensors"),
         (f"fit x.npy --save {M}", f"{M} exists; --force replaces it"),
         ("denoise pca.npz x.npy -o d.npz -n 3", "-n 3: the model has 2 components"),
-        ("denoise pca.npz x.npy -o d.npz -n 0.9", "'0.9' is not a valid integer.\n"),
+        ("denoise pca.npz x.npy -o d.npz -n 0.9", "'0.9' is not a whole number from 1 on, such as 200 or 1e6.\n"),
         ("denoise pca.npz x.npy -o d.npz --image-shape 2x3", "give --plot as well"),
         (
             "denoise pca.npz x.npy -o d.npz --plot d.png --image-shape 2x2",
@@ -269,11 +279,20 @@ def test_what_does_not_fit_is_refused(X: np.ndarray, command: str, expected: str
     assert expected in refused(*command.split())
 
 
-@pytest.mark.parametrize("options", [("--gamma", 0.1), ("--method", "pca", "--scale"), ("-k", "linear", "--scale")])
-def test_a_saved_model_is_audited_on_the_data_of_its_fit(X: np.ndarray, options: tuple):
+AUDITED = ("--gamma 0.1", "--method pca", "--method pca --whiten --scale", "-k linear --scale", "--set center=false")
+AUDITED += ("--gamma 0.1 --eigen-solver nystrom --rank 20", "--gamma .1 --preimage ridge")
+
+
+@pytest.mark.parametrize("options", AUDITED)
+def test_a_saved_model_is_audited_on_the_data_of_its_fit(X: np.ndarray, options: str):
     np.save("x.npy", X[:90])
-    fit("x.npy", *options, "-n", 2, *SAVE)
-    printed, expected = done("audit", M, "x.npy").stdout, f"{gpukpca.residuals(gpukpca.load(M), X[:90])}\n"
+    fit("x.npy", *options.split(), "-n", 2, *SAVE)
+    expected = (
+        f"x.npy, memory map; rows: 90; features: 6\n{gpukpca.residuals(gpukpca.load(M), X[:90], random_state=0)}\n"
+    )
+    printed = done("audit", M, "x.npy").stdout
     assert re.sub(r"pass, \S+ s", "", printed) == re.sub(r"pass, \S+ s", "", expected)
-    fit("x.npy", "--method", "local", "-n", 2, "--save", "l.safetensors")
-    assert "LocalPCA" in refused("audit", "l.safetensors", "x.npy")
+    for method, name in (("local", "LocalPCA"), ("ppca", "ProbabilisticPCA"), ("bayesian", "BayesianPCA")):
+        fit("x.npy", "--method", method, "-n", 2, "--save", "l.safetensors", "--force")
+        words = f"a {name} has no residuals; models of kernel and pca have them"
+        assert words in refused("audit", "l.safetensors", "x.npy")

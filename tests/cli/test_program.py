@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import subprocess
 import sys
 import warnings
@@ -13,12 +12,14 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from gpukpca import Progress, __version__
 from gpukpca._extras import pip_install
 from gpukpca.cli import commands, main
-from gpukpca.cli.app import COMMANDS
+from gpukpca.cli.app import COMMANDS, gpukpca
+from gpukpca.cli.inputs import BUNDLED
 from gpukpca.cli.machine import peak_memory_mib
 from gpukpca.cli.methods import METHODS
 from gpukpca.cli.report import ProgressBar, show_table
@@ -160,10 +161,23 @@ def test_the_help_names_commands_methods_and_groups():
         assert run(name, "-h").stdout.startswith(f"Usage: gpukpca {name} ")
     found = " ".join(run("fit", "--help").stdout.split())
     assert f"[{'|'.join(METHODS)}]" in found
-    for sentence in ("foods", "COUNT|SHARE", "[pca] Scale the scores", "[kernel] Degree of the polynomial kernel."):
+    for sentence in (*BUNDLED, "COUNT|SHARE", "[pca] Scale the scores", "[kernel] Degree of the polynomial kernel."):
         assert sentence in found
     headings = [line[:-1] for line in run("fit", "--help").stdout.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings == ["Input", "Model", "Kernel PCA", "Other methods", "Solver", "Computation", "Output", "Help"]
+
+
+def test_a_shell_completes_commands_options_and_values():
+    for words, expected in (
+        ("gpukpca tr", "plain,transform"),
+        ("gpukpca fit --wei", "plain,--weight-column"),
+        ("gpukpca fit iris --method pp", "plain,ppca"),
+        ("gpukpca fit x", "file,x"),
+        ("gpukpca fit iris --plot x", "file,x"),
+    ):
+        environment = {"_GPUKPCA_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        result = CliRunner().invoke(gpukpca, prog_name="gpukpca", env=environment)
+        assert result.stdout.split() == [expected]
 
 
 def test_info_names_devices_versions_and_libraries():
@@ -175,42 +189,28 @@ def test_info_names_devices_versions_and_libraries():
 # -- the terminal ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("terminal", "delay", "shown"), [(True, 0.0, True), (True, 60.0, False), (False, 0.0, False)])
-def test_the_bar_waits_and_only_shows_on_a_terminal(terminal: bool, delay: float, shown: bool):
-    file = io.StringIO()
-    with ProgressBar(Console(force_terminal=terminal, file=file, width=120), delay=delay) as bar:
-        if shown:
-            bar._timer.join()
-        bar(Progress("plan", "plan"))
-        bar(Progress("tiles", "3 of 4 tiles", 3, 4))
-        bar(Progress("pass", "pass 1", 1, 300, None, 1e-8))
-        for residual in (0.0, 1e-2, 1e-9):
-            bar(Progress("pass", f"residual {residual}", 2, 300, residual, 1e-8))
-    assert ("eigenvectors" in file.getvalue()) is shown
-
-
-def test_the_bar_of_em_speaks_of_steps_and_the_likelihood():
-    file = io.StringIO()
-    with ProgressBar(Console(force_terminal=True, file=file, width=120), delay=0.0) as bar:
-        bar._timer.join()
-        shares = []
-        for done, distance in enumerate((None, 1e-2, None, 1e-5)):
-            bar(Progress("step", "", done, 9, distance, 1e-8, -1.25, seconds_left=3.0))
-            shares.append(bar.bars.tasks[bar.passes].completed)
-            bar.bars.refresh()
-    np.testing.assert_allclose(shares, [0, 0, 0, 0.5])
-    assert "step 3: log-likelihood -1.25 an entry, 1e-05 (stops at 1e-08)" in file.getvalue()
-    assert "whole fit" in file.getvalue()
-    assert "3 s left" in file.getvalue()
-    assert "EM" in file.getvalue()
-    assert "kernel matrix" not in file.getvalue()
+def test_the_bar_only_shows_on_a_terminal():
+    for terminal, hidden in ((True, False), (True, True), (False, False)):
+        file = io.StringIO()
+        with ProgressBar(Console(force_terminal=terminal, file=file, width=120), hidden) as bar:
+            bar(Progress("plan", "plan"))
+            bar(Progress("tiles", "3 of 4 tiles", 3, 4))
+            bar(Progress("resumed", "resumed at pass 3"))
+            for residual in (0.0, 1e-2, 1e-9):
+                bar(Progress("pass", f"residual {residual}", 2, 300, residual, 1e-8, seconds_left=3.0))
+            bar.refresh()
+        assert bar.resumed == "resumed at pass 3"
+        shown = file.getvalue()
+        assert bool(shown) is (terminal and not hidden)
+        for word in ("whole fit", "3 s left", "resumed at pass 3", "residual 1e-09") if shown else ():
+            assert word in shown
 
 
 def test_the_bar_of_the_whole_fit_follows_the_time():
     with ProgressBar(Console(force_terminal=False)) as bar:
-        whole = bar.bars.tasks[bar.whole]
+        whole = bar.tasks[bar.whole]
         now = [0.0]
-        bar.bars.get_time = whole._get_time = lambda: now[0]
+        bar.get_time = whole._get_time = lambda: now[0]
         shares = []
         for now[0], event in (
             (5.0, Progress("plan", "", seconds_left=20.0)),
@@ -220,49 +220,38 @@ def test_the_bar_of_the_whole_fit_follows_the_time():
             (35.0, Progress("pass", "", 5, 9, 1e-9, 1e-8, seconds_left=0.0)),
         ):
             bar(event)
-            shares.append(None if whole.total is None else whole.completed)
-    assert shares[3] is None
-    np.testing.assert_allclose(shares[:3] + shares[4:], [0, 0.25, 0.25, 1])
+            shares.append(whole.completed / whole.total)
+    np.testing.assert_allclose(shares, [0, 0.25, 0.25, 0.25, 1])
 
 
-def test_the_bar_measures_the_way_of_the_residual():
+def test_the_bar_of_a_part_follows_its_count_or_the_way_of_the_residual():
     with ProgressBar(Console(force_terminal=False)) as bar:
-        shares = []
-        for residual in (None, 1e-2, 1e-5, 1e-9):
-            bar(Progress("pass", "", 1, 9, residual, 1e-8))
-            task = bar.bars.tasks[bar.passes]
-            shares.append(None if task.total is None else task.completed)
-    assert shares[0] is None
-    np.testing.assert_allclose(shares[1:], [0, 0.5, 1])
+        task, shares = bar.tasks[bar.part], []
+        for event in (
+            Progress("tiles", "", 3, 4),
+            *(Progress("step", "", 1, 9, residual, 1e-8) for residual in (None, 1e-2, 1e-5, None, 1e-9)),
+        ):
+            bar(event)
+            shares.append(task.completed)
+    np.testing.assert_allclose(shares, [0.75, 0, 0, 0.5, 0.5, 1])
 
 
-def test_the_table_of_results_loses_no_digit_on_a_narrow_terminal(rng: np.random.Generator):
+def test_the_table_of_results_loses_no_digit_and_fits_eighty_columns(
+    rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
+):
     wide = -np.exp(rng.uniform(-30.0, 30.0, 23))
-    columns = [("eigenvalue", wide, ".6g"), ("variance in its axes", np.abs(wide) ** -2, ".1e"), ("sum", wide, ".5f")]
-    numbers = {f"{value:{how}}" for _, values, how in columns for value in values[:20]}
-    for width in (5, 25, 40, 41, 57, 60, 75, 76, 200):
-        file = io.StringIO()
-        show_table(Console(file=file, width=width, force_terminal=True), "component", 1, columns, "in all")
-        lines = re.sub("\x1b[^m]*m", "", file.getvalue()).splitlines()
-        seen = [line.split() for line in lines]
-        every = {word for words in seen for word in words}
-        assert numbers <= every, width
-        assert {words[0] for words in seen if words} >= {str(i) for i in range(1, 21)}
-        assert {"component", "eigenvalue", "variance", "in", "its", "axes", "sum"} <= {
-            w for words in seen for w in words
-        }
-        assert width < 40 or max(map(len, lines)) <= width
-        assert "and 3 more; in all" in " ".join(file.getvalue().split())
-
-
-def test_a_fit_prints_its_spectrum_at_forty_columns(monkeypatch: pytest.MonkeyPatch):
-    outputs = []
-    for columns in ("200", "40"):
-        monkeypatch.setenv("COLUMNS", columns)
-        outputs.append(fit("iris", "-k", "linear", "-n", 4, *OUT, "--force").stdout.split("data ")[0])
-    wide, narrow = ({word for word in out.split() if word[0].isdigit()} for out in outputs)
-    assert wide == narrow
-    assert len(wide) > 12
+    columns = [("eigenvalue", wide, ".6g"), ("variance ratio", np.abs(wide) / 1e14, ".5f")]
+    columns += [("cumulative", np.linspace(0, 1, 23), ".5f"), ("relative residual at most", np.abs(wide), ".1e")]
+    show_table("component", 1, columns, "in all")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["component", *" ".join(heading for heading, *_ in columns).split()]
+    for i in range(20):
+        expected = [str(i + 1), *(f"{values[i]:{how}}" for _, values, how in columns)]
+        assert lines[2 + i].split() == expected
+    assert lines[22:] == ["and 3 more; in all", ""]
+    show_table("component", 1, [("eigenvalue", [], ".6g")], "in all")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not report it")

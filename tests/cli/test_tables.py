@@ -279,7 +279,7 @@ def test_a_column_that_counts_the_rows_is_named():
         result = fit("x.csv", "--label-column", "kind", remedy, "Id", "-n", 1, "-k", "linear", *OUT, "--force")
         assert result.stderr == ""
         assert loaded()["feature_names"].tolist() == ["x", "y"]
-    assert "12 x 2 from x.csv, header: line 1" in result.stdout
+    assert "x.csv, header: line 1; rows: 12; features: 2 (x … y); labels: kind\n" in result.stdout
     few, alone, others = (
         lines("Id,x", "1,2", "2,5", "3,1"),
         lines("Id", *"123456"),
