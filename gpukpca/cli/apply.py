@@ -42,9 +42,9 @@ def run_transform(options: SimpleNamespace) -> None:
     pipeline, model, notes = _load(options)
     table = _table(options, model, notes)
     started = time.perf_counter()
-    scores = _in_chunks(options, model, pipeline.transform, table.X)
+    scores = _in_chunks(options, model, pipeline.transform, table)
     is_local = isinstance(model, LocalPCA)
-    clusters = {"clusters": _in_chunks(options, model, pipeline.predict, table.X)} if is_local else {}
+    clusters = {"clusters": _in_chunks(options, model, pipeline.predict, table)} if is_local else {}
     facts = _facts(options, model, table, started, targets)
     with replaced_whole(targets["output"]) as (file,):
         columns = component_names(scores.shape[1])
@@ -87,7 +87,7 @@ def run_denoise(options: SimpleNamespace) -> None:
     elif options.plot is not None and min(table.X.shape) < 2:
         raise InvalidParameterError("--plot: one sample, or one column, has no plane to draw.")
     started = time.perf_counter()
-    points = _in_chunks(options, model, lambda X: before.inverse_transform(denoise(before.transform(X))), table.X)
+    points = _in_chunks(options, model, lambda X: before.inverse_transform(denoise(before.transform(X))), table)
     X, facts = table.dense(), _facts(options, model, table, started, targets)
     facts["mean_squared_change"] = float(np.nanmean((points - X) ** 2, dtype=np.float64))
     with replaced_whole(*targets.values()) as files:
@@ -156,13 +156,13 @@ def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table
     return table
 
 
-def _in_chunks(options: SimpleNamespace, model: Any, function: Map, X: Any) -> np.ndarray:
+def _in_chunks(options: SimpleNamespace, model: Any, function: Map, table: Table) -> np.ndarray:
     """Return ``function(X)``, computed some rows at a time with a bar on a terminal."""
     missing = bool(get_tags(model).input_tags.allow_nan)
-    console, starts, parts = Console(stderr=True), range(0, X.shape[0], CHUNK), []
+    console, starts, parts = Console(stderr=True), range(0, table.X.shape[0], CHUNK), []
     hidden = options.quiet or not console.is_terminal
     for start in track(starts, "samples", console=console, transient=True, disable=hidden):
-        chunk = X[start : start + CHUNK]
+        chunk = table.read(start, start + CHUNK)
         try:
             check_finite(chunk, FINITE, options.source, missing=missing, of_missing=OF_MISSING)
         except NotFiniteError as error:  # which counts the rows from the start of the chunk

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
 
@@ -18,7 +17,6 @@ from gpukpca.cli.methods import DEFAULT_COMPONENTS, METHODS
 from gpukpca.cli.options import (
     COUNT,
     PATH,
-    FolderName,
     GroupedCommand,
     NumberOr,
     Pair,
@@ -33,9 +31,7 @@ from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
 
 SOURCE, SAVED = click.Argument(["source"], metavar="INPUT", type=click.Path()), click.Argument(["model"], type=PATH)
 INPUT = [
-    option(
-        "--key", "Array of an .npz or HDF5 file or a folder of zarr. [default: its only matrix, or X, x_train or data]"
-    ),
+    option("--key", "Array of .npz, HDF5 or zarr. [default: the only matrix, or X, x_train or data]"),
     option(
         "--label-column NAME|NUMBER",
         "Labels of the rows, which color plots: a column of a table, counted from 0, or an array that --key could "
@@ -44,27 +40,19 @@ INPUT = [
     ),
     option("--index-column NAME|NUMBER", "Names of the rows, given in the same way."),
     option("--weight-column NAME|NUMBER", "How often each row counts, given in the same way."),
-    option(
-        "--columns NAME|NUMBER,...",
-        "Use only these columns as features, given in the same way, also in ranges: 2000-2005.",
-    ),
+    option("--columns NAME|NUMBER,...", "Use only these columns as features; ranges are allowed: 2000-2005."),
     option("--drop NAME|NUMBER,...", "Use all columns but these as features."),
-    option(
-        "--header/--no-header",
-        "Whether the first line of a text file names the columns. [default: where it has text above numbers]",
-    ),
+    option("--header/--no-header", "Whether line 1 of a text names columns. [default: if it is text above numbers]"),
     option(
         "--delimiter CHARACTER",
-        "Character between the columns of a text file: tab is a tab, a blank any white space. "
-        "[default: a comma; in .tsv a tab; in .txt and .dat white space]",
+        "Character between columns of text, or tab; a blank is any white space. [default: as usual for the suffix]",
     ),
     option("--decimal", "Decimal sign of a text file. [default: .]", type=click.Choice([".", ","])),
     option("--skip LINES", "Lines above the first row of a text file, such as a title.", type=COUNT),
     option("--missing codes CODE,...", "Codes of missing values beside empty cells, NA and the like."),
     option(
         "--rows",
-        "With missing cells: leave out their rows, or impute the means of the columns. [default: an error, except "
-        "with ppca and bayesian]",
+        "Leave out rows with missing cells, or impute the means of columns. [default: ppca and bayesian take them]",
         type=click.Choice(["complete", "imputed"]),
     ),
     flag("--transpose", "Swap rows and columns after reading, names included."),
@@ -74,13 +62,10 @@ INPUT = [
         type=click.Choice(["float32", "float64"]),
     ),
 ]
-DEVICE = option(
-    "--device auto|cpu|cuda|cuda:N", "Where to compute: auto is a GPU where one works, else the CPU.", default="auto"
-)
-FORCE = flag("--force", "Replace files that exist.")
-QUIET = flag("-q --quiet", "Print only warnings and errors.")
+DEVICE = option("--device auto|cpu|cuda|cuda:N", "Where to compute: auto is a GPU that works, or the CPU.", "auto")
 JSON = flag("--json as_json", "Print one JSON object, for scripts.")
 DEBUG = flag("--debug", "Print the traceback of an error.")
+ENDS = [flag("--force", "Replace files that exist."), flag("-q --quiet", "Print only warnings and errors."), DEBUG]
 SHAPE = Pair("shape of an image; give rows and columns, such as 16x16")
 IMAGES = "Samples are images of this shape, such as 16x16: --plot shows images."
 MODEL = {
@@ -99,10 +84,7 @@ MODEL = {
             f"[default: {DEFAULT_COMPONENTS}, or as many as there can be; local: 2; bayesian: as many as are relevant]",
             type=NumberOr("count or share", "mle", "bic", "all", count=True),
         ),
-        flag(
-            "--scale",
-            "Standardize every column to mean 0 and standard deviation 1 (over n - 1); a model of pca does it itself.",
-        ),
+        flag("--scale", "Standardize every column to mean 0 and standard deviation 1, over n - 1."),
         option(
             "--set settings NAME=VALUE",
             "Another parameter, may be repeated: of the kernel (-k matern --set nu=2.5; poly, sigmoid: coef0), of "
@@ -132,9 +114,9 @@ MODEL = {
         flag("--whiten", "Scale the scores to variance 1."),
         option(
             "--clusters n_clusters COUNT|bic",
-            "Number of clusters. bic: as the Bayesian information criterion says.",
+            "Number of clusters; bic: as that criterion says.",
+            "2",
             type=NumberOr("count", "bic", count=True),
-            default="2",
         ),
     ],
     "Solver": [
@@ -154,17 +136,12 @@ MODEL = {
         DEVICE,
         option("--n-jobs", "Number of threads; -1: all CPUs.", type=int),
         option("--memory-limit BYTES", "Limit, such as 4GiB. [default: 85 % of the free memory]"),
-        option(
-            "--scheduler ADDRESS",
-            "Distribute the fit to the workers of the Dask scheduler at this address: tcp://10.0.0.1:8786.",
-        ),
+        option("--scheduler ADDRESS", "Distribute the fit by this scheduler of Dask, such as tcp://10.0.0.1:8786."),
     ],
 }
 CHECKPOINT = option(
     "--checkpoint FOLDER",
-    "Write the state of the fit to this folder every 60 seconds (--set interval=SECONDS), and resume from it when the "
-    "command runs again.",
-    type=FolderName(path_type=Path),
+    "Write the state of the fit to this folder every 60 seconds (--set interval=SECONDS), and resume from it.",
 )
 
 fit: GroupedCommand = GroupedCommand(
@@ -183,10 +160,8 @@ fit: GroupedCommand = GroupedCommand(
                 "Components across and up in --plot, counted from 1. [default: 1,2]",
                 type=Pair("pair of components, such as 1,3"),
             ),
-            FORCE,
-            QUIET,
             flag("-v --verbose", "Print a line for every pass in place of the bar: for logs of batch jobs."),
-            DEBUG,
+            *ENDS,
         ],
     },
 )
@@ -202,18 +177,15 @@ plan: GroupedCommand = GroupedCommand(
         "Output": [JSON, DEBUG],
     },
 )
-audit: GroupedCommand = GroupedCommand(
-    run_audit,
-    (SAVED, SOURCE),
-    {"Input": INPUT, "Computation": [DEVICE], "Output": [DEBUG]},
-)
+AUDITED = {"Input": INPUT, "Computation": [DEVICE], "Output": [DEBUG]}
+audit: GroupedCommand = GroupedCommand(run_audit, (SAVED, SOURCE), AUDITED)
 transform: GroupedCommand = GroupedCommand(
     run_transform,
     (SAVED, SOURCE),
     {
         "Input": INPUT,
         "Computation": [DEVICE],
-        "Output": [option("-o --output", "Scores as .npz, .csv or .npy.", type=PATH), FORCE, QUIET, DEBUG],
+        "Output": [option("-o --output", "Scores as .npz, .csv or .npy.", type=PATH), *ENDS],
     },
 )
 denoise: GroupedCommand = GroupedCommand(
@@ -226,9 +198,7 @@ denoise: GroupedCommand = GroupedCommand(
             option("-o --output", "Denoised samples as .npz, .csv or .npy.", type=PATH),
             option("--plot", "Some samples before and after, as .png, .pdf or .svg.", type=PATH),
             click.Option(["--image-shape"], type=SHAPE, metavar="ROWSxCOLUMNS", help=IMAGES),
-            FORCE,
-            QUIET,
-            DEBUG,
+            *ENDS,
         ],
     },
 )
@@ -248,8 +218,5 @@ def run_info(options: SimpleNamespace) -> None:
         show_contents(options.file, options.as_json)
 
 
-info: GroupedCommand = GroupedCommand(
-    run_info,
-    (click.Argument(["file"], type=PATH, required=False),),
-    {"Output": [JSON, DEBUG]},
-)
+FILE = click.Argument(["file"], type=PATH, required=False)
+info: GroupedCommand = GroupedCommand(run_info, (FILE,), {"Output": [JSON, DEBUG]})

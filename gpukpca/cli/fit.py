@@ -106,7 +106,7 @@ def run_fit(options: SimpleNamespace) -> None:
                 warnings.filterwarnings("ignore", EMPTY_ROWS)
                 scores = model.fit_transform(shared(table.X), **weights)
             seconds = time.perf_counter() - started
-    plan = method.plan_of(model)
+    plan = getattr(model, "plan_", None)
     facts = facts_of_run(table, seconds, targets) | _facts(options, method, model, scores, table, scaler)
     _write(options, method, model, scores, table, scaler, facts, targets, notes)
     if options.quiet:
@@ -167,7 +167,7 @@ def _prepared(
 
 def _standardized(table: Table, missing: bool) -> tuple[Table, StandardScaler]:
     """Return the table with columns of mean 0 and standard deviation 1, and the scaler, which is over n - 1."""
-    X = table.X[:]
+    X = table.read()
     if not isinstance(X, np.ndarray):
         raise ValueError("--scale centers columns, which fills a sparse matrix; leave it out, or give a dense one.")
     check_finite(X, FINITE, missing=missing, of_missing=OF_MISSING)
@@ -213,7 +213,7 @@ def _facts(
 ) -> dict[str, Any]:
     """Return the metadata of a fit, in JSON's types."""
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
-    plan, scale = method.plan_of(model), (scaler or model).scale_ if options.scale else ()
+    plan, scale = getattr(model, "plan_", None), (scaler or model).scale_ if options.scale else ()
     scaled = (
         f"{np.sum(np.asarray(scale) != 1.0)} of {len(scale)} columns to mean 0 and standard deviation 1 (over n - 1)"
     )

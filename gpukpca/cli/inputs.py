@@ -83,7 +83,7 @@ def read_input(source: str, **options: Any) -> Table:
     table = table if read in (read_text, read_parquet) else table.with_features(how, str(file))
     table = table.with_rows(how)
     table = table.transposed() if how.transpose else table
-    return replace(table, X=_as_dtype(table.X, how.dtype))
+    return _in_dtype(table, how.dtype)
 
 
 def is_distances(X: Any) -> bool:
@@ -103,7 +103,7 @@ def warn_of_empty_rows(table: Table, source: str) -> None:
     """Warn of rows without any value, as lines of the file where these are known; a sparse matrix has none."""
     rows: list[int] = []
     for start in range(0, table.X.shape[0], CHUNK):
-        if isinstance(panel := table.X[start : start + CHUNK], np.ndarray):
+        if isinstance(panel := table.read(start, start + CHUNK), np.ndarray):
             rows += (start + np.flatnonzero(np.isnan(panel).all(axis=1))).tolist()
     if rows:
         numbers = ", ".join(str(row + (table.first_line or 0)) for row in rows[:SHOWN])
@@ -114,8 +114,7 @@ def warn_of_empty_rows(table: Table, source: str) -> None:
 
 def title_of(source: str) -> str:
     """Return the name of an input in a picture."""
-    packed = next((packing for packing in PACKINGS if source.lower().endswith(packing)), "")
-    return STANDARD_INPUT if source == "-" else Path(source[: len(source) - len(packed)]).stem
+    return STANDARD_INPUT if source == "-" else Path(source).stem
 
 
 def _standard_input() -> Source:
@@ -167,16 +166,16 @@ def _check_matrix(source: object, shape: tuple[int, ...], dtype: np.dtype) -> No
         raise ValueError(f"{source}: real numbers are needed, and the array holds {dtype}.")
 
 
-def _as_dtype(X: Any, dtype: str | None) -> Any:
-    """Return X in a dtype; None keeps it: estimators make float64 of what is neither float32 nor float64."""
-    target = np.dtype(dtype or np.float64)
+def _in_dtype(table: Table, dtype: str | None) -> Table:
+    """Return the table in a dtype; None keeps it: estimators make float64 of what is neither float32 nor float64."""
+    X, target = table.X, np.dtype(dtype or np.float64)
     # A set that is read by slices is converted by slices.
     if X.dtype == target or (dtype is None and (X.dtype == np.float32 or not isinstance(X, np.ndarray))):
-        return X
+        return table
     check_memory(X.size * target.itemsize, f"the matrix in {target}")
     # What overflows is reported by the estimator, with its row and column.
     with np.errstate(over="ignore"):
-        return X if dtype is None else X[:].astype(target)
+        return table if dtype is None else replace(table, X=table.read().astype(target))
 
 
 # -- arrays in files, and bundled sets ---------------------------------------------------------------------------------
@@ -184,20 +183,6 @@ def _as_dtype(X: Any, dtype: str | None) -> Any:
 
 def _reading(path: Source, kind: str) -> AbstractContextManager[None]:
     return reading(f"{path} cannot be read as {kind}, it is damaged", system=True)
-
-
-class _Set:
-    """A set of zarr or HDF5 whose errors name its file: it is read by slices, while an estimator fits."""
-
-    def __init__(self, rows: Any, path: Source, kind: str) -> None:
-        self._rows, self._path, self._kind = rows, path, kind
-        self.shape, self.dtype, self.size = rows.shape, rows.dtype, rows.size
-        self.ndim = len(rows.shape)
-
-    def __getitem__(self, key: slice) -> Any:
-        start, stop, _ = key.indices(self.shape[0])
-        with reading(f"{self._path}, rows {start} to {stop - 1}, cannot be read as {self._kind}, it is damaged"):
-            return self._rows[key]
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
@@ -267,7 +252,7 @@ def _read_set(path: Source, how: InputOptions) -> Table:
     needed = _needed(path, {one: (part.shape, part.dtype) for one, part in sets.items()}, how)
     with _reading(path, name):
         arrays = {role: sets[one][:] for role, one in needed.items() if role != "key"}
-    return _table(path, arrays | {"key": _Set(sets[needed["key"]], path, name)}, needed)
+    return _table(path, arrays | {"key": sets[needed["key"]]}, needed)
 
 
 def _needed(path: Source, headers: dict[str, Any], how: InputOptions) -> dict[str, str]:

@@ -76,13 +76,9 @@ class Method:
         ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
         return f"all {len(ratios)} together carry {np.sum(ratios):.5f} of the variance"
 
-    def plan_of(self, model: Any) -> Any:
-        """Return the plan of a fitted model, None where the method has none."""
-        return None if self.no_plan else model.plan_
-
     def lines(self, model: Any) -> Lines:
         """Return what ran and why; empty values are left out."""
-        plan, solver, notes = self.plan_of(model), getattr(model, "solver_", ""), model.fallbacks_
+        plan, solver, notes = getattr(model, "plan_", None), getattr(model, "solver_", ""), model.fallbacks_
         device = model.device_
         if plan is not None:
             device = f"{device}, {plan.dtype}, {pluralize(plan.workers, 'worker')}"
@@ -138,15 +134,12 @@ class Method:
                 f"{closest(name, names)}"
             )
 
-    def heading(self, options: SimpleNamespace, n: int) -> str:
-        """Return the heading of the picture."""
-        title = self.title.format(kernel=options.kernel) + (" of standardized columns" if options.scale else "")
-        title += (", not centered" if _keeps_mean(options) else "") + (", whitened" if options.whiten else "")
-        return f"{title_of(options.source)}, {title}, n = {n}"
-
     def draw(self, options: SimpleNamespace, model: Any, scores: Any, table: Table) -> Any:
         """Return the picture of a fit."""
-        figure = self.figure(options, model, scores, table, self.heading(options, len(scores)))
+        title = self.title.format(kernel=options.kernel) + (" of standardized columns" if options.scale else "")
+        title += (", not centered" if _keeps_mean(options) else "") + (", whitened" if options.whiten else "")
+        heading = f"{title_of(options.source)}, {title}, n = {len(scores)}"
+        figure = self.figure(options, model, scores, table, heading)
         for ax in figure.axes if table.label_name else ():
             if ax.get_legend() is not None and ax.get_xlabel() != "component":  # of the spectrum
                 ax.get_legend().set_title(table.label_name)
@@ -204,7 +197,7 @@ def _spectral_parameters(options: SimpleNamespace) -> dict[str, Any]:
     folder = vars(options).get("checkpoint")
     return {
         "n_components": None if options.n_components == "all" else options.n_components,
-        "checkpoint": None if folder is None else Checkpoint(str(folder)),
+        "checkpoint": None if folder is None else Checkpoint(folder),
     }
 
 
@@ -373,7 +366,7 @@ class _LocalPCA(Method):
 
         figure = new_figure(6.8, 5.6, heading)
         ax = figure.subplots()
-        AxesDisplay.from_estimator(model, table.dense(), ax=ax)
+        AxesDisplay.from_estimator(model, table.dense(), labels=table.labels, ax=ax)
         if table.feature_names is not None and len(table.feature_names) == 2:
             ax.set_xlabel(table.feature_names[0], parse_math=False)
             ax.set_ylabel(table.feature_names[1], parse_math=False)

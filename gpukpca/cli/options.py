@@ -69,16 +69,6 @@ class WholeNumber(click.ParamType):
         return int(value) if str(value).isdecimal() else int(number)
 
 
-class FolderName(click.Path):
-    """A path that is not empty: Click would take that of an unset variable for the current folder."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the path."""
-        if value == "":
-            self.fail("the name is empty; give that of a folder.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 class Setting(click.ParamType):
     """The name of a parameter and its value: a number, true, false, none, or text."""
 

@@ -17,10 +17,11 @@ import numpy as np
 from gpukpca._formatting import format_allowance, format_need
 from gpukpca.backend.device import host_free_bytes
 from gpukpca.cli.header import cell_number
+from gpukpca.data.reading import rows_of_set
 from gpukpca.exceptions import MemoryBudgetError
 
 # Of the columns that the report names.
-MOST_NAMES, LONGEST_NAME = 12, 30
+MOST_NAMES = 12
 # Rows that are read at once.
 CHUNK = 4096
 # What a column can be in place of a feature.
@@ -64,7 +65,7 @@ class Source:
 class Table:
     """Hold what was read, and how it was understood."""
 
-    X: Any  # (n, d): an array, a memory map, a CSR matrix, or a set of zarr or HDF5; X[:] of a set is in memory
+    X: Any  # (n, d): an array, a memory map, a CSR matrix, or a set of zarr or HDF5
     source: str
     labels: np.ndarray | None = None  # (n,) integers, floats or strings
     sample_names: tuple[str, ...] | None = None
@@ -78,25 +79,29 @@ class Table:
     def transposed(self) -> Table:
         """Return the table with rows and columns swapped, and with them the names."""
         check_memory(self.X.size * self.X.dtype.itemsize, "the transposed matrix")
-        X, source = self.X[:].T, f"{self.source}, transposed"
+        X, source = self.read().T, f"{self.source}, transposed"
         X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X.tocsr()
         return Table(X, source, sample_names=self.feature_names, feature_names=self.sample_names)
 
+    def read(self, start: int = 0, stop: int | None = None) -> Any:
+        """Return rows in memory, an array or a CSR matrix."""
+        return rows_of_set(self.X, start, min(stop or self.X.shape[0], self.X.shape[0]))
+
     def dense(self) -> np.ndarray:
-        """Return the matrix as an array, read where it is a set, filled where it is sparse."""
-        X = self.X[:]
+        """Return the matrix as an array, filled where it is sparse."""
+        X = self.read()
         return X if isinstance(X, np.ndarray) else X.toarray()
 
     def count_missing(self) -> int:
         """Return the number of cells that are NaN, the only number that differs from itself."""
-        chunks = (self.X[start : start + CHUNK] for start in range(0, self.X.shape[0], CHUNK))
+        chunks = (self.read(start, start + CHUNK) for start in range(0, self.X.shape[0], CHUNK))
         return int(sum((chunk != chunk).sum() for chunk in chunks))
 
     def with_rows(self, how: InputOptions) -> Table:
         """Return the table with NaN for the codes of missing values, and without NaN where --rows says how."""
         if how.codes is None and how.rows is None:
             return self
-        X = self.X[:]
+        X = self.read()
         if not isinstance(X, np.ndarray):
             raise ValueError("--missing and --rows are for dense tables; give an array.")
         X = np.array(X, dtype=X.dtype if X.dtype.kind == "f" else np.float64)
@@ -128,7 +133,7 @@ class Table:
             return self
         kept = None if names is None else tuple(names[i] for i in positions)
         check_memory(self.X.shape[0] * len(positions) * self.X.dtype.itemsize, "the matrix of the chosen columns")
-        return replace(self, X=self.X[:][:, positions], feature_names=kept)
+        return replace(self, X=self.read()[:, positions], feature_names=kept)
 
 
 @dataclass(frozen=True)
@@ -227,8 +232,11 @@ class Columns:
         if places:
             ways = f"'#{min(places)}' to '#{max(places)}'"
             raise ValueError(f"{option} {column!r}: {len(places)} {where} have this name; give a number: {ways}.")
-        names = ", ".join((self.names or ())[:MOST_NAMES]) + (", ..." if self.width > MOST_NAMES else "")
-        line = f"the first line is: {names}" if self.names else "they have numbers from 0 on, and no names"
+        line = (
+            f"the first line is: {abbreviated(self.names)}"
+            if self.names
+            else "they have numbers from 0 on, and no names"
+        )
         raise ValueError(f"{option} {column!r}: no such column of the {self.width} in {self.source} ({line}).")
 
     def ends(self, column: str) -> tuple[str, str]:
@@ -285,11 +293,8 @@ class Columns:
 
 
 def abbreviated(names: Sequence[str]) -> str:
-    """Return «a, b, c», or «a, b, ..., z (26)» of many names; shorten long names too."""
-    short = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..." for name in names]
-    if len(names) <= MOST_NAMES:
-        return ", ".join(short)
-    return ", ".join([*short[: MOST_NAMES - 2], "...", short[-1]]) + f" ({len(names)})"
+    """Return «a, b, c», or «a, b, ... (26)» of many names."""
+    return ", ".join(names[:MOST_NAMES]) + (f", ... ({len(names)})" if len(names) > MOST_NAMES else "")
 
 
 def check_memory(needed: float, what: str, advice: str = "") -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._formatting import format_bytes
+from gpukpca.cli.failures import shortened
 from gpukpca.cli.header import BOOLEANS, MISSING, cell_number, holds_names, is_header, lacks_a_name
 from gpukpca.cli.table import ROLES, Columns, InputOptions, Source, Table, abbreviated, check_memory
 from gpukpca.data.reading import reading
@@ -79,7 +80,7 @@ class Layout:
         weights = [cell_number(cell, self.decimal) for cell in cells.get("weight", ())]
         for row, (weight, cell) in enumerate(zip(weights, cells.get("weight", ()), strict=True)):
             if weight is None and cell.lower() not in MISSING:
-                raise ValueError(f"{self.path}: --weight-column: {abbreviated([cell])!r} of row {row} is not a number.")
+                raise ValueError(f"{self.path}: --weight-column: {cell!r} of row {row} is not a number.")
         return Table(
             X,
             f"{self.path.name}{source}",
@@ -152,9 +153,7 @@ def _delimiter(path: Source, how: InputOptions) -> str:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n':
         raise ValueError(f"--delimiter {marks!r} is not allowed; give tab, or one character such as ; or a blank.")
     if delimiter == (how.decimal or "."):
-        raise ValueError(
-            f"--decimal {delimiter} is also the delimiter of {path}; give another --delimiter, such as ';'."
-        )
+        raise ValueError(f"--decimal {delimiter} is also the delimiter of {path}; give another --delimiter.")
     return delimiter
 
 
@@ -386,7 +385,7 @@ def _not_a_number(layout: Layout, where: str, cell: str, column: int, texts: lis
         named = {i: header[i] for i in columns if header and re.fullmatch(r"[^\d\W][\w .-]*", header[i])}
         return shlex.quote(",".join(named.get(i, "#" * (str(i) in header) + str(i)) for i in columns))
 
-    where = f"{where}: {abbreviated([cell])!r}"
+    where = f"{where}: {shortened(cell, 30)!r}"
     is_missing = cell.lower() in MISSING and column not in texts
     if header and header[column] in how.of_model:
         leave = "--rows complete" if is_missing else f"--missing {shlex.quote(cell)} --rows complete"

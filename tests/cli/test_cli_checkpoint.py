@@ -194,7 +194,7 @@ def test_the_options_of_checkpoints_are_checked() -> None:
     result = command(*FIT, "--checkpoint", "c", "--set", "interval=-1", "--force")
     assert (result.exit_code, "Checkpoint: --set interval=-1 is not allowed" in result.stderr) == (2, True)
     result = command(*FIT, "--checkpoint", "", "--force")
-    assert (result.exit_code, "the name is empty" in result.stderr) == (2, True)
+    assert (result.exit_code, "folder must be the path of a folder" in result.stderr) == (2, True)
     assert sorted(os.listdir()) == ["c", "s.npz", "x.npy"]  # nothing in the current folder
     assert "--checkpoint" in command("fit", "--help").stdout
     assert "--checkpoint" not in command("plan", "--help").stdout

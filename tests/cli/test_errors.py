@@ -124,7 +124,7 @@ BAD = [
     ("plot there", ["iris", *OUT, "--plot", "there.png"], "there.png exists"),
     ("infinite cell", ["inf.csv", *OUT], "line 2, column 1: 'Infinity' is not a number, or not a finite"),
     ("overflow", ["huge.csv", *OUT], "line 1, column 2: '1e999' is not a number, or not a finite"),
-    ("overflow of digits", ["digits.csv", *OUT], "0...' is not a number, or not a finite"),
+    ("overflow of digits", ["digits.csv", *OUT], "characters)' is not a number, or not a finite"),
     ("unknown method", ["iris", "-m", "pcaa", *OUT], "'pcaa' is not one of 'kernel', 'pca'"),
     ("too many for the columns", ["iris", *PCA, "-n", 5, *OUT], "--n-components 5 must be between 0 and"),
     ("minka as text", ["iris", *PCA, "-n", "mla", *OUT], "'mla' is not a number, or \"mle\""),
@@ -157,7 +157,7 @@ BAD = [
     ("shape of nothing", ["digits", *PCA, "--image-shape", "0x8", *PICTURE, *OUT], "'0x8' is no shape"),
     ("shape without a picture", ["digits", *PCA, "--image-shape", "8x8", *OUT], "give --plot as well"),
     ("landmarks of no nystrom", ["iris", "--rank", 5, *OUT], "--rank is for --eigen-solver nystrom"),
-    ("no name of a folder", ["iris", "--checkpoint", "", *OUT], "the name is empty"),
+    ("no name of a folder", ["iris", "--checkpoint", "", *OUT], "folder must be the path of a folder"),
     ("no scheduler", ["iris", "--scheduler", "nowhere", *OUT], "nowhere"),
     ("quiet and verbose", ["iris", "-q", "-v", *OUT], "--quiet and --verbose contradict each other"),
 ]

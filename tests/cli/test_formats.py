@@ -179,12 +179,12 @@ def test_a_damaged_set_is_one_line_whenever_it_is_read(
         return original(part, rows)
 
     monkeypatch.setattr(Part, "__getitem__", damaged)
-    for name, reader in (("x.h5", "h5py"), ("x.zarr", "zarr")):
+    for name in ("x.h5", "x.zarr"):
         for options in (["--method", "pca"], NYSTROM, ["--scale"], ["--dtype", "float32"]):
             line = refused("fit", name, *options, "-n", 2, "-o", "b.npz")
-            assert re.search(rf"{name}, rows \d+ to \d+, cannot be read as {reader}, it is damaged: .*chunk", line)
+            assert re.search(r"rows \d+ to \d+ of .* cannot be read, it is damaged or closed: .*chunk", line)
         for command in ("transform", "denoise"):
-            assert f"{name}, rows " in refused(command, "m.safetensors", name, "-o", "b.npz")
+            assert "cannot be read, it is damaged" in refused(command, "m.safetensors", name, "-o", "b.npz")
     Path("a.npz").unlink()
     Path("m.safetensors").unlink()
 
