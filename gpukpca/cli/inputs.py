@@ -19,7 +19,7 @@ import numpy as np
 from gpukpca._container import is_container
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
-from gpukpca.cli.table import CHUNK, InputOptions, Source, Table, check_memory
+from gpukpca.cli.table import CHUNK, InputOptions, Source, Table, abbreviated, check_memory
 from gpukpca.cli.text import PACKINGS, TEXT_SUFFIXES, read_parquet, read_text
 from gpukpca.data.reading import reading
 from gpukpca.persistence.model_file import KIND
@@ -36,8 +36,6 @@ BUNDLE = "/"
 STANDARD_INPUT = "standard input"
 # Bytes that are read of it at once.
 PART = 2**24
-# Of the rows without any value.
-SHOWN = 10
 # The first bytes of the standard input, which has no suffix, -> that of its kind; else it is .csv.
 MAGIC = {
     b"\x93NUMPY": ".npy",
@@ -106,9 +104,8 @@ def warn_of_empty_rows(table: Table, source: str) -> None:
         if isinstance(panel := table.read(start, start + CHUNK), np.ndarray):
             rows += (start + np.flatnonzero(np.isnan(panel).all(axis=1))).tolist()
     if rows:
-        numbers = ", ".join(str(row + (table.first_line or 0)) for row in rows[:SHOWN])
-        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-        what = f"{'lines' if table.first_line else 'rows'} {numbers}{more} of {source} hold no value"
+        numbers = abbreviated([str(row + (table.first_line or 0)) for row in rows])
+        what = f"{'lines' if table.first_line else 'rows'} {numbers} of {source} hold no value"
         warnings.warn(f"{what}: no fit counts them, and their scores are 0.", UserWarning, stacklevel=2)
 
 

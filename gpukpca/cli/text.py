@@ -280,7 +280,8 @@ def _hint(delimiter: str, body: bytes) -> str:
     lines = [line for line in body[:SAMPLE_BYTES].decode(errors="replace").split("\n")[:-1] if line.strip()]
     for mark, called in CALLED.items():
         count = lines[-1].count(mark) if lines else 0
-        if mark != delimiter and count and all(line.count(mark) == count for line in lines):
+        within = mark == " " and any(delimiter in line for line in lines)  # blanks in cells
+        if mark != delimiter and count and not within and all(line.count(mark) == count for line in lines):
             comma = " --decimal ," if mark != "," and any(re.search(r"\d,\d", line) for line in lines) else ""
             return f"{count} {called} in every line: --delimiter {'tab' if called == 'tabs' else repr(mark)}{comma}"
     return NO_HINT
