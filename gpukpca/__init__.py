@@ -4,6 +4,7 @@ from gpukpca._version import __version__
 
 __all__ = [
     "PCA",
+    "Batches",
     "BayesianPCA",
     "Checkpoint",
     "IncrementalPCA",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from gpukpca.algorithms.plan import Plan
     from gpukpca.algorithms.progress import Progress
     from gpukpca.checkpoint import Checkpoint
+    from gpukpca.data.batches import Batches
     from gpukpca.decomposition import (
         PCA,
         BayesianPCA,
@@ -60,6 +62,7 @@ else:
         "plotting",
     )
     _HOMES = {
+        "Batches": "data.batches",
         "Checkpoint": "checkpoint",
         "KernelPCACV": "model_selection",
         "Plan": "algorithms.plan",

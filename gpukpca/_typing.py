@@ -48,9 +48,9 @@ class HasProducts(Protocol):
 
 # One number, name or class for every row or component, as users pass them.
 Vector = HasShape | Sequence[Any]
-# Rows of numbers as users pass them; and batches of rows, which are read one after another.
+# Rows of numbers as users pass them; and an iterable of batches of rows.
 ArrayLike = HasShape | Sequence[Sequence[float]]
-Batches = Iterable[ArrayLike]
+Stream = Iterable[ArrayLike]
 # Those whose results are NumPy arrays, and these results.
 NumpyRows = np.ndarray | Sequence[Sequence[float]]
 NumpyArray = NDArray[np.floating[Any]]

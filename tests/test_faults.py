@@ -168,7 +168,7 @@ def test_what_is_no_number_is_named_by_its_column() -> None:
         gpukpca.IncrementalPCA(2).partial_fit,
         KernelPCA(2, kernel="rbf").fit,
         KernelPCA(2, kernel="rbf", eigen_solver=gpukpca.Nystrom(rank=5)).fit,
-        lambda X: PCA(2).fit([X, X]),
+        lambda X: PCA(2).fit(gpukpca.Batches([X, X])),
         pca.transform,
         partial(gpukpca.residuals, pca),
         partial(gpukpca.decomposition.squared_cosines, pca),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from gpukpca import PCA, KernelPCA, Nystrom, kernels
+from gpukpca import PCA, Batches, KernelPCA, Nystrom, kernels
 from gpukpca.exceptions import ConvergenceWarning, IndefiniteKernelError, PrecisionWarning
 from tests import oracle, tolerances
 
@@ -129,7 +129,7 @@ def random_batches(rng: np.random.Generator, X: np.ndarray) -> tuple[str, Any]:
     """Return batches of X: few or many, of one row first, or in one buffer that is filled again."""
     kind = str(rng.choice(["list", "one row first", "generator", "buffer"]))
     if kind == "one row first":
-        return kind, [X[:1], X[1:]]
+        return kind, Batches([X[:1], X[1:]])
     batches = np.array_split(X, int(rng.integers(1, min(6, len(X)) + 1)))
 
     def refilled() -> Any:
@@ -140,7 +140,7 @@ def random_batches(rng: np.random.Generator, X: np.ndarray) -> tuple[str, Any]:
             yield part
             part[:] = np.nan
 
-    return kind, refilled() if kind == "buffer" else iter(batches) if kind == "generator" else batches
+    return kind, refilled() if kind == "buffer" else iter(batches) if kind == "generator" else Batches(batches)
 
 
 def test_landmarks_give_what_they_define() -> None:
@@ -210,7 +210,7 @@ def test_certificates_bound_what_is_missing() -> None:
         model = KernelPCA(p, kernel=kernel, eigen_solver=Nystrom(rank=rank), random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model.fit(X if rng.random() < 0.5 else np.array_split(X, 2))
+            model.fit(X if rng.random() < 0.5 else Batches(np.array_split(X, 2)))
         K = function(X, X)
         K = (K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()).astype(float)
         truth = np.maximum(np.linalg.eigvalsh(K)[::-1], 0.0)

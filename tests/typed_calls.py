@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from gpukpca import (
     PCA,
+    Batches,
     BayesianPCA,
     IncrementalPCA,
     KernelPCA,
@@ -36,7 +37,7 @@ KernelPCA(0.9, kernel=kernels.RBF(0.1), eigen_solver=BlockKrylov(tol=1e-6), prei
 KernelPCA(kernel=lambda x, y: float(x @ y), eigen_solver=Nystrom(rank=100), verbose=print).fit([[1.0, 2.0], [2.0, 1.0]])
 PCA("mle", svd_solver="full", scale=[1.0, 2.0], random_state=np.random.default_rng(0)).fit(X).score_samples(X)
 LocalPCA("bic", [1, 2], method="hard")
-IncrementalPCA(3).fit([X, X])
+IncrementalPCA(3).fit(Batches([X, X]))
 IncrementalPCA(3).fit(batch for batch in (X, X))
 KernelPCACV("rbf", gammas=[0.1, "scale"], n_components=[1, 2], param_grid={"degree": [1]})
 KernelPCA(n_components="many")  # type: ignore[arg-type]
@@ -55,10 +56,12 @@ ProbabilisticPCA(ddof=2)  # type: ignore[arg-type]
 PCA().fit(3)  # type: ignore[call-overload]
 PCA().fit("data.npy")  # type: ignore[arg-type]
 PCA().fit(X).transform(3)  # type: ignore[call-overload]
-PCA(2).fit([X, X])
+PCA(2).fit(Batches([X, X]))
+PCA(2).fit(Batches(lambda: iter([X, X])))
+Batches(3)  # type: ignore[arg-type]
 PCA(2).transform([X, X])  # type: ignore[list-item]
 KernelPCA(2, eigen_solver="nystrom").fit(batch for batch in (X, X))
-KernelPCA(2).plan([X, X])
+KernelPCA(2).plan(Batches([X, X]))
 KernelPCA(n_component=2)  # type: ignore[call-arg]
 KernelPCA(kernel=3)  # type: ignore[arg-type]
 KernelPCA(device=0)  # type: ignore[arg-type]
@@ -131,18 +134,18 @@ assert_type(PCA(2).fit(X).components_, Floats)
 assert_type(PCA(2).fit(X).get_covariance(), Floats)
 assert_type(PCA(2).fit(X).scale_, Floats | None)
 assert_type(PCA(2).fit(unknown).components_, Any)
-assert_type(PCA(2).fit([X, X]).components_, Any)
+assert_type(PCA(2).fit(Batches([X, X])).components_, Any)
 assert_type(PCA(2).fit_transform(Frame()), Any)
 assert_type(PCA(2).fit_transform(unknown), Any)
 assert_type(IncrementalPCA(2).fit(X).mean_, Floats)
-assert_type(IncrementalPCA(2).fit([X, X]).mean_, Any)
+assert_type(IncrementalPCA(2).fit(Batches([X, X])).mean_, Any)
 assert_type(IncrementalPCA(2).partial_fit(X).mean_, Floats)
 assert_type(IncrementalPCA(2).partial_fit(Frame()).mean_, Any)
 assert_type(IncrementalPCA(2).fit_transform(X, sample_weight=[1, 1, 1, 1, 2]), Floats)
 assert_type(KernelPCA(2).fit(X, sample_weight=[1, 1, 1, 1, 2]).eigenvalues_, Floats)
 assert_type(ProbabilisticPCA(2).fit(X).noise_variance_, float)
 assert_type(ProbabilisticPCA(2).fit(X).loadings_, Floats)
-assert_type(ProbabilisticPCA(2).fit([X, X]).loadings_, Any)
+assert_type(ProbabilisticPCA(2).fit(Batches([X, X])).loadings_, Any)
 assert_type(ProbabilisticPCA(2).fit(X).impute(X), Floats)
 assert_type(BayesianPCA().fit(X).precisions_, Floats)
 assert_type(BayesianPCA().fit(X).sample(3), Floats)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from itertools import chain, pairwise, repeat
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import concat, from_host, is_foreign, is_memory_map, is_sparse
 from gpukpca.backend.parallel import row_slices
@@ -35,19 +35,97 @@ RUNS = 32
 Check = Callable[[Any, str, int], Any]
 
 
+class Batches:
+    """Say that arrays are batches of the rows of one data set, which a fit reads one after another.
+
+    A list of arrays can be batches, or samples such as images, so fits refuse it. An iterator, a generator, a loader
+    and any other iterable that is no sequence are batches without this class.
+
+    Parameters
+    ----------
+    source : sequence of arrays, or callable
+        Arrays, CSR matrices or data frames (b, d), which are not copied; or a function without arguments that returns
+        an iterator over them, and the same ones at every call. A generator function makes an iterable that starts
+        again; its batches are copied where they are kept, so they may share one buffer.
+
+    Attributes
+    ----------
+    source : sequence or callable
+        As given.
+
+    Raises
+    ------
+    InvalidParameterError
+        The source is something else, such as an iterator, which goes into `fit` as it is.
+
+    See Also
+    --------
+    gpukpca.PCA : Reads batches more than once.
+    gpukpca.IncrementalPCA : Reads each batch once.
+    gpukpca.Nystrom : Kernel PCA that reads each batch once.
+
+    Notes
+    -----
+    The first entry of a batch that is a tuple of rows and labels counts as the rows. `partial_fit` and `transform` take
+    one batch at a time, as an array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca import PCA, Batches
+    >>> X = np.random.default_rng(0).standard_normal((300, 4)) * [4.0, 3.0, 2.0, 1.0]
+    >>> model = PCA(2).fit(Batches([X[:100], X[100:]]))
+    >>> def batches():
+    ...     for start in range(0, 300, 100):
+    ...         yield X[start : start + 100]
+    >>> again = PCA(2).fit(Batches(batches))
+    >>> bool(np.allclose(again.explained_variance_, model.explained_variance_))
+    True
+    """
+
+    def __init__(self, source: Sequence[ArrayLike] | Callable[[], Iterable[Any]]) -> None:
+        if not callable(source) and not isinstance(source, Sequence):
+            raise InvalidParameterError(
+                f"source is of type {type(source).__name__}; give a list of arrays, or a function that returns an "
+                "iterator over them. An iterator, a loader or another iterable goes into fit as it is.",
+                argument="source",
+            )
+        self.source = source
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over all batches."""
+        return iter(self.source() if callable(self.source) else self.source)
+
+
 def is_stream(X: Any) -> bool:
-    """Return whether X is an iterable of batches rather than one set of rows."""
-    if isinstance(X, (str, bytes, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS) or dask_kind(X):
+    """Return whether X is an iterable of batches: one that is no sequence, and not one set of rows."""
+    if isinstance(X, (Sequence, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS) or dask_kind(X):
         return False
-    if isinstance(X, Sequence):
-        return len(X) > 0 and len(getattr(_rows_of(X[0]), "shape", ())) == 2
     return hasattr(X, "__iter__")
 
 
 def _rows_of(batch: Any) -> Any:
-    """Return the rows of a batch: the first entry of a tuple or list of arrays, as loaders of PyTorch give them."""
-    is_several = isinstance(batch, (tuple, list)) and len(batch) > 0 and len(getattr(batch[0], "shape", ())) == 2
-    return batch[0] if is_several else batch
+    """Return the rows of a batch: the first entry of a tuple, or of a list of different things, as loaders give them.
+
+    Raise `InvalidParameterError`, which names the call that has the rows, for a batch that has them by name, and for a
+    list of arrays of one shape, each of which may be a sample.
+    """
+    entries = batch if isinstance(batch, (tuple, list)) else ()
+    shapes = [tuple(getattr(one, "shape", ())) for one in entries]
+    first = shapes[0] if shapes else ()
+    if isinstance(batch, Mapping):
+        what, rows = "that holds arrays by name", f"batch[{next(iter(batch), '')!r}]"
+    elif len(first) > 2:
+        what, rows = f"that begins with an array of shape {first}", "batch[0].reshape(len(batch[0]), -1)"
+    elif isinstance(batch, list) and len(first) == 2 and len(shapes) > 1 and len(set(shapes)) == 1:
+        what = f"of {len(shapes)} arrays of shape {first}, which can be samples (of rows and targets take batch[0])"
+        rows = "numpy.stack(batch).reshape(len(batch), -1)"
+    else:
+        return batch[0] if len(first) == 2 else batch
+    raise InvalidParameterError(
+        f"it is a {type(batch).__name__} {what}; say what its rows are: gpukpca.Batches(lambda: ({rows} for batch in "
+        "loader))."
+    )
 
 
 def is_sliced(X: Any) -> bool:
@@ -243,7 +321,7 @@ def _changed(how: str) -> InvalidParameterError:
     """Return the error for batches that are not those of the first pass."""
     return InvalidParameterError(
         f"the batches changed between passes: {how} Give an iterable that gives the same batches in every iteration, "
-        "such as a list."
+        "such as gpukpca.Batches(list)."
     )
 
 
@@ -251,10 +329,10 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
     """Return the first batch of an iterable, checked, a function that reads all, and whether that works only once.
 
     `check` takes a batch and its name, and every batch in every pass. Batches are copies, as an iterable may fill one
-    buffer again for each; those of a list or tuple are not. Raise `InvalidParameterError`, which names the `owner`, for
-    an empty iterable.
+    buffer again for each; those of `Batches` of a sequence are not. Raise `InvalidParameterError`, which names the
+    `owner`, for an empty iterable.
     """
-    iterator, is_held = iter(X), isinstance(X, (list, tuple))
+    iterator, is_held = iter(X), isinstance(X, Batches) and not callable(X.source)
     once, nothing = iterator is X, object()
     head = next(iterator, nothing)
     if head is nothing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from itertools import islice
 from numbers import Number
@@ -125,7 +125,10 @@ def _wrong_dimension(X: Any, purpose: str, name: str) -> str:
     """Return what is wrong with an array that has not two dimensions."""
     if X.ndim > 2:
         by = f" by {purpose}" if purpose else ""
-        return f"Found array with dim {X.ndim}, while dim <= 2 is required{by}."
+        return (
+            f"Found array with dim {X.ndim}, while dim <= 2 is required{by}. Reshape your data with "
+            f"{name}.reshape(len({name}), -1) if each {name}[i] is one sample."
+        )
     return (
         f"Expected 2D array, got {'1D' if X.ndim else 'scalar'} array instead: {name} has shape {tuple(X.shape)}. "
         f"Reshape your data with {name}.reshape(-1, 1) if it has one feature, or {name}.reshape(1, -1) if it is one "
@@ -217,6 +220,7 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
         )
     if type(X).__name__ == "LazyFrame":
         raise InvalidParameterError(f"{name} is a LazyFrame, which holds no numbers yet; pass {name}.collect().")
+    _check_one_table(X, name)
     is_array, is_list = hasattr(X, "shape") or hasattr(X, "__array__"), hasattr(X, "__len__") or isinstance(X, Number)
     if names := _arrays_in(X, name):
         raise InvalidParameterError(
@@ -247,11 +251,45 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
         )
 
 
+def _check_one_table(X: Any, name: str) -> None:
+    """Raise `InvalidParameterError` where X, called `name`, is a list or another sequence of tables, and not of rows.
+
+    They can be samples or batches, and equal batches look like samples, so the error names both ways out.
+    """
+    first = X[0] if isinstance(X, Sequence) and len(X) else None
+    shapes = [tuple(getattr(one, "shape", ())) for one in X] if len(getattr(first, "shape", ())) == 2 else []
+    if isinstance(first, Mapping):
+        what = f"dicts; pass pandas.DataFrame({name}) where each is a row, or"
+        batches = f"[batch[{next(iter(first), '')!r}] for batch in {name}]"
+    elif not shapes:
+        return
+    elif len(X) == 1 or any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
+        raise InvalidParameterError(
+            f"{name} is a {type(X).__name__} with {len(X)} item(s), the first of shape {shapes[0]}, and not a table of "
+            f"rows; pass one of them, such as {name}[0]."
+        )
+    else:
+        library, batches = library_of(first) if is_torch_array(first) or is_cupy(first) else "numpy", name
+        if is_sparse(first):
+            what = f"matrices; pass scipy.sparse.vstack({name}), or"
+        elif len(set(shapes)) > 1:
+            what = f"arrays with {shapes[0][1]} columns; pass {library}.concatenate({name}), or"
+        else:
+            what = f"arrays of shape {shapes[0]}, which can be samples or batches; pass {library}.stack({name})"
+            what += f".reshape({len(X)}, -1) where each is a sample, or"
+    raise InvalidParameterError(
+        f"{name} is a {type(X).__name__} of {len(X)} {what} gpukpca.Batches({batches}) where each holds rows."
+    )
+
+
 def _arrays_in(X: Any, name: str) -> list[str]:
     """Return how to reach what a holder of arrays by name holds, none of which is read; empty for all else."""
     if hasattr(X, "keys") and not hasattr(X, "shape"):  # a dictionary, a group of HDF5 or zarr, a Dataset of xarray
         found = [f"{name}[{key!r}]" for key in sorted(X, key=str)[:MOST_HELD]]
         return [f"anndata.io.sparse_dataset({name})"] if found and "indptr" in X else found
+    if hasattr(X, "with_format") and hasattr(X, "column_names"):  # of Hugging Face
+        columns = [f"{name}.with_format('numpy')[:][{key!r}]" for key in X.column_names[:MOST_HELD]]
+        return [f"{name}.to_pandas()", *columns]
     if hasattr(X, "__array__"):  # a data frame has its columns as attributes
         return []
     # AnnData, for which `shape` is that of X.X, and its raw counts. The X of a view is computed: ask the class.
@@ -276,6 +314,15 @@ def check_numbers(X: Any, missing: bool = False, name: str = "X") -> None:
     """Raise where entries of X, called `name`, are no real numbers: complex, dates, or masked and not `missing`."""
     if isinstance(X, np.ma.MaskedArray) and not missing and np.ma.is_masked(X):
         raise InvalidParameterError(f"{name} has masked entries, which are no numbers; fill or drop them first.")
+    if fields := getattr(getattr(X, "dtype", None), "names", None):
+        raise InvalidParameterError(
+            f"{name} is a structured array with the field(s) {', '.join(map(repr, fields[:MOST_NAMED]))}; pass "
+            + (
+                f"{name}[{fields[0]!r}]."
+                if X.ndim > 1
+                else f"numpy.lib.recfunctions.structured_to_unstructured({name}[:])."
+            )
+        )
     named = column_names(X) is not None and hasattr(X, "dtypes")  # pandas and polars; Arrow has none
     dtypes = dict(zip(column_names(X) or (), X.dtypes, strict=False)) if named else {None: getattr(X, "dtype", None)}
     for is_bad in (is_time, _is_complex):

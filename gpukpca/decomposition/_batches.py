@@ -167,6 +167,7 @@ def repeated(batches: PlacedBatches, what: str) -> PlacedBatches:
     if batches.once:
         raise InvalidParameterError(
             f"{what} reads the batches more than once, and an iterator or generator gives them only once. Pass an "
-            "array, a memory map, a list of arrays, or an object whose __iter__ starts again."
+            "array, a memory map, gpukpca.Batches(function), whose function returns a new iterator, or an object whose "
+            "__iter__ starts again."
         )
     return batches

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Batches, Held, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, Stream, of_rows
 from gpukpca.algorithms.latent.fit import LatentTask, fit_em, fit_spectrum, is_direct
 from gpukpca.algorithms.latent.memory import check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
@@ -74,15 +74,15 @@ class LatentVariableEstimator(
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike | Batches, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike | Stream, y: Any = None) -> Self:
         """Fit the model to X.
 
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
             NaN, masked entries and pandas' missing values are entries that were not observed. A memory map, or a set of
-            zarr or HDF5, is read a batch at a time. An iterable must give the same batches in every pass: a list, or an
-            object with ``__iter__``, but not a generator.
+            zarr or HDF5, is read a batch at a time. An iterable must give the same batches in every pass: `Batches`, or
+            an object with ``__iter__``, but not a generator.
         y : ignored
 
         Returns

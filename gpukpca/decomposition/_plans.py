@@ -8,7 +8,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from gpukpca._typing import ArrayLike, Batches
+from gpukpca._typing import ArrayLike, Stream
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
@@ -26,7 +26,7 @@ class WithPlan:
     n_jobs: int | None
     _plan: Callable[[Any], Plan]
 
-    def plan(self, X: ArrayLike | Batches | tuple[int, int], dtype: Any = None) -> Plan:
+    def plan(self, X: ArrayLike | Stream | tuple[int, int], dtype: Any = None) -> Plan:
         """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.
 
         Parameters

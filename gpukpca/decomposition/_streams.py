@@ -229,7 +229,8 @@ class WithStreams:
         if is_stream(X) and iter(X) is X:
             raise InvalidParameterError(
                 "plan would use up the batches of an iterator or generator, which gives them only once. Pass the "
-                "shape, plan((n, d), dtype=...), a list of arrays, or an object whose __iter__ starts again."
+                "shape, plan((n, d), dtype=...), gpukpca.Batches(function), whose function returns a new iterator, or "
+                "an object whose __iter__ starts again."
             )
         batches, kernel = batches_in_slices(self, X), kernel_from(self)
         resources, has_checkpoint = self._resources(batches.place), self.checkpoint is not None

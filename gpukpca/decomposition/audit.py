@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sklearn.pipeline import Pipeline
 
 from gpukpca._rules import Rule, is_integer
-from gpukpca._typing import ArrayLike, Batches, Vector
+from gpukpca._typing import ArrayLike, Stream, Vector
 from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.inputs import counted_rows
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
@@ -42,7 +42,7 @@ PASSES = Rule("1 or 2", lambda value: is_integer(value) and value in (1, 2))
 
 def residuals(
     model: Any,
-    X: ArrayLike | Batches,
+    X: ArrayLike | Stream,
     *,
     sample_weight: Vector | None = None,
     passes: Literal[1, 2] = 1,

@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.inputs import (
     CountedRows,
     check_place,
@@ -167,15 +167,13 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
     @overload
     def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA[NumpyArray]: ...
     @overload
-    def fit(
-        self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None
-    ) -> IncrementalPCA[Any]: ...
-    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA:
+    def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA[Any]: ...
+    def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA:
         """Fit the model to all batches of X, from the beginning.
 
         Parameters
         ----------
-        X : array, sparse matrix, data frame or Dask array, shape (n, d); or an iterable of batches in memory
+        X : array, sparse matrix, data frame or Dask array, shape (n, d); or an iterable of batches, such as `Batches`
             A memory map, or a set of zarr or HDF5, is read a batch at a time. The chunks of a Dask array are its
             batches, of which this process holds one at a time.
         y : ignored

@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
@@ -284,8 +284,8 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     @overload
     def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[Any]: ...
-    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA:
+    def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[Any]: ...
+    def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA:
         """Find the components of X.
 
         Parameters
@@ -293,7 +293,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         X : array, CSR matrix or data frame, shape (n, d); the kernel matrix (n, n) with kernel="precomputed"
             The kernel matrix may be a sparse one, a SciPy LinearOperator, or another object with shape, dtype and
             products ``K @ V`` with blocks, as in `gpukpca.eigen.top_eigh`. Without a method `diagonal` its total
-            variance is not known. With ``eigen_solver=Nystrom(...)`` also an iterable of batches of rows, each read
+            variance is not known. With ``eigen_solver=Nystrom(...)`` also an iterable of batches (`Batches`), each read
             once, or a set of zarr, HDF5 or the like.
         y : ignored
         sample_weight : array, shape (n,), optional

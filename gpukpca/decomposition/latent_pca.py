@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from gpukpca._typing import ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows
+from gpukpca._typing import ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows
 from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior
 from gpukpca.decomposition._latent import LatentVariableEstimator
@@ -124,7 +124,7 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
         @overload
         def fit(self, X: NumpyRows, y: Any = None) -> ProbabilisticPCA[NumpyArray]: ...
         @overload
-        def fit(self, X: ArrayLike | Batches, y: Any = None) -> ProbabilisticPCA[Any]: ...
+        def fit(self, X: ArrayLike | Stream, y: Any = None) -> ProbabilisticPCA[Any]: ...
         def fit(self, X: Any, y: Any = None) -> Any:
             """Fit the model to X."""
 
@@ -233,7 +233,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
         @overload
         def fit(self, X: NumpyRows, y: Any = None) -> BayesianPCA[NumpyArray]: ...
         @overload
-        def fit(self, X: ArrayLike | Batches, y: Any = None) -> BayesianPCA[Any]: ...
+        def fit(self, X: ArrayLike | Stream, y: Any = None) -> BayesianPCA[Any]: ...
         def fit(self, X: Any, y: Any = None) -> Any:
             """Fit the model to X."""
 

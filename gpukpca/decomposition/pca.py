@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import (
     Array,
     ArrayLike,
-    Batches,
     HasShape,
     Held,
     NumpyArray,
     NumpyRows,
+    Stream,
     UnknownRows,
     Vector,
     of_rows,
@@ -241,15 +241,15 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
     @overload
     def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> PCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> PCA[Any]: ...
-    def fit(self, X: ArrayLike | Batches, y: Any = None, sample_weight: Vector | None = None) -> PCA:
+    def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> PCA[Any]: ...
+    def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> PCA:
         """Find the components of X.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (n, d); or an iterable of batches in memory
             Chunks of a Dask array may cut the columns, be empty, or be of unknown length. An iterable gives the same
-            batches in every pass: a list, or an object with ``__iter__``, but not a generator. Batches, and sets of
+            batches in every pass: `Batches`, or an object with ``__iter__``, but not a generator. Batches, and sets of
             zarr, HDF5 and the like, are read one after another, and made dense.
         y : ignored
         sample_weight : array, shape (n,), optional

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from sklearn.utils import get_tags
 
-from gpukpca._typing import Array, ArrayLike, Batches, Held, NumpyArray, NumpyRows, UnknownRows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.correlations import correlations
 from gpukpca.backend.device import device_context
@@ -81,8 +81,8 @@ def variable_correlations(model: Any, X: UnknownRows, Y: Any = None) -> Array: .
 @overload
 def variable_correlations(model: Any, X: NumpyRows, Y: NumpyRows | None = None) -> NumpyArray: ...
 @overload
-def variable_correlations(model: Any, X: ArrayLike | Batches, Y: ArrayLike | Batches | None = None) -> Array: ...
-def variable_correlations(model: Any, X: ArrayLike | Batches, Y: ArrayLike | Batches | None = None) -> Array:
+def variable_correlations(model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None) -> Array: ...
+def variable_correlations(model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None) -> Array:
     """Return the correlations of variables with the scores of a model: the coordinates in the correlation circle.
 
     Parameters

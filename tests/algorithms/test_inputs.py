@@ -72,9 +72,9 @@ def test_a_masked_array_without_masked_entries_is_no_copy() -> None:
         assert np.shares_memory(as_rows(np.ma.MaskedArray(X), missing=missing), X)
 
 
-def test_arrays_of_different_widths_keep_the_error_of_numpy() -> None:
+def test_rows_of_different_widths_keep_the_error_of_numpy() -> None:
     with pytest.raises(ValueError, match="inhomogeneous shape"):
-        as_rows([np.ones((2, 3)), np.ones((2, 4))])
+        as_rows([np.ones(3), np.ones(4)])
 
 
 @pytest.mark.parametrize("dates", [[[np.datetime64("2020-01-01")]] * 3, [[np.timedelta64(1, "D")]] * 3])

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 from sklearn.decomposition import PCA as SklearnPCA
 
-from gpukpca import PCA, KernelPCA, Nystrom
+from gpukpca import PCA, Batches, KernelPCA, Nystrom
 from gpukpca.algorithms.pca.components import SolverTools
 from gpukpca.algorithms.pca.fit import solution
 from gpukpca.algorithms.pca.planning import METHODS, PCATask
@@ -66,7 +66,7 @@ del TIES["rank 1"]
 WAYS: dict[str, Callable[[np.ndarray, float], Any]] = {
     **{name: partial(lambda X, p, name: PCA(p, svd_solver=name, random_state=0).fit(X), name=name) for name in SOLVERS},
     "CSR": lambda X, p: PCA(p).fit(scipy.sparse.csr_array(X)),
-    "batches": lambda X, p: PCA(p).fit([X[:5], X[5:]]),
+    "batches": lambda X, p: PCA(p).fit(Batches([X[:5], X[5:]])),
     "counted rows": lambda X, p: PCA(p).fit(X, sample_weight=np.ones(len(X))),
     "kernel, dense": lambda X, p: KernelPCA(p, eigen_solver="dense").fit(X),
     "kernel, iterative": lambda X, p: KernelPCA(p, eigen_solver="randomized", random_state=0).fit(X),

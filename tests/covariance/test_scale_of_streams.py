@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, load
+from gpukpca import PCA, Batches, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, load
 from gpukpca.data.scale import needs_own_scale, power_of_two_scale, scale_for_squares
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 from tests.each import each
@@ -95,7 +95,7 @@ def rows(name: str, dtype: str) -> np.ndarray:
 
 def fitted(case: Case, X: np.ndarray, expected: object) -> object:
     """The model of X, with the warning that is expected."""
-    given = [X[:25], X[25:]] if case.batches else case.convert(X) if case.convert else X
+    given = Batches([X[:25], X[25:]]) if case.batches else case.convert(X) if case.convert else X
     if expected is None:
         return case.make().fit(given)
     with pytest.warns(PrecisionWarning, match=expected):

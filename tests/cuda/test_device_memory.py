@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom
 from gpukpca.backend.blocking import TILES_ALONG_A_SIDE
 from gpukpca.backend.device import free_bytes, release_unused
 from gpukpca.eigen import BlockKrylov
@@ -333,7 +333,7 @@ def test_extreme_entries_are_scaled_before_cusolver(cuda: Any, size: float) -> N
 
 @pytest.mark.parametrize("estimator", [IncrementalPCA(2), PCA(2)], ids=["IncrementalPCA", "PCA"])
 def test_batches_of_a_fit_that_ran_out_of_memory_once_are_all_counted_once(cuda: Any, estimator: Any) -> None:
-    batches = [cuda.asarray(batch) for batch in np.split(data(60, 4), 3)]
+    batches = Batches([cuda.asarray(batch) for batch in np.split(data(60, 4), 3)])
     with cupy_device.count_allocations() as made:
         wanted = clone(estimator).fit(batches)
     fitted = 0

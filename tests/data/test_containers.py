@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import collections
+import contextlib
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.lib.recfunctions
 import pytest
 import scipy.sparse
 from sklearn.base import clone
 
+import gpukpca
 from gpukpca import (
     PCA,
+    Batches,
     BayesianPCA,
     IncrementalPCA,
     KernelPCA,
@@ -21,8 +28,17 @@ from gpukpca import (
     LocalPCA,
     Nystrom,
     ProbabilisticPCA,
+    double_center,
+    gram_matrix,
+    kernel_matmat,
+    kernels,
     residuals,
+    variable_correlations,
 )
+from gpukpca.algorithms import fit_kernel_pca, fit_pca
+from gpukpca.decomposition import inertia, intrinsic_dimension, reconstruction_error, squared_cosines
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.model_selection import n_components_for
 from tests import tolerances
 
 N, D = 90, 6
@@ -81,11 +97,12 @@ CONTAINERS: dict[str, Any] = {
     "view of CSR": View,
     "slices": Slices,
     "sparse slices": lambda X: Bare(scipy.sparse.csr_matrix(X)),  # of the class that anndata gives
-    "batches": lambda X: [X[:10], X[10:11], X[11:]],
-    "sparse batches": lambda X: [scipy.sparse.csr_array(X[:40]), X[40:]],
+    "batches": lambda X: Batches([X[:10], X[10:11], X[11:]]),
+    "sparse batches": lambda X: Batches([scipy.sparse.csr_array(X[:40]), X[40:]]),
     "Dask": dask_array,
 }
 RBF = {"kernel": "rbf", "gamma": 0.1}
+RBF_KERNEL = kernels.RBF(0.1)
 ESTIMATORS = {
     "PCA": PCA(3),
     "PCA, scaled": PCA(3, scale=True, whiten=True),
@@ -244,7 +261,7 @@ def test_batches_may_be_in_one_buffer_that_is_filled_again(X: np.ndarray) -> Non
         if not np.all(np.isfinite(copies[0])):
             continue
         for name, estimator in doors.items():
-            expected = results(clone(estimator).fit(copies), X)
+            expected = results(clone(estimator).fit(Batches(copies)), X)
             for source in (batches, iter(batches)):
                 if source is not batches and name not in ("incremental", "first", "numbers"):
                     continue  # which read the batches more than once
@@ -289,7 +306,6 @@ def test_components_are_orthonormal_also_those_of_variance_0(shape: tuple[int, i
             for name, given in [("array", X), *some]:
                 if name == "CSR" and solver in ("full", "tsqr"):
                     continue
-                given = list(given) if name == "batches" else given
                 model = PCA(svd_solver=solver, random_state=0, **parameters)
                 model.fit(given, sample_weight=None if np.all(weights == 1) else weights)
                 V = np.asarray(model.components_, dtype=np.float64)
@@ -299,3 +315,201 @@ def test_components_are_orthonormal_also_those_of_variance_0(shape: tuple[int, i
                 room = 300 * eps * singular[0]
                 np.testing.assert_allclose(found, singular[: len(found)], rtol=0, atol=room, err_msg=case)
                 np.testing.assert_allclose(np.linalg.norm(Z @ V.T, axis=0), found, rtol=0, atol=room, err_msg=case)
+
+
+class Corpus:
+    """A set of Hugging Face, as far as it tells what it is; only `with_format` knows arrays."""
+
+    def __init__(self, columns: dict[str, np.ndarray]) -> None:
+        self.columns_, self.column_names, self.features = columns, list(columns), dict.fromkeys(columns)
+        self.shape = (len(next(iter(columns.values()))), len(columns))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        return {name: column[key] for name, column in self.columns_.items()}
+
+    def with_format(self, kind: str) -> Corpus:
+        assert kind == "numpy"
+        return self
+
+    def to_pandas(self) -> Any:
+        return pytest.importorskip("pandas").DataFrame({name: list(column) for name, column in self.columns_.items()})
+
+
+def tables(X: np.ndarray) -> Iterator[tuple[Any, list[np.ndarray]]]:
+    """Lists that are no table, and the tables that the ways out give which their error names, in its order."""
+    n, labels = len(X), np.zeros(len(X))
+    pandas = pytest.importorskip("pandas")
+    images = [X[:4], X[4:8], X[8:12]]
+    stacked = np.array([image.ravel() for image in images])
+    for given in (images, tuple(images), collections.deque(images), [pandas.DataFrame(one) for one in images]):
+        yield given, [stacked, X[:12]]
+    yield [X[i : i + 1] for i in range(n)], [X, X]
+    for given in ([X[:10], X[10:11], X[11:]], [pandas.DataFrame(X[:10]), pandas.DataFrame(X[10:])]):
+        yield given, [X, X]
+    yield [scipy.sparse.csr_array(X[:40]), scipy.sparse.csr_array(X[40:80])], [X[:80], X[:80]]
+    for given in ((X, labels), [X, labels], (X, X[:, :2]), [X]):
+        yield given, [X]
+    yield [dict(zip("abcdef", row, strict=True)) for row in X], [X]
+    yield [{"rows": X[:40]}, {"rows": X[40:]}], [X]
+    yield {"rows": X}, [X]
+    yield Corpus({"rows": X, "label": labels}), [X]
+    yield Corpus(dict(zip("abcdef", X.T, strict=True))), [X]
+
+
+WAY_OUT = r"(?:gpukpca\.|pandas\.|numpy\.|scipy\.|\b(?:[KY]|X(?:_new)?)[\[.]|batch\[)"
+
+
+def ways_out(message: str) -> list[str]:
+    """The calls that a message names, as Python: they end before what is said of them."""
+    found = []
+    for match in re.finditer(WAY_OUT, message):
+        rest, longest = message[match.start() :], ""
+        for stop in [k for k, sign in enumerate(rest + " ") if sign in " ,;." or k == len(rest)]:
+            with contextlib.suppress(SyntaxError):
+                body = ast.parse(call := rest[:stop].rstrip(",;. "), mode="eval").body
+                longest = call if isinstance(body, ast.Call | ast.Subscript) else longest
+        if longest and not any(longest in one for one in found):
+            found.append(longest)
+    return found
+
+
+def doors(X: np.ndarray) -> dict[str, Any]:
+    """Every call that takes rows, by name."""
+    found: dict[str, Any] = {}
+    for name, estimator in ESTIMATORS.items():
+        fitted = clone(estimator).fit(X)
+        found |= {f"{name}: fit": clone(estimator).fit, f"{name}: fit_transform": clone(estimator).fit_transform}
+        for method in ("transform", "inverse_transform", "partial_fit", "plan", "score", "score_samples", "impute"):
+            if hasattr(fitted, method):
+                found[f"{name}: {method}"] = getattr(fitted, method)
+    model, rows = PCA(2).fit(X), fit_pca(X, 2)
+    return found | {
+        "search": KernelPCACV("rbf", n_components=[2]).fit,
+        "precomputed": KernelPCA(2, kernel="precomputed").fit,
+        "residuals": lambda given: residuals(model, given),
+        "variable_correlations": lambda given: variable_correlations(model, given),
+        "variables": lambda given: variable_correlations(model, X, given),
+        "reconstruction_error": lambda given: reconstruction_error(model, given),
+        "squared_cosines": lambda given: squared_cosines(model, given),
+        "intrinsic_dimension": intrinsic_dimension,
+        "inertia": inertia,
+        "n_components_for": lambda given: n_components_for(given, "variance"),
+        "double_center": double_center,
+        "gram_matrix": lambda given: gram_matrix(RBF_KERNEL, given),
+        "new rows of a Gram matrix": lambda given: gram_matrix(RBF_KERNEL, X, given),
+        "kernel_matmat": lambda given: kernel_matmat(RBF_KERNEL, X, given, np.ones((len(X), 1))),
+        "fit_pca": lambda given: fit_pca(given, 2),
+        "fit_kernel_pca": lambda given: fit_kernel_pca(given, RBF_KERNEL, 2),
+        "transform of a fit": rows.transform,
+    }
+
+
+@pytest.mark.filterwarnings("ignore:partial_fit begins a new stream")
+def test_no_door_takes_a_list_of_arrays(X: np.ndarray) -> None:
+    """Samples or batches, rows and labels, two halves: a list of arrays is none of these without a word."""
+    lists = {"arrays": [X[:6], X[6:12]], "one": [X], "tuple": (X[:40], X[40:]), "labels": (X, np.zeros(len(X)))}
+    for door, call in doors(X).items():
+        for kind, given in lists.items():
+            with pytest.raises(InvalidParameterError) as caught:
+                call(given)
+            words = ways_out(str(caught.value))
+            name = next(
+                (one for one in ("X", "K", "Y", "X_new") if f"({one})" in str(words) or f"{one}[0]" in words), "X"
+            )
+            expected = {
+                "arrays": [f"numpy.stack({name}).reshape(2, -1)", f"gpukpca.Batches({name})"],
+                "tuple": [f"numpy.concatenate({name})", f"gpukpca.Batches({name})"],
+            }
+            assert words == expected.get(kind, [f"{name}[0]"]), f"{door}, {kind}: {caught.value}"
+
+
+def test_every_way_out_of_a_list_ends_in_its_table(X: np.ndarray) -> None:
+    names = {"gpukpca": gpukpca, "numpy": np, "scipy": scipy, "pandas": pytest.importorskip("pandas")}
+    for given, expected in tables(X):
+        with pytest.raises(InvalidParameterError) as caught:
+            PCA(2).fit(given)
+        found = []
+        for way in ways_out(str(caught.value)):
+            with contextlib.suppress(TypeError, ValueError):  # a better error
+                found.append(PCA(2).fit(eval(way, names | {"X": given})).explained_variance_)
+        wanted = [np.linalg.eigvalsh(np.cov(table.T))[::-1][:2] for table in expected]
+        for numbers in wanted:
+            assert any(np.allclose(numbers, one, rtol=1e-9) for one in found), caught.value
+
+
+class Loader:
+    """Batches that come again, as those of a loader of PyTorch."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+
+def test_batches_of_a_loader_have_their_sentence(X: np.ndarray) -> None:
+    """Rows and labels are taken; images, dictionaries and lists of samples name the call that has their rows."""
+    expected, labels = PCA(2).fit(X).explained_variance_, np.zeros(30)
+    images = X.reshape(-1, 1, 2, 3)
+    halves = (slice(0, 30), slice(30, None))
+    loaders: dict[str, Any] = {
+        "tuples": [(X[half], labels) for half in halves],
+        "lists": [[X[half], labels] for half in halves],
+        "lists of one": [[X[half]] for half in halves],
+        "dictionaries": [{"pixels": X[half], "label": labels} for half in halves],
+        "images and labels": [[images[half], labels] for half in halves],
+        "lists of samples": [list(X[half].reshape(-1, 2, 3)) for half in halves],
+    }
+    for kind, batches in loaders.items():
+        loader = Loader(batches)
+        for estimator in (PCA(2), KernelPCA(2, eigen_solver=Nystrom(rank=20), random_state=0), IncrementalPCA(2)):
+            model, given = clone(estimator), loader
+            if kind not in ("tuples", "lists", "lists of one"):
+                with pytest.raises(InvalidParameterError, match=r"^batch 0: it is a (dict|list) ") as caught:
+                    model.fit(loader)
+                (way,) = ways_out(str(caught.value).partition("; ")[2])
+                given = eval(way, {"gpukpca": gpukpca, "numpy": np, "loader": loader})
+            found = model.fit(given).explained_variance_
+            if not isinstance(model, IncrementalPCA):
+                np.testing.assert_allclose(found, expected, rtol=1e-9, err_msg=kind)
+
+
+def test_what_batches_are_made_of(X: np.ndarray) -> None:
+    expected = PCA(2).fit(X).explained_variance_
+    halves = [X[:40], X[40:]]
+    for source in (halves, tuple(halves), collections.deque(halves), lambda: iter(halves), lambda: halves):
+        np.testing.assert_allclose(PCA(2).fit(Batches(source)).explained_variance_, expected, rtol=1e-9)
+    again = Batches(lambda: Refilled(X, 15))  # one buffer
+    np.testing.assert_allclose(PCA(2, svd_solver="dual").fit(again).explained_variance_, expected, rtol=1e-9)
+    for source in (iter(halves), (one for one in halves), X, {"rows": X}, None, 3, Refilled(X, 15)):
+        with pytest.raises(InvalidParameterError, match=r"source is of type .*; give a list of arrays"):
+            Batches(source)  # type: ignore[arg-type]
+    for source, words in (([], "empty"), (lambda: None, "iterable"), ([X, X[:, :2]], "batch 1: "), ("ab", "batch 0: ")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            PCA(2).fit(Batches(source))
+    once = iter(halves)
+    with pytest.raises(InvalidParameterError, match="no batch in this pass"):
+        PCA(2).fit(Batches(lambda: once))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_matrices_of_numpy_are_rows_and_fields_are_none(X: np.ndarray) -> None:
+    for name, estimator in ESTIMATORS.items():
+        expected = results(clone(estimator).fit(X), X)
+        for key, found in results(clone(estimator).fit(np.matrix(X)), np.matrix(X)).items():
+            np.testing.assert_allclose(found, expected[key], rtol=1e-9, atol=1e-9, err_msg=name)
+            assert type(found) is np.ndarray
+    three = np.array([tuple(row) for row in X], dtype=[(name, "f8") for name in "abcdef"])
+    one = X[:, :1].copy().view([("a", "f8")])
+    for given, table in ((three, X), (three[["a", "c"]], X[:, [0, 2]]), (one[:, 0], X[:, :1]), (one, X[:, :1])):
+        with pytest.raises(InvalidParameterError, match="structured array with the field") as caught:
+            PCA(1).fit(given)
+        (way,) = ways_out(str(caught.value))
+        found = PCA(1).fit(eval(way, {"numpy": np, "X": given})).explained_variance_
+        np.testing.assert_allclose(found, np.linalg.eigvalsh(np.atleast_2d(np.cov(table.T)))[-1:], rtol=1e-9)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
+from gpukpca.data.batches import BatchedRows, Batches, is_sliced, is_stream
 from gpukpca.data.products import column_sums, inner_products, times_small
 from gpukpca.data.rows import along, fold, gathered, joined, map_rows
 from gpukpca.data.slicing import gather_rows, subtract_row, take_rows
@@ -98,10 +98,10 @@ def test_what_is_a_stream_and_what_is_read_by_slices(tmp_path):
     X = np.ones((4, 3))
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    for given in ([X, X], (X,), iter([X]), (x for x in [X]), map(np.asarray, [X])):
+    for given in (Batches([X, X]), Batches(lambda: iter([X])), iter([X]), (x for x in [X]), map(np.asarray, [X])):
         assert is_stream(given)
         assert not is_sliced(given)
-    for given in (X, X.tolist(), [1.0, 2.0], [], "X", b"X", {"a": X}, None, 3.0, mapped, batched(np.ones((N, D)))):
+    for given in (X, [X, X], (X,), X.tolist(), [1.0], [], "X", b"X", {"a": X}, None, mapped, batched(np.ones((N, D)))):
         assert not is_stream(given)
     assert is_sliced(mapped)
     assert not is_sliced(X)

@@ -20,7 +20,18 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, Nystrom, ProbabilisticPCA, load, residuals, save
+from gpukpca import (
+    PCA,
+    Batches,
+    IncrementalPCA,
+    KernelPCA,
+    KernelPCACV,
+    Nystrom,
+    ProbabilisticPCA,
+    load,
+    residuals,
+    save,
+)
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial
 from tests import oracle, tolerances
@@ -219,7 +230,7 @@ def test_models_of_streams_are_audited_by_their_map():
         by_parts = KernelPCA(P, **settings)
         for batch in (X[:90], X[90:]):
             by_parts.partial_fit(batch)
-        for model in (by_parts, KernelPCA(P, **settings).fit([X[:90], X[90:]])):
+        for model in (by_parts, KernelPCA(P, **settings).fit(Batches([X[:90], X[90:]]))):
             audit = residuals(model, X, passes=2, random_state=0)
             assert np.allclose(audit.landmark_eigenvalues, model.eigenvalues_, rtol=1e-9)
             assert 0.8 * model.certificate_ < audit.trace_bound <= model.certificate_ * (1 + 1e-9)
@@ -366,7 +377,7 @@ def test_every_container_gives_the_same_audit(tmp_path):
             assert np.allclose(getattr(audit, name), getattr(expected, name), rtol=1e-9), name
     model = PCA(P).fit(X)
     expected = residuals(model, X)
-    for container in (*containers, [X[:100], X[100:]]):
+    for container in (*containers, Batches([X[:100], X[100:]])):
         assert np.allclose(residuals(model, container).rayleigh_quotients, expected.rayleigh_quotients, rtol=1e-12)
     K = oracle.gram(oracle.rbf(0.1), points())
     for solver in ("dense", Nystrom(rank=15)):
@@ -528,7 +539,7 @@ def test_a_stream_that_moves_is_audited_with_the_means_of_its_beginning() -> Non
 def test_other_rows_than_those_of_the_fit_are_named() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 4))
-    model = KernelPCA(3, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(landmarks=X[:20])).fit([X])
+    model = KernelPCA(3, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(landmarks=X[:20])).fit(Batches([X]))
     assert residuals(model, X).n_samples == 300
     with pytest.raises(InvalidParameterError, match="X are not the rows of the fit"):
         residuals(model, X * 2.0)

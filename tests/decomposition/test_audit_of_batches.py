@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from gpukpca import PCA, KernelPCA, Nystrom, residuals
+from gpukpca import PCA, Batches, KernelPCA, Nystrom, residuals
 from gpukpca.decomposition._batches import batches_in_slices
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial, Precomputed
@@ -30,8 +30,8 @@ class Sliced:
         return part
 
 
-class Batches:
-    """Batches that can be read any number of times, and the count of these."""
+class Passes:
+    """Passes that can be read any number of times, and the count of these."""
 
     def __init__(self, A, size):
         self.A, self.size, self.passes = A, size, 0
@@ -74,9 +74,9 @@ def test_sets_and_batches_have_the_audit_of_their_array(small, tmp_path):
     ):
         model = KernelPCA(3, kernel=kernel, eigen_solver=solver, random_state=0).fit(X)
         expected = residuals(model, X, passes=2, random_state=0)
-        for container in (Sliced(X), mapped, Batches(X, 70), [X[:10], X[10:350], X[350:]]):
+        for container in (Sliced(X), mapped, Passes(X, 70), Batches([X[:10], X[10:350], X[350:]])):
             check_equal(residuals(model, container, passes=2, random_state=0, n_jobs=1), expected)
-        rows, batches = Sliced(X), Batches(X, 70)
+        rows, batches = Sliced(X), Passes(X, 70)
         for container in (rows, batches):
             residuals(model, container, random_state=0, n_jobs=1)
         assert rows.largest <= 50
@@ -91,10 +91,10 @@ def test_every_dtype_and_many_threads_have_the_same_audit(small, threads_for_lit
     counts = np.random.default_rng(0).integers(0, 9, (300, 6))
     model = KernelPCA(3, kernel="rbf", gamma=0.02, eigen_solver=Nystrom(rank=15), random_state=0).fit(counts)
     expected = residuals(model, counts, random_state=0)
-    for container in (Sliced(counts), Batches(counts, 40), Sliced(counts.astype("float64"))):
+    for container in (Sliced(counts), Passes(counts, 40), Sliced(counts.astype("float64"))):
         check_equal(residuals(model, container, random_state=0, n_jobs=3), expected)
     narrow = residuals(model, counts.astype("float32"), random_state=0)
-    for container in (Sliced(counts.astype("float32")), Batches(counts.astype("float32"), 40)):
+    for container in (Sliced(counts.astype("float32")), Passes(counts.astype("float32"), 40)):
         check_equal(residuals(model, container, random_state=0), narrow, rtol=1e-4)
 
 
@@ -108,8 +108,8 @@ def test_rows_of_a_set_are_read_with_those_after_them(small):
 def test_a_stream_is_audited_by_its_batches(small):
     X = points()
     for solver in (Nystrom(rank=15), Nystrom(landmarks=X[:12] + 0.1)):
-        model = KernelPCA(3, kernel="rbf", gamma=0.05, eigen_solver=solver, random_state=0).fit(Batches(X, 90))
-        check_equal(residuals(model, Batches(X, 60), random_state=0), residuals(model, X, random_state=0))
+        model = KernelPCA(3, kernel="rbf", gamma=0.05, eigen_solver=solver, random_state=0).fit(Passes(X, 90))
+        check_equal(residuals(model, Passes(X, 60), random_state=0), residuals(model, X, random_state=0))
 
 
 def test_rows_are_read_within_the_memory_limit_whatever_their_number(sizes):
@@ -118,7 +118,7 @@ def test_rows_are_read_within_the_memory_limit_whatever_their_number(sizes):
     model = RBF(5e-4), X[:, :2]
     settings = {"random_state": 0, "n_jobs": 1}
     expected = residuals(model, X, **settings)
-    for container in (Sliced(X), Batches(X, 100)):
+    for container in (Sliced(X), Passes(X, 100)):
         events = []
         tracemalloc.start()
         found = residuals(model, container, memory_limit=limit, verbose=events.append, **settings)
@@ -153,11 +153,14 @@ def test_what_cannot_be_read_again_is_refused_with_advice():
         with pytest.raises(InvalidParameterError, match="residuals reads the batches more than once, and an"):
             residuals(model, batches)
     with pytest.raises(InvalidParameterError, match="X has 20 rows, and the model or the scores come from 40"):
-        residuals(model, [X[:20]])
+        residuals(model, Batches([X[:20]]))
     with pytest.raises(InvalidParameterError, match="row 0 of X is not that of the fit"):
-        residuals(model, [X[20:], X[:20]])
+        residuals(model, Batches([X[20:], X[:20]]))
     K = X @ X.T
-    for kernel, rows in ((Precomputed(), [K[:20], K[20:]]), (lambda x, y: float(x @ y), [X[:20], X[20:]])):
+    for kernel, rows in (
+        (Precomputed(), Batches([K[:20], K[20:]])),
+        (lambda x, y: float(x @ y), Batches([X[:20], X[20:]])),
+    ):
         with pytest.raises(InvalidParameterError, match="takes one array here, and X is an iterable of batches"):
             residuals((kernel, X), rows)
     check_equal(residuals((Precomputed(), X), Sliced(K)), residuals((Precomputed(), X), K))

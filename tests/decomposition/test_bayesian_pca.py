@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
+from gpukpca import PCA, Batches, BayesianPCA, ProbabilisticPCA
 from gpukpca.algorithms.latent.ard import ard_of_spectrum
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 from gpukpca.model_selection import n_components_for
@@ -103,7 +103,7 @@ def test_every_library_and_precision(xp, dtype):
 def test_em_on_the_rows_agrees_with_the_spectrum(xp):
     X = planted(3, 200, 8, 2, 4.0)
     spectrum = BayesianPCA().fit(xp.array(X))
-    rows = BayesianPCA(solver="em", random_state=0).fit([xp.array(X[:77]), xp.array(X[77:])])
+    rows = BayesianPCA(solver="em", random_state=0).fit(Batches([xp.array(X[:77]), xp.array(X[77:])]))
     assert rows.n_components_ == spectrum.n_components_ == 2
     np.testing.assert_allclose(xp.host(rows.get_covariance()), xp.host(spectrum.get_covariance()), atol=1e-3)
     np.testing.assert_allclose(xp.host(rows.precisions_), xp.host(spectrum.precisions_), rtol=1e-3)
@@ -315,7 +315,7 @@ def test_data_of_a_lower_rank_keep_all_their_directions_as_with_a_little_noise(n
         assert BayesianPCA(rank).fit(X).n_components_ == rank
         assert n_components_for(X, "bayesian") == n_components_for(PCA().fit(X), "bayesian") == rank
         if rank < 4:
-            assert BayesianPCA(random_state=0).fit([X[:3], X[3:]]).n_components_ == rank
+            assert BayesianPCA(random_state=0).fit(Batches([X[:3], X[3:]])).n_components_ == rank
 
 
 def test_data_without_noise_are_reported():

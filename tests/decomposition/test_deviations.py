@@ -13,7 +13,7 @@ import scipy.sparse
 import sklearn.decomposition as theirs
 from sklearn import config_context
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning
 from tests import oracle
 from tests.datasets import data
@@ -295,7 +295,7 @@ def test_size_of_batches():
 
 
 def test_batches():
-    batches = [X[:10], X[10:11], X[11:]]
+    batches = Batches([X[:10], X[10:11], X[11:]])
     np.testing.assert_allclose(PCA(2).fit(batches).explained_variance_, PCA(2).fit(X).explained_variance_, rtol=1e-12)
     with pytest.raises((TypeError, ValueError)):
         theirs.PCA(2).fit(batches)

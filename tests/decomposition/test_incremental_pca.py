@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from sklearn.decomposition import IncrementalPCA as Peer
 from sklearn.exceptions import NotFittedError
 
-from gpukpca import IncrementalPCA
+from gpukpca import Batches, IncrementalPCA
 from gpukpca.algorithms.pca import incremental
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
 from tests import tolerances
@@ -170,8 +170,9 @@ def test_an_iterable_is_its_batches(X, kind):
     batches = cut(X, 15, 30, 33)
     source = {
         "generator": (batch for batch in batches),
-        "list": batches,
-        "tuple": tuple(batches),
+        "list": Batches(batches),
+        "tuple": Batches(tuple(batches)),
+        "function": Batches(lambda: iter(batches)),
         "object": Again(*batches),
         "map": map(np.asarray, batches),
     }[kind]
@@ -203,10 +204,10 @@ def test_a_memory_map_is_read_batch_by_batch(rng, tmp_path, stored):
 def test_batches_with_names_are_checked_like_frames(X):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdefg"))
-    model = IncrementalPCA(3).fit([frame[:30], frame[30:]])
+    model = IncrementalPCA(3).fit(Batches([frame[:30], frame[30:]]))
     assert list(model.feature_names_in_) == list("abcdefg")
     with pytest.raises(ValueError, match=r"batch 1: The feature names"):
-        IncrementalPCA(3).fit([frame[:30], frame[30:].rename(columns={"a": "z"})])
+        IncrementalPCA(3).fit(Batches([frame[:30], frame[30:].rename(columns={"a": "z"})]))
     scores = model.set_output(transform="pandas").transform(frame)
     assert list(scores.columns) == ["incrementalpca0", "incrementalpca1", "incrementalpca2"]
 
@@ -285,21 +286,21 @@ def test_more_components_than_features_are_refused(X):
 
 
 BAD_BATCHES = [
-    ("small first", lambda X: [X[:2], X[2:]], r"the first batch of shape \(2, 7\) has at most 2 components"),
-    ("width", lambda X: [X, X[:, :4]], "batch 1: X has 4 features, but IncrementalPCA is expecting 7"),
+    ("small first", lambda X: Batches([X[:2], X[2:]]), r"the first batch of shape \(2, 7\) has at most 2 components"),
+    ("width", lambda X: Batches([X, X[:, :4]]), "batch 1: X has 4 features, but IncrementalPCA is expecting 7"),
     (
         "nan",
-        lambda X: [X, np.where(np.equal(X, X[1, 2]), np.nan, X)],
+        lambda X: Batches([X, np.where(np.equal(X, X[1, 2]), np.nan, X)]),
         "batch 1: Input X contains NaN.* row 1, column 2",
     ),
-    ("nan first", lambda X: [np.full((5, 3), np.nan)], "batch 0: Input X contains NaN"),
-    ("one row", lambda X: [X, X[0]], "batch 1: Expected 2D array, got 1D"),
-    ("no row", lambda X: [X, X[:0]], r"batch 1: Found array with 0 sample"),
-    ("text", lambda X: [X, np.full((2, D), "a")], "batch 1: .*string"),
-    ("complex", lambda X: [X, X * 1j], "batch 1: .*Complex data not supported"),
+    ("nan first", lambda X: Batches([np.full((5, 3), np.nan)]), "batch 0: Input X contains NaN"),
+    ("one row", lambda X: Batches([X, X[0]]), "batch 1: Expected 2D array, got 1D"),
+    ("no row", lambda X: Batches([X, X[:0]]), r"batch 1: Found array with 0 sample"),
+    ("text", lambda X: Batches([X, np.full((2, D), "a")]), "batch 1: .*string"),
+    ("complex", lambda X: Batches([X, X * 1j]), "batch 1: .*Complex data not supported"),
     ("empty", lambda X: iter(()), "empty"),
     ("empty object", lambda X: Again(), "empty"),
-    ("huge", lambda X: [X, X * 1e200], "overflow"),
+    ("huge", lambda X: Batches([X, X * 1e200]), "overflow"),
 ]
 
 
@@ -319,7 +320,7 @@ def test_bad_rows_of_a_memory_map_are_named(X, tmp_path):
 def test_batches_of_two_libraries_are_refused(X):
     torch = pytest.importorskip("torch")
     with pytest.raises(DeviceMismatchError, match=r"batch 1 is of torch on .*, and the first one is of numpy"):
-        IncrementalPCA().fit([X, torch.asarray(X)])
+        IncrementalPCA().fit(Batches([X, torch.asarray(X)]))
     with pytest.raises(DeviceMismatchError, match="the first one is of torch"):
         IncrementalPCA().partial_fit(torch.asarray(X)).partial_fit(X)
 
@@ -333,7 +334,7 @@ def test_partial_fit_refuses_what_does_not_follow(X):
     with pytest.raises(NotFittedError):
         IncrementalPCA().transform(X)
     with pytest.raises(InvalidParameterError, match="not an iterable of batches"):
-        model.transform([X, X])
+        model.transform(Batches([X, X]))
     with pytest.raises(ValueError, match="n_components = 3"):
         model.inverse_transform(X)
 

@@ -16,7 +16,7 @@ import sklearn.exceptions
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
-from gpukpca import KernelPCA, Nystrom, Progress
+from gpukpca import Batches, KernelPCA, Nystrom, Progress
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, top_eigh
 from gpukpca.eigen.solve import choose_solver
@@ -310,7 +310,7 @@ def nystrom_formula(K, K_new, S, p):
 
 def test_landmarks_far_from_all_rows_are_reported():
     X = np.random.default_rng(0).standard_normal((300, 4))
-    for data in (X, [X[:100], X[100:]]):
+    for data in (X, Batches([X[:100], X[100:]])):
         for shift in (4.0, 1e6):
             solver = Nystrom(landmarks=X[:10] + shift)
             with pytest.warns(PrecisionWarning, match="the landmarks are far from all rows"):  # and no other warning

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 from sklearn.decomposition import PCA as Peer
 
-from gpukpca import PCA, IncrementalPCA, load
+from gpukpca import PCA, Batches, IncrementalPCA, load
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.data.batches import BatchedRows
@@ -61,7 +61,7 @@ class Stored:
 
 
 def cut(X, *at):
-    return [X[a:b] for a, b in zip((0, *at), (*at, X.shape[0]), strict=True)]
+    return Batches([X[a:b] for a, b in zip((0, *at), (*at, X.shape[0]), strict=True)])
 
 
 def assert_same(model, other, xp=None, dtype="float64", factor=300.0):
@@ -108,7 +108,7 @@ def test_batches_are_the_whole(X, solver):
 @pytest.mark.parametrize("whiten", [False, True])
 def test_every_library_and_precision(xp, dtype, X, whiten):
     rows = X.astype(dtype)
-    given = [xp.array(batch) for batch in cut(rows, 9, 40)]
+    given = Batches([xp.array(batch) for batch in cut(rows, 9, 40)])
     model, whole = PCA(3, whiten=whiten).fit(given), PCA(3, whiten=whiten).fit(xp.array(rows))
     assert all(xp.owns(getattr(model, name)) for name in ARRAYS)
     assert str(model.components_.dtype).endswith(dtype)
@@ -133,35 +133,37 @@ def test_wide_rows_scaled_rows_and_shares(rng):
 
 def test_the_order_of_batches_is_no_matter(X):
     batches = cut(X, 20, 40)
-    assert_same(PCA(2).fit(batches), PCA(2).fit(batches[::-1]))
+    assert_same(PCA(2).fit(batches), PCA(2).fit(Batches(batches.source[::-1])))
 
 
 def test_float64_decides_the_dtype_wherever_it_comes(X):
     whole = PCA(2).fit(np.concatenate([X[:30].astype(np.float32).astype(np.float64), X[30:]]))
     for order in (1, -1):
-        model = PCA(2).fit([X[:30].astype(np.float32), X[30:]][::order])
+        model = PCA(2).fit(Batches([X[:30].astype(np.float32), X[30:]][::order]))
         assert model.components_.dtype == np.float64
         assert_same(model, whole)
-    assert PCA(2).fit([X.astype(np.float32), X.astype(np.int64)]).components_.dtype == np.float64
+    assert PCA(2).fit(Batches([X.astype(np.float32), X.astype(np.int64)])).components_.dtype == np.float64
 
 
 def test_sparse_batches_are_made_dense_one_by_one(X):
     rows = np.where(X > 5, X, 0.0)
-    assert_same(PCA(3).fit([scipy.sparse.csr_array(rows[:20]), scipy.sparse.coo_matrix(rows[20:])]), PCA(3).fit(rows))
+    assert_same(
+        PCA(3).fit(Batches([scipy.sparse.csr_array(rows[:20]), scipy.sparse.coo_matrix(rows[20:])])), PCA(3).fit(rows)
+    )
 
 
 def test_names_of_frames(X):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdefg"))
-    model = PCA(3).fit([frame[:30], frame[30:]])
+    model = PCA(3).fit(Batches([frame[:30], frame[30:]]))
     assert list(model.feature_names_in_) == list("abcdefg")
     with pytest.raises(ValueError, match=r"batch 1: The feature names"):
-        PCA(3).fit([frame[:30], frame[30:].rename(columns={"a": "z"})])
+        PCA(3).fit(Batches([frame[:30], frame[30:].rename(columns={"a": "z"})]))
 
 
 def test_usps(real_data):
     X = np.load(real_data / "usps" / "usps.npz")["x_train"]
-    model = PCA(10).fit(np.array_split(X, 8))
+    model = PCA(10).fit(Batches(np.array_split(X, 8)))
     shares = np.cumsum(model.explained_variance_ratio_)
     np.testing.assert_allclose(shares[[5, 6, 7, 9]], [0.4774, 0.5101, 0.5409, 0.5909], atol=5e-5)
 
@@ -284,21 +286,21 @@ def test_the_plan_of_batches(X):
 
 
 BAD_BATCHES = {
-    "width": (lambda X: [X, X[:, :4]], "batch 1: X has 4 features, but PCA is expecting 7"),
+    "width": (lambda X: Batches([X, X[:, :4]]), "batch 1: X has 4 features, but PCA is expecting 7"),
     "nan": (
-        lambda X: [X, np.where(np.equal(X, X[1, 2]), np.nan, X)],
+        lambda X: Batches([X, np.where(np.equal(X, X[1, 2]), np.nan, X)]),
         "batch 1: Input X contains NaN.* row 1, column 2",
     ),
-    "nan first": (lambda X: [np.full((5, 3), np.nan)], "batch 0: Input X contains NaN"),
-    "one row": (lambda X: [X, X[0]], "batch 1: Expected 2D array, got 1D"),
-    "no row": (lambda X: [X, X[:0]], r"batch 1: Found array with 0 sample"),
-    "text": (lambda X: [X, np.full((2, D), "a")], "batch 1: .*string"),
-    "complex": (lambda X: [X, X * 1j], "batch 1: .*Complex data not supported"),
+    "nan first": (lambda X: Batches([np.full((5, 3), np.nan)]), "batch 0: Input X contains NaN"),
+    "one row": (lambda X: Batches([X, X[0]]), "batch 1: Expected 2D array, got 1D"),
+    "no row": (lambda X: Batches([X, X[:0]]), r"batch 1: Found array with 0 sample"),
+    "text": (lambda X: Batches([X, np.full((2, D), "a")]), "batch 1: .*string"),
+    "complex": (lambda X: Batches([X, X * 1j]), "batch 1: .*Complex data not supported"),
     "empty": (lambda X: Again(), "the iterable of batches is empty"),
     "once": (lambda X: iter([X]), "more than once"),
     "generator": (lambda X: (batch for batch in [X]), "more than once"),
-    "huge": (lambda X: [X, X * 1e200], "overflow"),
-    "too few": (lambda X: [X[:1], X[1:2]], "n_components=3 must be between"),
+    "huge": (lambda X: Batches([X, X * 1e200]), "overflow"),
+    "too few": (lambda X: Batches([X[:1], X[1:2]]), "n_components=3 must be between"),
 }
 
 
@@ -321,7 +323,7 @@ def test_batches_of_two_libraries_are_refused(X, xp):
     if xp.owns(np.empty(0)):
         return
     with pytest.raises(DeviceMismatchError, match=r"^batch 1 is of .* on .*, and the first one is of numpy"):
-        PCA().fit([X, xp.array(X)])
+        PCA().fit(Batches([X, xp.array(X)]))
 
 
 def test_batches_that_change_between_passes_are_noticed(X):
@@ -372,7 +374,7 @@ def test_other_containers_are_no_batches(X):
 
 
 def test_a_warning_of_a_batch_comes_once(X):
-    batches = [np.full((3, 2), 2**53 + 1, dtype=np.int64), np.array([[1, 2], [2, 1], [3, 5]])]
+    batches = Batches([np.full((3, 2), 2**53 + 1, dtype=np.int64), np.array([[1, 2], [2, 1], [3, 5]])])
     with pytest.warns(PrecisionWarning, match="lose digits") as caught:
         PCA(1).fit(batches)
     assert len([warning for warning in caught if "lose digits" in str(warning.message)]) == 1
@@ -402,7 +404,7 @@ def test_a_loader_of_tuples_gives_its_first_entries(X):
     # A loader of PyTorch gives lists of tensors: rows, then labels.
     labels = np.zeros(len(X))
     expected = PCA(2).fit(X).explained_variance_
-    for batches in ([(X[:20], labels[:20]), (X[20:], labels[20:])], Again([X[:20]], [X[20:]])):
+    for batches in (Batches([(X[:20], labels[:20]), (X[20:], labels[20:])]), Again([X[:20]], [X[20:]])):
         np.testing.assert_allclose(PCA(2).fit(batches).explained_variance_, expected, rtol=1e-12)
     torch = pytest.importorskip("torch")
     data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(labels))

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA as Peer
 from sklearn.exceptions import NotFittedError
 
-from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
+from gpukpca import PCA, Batches, BayesianPCA, ProbabilisticPCA
 from gpukpca.backend import blocking
 from gpukpca.backend.batched_linalg import SWEPT_UP_TO
 from gpukpca.decomposition._base import ConvergenceWarning
@@ -296,7 +296,7 @@ def test_batches_rows_and_threads_do_not_matter(xp, rng):
     whole = ProbabilisticPCA(P, random_state=0, n_jobs=1, tol=1e-3).fit(xp.array(X))
     cut = [xp.array(X[a:b]) for a, b in ((0, 15), (15, 16), (16, 40), (40, 60))]
     for rows, more in (
-        (cut, {}),
+        (Batches(cut), {}),
         (Again(*cut), {}),
         (xp.array(X), {"batch_size": 25}),
         (xp.array(X), {"n_jobs": 2}),
@@ -385,7 +385,7 @@ def test_samples_have_the_moments_of_the_model(xp, X):
 def test_computed_on_a_device_for_data_on_the_host(cuda, rng):
     X = with_holes(rng, planted(rng))
     reference = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X)
-    for rows, more in ((X, {}), (X, {"batch_size": 50}), ([X[:90], X[90:]], {})):
+    for rows, more in ((X, {}), (X, {"batch_size": 50}), (Batches([X[:90], X[90:]]), {})):
         model = ProbabilisticPCA(P, random_state=0, tol=1e-5, device="cuda", **more).fit(rows)
         assert isinstance(model.components_, np.ndarray)
         assert model.device_ != "cpu"
@@ -528,15 +528,15 @@ WRONG = [
     ({"solver": "svd"}, holes_at, InvalidParameterError, "'closed_form'"),
     ({"memory_limit": 1000, "solver": "em"}, holes_at, MemoryBudgetError, "larger memory_limit"),
     ({"solver": "closed_form"}, lambda: holes_at((5, 6)), ValueError, 'NaN: 1 value.*row 5, column 6.*solver="em"'),
-    ({"solver": "closed_form"}, lambda: [holes_at()], InvalidParameterError, "iterable of batches"),
+    ({"solver": "closed_form"}, lambda: Batches([holes_at()]), InvalidParameterError, "iterable of batches"),
     ({}, lambda: np.full((9, D), np.nan), ValueError, "feature 0 of X has no observed entry"),
     ({}, lambda: holes_at((slice(None), 2)), ValueError, "feature 2 of X has no observed entry"),
     ({}, lambda: np.where(holes_at((1, 2)) == holes_at()[3, 4], np.inf, holes_at()), ValueError, "infinity.*row 3"),
     ({}, lambda: (batch for batch in [holes_at()]), InvalidParameterError, "only once"),
     ({}, lambda: iter([]), ValueError, "empty"),
-    ({}, lambda: [holes_at(), holes_at()[:, :3]], ValueError, "batch 1"),
+    ({}, lambda: Batches([holes_at(), holes_at()[:, :3]]), ValueError, "batch 1"),
     ({}, Shrinking, ValueError, "changed between passes"),
-    ({}, lambda: [holes_at(), strict(holes_at())], DeviceMismatchError, "library|namespace|array_api_strict"),
+    ({}, lambda: Batches([holes_at(), strict(holes_at())]), DeviceMismatchError, "library|namespace|array_api_strict"),
     ({"solver": "em"}, lambda: 1e200 * holes_at(), ValueError, "overflow"),
     ({}, lambda: 1e200 * holes_at(), ValueError, "overflow"),
     ({"verbose": interrupt}, lambda: holes_at((1, 2)), KeyboardInterrupt, None),
@@ -595,7 +595,7 @@ def test_bad_calls_are_named(X):
     with pytest.raises(InvalidParameterError, match="n_samples=0"):
         model.sample(0)
     with pytest.raises(InvalidParameterError, match="iterable of batches"):
-        model.transform([X, X])
+        model.transform(Batches([X, X]))
     with pytest.raises(ValueError, match="does not accept missing"):
         PCA(P).fit(holes_at((0, 0)))
 

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import gpukpca
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, RankWarning
 from gpukpca.kernels import RBF
@@ -80,7 +80,7 @@ def test_pca_of_whole_weights_is_that_of_repeated_rows(data, tmp_path):
             agree(PCA(n_components).fit(wide, sample_weight=few), repeated, names, wide)
     agree(PCA("mle").fit(X, sample_weight=w), PCA("mle").fit(R), (*OF_PCA, "n_components_"), X)
     repeated = PCA(3, whiten=True).fit(R)
-    for rows in (mapped(X, tmp_path), Slices(X), [X[:20], X[20:]]):
+    for rows in (mapped(X, tmp_path), Slices(X), Batches([X[:20], X[20:]])):
         agree(PCA(3, whiten=True).fit(rows, sample_weight=w), repeated, OF_PCA, X, why=type(rows).__name__)
 
 
@@ -130,7 +130,7 @@ def test_streams_count_rows_by_their_weights(data, tmp_path):
     model = gpukpca.load(tmp_path / "m").partial_fit(X[30:], sample_weight=w[30:])
     agree(model, KernelPCA(3, **how).partial_fit(R), (*OF_KERNEL, "certificate_", "n_samples_seen_"), X, 1e-9, True)
     with pytest.raises(InvalidParameterError, match="partial_fit"):
-        KernelPCA(3, **how).fit([X[:30], X[30:]], sample_weight=w)
+        KernelPCA(3, **how).fit(Batches([X[:30], X[30:]]), sample_weight=w)
 
 
 def test_incremental_pca_counts_rows_by_their_weights(data):
@@ -238,7 +238,7 @@ def test_rows_of_weight_zero_may_hold_anything(data, rng):
             model = PCA(2, svd_solver=solver, center=center, scale=scale, random_state=0)
             kept = PCA(2, svd_solver=solver, center=center, scale=scale, random_state=0)
             kept.fit(rows[w > 0], sample_weight=w[w > 0])
-            for container in (np.asarray, lambda X: [X[:20], X[20:]], sp.csr_array):
+            for container in (np.asarray, lambda X: Batches([X[:20], X[20:]]), sp.csr_array):
                 if solver != "full" or container is not sp.csr_array:
                     agree(model.fit(container(rows), sample_weight=w), kept, OF_PCA, rows[w > 0], 1e-4)
     for _ in range(200):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca import PCA, KernelPCA, ProbabilisticPCA
+from gpukpca import PCA, Batches, KernelPCA, ProbabilisticPCA
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
 from gpukpca.gram import DenseGram
@@ -91,7 +91,7 @@ def test_sparse_rows_streams_and_whitened_scores():
             np.testing.assert_allclose(
                 model.explained_variance_, variances[:5].astype(float), rtol=1e-4 if dtype == "float32" else 1e-6
             )
-        streamed = PCA(5, whiten=True).fit(np.array_split(rows.toarray(), 5))
+        streamed = PCA(5, whiten=True).fit(Batches(np.array_split(rows.toarray(), 5)))
         np.testing.assert_allclose(streamed.explained_variance_, variances[:5].astype(float), rtol=1e-5)
         np.testing.assert_allclose(streamed.transform(rows.toarray()).std(axis=0, ddof=1), 1.0, rtol=1e-3)
 

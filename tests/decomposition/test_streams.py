@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA as PeerPCA
 from sklearn.kernel_approximation import Nystroem
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA, load
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA, load
 from gpukpca.data.batches import BatchedRows
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, MemoryBudgetError, RankWarning
 from gpukpca.gram.storage import StreamedStorage
@@ -83,7 +83,7 @@ def test_every_way_of_reading_the_rows_gives_one_fit(name, X):
             "stream": in_batches(first, [rows[100:130], rows[130:]]) if name != "sum" else whole,
             "points": model_of(kernel, points).fit(rows),
             "backwards": in_batches(model_of(kernel, points), parts[::-1]),
-            "list": model_of(kernel, chosen).fit(parts),
+            "list": model_of(kernel, chosen).fit(Batches(parts)),
             "generator": model_of(kernel, points).fit(part for part in parts),
             "set": model_of(kernel, chosen, memory_limit="2MiB").fit(Stored(rows)),
         }
@@ -200,7 +200,7 @@ def test_agrees_with_the_peer(X):
 def test_a_rule_of_gamma_reads_what_it_can(X):
     solver = Nystrom(rank=10)
     whole = KernelPCA(P, kernel="rbf", gamma="scale", eigen_solver=solver, random_state=0).fit(X)
-    for rows in (np.array_split(X, 3), Stored(X)):
+    for rows in (Batches(np.array_split(X, 3)), Stored(X)):
         model = KernelPCA(P, kernel="rbf", gamma="scale", eigen_solver=solver, random_state=0).fit(rows)
         assert model.gamma_ == pytest.approx(whole.gamma_, rel=1e-12)
     once = KernelPCA(P, kernel="rbf", gamma="scale", eigen_solver=solver, random_state=0)
@@ -258,7 +258,7 @@ def test_little_memory_streams_rows_and_keeps_eigenvectors(X, tmp_path):
     scores = mapped.fit_transform(np.load(tmp_path / "rows.npy", mmap_mode="r"))
     np.testing.assert_array_equal(scores, mapped.transform(rows))
     with pytest.raises(MemoryBudgetError, match="smaller batches, a smaller rank"):
-        KernelPCA(P, **settings, memory_limit="1MiB").fit([rows[:9000], rows[9000:]])
+        KernelPCA(P, **settings, memory_limit="1MiB").fit(Batches([rows[:9000], rows[9000:]]))
 
 
 def test_components_keep_their_signs_between_batches(X):
@@ -272,7 +272,7 @@ def test_components_keep_their_signs_between_batches(X):
 
 def test_few_points_have_features_where_the_kernel_is_flat(X):
     for count, gamma in ((1, 0.05), (1, 1e-4), (2, 0.05), (2, 1e-8), (5, 0.05), (5, 1e-8)):
-        model = model_of(RBF(gamma), X[:count]).set_params(n_components=1).fit([X[:100], X[100:]])
+        model = model_of(RBF(gamma), X[:count]).set_params(n_components=1).fit(Batches([X[:100], X[100:]]))
         one_shot = KernelPCA(1, kernel=RBF(gamma), eigen_solver=Nystrom(landmarks=range(count))).fit(X)
         assert model.eigenvalues_[0] == pytest.approx(one_shot.eigenvalues_[0], rel=1e-9), (count, gamma)
         K = oracle.gram(oracle.rbf(gamma), X)
@@ -285,7 +285,7 @@ def test_row_numbers_are_those_of_all_rows(X):
     rows = np.tile(X, (12, 1)) + 1e-2 * np.random.default_rng(0).standard_normal((12 * N, D))
     chosen = [5, 2500, 100, 2700, 1300]
     expected = model_of("rbf", chosen).fit(rows).eigenvalues_
-    for container in (np.array_split(rows, 10), Stored(rows)):
+    for container in (Batches(np.array_split(rows, 10)), Stored(rows)):
         model = model_of("rbf", chosen).fit(container)
         np.testing.assert_allclose(model.eigenvalues_, expected, rtol=1e-9)
         np.testing.assert_array_equal(np.sort(model.landmarks_), np.sort(chosen))
@@ -311,7 +311,7 @@ def test_a_set_may_give_sparse_slices_and_must_give_all_rows(X):
 
 
 def test_numbers_of_rows_are_read_by_slices(X):
-    model = model_of("rbf", X[:20], memory_limit="3MiB").fit([X])
+    model = model_of("rbf", X[:20], memory_limit="3MiB").fit(Batches([X]))
     stored = Stored(np.tile(X, (200, 1)))
     errors = model.feature_space_error(stored, n_components=2)
     np.testing.assert_allclose(errors[:N], model.feature_space_error(X, n_components=2), atol=1e-12)
@@ -331,7 +331,9 @@ def test_a_batch_of_another_precision_is_computed_in_that_of_the_first(xp, X):
 def test_many_points_are_kept_as_an_array(tmp_path):
     rng = np.random.default_rng(0)
     points = rng.standard_normal((400, 900))
-    model = KernelPCA(2, kernel="rbf", gamma=1e-3, eigen_solver=Nystrom(landmarks=points)).fit([points, points])
+    model = KernelPCA(2, kernel="rbf", gamma=1e-3, eigen_solver=Nystrom(landmarks=points)).fit(
+        Batches([points, points])
+    )
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert again.eigen_solver == model.eigen_solver
@@ -352,12 +354,12 @@ def test_scores_of_any_container_are_written(X):
 def test_progress_counts_rows(X):
     events = []
     model = model_of("rbf", X[:15], verbose=events.append)
-    model.fit(np.array_split(X, 4))
+    model.fit(Batches(np.array_split(X, 4)))
     assert [event.done for event in events if event.stage == "batch"] == [120, 180, 240]
 
 
 def test_what_cannot_be_streamed_says_so(X):
-    solver, batches = Nystrom(rank=10), np.array_split(X, 3)
+    solver, batches = Nystrom(rank=10), Batches(np.array_split(X, 3))
     cases = [
         ("needs eigen_solver=gpukpca.Nystrom", KernelPCA(2, kernel="rbf"), lambda m: m.fit(batches)),
         ("call fit, and then transform", KernelPCA(2, eigen_solver=solver), lambda m: m.fit_transform(batches)),
@@ -392,7 +394,7 @@ def test_what_cannot_be_streamed_says_so(X):
         (
             "batch 1: Input X contains NaN",
             KernelPCA(2, kernel="rbf", eigen_solver=solver),
-            lambda m: m.fit([X, X * np.nan]),
+            lambda m: m.fit(Batches([X, X * np.nan])),
         ),
         ("row number", KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(landmarks=[0, 999])), lambda m: m.fit(batches)),
         (
@@ -433,7 +435,7 @@ def test_a_failed_batch_changes_nothing(X):
 @pytest.mark.filterwarnings("ignore:the last component and the next one")
 def test_a_plan_bounds_the_memory_of_one_pass(tmp_path):
     rng = np.random.default_rng(0)
-    KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20)).fit([rng.standard_normal((100, 3))])  # imports
+    KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20)).fit(Batches([rng.standard_normal((100, 3))]))  # imports
     # The limits are less than a factor and its work.
     shapes = [
         (np.float64, 8, 200, 24_000_000, ("list", "map")),
@@ -454,7 +456,7 @@ def test_a_plan_bounds_the_memory_of_one_pass(tmp_path):
         }
         tight = {"memory_limit": limit}
         cases = {
-            "list": (np.array_split(rows, 10), {}),
+            "list": (Batches(np.array_split(rows, 10)), {}),
             "set": (Stored(rows), {}),
             "map": (mapped, tight),
             "array": (rows, tight | {"copy_X": False}),
@@ -477,7 +479,7 @@ def test_a_plan_bounds_the_memory_of_one_pass(tmp_path):
 def test_a_reservoir_draws_landmarks_from_the_whole_stream(rng):
     centers = np.repeat([[0.0], [4.0], [-4.0]], 1100, axis=0)
     X = 0.1 * rng.standard_normal((3300, 3)) + centers
-    batches = [X[start : start + 250] for start in range(0, 3300, 250)]
+    batches = Batches([X[start : start + 250] for start in range(0, 3300, 250)])
     model = KernelPCA(P, kernel="rbf", gamma=1.0, random_state=0)
 
     def fitted(data, sample):
@@ -487,10 +489,10 @@ def test_a_reservoir_draws_landmarks_from_the_whole_stream(rng):
     assert first.certificate_ > 500.0 > 5.0 > drawn.certificate_  # 1100 rows are far from the first 2000
     np.testing.assert_allclose(drawn.eigenvalues_[:2], whole.eigenvalues_[:2], rtol=1e-3)
     np.testing.assert_allclose(X[drawn.landmarks_], drawn.X_fit_[: len(drawn.landmarks_)], rtol=1e-15)
-    again = fitted([X[:1], X[1:2000], X[2000:]], "reservoir")
+    again = fitted(Batches([X[:1], X[1:2000], X[2000:]]), "reservoir")
     assert again.landmarks_.tolist() == drawn.landmarks_.tolist()  # whatever the batches are
     assert Nystrom(rank=40, sample="reservoir") == eval(repr(drawn.eigen_solver), {"Nystrom": Nystrom})
-    for give in (lambda one: one.fit(iter(batches)), lambda one: one.partial_fit(batches[0])):
+    for give in (lambda one: one.fit(iter(batches)), lambda one: one.partial_fit(X[:250])):
         with pytest.raises(InvalidParameterError, match="reads the batches twice"):
             give(clone(model).set_params(eigen_solver=Nystrom(rank=40, sample="reservoir")))
     with pytest.raises(InvalidParameterError, match="one of 'first', 'reservoir'"):
@@ -556,7 +558,7 @@ def test_given_landmarks_are_all_that_the_kernel_takes_from_the_data():
                 "points": model_of(kernel, S).fit(X),
                 "numbers": model_of(kernel, numbers).fit(X),
                 "CSR": model_of(kernel, numbers).fit(scipy.sparse.csr_array(X)),
-                "list": model_of(kernel, S).fit(batches),
+                "list": model_of(kernel, S).fit(Batches(batches)),
                 "generator": model_of(kernel, S).fit(batch for batch in batches),
                 "set": model_of(kernel, numbers).fit(Stored(X)),
                 "batch by batch": in_batches(model_of(kernel, S), batches),

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from sklearn.decomposition import TruncatedSVD
 
-from gpukpca import PCA, IncrementalPCA, load, residuals
+from gpukpca import PCA, Batches, IncrementalPCA, load, residuals
 from gpukpca.algorithms import PCASettings, fit_pca
 from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.exceptions import InvalidParameterError, RankWarning
@@ -69,7 +69,7 @@ def test_dense_and_sparse_rows_batches_and_memory_maps_give_one_answer(tmp_path,
     X = rows_of(*shape)
     file = np.memmap(tmp_path / "rows", X.dtype, "w+", shape=X.shape)
     file[:] = X
-    containers = {"map": file, "batches": [X[:3], X[3:4], X[4:]]}
+    containers = {"map": file, "batches": Batches([X[:3], X[3:4], X[4:]])}
     if solver != "full":
         containers |= {"csr": scipy.sparse.csr_array(X), "csc": scipy.sparse.csc_matrix(X)}
     for rows in containers.values():
@@ -174,7 +174,7 @@ def assert_same(one, other, factor=1e5, names=("components_", "explained_varianc
 def test_batches_of_all_components_give_the_svd_of_the_rows(xp, shape, dtype):
     """A fit that drops nothing equals PCA of all rows at once, whatever the sizes of its batches."""
     X = rows_of(*shape).astype(dtype)
-    p, rows = min(shape), [X[:10], X[10:11], X[11:]] if len(X) > 10 else [X]
+    p, rows = min(shape), Batches([X[:10], X[10:11], X[11:]] if len(X) > 10 else [X])
     model = IncrementalPCA(p, center=False)
     for batch in rows:
         model.partial_fit(xp.array(batch))

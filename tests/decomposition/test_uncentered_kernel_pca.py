@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from scipy.sparse.linalg import aslinearoperator
 
-from gpukpca import KernelPCA, Nystrom, load, residuals
+from gpukpca import Batches, KernelPCA, Nystrom, load, residuals
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram
@@ -164,7 +164,7 @@ def test_nystrom_is_bounded_by_its_certificate(name, source):
         for batch in (X[:50], X[50:]):
             model.partial_fit(batch)
     else:
-        model.fit({"csr": scipy.sparse.csr_array(X), "batches": [X[:40], X[40:]]}.get(source, X))
+        model.fit({"csr": scipy.sparse.csr_array(X), "batches": Batches([X[:40], X[40:]])}.get(source, X))
     rounding = 1e-9 * values[0]
     lost = values[:P] - model.eigenvalues_
     assert np.all(lost >= -rounding)
@@ -229,7 +229,9 @@ def test_landmarks_are_audited_in_every_container(name, source):
     if source == "precomputed":
         rows, taken = K, "precomputed"
     elif source != "memory":
-        rows = {"csr": scipy.sparse.csr_array(X), "batches": [X[:40], X[40:]], "float32": X.astype("f4")}.get(source, X)
+        rows = {"csr": scipy.sparse.csr_array(X), "batches": Batches([X[:40], X[40:]]), "float32": X.astype("f4")}.get(
+            source, X
+        )
     model = KernelPCA(P, kernel=taken, center=False, eigen_solver=solver, random_state=0)
     model = model.partial_fit(X[:50]).partial_fit(X[50:]) if source == "stream" else model.fit(rows)
     audit = residuals(model, rows, passes=2, random_state=0)

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, loadings, variable_correlations
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, loadings, variable_correlations
 from gpukpca.decomposition import squared_cosines
 from gpukpca.exceptions import InvalidParameterError
 from tests import decathlon, tolerances
@@ -76,7 +76,7 @@ def test_every_container_gives_the_same_correlations(tmp_path):
     pandas, da = pytest.importorskip("pandas"), pytest.importorskip("dask.array")
     mapped = np.memmap(tmp_path / "rows", dtype=np.float64, mode="w+", shape=IRIS.shape)
     mapped[:] = IRIS
-    batches, frame = np.array_split(IRIS, 7), pandas.DataFrame(IRIS, columns=list("abcd"))
+    batches, frame = Batches(np.array_split(IRIS, 7)), pandas.DataFrame(IRIS, columns=list("abcd"))
     containers = [scipy.sparse.csr_array(IRIS), mapped, batches, da.from_array(IRIS, chunks=(40, 4)), OnDisk(IRIS)]
     for model in models(IRIS):
         expected = oracle(IRIS, model.transform(IRIS))
@@ -135,7 +135,7 @@ def test_rows_that_cannot_be_correlated_are_named():
         (iter([IRIS[:99], IRIS[99:]]), None, "^variable_correlations reads the batches more than once"),
         (IRIS, iter([IRIS[:99], IRIS[99:]]), "^Y: variable_correlations reads the batches more than once"),
         (IRIS[:1], None, "got 1 row, and correlations need at least 2"),
-        ([IRIS[:1]], None, "got 1 row, and correlations need at least 2"),
+        (Batches([IRIS[:1]]), None, "got 1 row, and correlations need at least 2"),
     ):
         with pytest.raises(InvalidParameterError, match=message):
             variable_correlations(model, X, Y)

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions, load, residuals, save
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions, load, residuals, save
 from gpukpca.data.rows import gathered
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster
@@ -361,7 +361,7 @@ def test_csr_chunks_are_the_joined_matrix(active, no_room, sizes):
             found = np.abs(there.transform(A).compute())
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 * np.max(expected), err_msg=name)
     batches = [X[start : start + 50].toarray() for start in range(0, N, 50)]
-    found, expected = IncrementalPCA(2).fit(chunks), IncrementalPCA(2).fit(batches)
+    found, expected = IncrementalPCA(2).fit(chunks), IncrementalPCA(2).fit(Batches(batches))
     np.testing.assert_array_equal(found.components_, expected.components_)
 
 
