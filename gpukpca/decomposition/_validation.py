@@ -30,7 +30,7 @@ from gpukpca.data.gate import as_rows, column_names, counting_column
 from gpukpca.data.shapes import DataShape, most_planned_rows
 from gpukpca.data.slicing import dense_rows, gather_rows
 from gpukpca.decomposition._kernels import is_precomputed
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
 
 def training_data(
@@ -159,11 +159,24 @@ def _checked(
     _check_unique_names(container)
     if reset and not is_matrix:
         _warn_of_row_numbers(container, X)
+    if is_matrix and reset and getattr(estimator, "center", False) and _is_of_variables(container, X):
+        warn_user(
+            "X has the names of its columns as names of its rows, and negative entries, as correlation and covariance "
+            "matrices have. It is centered as a kernel matrix; for the PCA of variables set center=False.",
+            GpuKPCAWarning,
+        )
     # Widths and feature names come after finiteness, as in scikit-learn.
     if is_matrix and not reset:
         _check_not_transposed(estimator, *X.shape)
     check_width(estimator, container, X, reset)
     return X
+
+
+def _is_of_variables(container: Any, X: Array) -> bool:
+    """Return whether a kernel matrix X looks like a matrix of correlations or covariances; its numbers cannot tell."""
+    names = column_names(container) or [0]
+    is_named = isinstance(names[0], str) and list(getattr(container, "index", ())) == names
+    return is_named and bool(np.any(X < 0.0))
 
 
 def _check_not_condensed(container: Any) -> None:

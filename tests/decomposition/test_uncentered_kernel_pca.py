@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 from scipy.sparse.linalg import aslinearoperator
 
-from gpukpca import Batches, KernelPCA, Nystrom, load, residuals
+from gpukpca import PCA, Batches, KernelPCA, Nystrom, load, residuals
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial
 from gpukpca.model_selection import KernelPCACV, n_components_for
@@ -290,3 +290,54 @@ def test_one_component_separates_rings_only_without_centering():
         assert separated != center
         if not center:
             np.testing.assert_allclose(np.abs(z), radii**2 / np.sqrt(2.0), rtol=1e-10)
+
+
+def test_a_published_matrix_has_the_numbers_of_princomp_and_spss():
+    """The spectral decomposition of the matrix itself, on which scores of rows follow."""
+    pandas, rng = pytest.importorskip("pandas"), np.random.default_rng(3)
+    rows = rng.standard_normal((60, 6)) @ rng.standard_normal((6, 6))
+    pairwise = np.corrcoef(rows.T).round(2)
+    usarrests = np.eye(4)  # of R, whose sdev are known
+    usarrests[np.triu_indices(4, 1)] = 0.80187331, 0.06957262, 0.56357883, 0.25887170, 0.66524123, 0.41134124
+    usarrests += np.triu(usarrests, 1).T
+    names = list("abcdef")
+    for matrix in (np.cov(rows.T), np.corrcoef(rows.T), pairwise, usarrests):
+        d = len(matrix)
+        values, V = (part[..., ::-1] for part in np.linalg.eigh(matrix))
+        frame = pandas.DataFrame(matrix, index=names[:d], columns=names[:d])
+        for given, count in ((matrix, None), (frame, None), (frame, 2), (scipy.sparse.csr_array(matrix), 2)):
+            model = KernelPCA(count, kernel="precomputed", center=False, eigen_solver="dense")
+            components, p = model.fit_transform(given), count or d
+            np.testing.assert_allclose(model.eigenvalues_, values[:p], rtol=1e-12)
+            shares = values[:p] / np.trace(matrix)
+            np.testing.assert_allclose(model.explained_variance_ratio_, shares, rtol=1e-12)
+            np.testing.assert_allclose(np.abs(model.eigenvectors_), np.abs(V[:, :p]), atol=1e-11)
+            np.testing.assert_allclose(components, model.eigenvectors_ * np.sqrt(values[:p]), atol=1e-11)
+            residual = matrix - components @ components.T
+            left = np.trace(matrix) - np.sum(values[:p])
+            assert np.trace(residual) == pytest.approx(left, abs=1e-11 * np.trace(matrix))
+    np.testing.assert_allclose(np.sqrt(values), [1.5748783, 0.9948694, 0.5971291, 0.4164494], rtol=1e-7)
+    Z = (rows - rows.mean(axis=0)) / rows.std(axis=0, ddof=1)
+    model = KernelPCA(2, kernel="precomputed", center=False).fit(np.corrcoef(rows.T))
+    expected = PCA(2, scale=True).fit_transform(rows)
+    np.testing.assert_allclose(np.abs(Z @ model.eigenvectors_), np.abs(expected), atol=1e-11)
+
+
+def test_a_labelled_matrix_of_variables_that_is_centered_is_reported():
+    pandas = pytest.importorskip("pandas")
+    matrix = np.array([[1.0, -0.5, 0.2], [-0.5, 1.0, 0.1], [0.2, 0.1, 1.0]])
+    names = ["a", "b", "c"]
+    frame = pandas.DataFrame(matrix, index=names, columns=names)
+    with pytest.warns(GpuKPCAWarning, match="names of its rows, and negative entries.* set center=False") as caught:
+        KernelPCA(1, kernel="precomputed").fit(frame)
+    assert len(caught) == 1
+    silent = {
+        "not centered": (frame, False),
+        "no names": (matrix, True),
+        "numbers": (pandas.DataFrame(matrix), True),
+        "names of columns": (pandas.DataFrame(matrix, columns=names), True),
+        "kernel": (frame.abs(), True),
+        "other order": (pandas.DataFrame(matrix, index=names[::-1], columns=names), True),
+    }
+    for given, center in silent.values():
+        KernelPCA(1, kernel="precomputed", center=center).fit(given)
