@@ -156,6 +156,8 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
     Warns
     -----
     ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning, CheckpointWarning
+    GpuKPCAWarning
+        One of several columns, none of which is scaled, holds more than 0.999 of the variance.
 
     See Also
     --------

@@ -97,7 +97,7 @@ OFFSETS = [("float64", 0.0), ("float64", 10.0), ("float64", 5e3), ("float64", 1e
 OFFSETS += [("float32", 0.0), ("float32", 10.0), ("float32", 5e3), ("float32", 1e6)]
 
 
-@pytest.mark.filterwarnings("ignore:float32 cannot resolve")
+@pytest.mark.filterwarnings("ignore:float32 cannot resolve", "ignore:one column holds")
 @each("dtype, offset", OFFSETS)
 @each("shape", [(200, 20), (20, 200)])
 def test_sparse_rows_are_as_exact_as_dense_ones(dtype, offset, shape):

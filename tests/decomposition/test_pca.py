@@ -13,8 +13,8 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 from sklearn.exceptions import NotFittedError
 
-from gpukpca import PCA, KernelPCA
-from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError, PrecisionWarning, RankWarning
+from gpukpca import PCA, Batches, KernelPCA
+from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, MemoryBudgetError, PrecisionWarning, RankWarning
 from tests import oracle, tolerances
 from tests.each import covering, each
 
@@ -473,3 +473,43 @@ def test_passes_are_reported_to_a_listener():
     PCA(2, svd_solver="randomized", verbose=events.append, random_state=0).fit(chosen(60, 40, GEOMETRIC))
     assert [event.stage for event in events[:2]] == ["plan", "pass"]
     assert "block Krylov" in events[0].text
+
+
+def test_one_column_that_holds_the_variance_is_reported(tmp_path):
+    """Whatever holds the rows and whatever solves: the share of a column is that of its variance."""
+    X = np.random.default_rng(0).standard_normal((80, 5)) + 3.0
+    X[:, 2] *= 100.0
+    np.save(tmp_path / "X.npy", X)
+    wide = np.hstack([X, np.random.default_rng(1).standard_normal((80, 200)) * 0.1])
+    counts = np.arange(80) % 3
+    for given, settings, weights in (
+        *((X, {"svd_solver": solver}, None) for solver in ("auto", "full", "dual", "covariance_eigh")),
+        (X, {"n_components": 1, "svd_solver": "randomized", "random_state": 0}, None),
+        (X.astype(np.float32), {}, None),
+        (X, {}, counts),
+        (wide, {"n_components": 2}, None),
+        (np.hstack([X, np.ones((80, 1))]), {"n_components": 2}, None),
+        (scipy.sparse.csr_array(X), {}, None),
+        (Batches([X[:30], X[30:]]), {}, None),
+        (np.load(tmp_path / "X.npy", mmap_mode="r"), {}, None),
+    ):
+        with pytest.warns(GpuKPCAWarning, match=r"one column holds more than 0\.999 .* scale=True") as caught:
+            PCA(**settings).fit(given, sample_weight=weights)
+        assert [warning.message.values["column"] for warning in caught] == [2]
+        rows = X if weights is None else np.repeat(X, weights, axis=0)
+        share = np.var(rows[:, 2]) / np.sum(np.var(wide if given is wide else rows, axis=0))
+        assert caught[0].message.values["share"] == pytest.approx(share, rel=1e-5)
+    less = X.copy()
+    less[:, 2] *= 0.5  # 0.998
+    direction = np.random.default_rng(2).standard_normal((80, 1)) * [[30.0, 40.0, 10.0]]
+    silent = (
+        (X, {"scale": True}),
+        (X, {"scale": [1.0, 1.0, 100.0, 1.0, 1.0]}),
+        (X, {"center": False}),
+        (less, {}),
+        (X[:, 2:3], {}),
+        (direction + 0.01 * X[:, :3], {"n_components": 2}),  # one direction, and no one column
+        (np.hstack([X[:, 2:3], np.ones((80, 2))]), {"n_components": 1}),
+    )
+    for given, settings in silent:
+        PCA(**settings).fit(given)

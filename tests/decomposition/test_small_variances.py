@@ -14,6 +14,8 @@ from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
 from gpukpca.gram import DenseGram
 from tests import oracle, tolerances
 
+pytestmark = pytest.mark.filterwarnings("ignore:one column holds more than:gpukpca.exceptions.GpuKPCAWarning")
+
 SOLVERS = ["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
 
 

@@ -65,6 +65,7 @@ def test_contours_take_the_names_of_the_columns() -> None:
     png(ax.figure)
 
 
+@pytest.mark.filterwarnings("ignore:one column holds")
 def test_a_plane_of_unequal_units_fills_its_panel() -> None:
     X = np.random.default_rng(0).standard_normal((20, 2)) * [1.0, 1e-6]
     display = ContoursDisplay.from_estimator(PCA(1).fit(X), X)

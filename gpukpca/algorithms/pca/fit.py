@@ -20,6 +20,7 @@ from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE, PCASettings, RankReq
 from gpukpca.algorithms.pca.spectrum import (
     Variances,
     variances_of,
+    warn_of_another_unit,
     warn_of_components,
     warn_of_lost_features,
     warn_of_lost_variances,
@@ -99,7 +100,7 @@ def fit_pca(
 
     Warns
     -----
-    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
+    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning, GpuKPCAWarning
 
     See Also
     --------
@@ -187,6 +188,7 @@ def fit_rows(
     if settings.warns_of_rounding:
         warn_of_lost_variances(fit)
         warn_of_lost_features(found, Z)
+        warn_of_another_unit(variances, Z)
         if rank.is_number or rank.decides:  # without a count, directions of rounding are among the components
             warn_of_unresolved_variances(found, variances, settings.tol)
     if found.eigen is not None and getattr(plan.solver, "tol", None) == settings.tol:

@@ -23,7 +23,7 @@ from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
 from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.scale import check_variance, variances_of_data
 from gpukpca.eigen.request import count_of_share
-from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
+from gpukpca.exceptions import GpuKPCAWarning, PrecisionWarning, RankWarning, warn_user
 
 ADVICE = (
     'Use iterated_power="auto" (passes=None of PCASettings), a larger tol, or svd_solver="covariance_eigh" or "dual".'
@@ -33,6 +33,8 @@ ROUNDING = 20.0
 OF_UNRESOLVED = 'Request fewer components, or pass scale=True, float64 data, a smaller tol, or svd_solver="auto".'
 # Components that explain less than this share of a feature do not hold it.
 EXPLAINED = 0.5
+# A column with a larger share of the variance is a component by itself.
+OF_ONE_COLUMN = 0.999
 # Variances up to this share of the largest are rounding, and have no likelihood.
 NOTHING = 1e-15
 
@@ -183,6 +185,21 @@ def warn_of_lost_features(solution: Components, Z: CenteredMatrix) -> None:
             PrecisionWarning,
             components=(np.flatnonzero(~carried) + 1).tolist(),
             features=np.flatnonzero(lost).tolist(),
+        )
+
+
+def warn_of_another_unit(variances: Variances, Z: CenteredMatrix) -> None:
+    """Warn where one of several columns that vary, none of which was scaled, holds nearly all of the variance."""
+    if Z.scale is not None or not Z.center or not float(np.max(variances.ratios, initial=0.0)) > OF_ONE_COLUMN:
+        return
+    share = float(np.max(Z.squares) / np.sum(Z.squares))
+    if share > OF_ONE_COLUMN and np.sum(~Z.constant_columns(CONSTANT)) > 1:
+        warn_user(
+            f"one column holds more than {OF_ONE_COLUMN} of the variance, so the first component is that column. "
+            "Standardize columns of different units, with scale=True, or --scale in the shell.",
+            GpuKPCAWarning,
+            column=int(np.argmax(Z.squares)),
+            share=share,
         )
 
 
