@@ -66,8 +66,8 @@ class Batches:
 
     Notes
     -----
-    The first entry of a batch that is a tuple of rows and labels counts as the rows. `partial_fit` and `transform` take
-    one batch at a time, as an array.
+    The first entry of a batch that is a tuple of rows and labels counts as the rows, and so does that of a list but for
+    arrays of one shape, which can be samples. `partial_fit` and `transform` take one batch at a time, as an array.
 
     Examples
     --------
