@@ -9,6 +9,8 @@ from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import default_tolerance, resolved_share
 from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, DeviceFallbackWarning, PrecisionWarning, warn_user
 
+# Advice of PCA and kernel PCA where columns seem to have different units, and what standardizes them in Python.
+OF_UNITS = "Standardize columns of different units, with {}, or --scale in the shell."
 # With every residual above this share of the largest eigenvalue, nothing was found.
 USELESS_RESIDUAL = 0.1
 # A fit without a tolerance promises the default one, or so many eps: kernel matrices lose as much in float32, where the

@@ -24,12 +24,13 @@ from gpukpca.backend.linalg import (
     times_outer_product,
     with_entries,
 )
-from gpukpca.backend.namespace import cast, concat, epsilon, from_host, full, namespace_of, to_host
+from gpukpca.backend.namespace import cast, concat, dtype_name, epsilon, from_host, full, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.frequencies import Frequencies, without_mean
-from gpukpca.data.scale import needs_own_scale, power_of_two_scale, scale_for_squares
+from gpukpca.data.scale import factor_near_one, needs_own_scale, power_of_two_scale, scale_for_squares
 from gpukpca.data.statistics import half_range
+from gpukpca.exceptions import InvalidParameterError
 
 # Most and fewest rows whose mean is the shift, and most entries of them. The mean of 128 rows differs from that of all
 # by a tenth of a standard deviation, which costs no digit.
@@ -212,6 +213,12 @@ class CenteredMatrix(Protocol):
 
     def rescale(self, scale: np.ndarray) -> None:
         """Divide every feature by its entry of a host array (d,); by infinity, it has weight 0 and a scale of 1."""
+        kind, smallest = dtype_name(self.dtype), float(np.min(scale))
+        if smallest < 1.0 / float(np.finfo(kind).max):
+            raise InvalidParameterError(
+                f"underflow: a feature is divided by {smallest:.0e}, whose inverse is beyond {kind}. Multiply the "
+                f"data, and the numbers of scale, by {factor_near_one(smallest, kind)}."
+            )
         self._measure_features()
         weights = self._host_weights()
         deviations = np.sqrt(self.squares / self.count) / weights / scale

@@ -107,13 +107,13 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
         variances: np.ndarray = values / scale / scale
     check_variance(largest, scale, dtype)
     if ((variances < info.tiny) & (values > np.finfo(np.float64).eps * largest)).any():
-        size, factor = _size_and_factor(largest, scale)
+        size = math.sqrt(largest) / scale
         warn_user(
             f"fitted variances are 0 or lost digits: {dtype_name(dtype)} has no variances so small. Multiply the data "
             "by a large constant. Components, scores and shares of the variance are right.",
             PrecisionWarning,
             deviation=size,
-            factor=factor,
+            factor=factor_near_one(size, dtype),
         )
     return variances
 
@@ -121,14 +121,16 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
 def check_variance(value: float, scale: float, dtype: Any) -> None:
     """Raise `InvalidParameterError` where a variance of data that were multiplied by `scale` overflows in `dtype`."""
     if not float(value) / scale / scale <= float(np.finfo(dtype_name(dtype)).max):
-        size, factor = _size_and_factor(value, scale)
+        size = math.sqrt(value) / scale
         raise InvalidParameterError(
             f"overflow: the data deviate from their mean by about {size:.0e}, and {dtype_name(dtype)} has no variances "
-            f"so large. Multiply the data by {factor}."
+            f"so large. Multiply the data by {factor_near_one(size, dtype)}."
         )
 
 
-def _size_and_factor(value: float, scale: float) -> tuple[float, str]:
-    """Return the deviation of a variance of scaled data in the units of the data, and what brings it near 1."""
-    size = math.sqrt(value) / scale
-    return size, f"2**{-math.frexp(size)[1]}" if math.isfinite(size) else "a number much smaller than 1"
+def factor_near_one(size: float, dtype: Any) -> str:
+    """Return what brings numbers of a size near 1, for an error; where `dtype` has no such number, two factors."""
+    if not math.isfinite(size):
+        return "a number much smaller than 1"
+    exponent, limit = -math.frexp(size)[1], LARGEST_EXPONENT[dtype_name(dtype)]
+    return f"2**{exponent}" if exponent <= limit else f"2**{limit}, and then by 2**{exponent - limit}"

@@ -145,6 +145,8 @@ class LowRank(SolverParameters, Solver):
         Random columns make up for what the rank of F lacks.
         """
         n, k = F.shape
+        if not np.all(np.isfinite(square)):
+            raise overflow(op, "inner products of the features are infinite")
         theta, V = _small_eigenpairs(square, min(count, k))
         largest = max(float(np.max(theta, initial=0.0)), 0.0)
         kept = theta > epsilon(op.like) ** 2 * largest
@@ -162,9 +164,5 @@ def _small_eigenpairs(gram: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarr
     """Return the largest eigenpairs of Fᵀ F, descending."""
     if keep == 0:
         return np.zeros(0), np.zeros((len(gram), 0))
-    if not np.all(np.isfinite(gram)):
-        raise InvalidParameterError(
-            "overflow: inner products of the features are infinite. Scale the features, or pass float64 data."
-        )
     with single_threaded_blas(len(gram) <= blocking.EIGH_ONE_THREAD_UP_TO):
         return leading_ritz_pairs(gram, keep)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca import PCA, Batches, KernelPCA, ProbabilisticPCA
+from gpukpca import PCA, Batches, KernelPCA, Nystrom, ProbabilisticPCA
 from gpukpca.eigen import BlockKrylov, top_eigh
-from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning
 from gpukpca.gram import DenseGram
 from tests import oracle, tolerances
 
@@ -247,3 +248,35 @@ def test_ordinary_data_warn_of_nothing():
                     for solver in ("auto", "randomized"):
                         KernelPCA(5, kernel=kernel, eigen_solver=solver, random_state=0).fit(X)
                     KernelPCA(kernel=kernel).fit(X)
+
+
+def test_numbers_beyond_a_type_say_which_way_and_what_brings_them_back():
+    """Overflow or underflow, and a factor that can be typed: one beyond the type is given as two."""
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    for dtype, sizes in (
+        ("float64", (1e160, 1e307, 1e-160, 1e-308, 1e-310, 1e-320)),
+        ("float32", (1e25, 1e-30, 1e-42)),
+    ):
+        for size in sizes:
+            rows = (X * size).astype(dtype)
+            for model in (KernelPCA(2), KernelPCA(2, eigen_solver=Nystrom(rank=3)), PCA(2), PCA(2, scale=True)):
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", PrecisionWarning)
+                        model.fit(rows)
+                except InvalidParameterError as error:
+                    text = str(error)
+                    assert ("overflow" if size > 1 else "underflow") in text, text
+                    assert ("pass float64" in text) == (dtype == "float32" and "the kernel matrix overflows" in text)
+                    near, factors = rows, re.findall(r"by (2\*\*-?\d+)", text)
+                    for factor in factors:
+                        near = near * eval(factor)
+                    if factors:
+                        assert near.dtype == dtype
+                        assert 0.05 < np.std(near.astype(np.float64)) < 5.0
+                        model.fit(near)
+                    else:
+                        assert "overflow" in text
+                        assert "Scale the features" in text
+                else:
+                    assert isinstance(model, PCA)

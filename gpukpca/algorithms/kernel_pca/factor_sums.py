@@ -26,13 +26,14 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
+from gpukpca.data.finite import NumberSource, overflow
 from gpukpca.data.frequencies import number_of
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
 from gpukpca.eigen import landmark_cholesky
 from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.partial_cholesky import INDEFINITE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
-from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+from gpukpca.exceptions import IndefiniteKernelError
 from gpukpca.gram import BasePointGram, DenseGram
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels import Kernel
@@ -294,10 +295,8 @@ def sums_of_panel(panel: Any, weights: Array | None, features: LandmarkFeatures,
     with overflow_allowed():
         total = to_host(sum_over(products, features.panels(panel), workers, features.like)).astype(np.float64)
     if not np.all(np.isfinite(of_rows)) or not np.all(np.isfinite(total)):
-        raise InvalidParameterError(
-            f"the kernel {type(features.kernel).__name__} overflows {dtype_name(features.like.dtype)} on these data: a "
-            "product of features is infinite. Scale the features, or choose a smaller gamma, coef0 or degree."
-        )
+        source = NumberSource(f"the kernel {type(features.kernel).__name__}", features.like.dtype)
+        raise overflow(source, "a product of features is infinite")
     noise = features.definite(of_rows[2], of_rows[1])
     trace, sizes, residual = np.sum(of_rows if weights is None else of_rows * weights.T, axis=1).tolist()
     count = n if weights is None else number_of(float(np.sum(weights)))

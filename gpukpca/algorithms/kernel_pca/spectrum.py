@@ -11,10 +11,10 @@ import numpy as np
 
 from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_unresolved
+from gpukpca.algorithms.solver_warnings import OF_UNITS, warn_of_convergence, warn_of_unresolved
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import EPSILON, dtype_name, epsilon, is_sparse, overflow_allowed, to_host
-from gpukpca.data.scale import power_of_two_scale, row_bounds, scaled_rows
+from gpukpca.data.scale import factor_near_one, power_of_two_scale, row_bounds, scaled_rows
 from gpukpca.data.slicing import place_of, sampled_panels, take_rows
 from gpukpca.data.statistics import half_range
 from gpukpca.eigen import EigenResult
@@ -317,10 +317,8 @@ def warn_of_identity(kernel: Kernel, n: float, trace: Callable[[], float], spect
         return False
     reason = 'gamma is large for these units. Try a smaller one; gamma="scale" follows the units.'
     if (column := column_of_another_unit(X)) is not None:
-        reason = (
-            f"one column varies more than {OTHER_UNIT} times as much as most others. Standardize columns of different "
-            "units, with StandardScaler, or --scale in the shell."
-        )
+        reason = f"one column varies more than {OTHER_UNIT} times as much as most others. "
+        reason += OF_UNITS.format("StandardScaler")
     warn_user(
         f"K is nearly the identity, so the components are not informative: {reason}",
         PrecisionWarning,
@@ -372,5 +370,5 @@ def check_underflow(X: Any, kernel: Kernel, largest: float | None = None) -> Non
     if size > 0.0 and known < least <= scaled:
         raise InvalidParameterError(
             f"the kernel matrix underflows: features range over at most {2.0 * size:.0e}, and {limits.dtype} does "
-            f"not hold values of {kernel!r} so small. Multiply the data by 2**{-math.frexp(size)[1]}."
+            f"not hold values of {kernel!r} so small. Multiply the data by {factor_near_one(size, limits.dtype)}."
         )

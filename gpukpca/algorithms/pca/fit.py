@@ -188,7 +188,7 @@ def fit_rows(
     if settings.warns_of_rounding:
         warn_of_lost_variances(fit)
         warn_of_lost_features(found, Z)
-        warn_of_another_unit(variances, Z)
+        warn_of_another_unit(Z)
         if rank.is_number or rank.decides:  # without a count, directions of rounding are among the components
             warn_of_unresolved_variances(found, variances, settings.tol)
     if found.eigen is not None and getattr(plan.solver, "tol", None) == settings.tol:

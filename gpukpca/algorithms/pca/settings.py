@@ -66,9 +66,7 @@ class PCASettings:
         "", "True: divide the features by their standard deviations. An array: divide them by that", default=False
     )
     has_checkpoint: bool = field_of("", "whether the fit writes checkpoints", default=False)
-    warns_of_rounding: bool = field_of(
-        "", "whether to warn of variances within rounding, and of columns in other units", default=True
-    )
+    warns_of_rounding: bool = field_of("", "whether to warn of variances within rounding, and of units", default=True)
 
     def __post_init__(self) -> None:
         check_fields(self, RULES)

@@ -13,6 +13,7 @@ from gpukpca.algorithms.pca.components import Components
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.solver_warnings import (
+    OF_UNITS,
     warn_of_convergence,
     warn_of_fallbacks,
     warn_of_share,
@@ -188,15 +189,13 @@ def warn_of_lost_features(solution: Components, Z: CenteredMatrix) -> None:
         )
 
 
-def warn_of_another_unit(variances: Variances, Z: CenteredMatrix) -> None:
+def warn_of_another_unit(Z: CenteredMatrix) -> None:
     """Warn where one of several columns that vary, none of which was scaled, holds nearly all of the variance."""
-    if Z.scale is not None or not Z.center or not float(np.max(variances.ratios, initial=0.0)) > OF_ONE_COLUMN:
-        return
-    share = float(np.max(Z.squares) / np.sum(Z.squares))
-    if share > OF_ONE_COLUMN and np.sum(~Z.constant_columns(CONSTANT)) > 1:
+    share = float(np.max(Z.squares)) / (Z.total or 1.0)
+    if share > OF_ONE_COLUMN and Z.center and Z.scale is None and np.sum(~Z.constant_columns(CONSTANT)) > 1:
         warn_user(
             f"one column holds more than {OF_ONE_COLUMN} of the variance, so the first component is that column. "
-            "Standardize columns of different units, with scale=True, or --scale in the shell.",
+            + OF_UNITS.format("scale=True"),
             GpuKPCAWarning,
             column=int(np.argmax(Z.squares)),
             share=share,
