@@ -10,7 +10,7 @@ import numpy as np
 from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import new_figure, ratios_of
-from gpukpca.plotting.images import COUNTS, ComponentImagesDisplay, ImageRowsDisplay, check_image_shape
+from gpukpca.plotting.images import COUNTS, ComponentImagesDisplay, ImageRowsDisplay, rows_of_images
 from gpukpca.plotting.scores import ScoresDisplay
 from gpukpca.plotting.spectrum import SpectrumDisplay
 from gpukpca.plotting.style import TITLE
@@ -122,7 +122,7 @@ def plot_images(
     >>> len(figure.axes) > 3
     True
     """
-    check_image_shape(image_shape, X.shape[1])
+    X = rows_of_images(X, image_shape)
     ratios = ratios_of(model)
     scores = _scores_of(model, X, scores, len(ratios))
     figure = new_figure(10.0, 8.6, title)

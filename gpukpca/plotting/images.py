@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.backend.namespace import namespace_of
+from gpukpca.data.gate import as_rows
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import Display, check_has, checked_figure, host, new_figure, ratios_of
 from gpukpca.plotting.labels import ColorScale, Groups, read_labels
 from gpukpca.plotting.style import SMALL
@@ -198,13 +201,14 @@ class ImageRowsDisplay(Display):
         ValueError
             A shape that is not that of the features.
         """
-        check_image_shape(image_shape, X.shape[1])
+        X = rows_of_images(X, image_shape)
         groups = read_labels(labels, X.shape[0], "X")
         chosen = _spread_samples(X.shape[0], groups) if samples is None else np.asarray(samples)
-        scores, ratios = estimator.transform(X[chosen]), ratios_of(estimator)
+        X = X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+        scores, ratios = estimator.transform(X), ratios_of(estimator)
         kept = [count for count in counts if count <= len(ratios)]
         kept += [len(ratios)] if len(kept) < len(counts) and len(ratios) not in kept else []
-        columns = [host(X[chosen]), *(host(_reconstructed(estimator, scores, count)) for count in kept)]
+        columns = [host(X), *(host(_reconstructed(estimator, scores, count)) for count in kept)]
         titles = ["original\n", *(f"K = {count}\n{100 * np.sum(ratios[:count]):.0f} %" for count in kept)]
         rows = {f"{row}": images for row, images in zip(chosen, np.stack(columns, axis=1), strict=True)}
         display = cls(rows, image_shape, titles=titles)
@@ -248,12 +252,22 @@ class ImageRowsDisplay(Display):
         return self
 
 
+def rows_of_images(X: Any, image_shape: tuple[int, int]) -> Any:
+    """Return rows (n, d) that are images of a shape, checked."""
+    rows = X if len(getattr(X, "shape", ())) == 2 else as_rows(X)
+    check_image_shape(image_shape, rows.shape[1])
+    return rows
+
+
 def check_image_shape(image_shape: tuple[int, int], n_features: int) -> None:
-    """Raise ValueError where images of this shape do not have so many pixels."""
-    rows, columns = image_shape
-    if rows < 1 or columns < 1 or rows * columns != n_features:
-        raise ValueError(
-            f"an image of {rows} x {columns} has {rows * columns} pixels, and the data have {n_features} columns."
+    """Raise ValueError where this is no shape of an image, or one of other than so many pixels."""
+    sides = list(image_shape) if isinstance(image_shape, (Sequence, np.ndarray)) else []
+    is_shape = len(sides) == 2 and all(is_integer(side) and side > 0 for side in sides)
+    pixels = sides[0] * sides[1] if is_shape else "no"
+    if pixels != n_features:
+        raise InvalidParameterError(
+            f"an image of shape {image_shape!r} has {pixels} pixels, and the data have {n_features} columns; give two "
+            "integers whose product is that."
         )
 
 

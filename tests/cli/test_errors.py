@@ -152,7 +152,7 @@ BAD = [
     ),
     ("nearest kernel", ["iris", "-k", "gaussian", *OUT], "'precomputed'. Did you mean 'rbf'?"),
     ("unknown solver", ["iris", *PCA, "--svd-solver", "svd", *OUT], "'svd' is not one of"),
-    ("shape that does not fit", ["digits", *PCA, "--image-shape", "7x8", *PICTURE, *OUT], "7 x 8 has 56 pixels, and"),
+    ("shape that does not fit", ["digits", *PCA, "--image-shape", "7x8", *PICTURE, *OUT], "(7, 8) has 56 pixels, and"),
     ("shape of one number", ["digits", *PCA, "--image-shape", "8", *PICTURE, *OUT], "'8' is no shape"),
     ("shape of nothing", ["digits", *PCA, "--image-shape", "0x8", *PICTURE, *OUT], "'0x8' is no shape"),
     ("shape without a picture", ["digits", *PCA, "--image-shape", "8x8", *OUT], "give --plot as well"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, KernelPCA, LocalPCA
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection import KernelPCACV
 from gpukpca.plotting import (
     AxesDisplay,
@@ -119,13 +120,40 @@ def test_labels_are_checked_by_every_picture(iris: tuple[Any, np.ndarray, np.nda
         (lambda: ImageRowsDisplay({"a": np.ones(4)}, (2, 2)), "one shape"),
         (lambda: ImageRowsDisplay({"a": np.ones((2, 4))}, (2, 3)), "6 pixels, and the data have 4"),
         (lambda: ImageRowsDisplay({"a": np.ones((2, 4))}, (2, 2), grays="b"), "give one of a"),
-        (lambda: ComponentImagesDisplay(np.ones(4), np.ones((1, 4)), [1.0], (0, 4)), "0 x 4"),
+        (lambda: ComponentImagesDisplay(np.ones(4), np.ones((1, 4)), [1.0], (0, 4)), r"shape \(0, 4\) has no pixels"),
         (lambda: plot_images(None, np.ones((2, 4)), (3, 3)), "9 pixels"),
     ],
 )
 def test_numbers_that_do_not_fit(draw: Callable[[], Any], fragment: str) -> None:
     with pytest.raises(ValueError, match=fragment):
         draw()
+
+
+def test_images_of_any_container_have_a_shape_that_fits() -> None:
+    X = np.random.default_rng(0).random((9, 6))
+    model = PCA(2).fit(X)
+    pixels = [f"pixel {j}" for j in range(6)]
+    frame = pytest.importorskip("pandas").DataFrame(X, columns=pixels)
+    for shape in ("2x3", 6, None, (6,), (2, 3, 1), (2.0, 3.0), ("2", "3"), (-2, -3), (True, 6), (2, 2)):
+        for draw in (
+            lambda shape: plot_images(model, X, shape),
+            lambda s: ImageRowsDisplay.from_estimator(model, X, s),
+        ):
+            with pytest.raises(
+                InvalidParameterError, match=r"^an image of shape .* and the data have 6 columns; give two"
+            ):
+                draw(shape)
+    for given, fitted in ((X.tolist(), model), (frame, PCA(2).fit(frame))):
+        for shape in ((2, 3), [2, 3], np.array([2, 3])):
+            assert plot_images(fitted, given, shape).axes
+    for given, words in (
+        ([X, X], "list of 2 item"),
+        ([[1.0], [1.0, 2.0]], "1 to 2 entries"),
+        ({"a": X}, r"pass X\['a'\]"),
+        (np.zeros(3, [("a", "f8")]), "structured"),
+    ):
+        with pytest.raises(InvalidParameterError, match=words):
+            plot_images(model, given, (2, 3))
 
 
 def test_another_estimator_is_named_with_what_is_needed() -> None:
