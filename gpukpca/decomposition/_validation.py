@@ -159,12 +159,8 @@ def _checked(
     _check_unique_names(container)
     if reset and not is_matrix:
         _warn_of_row_numbers(container, X)
-    if is_matrix and reset and getattr(estimator, "center", False) and _is_of_variables(container, X):
-        warn_user(
-            "X has the names of its columns as names of its rows, and negative entries, as correlation and covariance "
-            "matrices have. It is centered as a kernel matrix; for the PCA of variables set center=False.",
-            GpuKPCAWarning,
-        )
+    if is_matrix and reset and getattr(estimator, "center", False):
+        _warn_of_variables(container, X)
     # Widths and feature names come after finiteness, as in scikit-learn.
     if is_matrix and not reset:
         _check_not_transposed(estimator, *X.shape)
@@ -172,11 +168,15 @@ def _checked(
     return X
 
 
-def _is_of_variables(container: Any, X: Array) -> bool:
-    """Return whether a kernel matrix X looks like a matrix of correlations or covariances; its numbers cannot tell."""
+def _warn_of_variables(container: Any, X: Array) -> None:
+    """Warn where a kernel matrix X looks like a matrix of correlations or covariances; its numbers cannot tell."""
     names = column_names(container) or [0]
-    is_named = isinstance(names[0], str) and list(getattr(container, "index", ())) == names
-    return is_named and bool(np.any(X < 0.0))
+    if isinstance(names[0], str) and list(getattr(container, "index", ())) == names and np.any(X < 0.0):
+        warn_user(
+            "X has the names of its columns as names of its rows, and negative entries, as correlation matrices have. "
+            "It is centered as a kernel matrix; for the PCA of variables set center=False.",
+            GpuKPCAWarning,
+        )
 
 
 def _check_not_condensed(container: Any) -> None:
@@ -211,6 +211,17 @@ def check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
         # A shape hides an array of another library, so that scikit-learn has nothing to convert.
         shown = Shape(X.shape) if is_foreign(container) else container if hasattr(container, "shape") else X
         validate_data(estimator, shown, reset=reset, skip_check_array=True)
+        if reset and "feature_names_in_" in vars(estimator):
+            _check_landmarks(estimator)
+
+
+def _check_landmarks(estimator: Any) -> None:
+    """Raise where landmarks that are points have other names than X: their columns are taken in order."""
+    names = column_names(getattr(vars(estimator).get("eigen_solver"), "landmarks", None))
+    if names and all(isinstance(one, str) for one in names) and names != list(estimator.feature_names_in_):
+        raise InvalidParameterError(
+            "the columns of landmarks and X differ in their names; pass landmarks[list(X.columns)]."
+        )
 
 
 def _set_width(estimator: Any, width: int) -> None:

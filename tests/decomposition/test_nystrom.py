@@ -893,3 +893,24 @@ def test_low_rank_needs_a_factor_and_can_be_given_to_the_estimator():
         KernelPCA(P, kernel="rbf", eigen_solver=LowRank()).fit(points())
     with pytest.raises(InvalidParameterError):
         LowRank(tol=-1.0)
+
+
+def test_landmarks_of_a_frame_name_the_columns_of_the_data():
+    """Their columns are taken in order, so another order, or other names, would be other points."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((40, 3)), columns=list("abc"))
+    points = frame[:8]
+    settings = {"kernel": "rbf", "gamma": 0.1, "eigen_solver": Nystrom(landmarks=points.to_numpy())}
+    expected = KernelPCA(2, **settings).fit(frame).eigenvalues_
+    for taken, rows in ((points, frame), (points, frame.to_numpy()), (points.set_axis([0, 1, 2], axis=1), frame)):
+        settings["eigen_solver"] = Nystrom(landmarks=taken)
+        np.testing.assert_allclose(KernelPCA(2, **settings).fit(rows).eigenvalues_, expected, rtol=1e-12)
+    for wrong in (points[["b", "a", "c"]], points.set_axis(list("xyz"), axis=1)):
+        model = KernelPCA(2, **settings | {"eigen_solver": Nystrom(landmarks=wrong)})
+        for fit in (model.fit, model.partial_fit, model.plan, lambda X, model=model: model.fit(Batches([X]))):
+            with pytest.raises(
+                InvalidParameterError, match=r"differ in their names; pass landmarks\[list\(X.columns\)\]"
+            ):
+                fit(frame)
+    model = KernelPCA(2, **settings | {"eigen_solver": Nystrom(landmarks=points[["b", "a", "c"]][list(frame.columns)])})
+    np.testing.assert_allclose(model.fit(frame).eigenvalues_, expected, rtol=1e-12)

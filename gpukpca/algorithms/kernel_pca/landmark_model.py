@@ -128,7 +128,7 @@ def finished_fit(
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
     keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
     fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
-    if is_unresolved(values, eigen, gram) and not task.is_constant():
+    if n > 1 and is_unresolved(values, eigen, gram) and not task.is_constant():  # one row has no variance to lose
         warn_of_rounding(values, eigen, gram)
     warn_of_dropped(eigen, spectrum)
     _warn_of_certificate(fit, solver.tol, factor.rounding)
