@@ -439,7 +439,7 @@ CONTAINERS = [
     ),
     bad("no inverse for sparse", "not implemented for sparse", lambda: scipy.sparse.csr_array(data()), **INVERSE),
     right("list of lists", same_as(np.array), lambda: data().tolist(), **RBF2),
-    bad("ragged list", "inhomogeneous", lambda: [[1, 2], [3]]),
+    bad("ragged list", "rows of equal length", lambda: [[1, 2], [3]]),
     bad("unknown object", "object", object, error=TypeError),
     bad_call(
         "transform",
@@ -787,7 +787,7 @@ RESULTS = [
             ("one dimension", "Reshape your data", lambda: np.ones(2)),
             ("scalar", "Expected 2D array, got scalar", lambda: 3.0),
             ("text", "could not convert", lambda: [["a", "b"]]),
-            ("ragged list", "inhomogeneous", lambda: [[1, 2], [3]]),
+            ("ragged list", "rows of equal length", lambda: [[1, 2], [3]]),
             ("infinity", "infinity", lambda: with_value(np.inf, data(5, 2), (1, 1))),
         ],
     ),

@@ -87,21 +87,22 @@ class Batches:
         if not callable(source) and not isinstance(source, Sequence):
             raise InvalidParameterError(
                 f"source is of type {type(source).__name__}; give a list of arrays, or a function that returns an "
-                "iterator over them. An iterator, a loader or another iterable goes into fit as it is.",
-                argument="source",
+                "iterator over them. Other iterables, such as loaders, go into fit as they are."
             )
         self.source = source
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over all batches."""
-        return iter(self.source() if callable(self.source) else self.source)
+        batches = self.source() if callable(self.source) else self.source
+        if not isinstance(batches, Iterable):
+            raise InvalidParameterError(f"the function of Batches returned {batches!r}, and not an iterator of arrays.")
+        return iter(batches)
 
 
 def is_stream(X: Any) -> bool:
     """Return whether X is an iterable of batches: one that is no sequence, and not one set of rows."""
-    if isinstance(X, (Sequence, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS) or dask_kind(X):
-        return False
-    return hasattr(X, "__iter__")
+    is_one = isinstance(X, (Sequence, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS) or dask_kind(X)
+    return hasattr(X, "__iter__") and not is_one
 
 
 def _rows_of(batch: Any) -> Any:
@@ -110,20 +111,18 @@ def _rows_of(batch: Any) -> Any:
     Raise `InvalidParameterError`, which names the call that has the rows, for a batch that has them by name, and for a
     list of arrays of one shape, each of which may be a sample.
     """
-    entries = batch if isinstance(batch, (tuple, list)) else ()
-    shapes = [tuple(getattr(one, "shape", ())) for one in entries]
-    first = shapes[0] if shapes else ()
+    shapes = [tuple(getattr(one, "shape", ())) for one in batch] if isinstance(batch, (tuple, list)) else []
+    dimensions = len(shapes[0]) if shapes else 0
     if isinstance(batch, Mapping):
-        what, rows = "that holds arrays by name", f"batch[{next(iter(batch), '')!r}]"
-    elif len(first) > 2:
-        what, rows = f"that begins with an array of shape {first}", "batch[0].reshape(len(batch[0]), -1)"
-    elif isinstance(batch, list) and len(first) == 2 and len(shapes) > 1 and len(set(shapes)) == 1:
-        what = f"of {len(shapes)} arrays of shape {first}, which can be samples (of rows and targets take batch[0])"
+        rows = f"batch[{next(iter(batch), '')!r}]"
+    elif isinstance(batch, list) and dimensions > 1 and len(shapes) > 1 and len(set(shapes)) == 1:
         rows = "numpy.stack(batch).reshape(len(batch), -1)"
+    elif dimensions > 2:
+        rows = "batch[0].reshape(len(batch[0]), -1)"
     else:
-        return batch[0] if len(first) == 2 else batch
+        return batch[0] if dimensions == 2 else batch
     raise InvalidParameterError(
-        f"it is a {type(batch).__name__} {what}; say what its rows are: gpukpca.Batches(lambda: ({rows} for batch in "
+        f"it is a {type(batch).__name__}; say what its rows are, such as gpukpca.Batches(lambda: ({rows} for batch in "
         "loader))."
     )
 
@@ -256,8 +255,6 @@ class BatchedRows(Rows):
                 raise _changed(f"batch {len(sizes) - 1} has {sizes[-1]} rows in a later one, and had not in the first.")
             self.largest = max(self.largest, sizes[-1])
             yield batch
-        if not sizes:
-            raise InvalidParameterError("the iterable of batches gave no batch in this pass.")
         if self.sizes is not None and sizes != self.sizes:
             raise _changed(f"the first pass gave {sum(self.sizes)} rows, a later one {sum(sizes)}.")
         self.sizes = sizes
@@ -325,16 +322,15 @@ def _changed(how: str) -> InvalidParameterError:
     )
 
 
-def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Iterator[Any]], bool]:
-    """Return the first batch of an iterable, checked, a function that reads all, and whether that works only once.
+def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Iterator[Any]]]:
+    """Return the first batch of an iterable, checked, and a function that reads all, an iterator only once.
 
     `check` takes a batch and its name, and every batch in every pass. Batches are copies, as an iterable may fill one
     buffer again for each; those of `Batches` of a sequence are not. Raise `InvalidParameterError`, which names the
     `owner`, for an empty iterable.
     """
     iterator, is_held = iter(X), isinstance(X, Batches) and not callable(X.source)
-    once, nothing = iterator is X, object()
-    head = next(iterator, nothing)
+    head = next(iterator, nothing := object())
     if head is nothing:
         raise InvalidParameterError(
             f"{owner}: the iterable of batches is empty; it must give at least one array of shape (rows, features). An "
@@ -354,7 +350,7 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
             start += int(rows.shape[0])
             yield rows if is_held else own_copy(rows, given)
 
-    return first, pieces, once
+    return first, pieces
 
 
 def read_slice(X: Any, start: int, stop: int, check: Check, number: int | None = None) -> Any:
@@ -394,6 +390,5 @@ def named(name: str) -> Iterator[None]:
     except (DeviceMismatchError, UnreadableError):  # which name the batch, or its rows
         raise
     except (ValueError, TypeError) as error:
-        kinds = (InvalidParameterError, ValueError, TypeError)
-        kind = next(kind for kind in kinds if isinstance(error, kind))
+        kind = next(one for one in (InvalidParameterError, ValueError, TypeError) if isinstance(error, one))
         raise kind(f"{name}: {error}") from error

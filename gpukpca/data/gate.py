@@ -127,7 +127,7 @@ def _wrong_dimension(X: Any, purpose: str, name: str) -> str:
         by = f" by {purpose}" if purpose else ""
         return (
             f"Found array with dim {X.ndim}, while dim <= 2 is required{by}. Reshape your data with "
-            f"{name}.reshape(len({name}), -1) if each {name}[i] is one sample."
+            f"numpy.reshape({name}, (len({name}), -1)) if each {name}[i] is one sample."
         )
     return (
         f"Expected 2D array, got {'1D' if X.ndim else 'scalar'} array instead: {name} has shape {tuple(X.shape)}. "
@@ -137,7 +137,7 @@ def _wrong_dimension(X: Any, purpose: str, name: str) -> str:
 
 
 def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> Any:
-    """Return X as a floating-point array or CSR matrix of any shape."""
+    """Return X as a floating-point array or CSR matrix; one without two dimensions as it is."""
     if kind := dask_kind(X):
         raise TypeError(
             f"{purpose or name} does not take a Dask {kind} here; "
@@ -158,7 +158,7 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
         X = np.asarray(_without_missing(X))
         check_numbers(X, missing, name)
         _warn_of_lost_digits(X)
-        return _floating(X)
+        return _floating(X) if X.ndim == 2 else X
 
 
 def _is_set(X: Any) -> bool:
@@ -257,29 +257,20 @@ def _check_one_table(X: Any, name: str) -> None:
     They can be samples or batches, and equal batches look like samples, so the error names both ways out.
     """
     first = X[0] if isinstance(X, Sequence) and len(X) else None
-    shapes = [tuple(getattr(one, "shape", ())) for one in X] if len(getattr(first, "shape", ())) == 2 else []
+    inner: Any = first[0] if isinstance(first, (tuple, list)) and first else first  # of rows and labels
     if isinstance(first, Mapping):
-        what = f"dicts; pass pandas.DataFrame({name}) where each is a row, or"
-        batches = f"[batch[{next(iter(first), '')!r}] for batch in {name}]"
-    elif not shapes:
-        return
-    elif len(X) == 1 or any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
-        raise InvalidParameterError(
-            f"{name} is a {type(X).__name__} with {len(X)} item(s), the first of shape {shapes[0]}, and not a table of "
-            f"rows; pass one of them, such as {name}[0]."
-        )
+        what, batches = "a dict", f"[batch[{next(iter(first), '')!r}] for batch in {name}]"
+        ways = [f"pandas.DataFrame({name}) where each is a row", f"gpukpca.Batches({batches}) where each holds rows"]
+    elif len(getattr(inner, "shape", ())) > 1:
+        what, shapes = f"of shape {tuple(inner.shape)}", {tuple(getattr(one, "shape", ())) for one in X}
+        are_alike = len(X) > 1 and len({(len(shape), *shape[1:]) for shape in shapes}) == 1
+        are_equal = are_alike and inner is first and len(shapes) == 1 and not is_sparse(first)
+        ways = [f"numpy.stack({name}).reshape({len(X)}, -1) where each is a sample"] if are_equal else [f"{name}[0]"]
+        ways += [f"gpukpca.Batches({name}) where each holds rows"] * are_alike
     else:
-        library, batches = library_of(first) if is_torch_array(first) or is_cupy(first) else "numpy", name
-        if is_sparse(first):
-            what = f"matrices; pass scipy.sparse.vstack({name}), or"
-        elif len(set(shapes)) > 1:
-            what = f"arrays with {shapes[0][1]} columns; pass {library}.concatenate({name}), or"
-        else:
-            what = f"arrays of shape {shapes[0]}, which can be samples or batches; pass {library}.stack({name})"
-            what += f".reshape({len(X)}, -1) where each is a sample, or"
-    raise InvalidParameterError(
-        f"{name} is a {type(X).__name__} of {len(X)} {what} gpukpca.Batches({batches}) where each holds rows."
-    )
+        return
+    what = f"{type(X).__name__} of {len(X)} item(s), the first {what}"
+    raise InvalidParameterError(f"{name} is a {what}, and not one table of rows; pass {', or '.join(ways)}.")
 
 
 def _arrays_in(X: Any, name: str) -> list[str]:
@@ -315,21 +306,14 @@ def check_numbers(X: Any, missing: bool = False, name: str = "X") -> None:
     if isinstance(X, np.ma.MaskedArray) and not missing and np.ma.is_masked(X):
         raise InvalidParameterError(f"{name} has masked entries, which are no numbers; fill or drop them first.")
     if fields := getattr(getattr(X, "dtype", None), "names", None):
-        raise InvalidParameterError(
-            f"{name} is a structured array with the field(s) {', '.join(map(repr, fields[:MOST_NAMED]))}; pass "
-            + (
-                f"{name}[{fields[0]!r}]."
-                if X.ndim > 1
-                else f"numpy.lib.recfunctions.structured_to_unstructured({name}[:])."
-            )
-        )
+        way = f"{name}[{fields[0]!r}]" if X.ndim > 1 else f"numpy.array(numpy.asarray({name}).tolist())"
+        raise InvalidParameterError(f"{name} is a structured array with the fields {_listed(fields)}; pass {way}.")
     named = column_names(X) is not None and hasattr(X, "dtypes")  # pandas and polars; Arrow has none
     dtypes = dict(zip(column_names(X) or (), X.dtypes, strict=False)) if named else {None: getattr(X, "dtype", None)}
     for is_bad in (is_time, _is_complex):
         if not (bad := [column for column, dtype in dtypes.items() if is_bad(dtype)]):
             continue
-        columns = ", ".join(map(repr, bad[:MOST_NAMED])) + ", ..." * (len(bad) > MOST_NAMED)
-        where = f" in column{'s' * (len(bad) > 1)} {columns}" if named else ""
+        where = f" in column{'s' * (len(bad) > 1)} {_listed(bad)}" if named else ""
         if is_bad is is_time:
             raise TypeError(f"{name} holds dates or time differences{where}; turn them into numbers first.")
         raise InvalidParameterError(
@@ -378,17 +362,22 @@ def entries_named(X: Any, name: str = "X") -> Iterator[None]:
         raise InvalidParameterError(f"Input {name} contains an integer beyond float64: {error}.") from error
     except (TypeError, ValueError) as error:
         if not (places := _without_numbers(X)):
+            if type(error) is ValueError and isinstance(X, Sequence):
+                sizes = [len(row) if hasattr(row, "__len__") else 1 for row in X]
+                what = f"{type(X).__name__} of {len(X)} items with {min(sizes)} to {max(sizes)} entries"
+                raise InvalidParameterError(f"{name} is a {what}; give numbers in rows of equal length.") from error
             raise
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        (first, row), others = next(iter(places.items())), [repr(column) for column in places][:MOST_NAMED]
-        more = ", ..." if len(places) > MOST_NAMED else ""
-        out = (
-            "the column out, or turn it"
-            if len(places) == 1
-            else f"the columns {', '.join(others)}{more} out, or turn them"
-        )
-        place = f"column {first!r}, row {row} of {name}"
-        raise kind(f"{error} ({place}). Leave {out} into numbers first.") from error
+        kind, (first, row) = TypeError if isinstance(error, TypeError) else ValueError, next(iter(places.items()))
+        text = "an entry is a sequence, and no number" if "sequence" in str(error) else error
+        raise kind(
+            f"{text} (column {first!r}, row {row} of {name}). Leave out, or turn into numbers first, column(s) "
+            f"{_listed([*places])}."
+        ) from error
+
+
+def _listed(names: Sequence[Any]) -> str:
+    """Return names of columns for an error."""
+    return ", ".join(map(repr, names[:MOST_NAMED])) + ", ..." * (len(names) > MOST_NAMED)
 
 
 def _without_numbers(X: Any) -> dict[Any, int]:

@@ -200,7 +200,7 @@ def rows_and_place(reader: KernelPCA, container: Any, session: FitSession, sampl
     if (rows := cluster_rows(reader, container)) is not None:
         return rows, local_placement(rows)
     if (is_stream(container) or is_sliced(container)) and not kernel_from(reader).stored_only:
-        batches = repeated(batches_in_slices(reader, container, sample_weight), "residuals")
+        batches = batches_in_slices(reader, repeated(container, "residuals"), sample_weight)
         batches.counted()
         return batches, batches.place
     data = training_data(reader, compute_dask(reader, container), sample_weight=sample_weight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,20 @@ from gpukpca.algorithms.inputs import check_place
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources, parsed_bytes
 from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, item_size
-from gpukpca.data.batches import BatchedRows, is_sliced, is_stream, read_slice, read_stream, slice_of, spread_runs
+from gpukpca.data.batches import (
+    BatchedRows,
+    Batches,
+    is_sliced,
+    is_stream,
+    read_slice,
+    read_stream,
+    slice_of,
+    spread_runs,
+)
 from gpukpca.data.place import placement_for
 from gpukpca.data.slicing import dense_rows, take_rows
 from gpukpca.decomposition._validation import new_data, training_data
-from gpukpca.distributed.lazy import ChunkBatches
+from gpukpca.distributed.lazy import chunk_batches
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError, held_warnings
 
@@ -30,8 +40,6 @@ class PlacedBatches(BatchedRows):
     ----------
     place : Placement
         Where the data are, and where they are computed.
-    once : bool
-        Whether the batches cannot be read a second time.
     """
 
     def __init__(
@@ -40,14 +48,12 @@ class PlacedBatches(BatchedRows):
         first: Array,
         pieces: Callable[[], Iterator[Array]],
         cuts: list[slice],
-        once: bool,
         read: Callable[[int, int], Array] | None = None,
     ) -> None:
         self.place = place = placement_for(estimator.device, first)
         sizes = [cut.stop - cut.start for cut in cuts] or None
         like = from_host(np.empty((0, int(estimator.n_features_in_))), place.work, place.work.dtype)
         super().__init__(lambda: (self._placed(piece) for piece in pieces()), like, sizes)
-        self.once = once
         self._read_rows = read
         self._held: tuple[int, Array] = 0, self.like
 
@@ -116,9 +122,9 @@ def batches_of(
             return new_data(estimator, batch, first, "fit", **how)
 
     if is_stream(X):
-        head, pieces, once = read_stream(X, type(estimator).__name__, check)
+        head, pieces = read_stream(X, type(estimator).__name__, check)
         first = empty_like(head)
-        return PlacedBatches(estimator, first, pieces, [], once)
+        return PlacedBatches(estimator, first, pieces, [])
     if is_sliced(X):
         cuts = list(gen_batches(int(X.shape[0]), rows(*X.shape), min_batch_size=smallest))
         first = empty_like(read_slice(X, 0, 1, check, 0))
@@ -126,7 +132,7 @@ def batches_of(
         def slices() -> Iterator[Array]:
             return (read_slice(X, cut.start, cut.stop, check, number) for number, cut in enumerate(cuts))
 
-        return PlacedBatches(estimator, first, slices, cuts, False, lambda a, b: read_slice(X, a, b, check))
+        return PlacedBatches(estimator, first, slices, cuts, lambda a, b: read_slice(X, a, b, check))
     data = training_data(estimator, X, missing=missing, counts=counts)
     n, d = map(int, data.shape)
     cuts = list(gen_batches(n, rows(n, d), min_batch_size=smallest))
@@ -134,7 +140,7 @@ def batches_of(
     def parts() -> Iterator[Array]:
         return (take_rows(data, cut.start, cut.stop) for cut in cuts)
 
-    return PlacedBatches(estimator, empty_like(data), parts, cuts, once=False)
+    return PlacedBatches(estimator, empty_like(data), parts, cuts)
 
 
 def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:
@@ -147,8 +153,8 @@ def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array
 
 
 def in_batches(X: Any) -> Any:
-    """Return the chunks of a Dask array as an iterable of batches; anything else as it is."""
-    return ChunkBatches(X) if is_dask_array(X) else X
+    """Return the chunks of a Dask array as batches; anything else as it is."""
+    return Batches(partial(chunk_batches, X)) if is_dask_array(X) else X
 
 
 def batches_in_slices(estimator: Any, X: Any, sample_weight: Any = None) -> PlacedBatches:
@@ -162,12 +168,12 @@ def slice_within(estimator: Any, d: int) -> int:
     return slice_of(d, None if limit is None else parsed_bytes(limit))
 
 
-def repeated(batches: PlacedBatches, what: str) -> PlacedBatches:
-    """Return batches that can be read again; raise `InvalidParameterError` for others, which `what` reads twice."""
-    if batches.once:
+def repeated(X: Any, what: str) -> Any:
+    """Return X; raise `InvalidParameterError` for an iterator, whose batches `what` reads again, and read none."""
+    if isinstance(X, Iterator):
         raise InvalidParameterError(
             f"{what} reads the batches more than once, and an iterator or generator gives them only once. Pass an "
             "array, a memory map, gpukpca.Batches(function), whose function returns a new iterator, or an object whose "
             "__iter__ starts again."
         )
-    return batches
+    return X

@@ -113,7 +113,7 @@ class LatentVariableEstimator(
         self._publish(fit, place, session.budget.failures)
 
     def _fit_em(self, X: Any, session: FitSession) -> None:
-        batches = repeated(batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True), "EM")
+        batches = batches_of(self, repeated(X, "EM"), lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
         with device_context(batches.like):
             resources = session.resources(batches.place)
             task, d = self._task(resources), int(self.n_features_in_)

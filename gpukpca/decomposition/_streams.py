@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import Placement
 from gpukpca.data.slicing import place_of, take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
-from gpukpca.decomposition._batches import batches_in_slices
+from gpukpca.decomposition._batches import batches_in_slices, repeated
 from gpukpca.decomposition._kernels import check_same_kernel, is_stored_only, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
 from gpukpca.decomposition._validation import new_data, weighted_data
@@ -203,9 +203,7 @@ class WithStreams:
 
     def _streams(self, container: Any) -> bool:
         """Return whether `fit` reads a container batch by batch."""
-        if is_stream(container):
-            return True
-        return is_nystrom(self.eigen_solver) and is_set(container)
+        return is_stream(container) or (is_nystrom(self.eigen_solver) and is_set(container))
 
     def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""
@@ -214,25 +212,19 @@ class WithStreams:
             raise InvalidParameterError(
                 "fit_transform takes rows, not an iterable of batches: call fit, and then transform for each batch."
             )
-        if session.budget.failures and is_stream(container) and iter(container) is container:
+        if session.budget.failures and isinstance(container, Iterator):
             raise session.budget.error()  # the attempt before has used up batches
         batches = batches_in_slices(self, container, sample_weight)
         weights = weights_of_batches(container, sample_weight, batches)
         with session.on(batches.place, batches.like) as resources:
-            fit = self._fit_of_batches(batches, resources, weights, once=batches.once)
+            fit = self._fit_of_batches(batches, resources, weights, once=isinstance(container, Iterator))
         self._publish(fit, batches.place, session.budget.failures)
         return self.transform(container) if wants_scores else None
 
     def _plan_stream(self, X: Any) -> Plan:
         """Return the plan of a fit of batches, or of a set that is read by slices."""
         self._check_streams(X)
-        if is_stream(X) and iter(X) is X:
-            raise InvalidParameterError(
-                "plan would use up the batches of an iterator or generator, which gives them only once. Pass the "
-                "shape, plan((n, d), dtype=...), gpukpca.Batches(function), whose function returns a new iterator, or "
-                "an object whose __iter__ starts again."
-            )
-        batches, kernel = batches_in_slices(self, X), kernel_from(self)
+        batches, kernel = batches_in_slices(self, repeated(X, "plan, with the fit after it,")), kernel_from(self)
         resources, has_checkpoint = self._resources(batches.place), self.checkpoint is not None
         return plan_batches(batches, kernel, settings_of(self, kernel), resources, has_checkpoint)
 

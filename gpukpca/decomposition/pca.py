@@ -345,7 +345,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
 
     def _batched(self, container: Any, reader: str, sample_weight: Any) -> tuple[BatchedRows, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        batches = repeated(batches_in_slices(self, container, sample_weight), reader)
+        batches = batches_in_slices(self, repeated(container, reader), sample_weight)
         with device_context(batches.like):
             batches.counted()
         return batches, batches.place

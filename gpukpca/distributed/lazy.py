@@ -40,23 +40,16 @@ def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | N
     )
 
 
-class ChunkBatches:
-    """The chunks of a Dask array (n, d) as batches of rows in this process, one at a time; without empty ones.
+def chunk_batches(X: Any) -> Iterator[Any]:
+    """Return an iterator over the chunks of a Dask array (n, d), each in this process when it comes; no empty ones.
 
     The active client computes them, or Dask in this process.
     """
-
-    def __init__(self, X: Any) -> None:
-        if X.ndim != 2:
-            raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
-        self._chunks = whole_rows(X).blocks
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the chunks in order."""
-        for k in range(self._chunks.shape[0]):
-            chunk = self._chunks[k].compute()
-            if chunk.shape[0]:
-                yield chunk
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
+    chunks = whole_rows(X).blocks
+    computed = (chunks[k].compute() for k in range(chunks.shape[0]))
+    return (chunk for chunk in computed if chunk.shape[0])
 
 
 def in_chunks_of(A: Array, X: Any) -> Any:

@@ -72,8 +72,8 @@ def test_a_masked_array_without_masked_entries_is_no_copy() -> None:
         assert np.shares_memory(as_rows(np.ma.MaskedArray(X), missing=missing), X)
 
 
-def test_rows_of_different_widths_keep_the_error_of_numpy() -> None:
-    with pytest.raises(ValueError, match="inhomogeneous shape"):
+def test_rows_of_different_widths_are_no_table() -> None:
+    with pytest.raises(ValueError, match="give numbers in rows of equal length"):
         as_rows([np.ones(3), np.ones(4)])
 
 

@@ -321,7 +321,7 @@ def test_the_plan_of_batches_reads_the_rows_that_choose_landmarks(
     assert exact.plan(Stored()) == exact.plan(X)
     assert len(read) <= 1100
     batches = iter(Batches())
-    with pytest.raises(InvalidParameterError, match="plan would use up the batches"):
+    with pytest.raises(InvalidParameterError, match="plan, with the fit after it, reads the batches more than once"):
         model.plan(batches)
     assert len(list(batches)) == 18
     with pytest.raises(InvalidParameterError, match="an iterable of batches needs eigen_solver"):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.lib.recfunctions
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -352,7 +351,11 @@ def tables(X: np.ndarray) -> Iterator[tuple[Any, list[np.ndarray]]]:
     yield [X[i : i + 1] for i in range(n)], [X, X]
     for given in ([X[:10], X[10:11], X[11:]], [pandas.DataFrame(X[:10]), pandas.DataFrame(X[10:])]):
         yield given, [X, X]
-    yield [scipy.sparse.csr_array(X[:40]), scipy.sparse.csr_array(X[40:80])], [X[:80], X[:80]]
+    yield [scipy.sparse.csr_array(X[:40]), scipy.sparse.csr_array(X[40:80])], [X[:80]]
+    yield [(X[:40], labels[:40]), (X[40:], labels[40:])], [X]
+    yield [[X[:40]], [X[40:]]], [X]
+    yield list(X.reshape(-1, 1, 2, 3)), [X]
+    yield (X[:40], X[40:]), [X[:40], X]
     for given in ((X, labels), [X, labels], (X, X[:, :2]), [X]):
         yield given, [X]
     yield [dict(zip("abcdef", row, strict=True)) for row in X], [X]
@@ -424,7 +427,7 @@ def test_no_door_takes_a_list_of_arrays(X: np.ndarray) -> None:
             )
             expected = {
                 "arrays": [f"numpy.stack({name}).reshape(2, -1)", f"gpukpca.Batches({name})"],
-                "tuple": [f"numpy.concatenate({name})", f"gpukpca.Batches({name})"],
+                "tuple": [f"{name}[0]", f"gpukpca.Batches({name})"],
             }
             assert words == expected.get(kind, [f"{name}[0]"]), f"{door}, {kind}: {caught.value}"
 
@@ -471,7 +474,7 @@ def test_batches_of_a_loader_have_their_sentence(X: np.ndarray) -> None:
         for estimator in (PCA(2), KernelPCA(2, eigen_solver=Nystrom(rank=20), random_state=0), IncrementalPCA(2)):
             model, given = clone(estimator), loader
             if kind not in ("tuples", "lists", "lists of one"):
-                with pytest.raises(InvalidParameterError, match=r"^batch 0: it is a (dict|list) ") as caught:
+                with pytest.raises(InvalidParameterError, match=r"^batch 0: it is a (dict|list); ") as caught:
                     model.fit(loader)
                 (way,) = ways_out(str(caught.value).partition("; ")[2])
                 given = eval(way, {"gpukpca": gpukpca, "numpy": np, "loader": loader})
@@ -490,12 +493,43 @@ def test_what_batches_are_made_of(X: np.ndarray) -> None:
     for source in (iter(halves), (one for one in halves), X, {"rows": X}, None, 3, Refilled(X, 15)):
         with pytest.raises(InvalidParameterError, match=r"source is of type .*; give a list of arrays"):
             Batches(source)  # type: ignore[arg-type]
-    for source, words in (([], "empty"), (lambda: None, "iterable"), ([X, X[:, :2]], "batch 1: "), ("ab", "batch 0: ")):
+    for source, words in (
+        ([], "empty"),
+        (lambda: None, "returned None, and not an iter"),
+        ([X, X[:, :2]], "batch 1: "),
+        ("ab", "batch 0: "),
+    ):
         with pytest.raises((TypeError, ValueError), match=words):
             PCA(2).fit(Batches(source))
     once = iter(halves)
-    with pytest.raises(InvalidParameterError, match="no batch in this pass"):
+    with pytest.raises(InvalidParameterError, match="the first pass gave 90 rows, a later one 0"):
         PCA(2).fit(Batches(lambda: once))
+
+
+def test_what_is_no_table_has_a_sentence_instead_of_the_error_of_numpy(X: np.ndarray) -> None:
+    row, labels = X[0], np.zeros(len(X))
+    ragged = (
+        ([[1.0, 2.0], [3.0]], "list of 2 items with 1 to 2 entries"),
+        ((row[:2], row[:3]), "tuple of 2 items with 2 to 3 entries"),
+        ([row, X], "list of 2 items with 6 to 90 entries"),
+        (Batches([(labels, X)]), "batch 0: X is a tuple of 2 items with 90 to 90 entries"),
+        (
+            [[1.0, 2.0], [3.0, [4.0, 5.0]]],
+            r"an entry is a sequence, and no number \(column 1, row 1 of X\)\. Leave out",
+        ),
+        (["a", "b"], "Expected 2D array, got 1D array"),
+        ([None, None], "Expected 2D array, got 1D array"),
+        (X.reshape(-1, 2, 3).tolist(), r"with dim 3, .* numpy\.reshape\(X, \(len\(X\), -1\)\) if each"),
+    )
+    for given, words in ragged:
+        for estimator in (PCA(2), KernelPCA(2), IncrementalPCA(2), ProbabilisticPCA(1), LocalPCA(2, 1)):
+            if isinstance(given, Batches) and isinstance(estimator, KernelPCA | LocalPCA):
+                continue
+            with pytest.raises(ValueError, match=words) as caught:
+                estimator.fit(given)
+            assert "inhomogeneous" not in str(caught.value)
+    found = PCA(2).fit(np.reshape(X.reshape(-1, 2, 3).tolist(), (len(X), -1))).explained_variance_
+    np.testing.assert_allclose(found, PCA(2).fit(X).explained_variance_, rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")

@@ -359,7 +359,7 @@ def test_one_stored_iterator_loses_no_batch(X):
             return self.iterator
 
     assert IncrementalPCA(2).fit(Stored()).n_samples_seen_ == N
-    with pytest.raises(InvalidParameterError, match="gave no batch in this pass"):
+    with pytest.raises(InvalidParameterError, match="the first pass gave 60 rows, a later one 0"):
         PCA(2).fit(Stored())
 
 

@@ -533,7 +533,7 @@ WRONG = [
     ({}, lambda: holes_at((slice(None), 2)), ValueError, "feature 2 of X has no observed entry"),
     ({}, lambda: np.where(holes_at((1, 2)) == holes_at()[3, 4], np.inf, holes_at()), ValueError, "infinity.*row 3"),
     ({}, lambda: (batch for batch in [holes_at()]), InvalidParameterError, "only once"),
-    ({}, lambda: iter([]), ValueError, "empty"),
+    ({}, lambda: Batches([]), ValueError, "empty"),
     ({}, lambda: Batches([holes_at(), holes_at()[:, :3]]), ValueError, "batch 1"),
     ({}, Shrinking, ValueError, "changed between passes"),
     ({}, lambda: Batches([holes_at(), strict(holes_at())]), DeviceMismatchError, "library|namespace|array_api_strict"),

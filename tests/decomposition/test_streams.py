@@ -716,3 +716,15 @@ def test_a_stream_of_few_different_rows_holds_each_once(X):
     expected = np.linalg.eigvalsh(oracle.centered(oracle.gram(oracle.rbf(0.05), few)))[::-1][:2]
     np.testing.assert_allclose(model.eigenvalues_, 30 * 1000 * expected, rtol=1e-9)
     assert model.n_samples_seen_ == 30 * 1000 * 5
+
+
+@pytest.mark.filterwarnings("error::gpukpca.exceptions.PrecisionWarning")
+def test_one_row_has_no_variance_that_rounding_could_lose():
+    X = np.random.default_rng(0).standard_normal((6, 3)) + 5.0
+    for dtype in ("float32", "float64"):
+        for kernel in ("linear", "rbf"):
+            model = KernelPCA(2, kernel=kernel, gamma=0.1, eigen_solver=Nystrom(landmarks=X.astype(dtype)))
+            with pytest.warns(RankWarning, match="fewer components carry variance"):
+                assert not np.any(model.partial_fit(X[:1].astype(dtype)).eigenvalues_)
+            with pytest.warns(RankWarning, match="fewer components carry variance"):  # two rows have one direction
+                assert model.partial_fit(X[1:2].astype(dtype)).eigenvalues_[0] > 0.0

@@ -207,7 +207,7 @@ def test_polars_frames_are_rows(X: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"'red' \(column 'e', row 0 of X\)"):
         PCA(2).fit(frame.with_columns(e=polars.lit("red")))
     texts = frame.with_columns(b=polars.lit("red"), e=polars.lit("x"))
-    with pytest.raises(ValueError, match=r"'red' \(column 'b', row 0 of X\). Leave the columns 'b', 'e' out"):
+    with pytest.raises(ValueError, match=r"'red' \(column 'b', row 0 of X\). Leave out, .* column\(s\) 'b', 'e'\."):
         PCA(2).fit(texts)
     with pytest.raises(TypeError, match="collect"):
         PCA(2).fit(frame.lazy())

@@ -141,9 +141,8 @@ def _begun(
     from_all = rng is not None and solver.sample == "reservoir" and not solver.is_given
     if from_all and once:
         raise InvalidParameterError(
-            'sample="reservoir" reads the batches twice. Give fit gpukpca.Batches(function), whose function returns '
-            'a new iterator, or an object whose __iter__ starts again; or use sample="first", or landmarks that are '
-            "points.",
+            'sample="reservoir" reads the batches twice. Give fit an object whose __iter__ starts again, such as '
+            'gpukpca.Batches; or use sample="first", or landmarks that are points.',
             argument="eigen_solver",
         )
     if weights is not None and not np.all(weights):
