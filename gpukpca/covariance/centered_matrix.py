@@ -216,8 +216,8 @@ class CenteredMatrix(Protocol):
         kind, smallest = dtype_name(self.dtype), float(np.min(scale))
         if smallest < 1.0 / float(np.finfo(kind).max):
             raise InvalidParameterError(
-                f"underflow: a feature is divided by {smallest:.0e}, whose inverse is beyond {kind}. Multiply the "
-                f"data, and the numbers of scale, by {factor_near_one(smallest, kind)}."
+                f"underflow: {kind} does not hold the inverse of {smallest:.0e}, by which a feature is divided. "
+                f"Multiply the data, and the numbers of scale, by {factor_near_one(smallest, kind)}."
             )
         self._measure_features()
         weights = self._host_weights()

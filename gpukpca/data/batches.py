@@ -121,10 +121,8 @@ def _rows_of(batch: Any) -> Any:
         rows = "batch[0].reshape(len(batch[0]), -1)"
     else:
         return batch[0] if dimensions == 2 else batch
-    raise InvalidParameterError(
-        f"it is a {type(batch).__name__}; say what its rows are, such as gpukpca.Batches(lambda: ({rows} for batch in "
-        "loader))."
-    )
+    way = f"gpukpca.Batches(lambda: ({rows} for batch in loader))"
+    raise InvalidParameterError(f"it is a {type(batch).__name__}; name its rows, such as {way}.")
 
 
 def is_sliced(X: Any) -> bool:

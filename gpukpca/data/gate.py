@@ -259,8 +259,8 @@ def _check_one_table(X: Any, name: str) -> None:
     first = X[0] if isinstance(X, Sequence) and len(X) else None
     inner: Any = first[0] if isinstance(first, (tuple, list)) and first else first  # of rows and labels
     if isinstance(first, Mapping):
-        what, batches = "a dict", f"[batch[{next(iter(first), '')!r}] for batch in {name}]"
-        ways = [f"pandas.DataFrame({name}) where each is a row", f"gpukpca.Batches({batches}) where each holds rows"]
+        what, rows = "a dict", f"[batch[{next(iter(first), '')!r}] for batch in {name}]"
+        ways = [f"pandas.DataFrame({name}) where each is a row", f"gpukpca.Batches({rows}) where each holds rows"]
     elif len(getattr(inner, "shape", ())) > 1:
         what, shapes = f"of shape {tuple(inner.shape)}", {tuple(getattr(one, "shape", ())) for one in X}
         are_alike = len(X) > 1 and len({(len(shape), *shape[1:]) for shape in shapes}) == 1
@@ -368,7 +368,7 @@ def entries_named(X: Any, name: str = "X") -> Iterator[None]:
                 raise InvalidParameterError(f"{name} is a {what}; give numbers in rows of equal length.") from error
             raise
         kind, (first, row) = TypeError if isinstance(error, TypeError) else ValueError, next(iter(places.items()))
-        text = "an entry is a sequence, and no number" if "sequence" in str(error) else error
+        text = "an entry is a sequence, and no number" if str(error).startswith("setting an array") else error
         raise kind(
             f"{text} (column {first!r}, row {row} of {name}). Leave out, or turn into numbers first, column(s) "
             f"{_listed([*places])}."

@@ -48,7 +48,7 @@ def training_data(
         raise InvalidParameterError(
             f"{_name(estimator)} takes one array here, and X is an iterable of batches; join them with "
             "numpy.concatenate(list(X)). PCA, IncrementalPCA and ProbabilisticPCA fit batches, and so does KernelPCA "
-            "with eigen_solver=gpukpca.Nystrom(...)."
+            "with eigen_solver=gpukpca.Nystrom(...); partial_fit takes one batch at a time."
         )
     with device_context(X), overflow_allowed():
         return _checked(estimator, X, reset=True, missing=missing, counts=counts)
@@ -173,8 +173,7 @@ def _warn_of_variables(container: Any, X: Array) -> None:
     names = column_names(container) or [0]
     if isinstance(names[0], str) and list(getattr(container, "index", ())) == names and np.any(X < 0.0):
         warn_user(
-            "X has the names of its columns as names of its rows, and negative entries, as correlation matrices have. "
-            "It is centered as a kernel matrix; for the PCA of variables set center=False.",
+            "X has equal names on both sides and negative entries, as correlations have: set center=False for those.",
             GpuKPCAWarning,
         )
 
@@ -219,9 +218,7 @@ def _check_landmarks(estimator: Any) -> None:
     """Raise where landmarks that are points have other names than X: their columns are taken in order."""
     names = column_names(getattr(vars(estimator).get("eigen_solver"), "landmarks", None))
     if names and all(isinstance(one, str) for one in names) and names != list(estimator.feature_names_in_):
-        raise InvalidParameterError(
-            "the columns of landmarks and X differ in their names; pass landmarks[list(X.columns)]."
-        )
+        raise InvalidParameterError("landmarks have other names of columns than X; pass landmarks[list(X.columns)].")
 
 
 def _set_width(estimator: Any, width: int) -> None:
