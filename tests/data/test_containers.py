@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import collections
 import contextlib
+import copy
 import itertools
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -270,9 +272,9 @@ def test_batches_may_be_in_one_buffer_that_is_filled_again(X: np.ndarray) -> Non
         assert np.max(audit.residual_norms) < 1e-10 * model.eigenvalues_[0], kind
         for name in ("first", "incremental"):
             streamed, expected = clone(doors[name]), clone(doors[name])
-            for batch, copy in zip(batches, copies, strict=True):
+            for batch, own in zip(batches, copies, strict=True):
                 streamed.partial_fit(batch[0] if isinstance(batch, tuple) else batch)
-                expected.partial_fit(copy)
+                expected.partial_fit(own)
             np.testing.assert_allclose(streamed.transform(X), expected.transform(X), atol=1e-11, err_msg=name)
 
 
@@ -488,6 +490,13 @@ def test_what_batches_are_made_of(X: np.ndarray) -> None:
     halves = [X[:40], X[40:]]
     for source in (halves, tuple(halves), collections.deque(halves), lambda: iter(halves), lambda: halves):
         np.testing.assert_allclose(PCA(2).fit(Batches(source)).explained_variance_, expected, rtol=1e-9)
+    for copied in (
+        copy.copy,
+        copy.deepcopy,
+        lambda one: pickle.loads(pickle.dumps(one)),
+        lambda one: clone(one, safe=False),
+    ):
+        np.testing.assert_allclose(PCA(2).fit(copied(Batches(halves))).explained_variance_, expected, rtol=1e-9)
     again = Batches(lambda: Refilled(X, 15))  # one buffer
     np.testing.assert_allclose(PCA(2, svd_solver="dual").fit(again).explained_variance_, expected, rtol=1e-9)
     for source in (iter(halves), (one for one in halves), X, {"rows": X}, None, 3, Refilled(X, 15)):
@@ -504,6 +513,24 @@ def test_what_batches_are_made_of(X: np.ndarray) -> None:
     once = iter(halves)
     with pytest.raises(InvalidParameterError, match="the first pass gave 90 rows, a later one 0"):
         PCA(2).fit(Batches(lambda: once))
+
+
+def test_an_iterator_that_is_refused_loses_no_batch(X: np.ndarray) -> None:
+    """The next fit would go without the batches that the refusal had read."""
+    model, stream = PCA(2).fit(X), KernelPCA(2, eigen_solver=Nystrom(rank=5))
+    refusals = (
+        PCA(2).fit,
+        PCA(2).plan,
+        stream.plan,
+        ProbabilisticPCA(2).fit,
+        lambda batches: residuals(model, batches),
+        lambda batches: variable_correlations(model, batches),
+    )
+    for refuse in refusals:
+        batches = iter([X[:40], X[40:]])
+        with pytest.raises(InvalidParameterError, match="reads the batches more than once, and an iterator"):
+            refuse(batches)
+        assert IncrementalPCA(2).fit(batches).n_samples_seen_ == len(X)
 
 
 def test_what_is_no_table_has_a_sentence_instead_of_the_error_of_numpy(X: np.ndarray) -> None:
