@@ -70,7 +70,7 @@ else:
 
 # A method of rows with further parameters P.
 P = ParamSpec("P")
-MethodOfRows = Callable[Concatenate[Any, ArrayLike, P], Array]
+MethodOfRows = Callable[Concatenate[Any, Any, P], Array]
 
 
 class OfRows(Protocol[P]):
@@ -81,7 +81,7 @@ class OfRows(Protocol[P]):
     @overload
     def __call__(self, X: NumpyRows, *args: P.args, **kwargs: P.kwargs) -> NumpyArray: ...
     @overload
-    def __call__(self, X: ArrayLike, *args: P.args, **kwargs: P.kwargs) -> Array: ...
+    def __call__(self, X: ArrayLike | Stream, *args: P.args, **kwargs: P.kwargs) -> Array: ...
 
 
 def of_rows(method: MethodOfRows[P]) -> OfRows[P]:

@@ -59,7 +59,10 @@ PCA().fit(X).transform(3)  # type: ignore[call-overload]
 PCA(2).fit(Batches([X, X]))
 PCA(2).fit(Batches(lambda: iter([X, X])))
 Batches(3)  # type: ignore[arg-type]
-PCA(2).transform([X, X])  # type: ignore[list-item]
+assert_type(PCA(2).transform(Batches([X, X])), Any)
+assert_type(IncrementalPCA(2).partial_fit(Batches([X, X])).mean_, Any)
+assert_type(IncrementalPCA(2).fit_transform(Batches([X, X])), Any)
+KernelPCA(2, eigen_solver=Nystrom(rank=2)).partial_fit(batch for batch in (X, X)).transform(Batches([X, X]))
 KernelPCA(2, eigen_solver="nystrom").fit(batch for batch in (X, X))
 KernelPCA(2).plan(Batches([X, X]))
 KernelPCA(n_component=2)  # type: ignore[call-arg]

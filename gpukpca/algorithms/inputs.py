@@ -81,8 +81,7 @@ def weights_of_batches(X: Any, sample_weight: Any, batches: BatchedRows) -> np.n
         return None
     if is_stream(X):
         raise InvalidParameterError(
-            "sample_weight is not taken with an iterable of batches; call partial_fit(batch, sample_weight=...) for "
-            "each.",
+            "sample_weight is not taken with batches; call partial_fit(batch, sample_weight=w) for each.",
             argument="sample_weight",
         )
     return checked_frequencies(sample_weight, sum(batches.counted()))

@@ -67,7 +67,8 @@ class Batches:
     Notes
     -----
     The first entry of a batch that is a tuple of rows and labels counts as the rows, and so does that of a list but for
-    arrays of one shape, which can be samples. `partial_fit` and `transform` take one batch at a time, as an array.
+    arrays of one shape, which can be samples. `partial_fit` adds the batches in turn. `transform` returns the scores of
+    all rows in one array.
 
     Examples
     --------
@@ -327,17 +328,10 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
     buffer again for each; those of `Batches` of a sequence are not. Raise `InvalidParameterError`, which names the
     `owner`, for an empty iterable.
     """
-    iterator, is_held = iter(X), isinstance(X, Batches) and not callable(X.source)
-    head = next(iterator, nothing := object())
-    if head is nothing:
-        raise InvalidParameterError(
-            f"{owner}: the iterable of batches is empty; it must give at least one array of shape (rows, features). An "
-            "iterator that was used before gives nothing more."
-        )
+    is_held = isinstance(X, Batches) and not callable(X.source)
+    head, *begun = _begun(X, owner)  # for the first pass, also of an object that always gives one iterator
     with named("batch 0"):
         first = check(_rows_of(head), "batch 0", 0)
-
-    begun = [chain([head], iterator)]  # for the first pass, also of an object that always gives one iterator
 
     def pieces() -> Iterator[Any]:
         start = 0
@@ -349,6 +343,23 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
             yield rows if is_held else own_copy(rows, given)
 
     return first, pieces
+
+
+def each_batch(X: Any, owner: str, function: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield ``function(rows)`` of all batches of an iterable in turn; errors name the batch, or the `owner`."""
+    for number, batch in enumerate(_begun(X, owner)[1]):
+        with named(f"batch {number}"):
+            yield function(_rows_of(batch))
+
+
+def _begun(X: Any, owner: str) -> tuple[Any, Iterator[Any]]:
+    """Return the first batch of an iterable, and an iterator over all; raise `InvalidParameterError` for none."""
+    iterator = iter(X)
+    for head in iterator:
+        return head, chain([head], iterator)
+    raise InvalidParameterError(
+        f"{owner}: the iterable of batches is empty, as an iterator is after one pass; give at least one array (b, d)."
+    )
 
 
 def read_slice(X: Any, start: int, stop: int, check: Check, number: int | None = None) -> Any:

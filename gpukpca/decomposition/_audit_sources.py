@@ -20,14 +20,14 @@ from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend.namespace import cast, from_host, to_host
 from gpukpca.data.batches import is_sliced, is_stream
 from gpukpca.data.frequencies import number_of
-from gpukpca.data.gate import as_rows, column_names, dask_kind
+from gpukpca.data.gate import as_rows
 from gpukpca.data.place import Placement, rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
 from gpukpca.decomposition._batches import batches_in_slices, repeated
 from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from, matrix_of
 from gpukpca.decomposition._session import FitSession
-from gpukpca.decomposition._validation import Shape, check_width, training_data
+from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
@@ -221,15 +221,6 @@ def check_stated(found: EigenpairAudit, noise: float) -> None:
             f"X are not the rows of the fit: its eigenvalues, up to {float(np.max(found.eigenvalues)):.6g}, differ by "
             f"up to {off:.3g} from those that the landmarks have for X, up to {largest:.6g}."
         )
-
-
-def check_names(model: Any, X: Any) -> None:
-    """Raise where a data frame has not the columns of the fit, in their order, as `transform` does."""
-    fitted = model.features if isinstance(model, NystroemPCA) else model
-    if is_stream(X) or dask_kind(X) or len(getattr(X, "shape", ())) != 2:
-        return
-    if column_names(X) is not None or hasattr(fitted, "feature_names_in_"):
-        check_width(fitted, X, Shape(X.shape), reset=False)
 
 
 def check_weights(source: KernelSource, sample_weight: Any) -> None:

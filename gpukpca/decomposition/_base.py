@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.exceptions import NotFittedError
 
 from gpukpca import exceptions
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, UnknownRows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.plan import Plan
@@ -150,8 +150,8 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
         @overload
         def fit_transform(self, X: NumpyRows, y: Any = None) -> NumpyArray: ...
         @overload
-        def fit_transform(self, X: ArrayLike, y: Any = None) -> Array: ...
-        def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
+        def fit_transform(self, X: ArrayLike | Stream, y: Any = None) -> Array: ...
+        def fit_transform(self, X: ArrayLike | Stream, y: Any = None) -> Array:
             """Fit, and return the scores of X."""
 
         def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:

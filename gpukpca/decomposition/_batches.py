@@ -11,13 +11,14 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_place
+from gpukpca.algorithms.inputs import check_place, weights_of_batches
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources, parsed_bytes
 from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, item_size
 from gpukpca.data.batches import (
     BatchedRows,
     Batches,
+    each_batch,
     is_sliced,
     is_stream,
     read_slice,
@@ -27,6 +28,7 @@ from gpukpca.data.batches import (
 )
 from gpukpca.data.place import placement_for
 from gpukpca.data.slicing import dense_rows, take_rows
+from gpukpca.decomposition._session import restore_on_error
 from gpukpca.decomposition._validation import new_data, training_data
 from gpukpca.distributed.lazy import chunk_batches
 from gpukpca.distributed.rows import is_dask_array
@@ -155,6 +157,16 @@ def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array
 def in_batches(X: Any) -> Any:
     """Return the chunks of a Dask array as batches; anything else as it is."""
     return Batches(partial(chunk_batches, X)) if is_dask_array(X) else X
+
+
+def add_batches(estimator: Any, X: Any, sample_weight: Any, add: Callable[..., Any]) -> Any:
+    """Return the estimator after ``add(batch)`` of all batches of an iterable, or of X; as before on an error."""
+    if not is_stream(X):
+        return add(X, sample_weight)
+    weights_of_batches(X, sample_weight, X)  # which refuses them
+    with restore_on_error(estimator):
+        list(each_batch(X, type(estimator).__name__, add))
+    return estimator
 
 
 def batches_in_slices(estimator: Any, X: Any, sample_weight: Any = None) -> PlacedBatches:

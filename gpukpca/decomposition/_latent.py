@@ -152,12 +152,12 @@ class LatentVariableEstimator(
     # -- the latent variables --------------------------------------------------------------------------------------
 
     @row_wise("scores")
-    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
+    def transform(self, X: ArrayLike | Stream, out: np.ndarray | None = None) -> Array:
         """Return the posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, of the observed part where entries are missing.
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d)
+        X : array, CSR matrix or data frame, shape (m, d); or an iterable of such batches
             A memory map, or a set of zarr or HDF5, is read by slices. A row without any observed entry gets the mean of
             z, 0.
         out : NumPy array, shape (m, p), optional

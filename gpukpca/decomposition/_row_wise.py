@@ -1,19 +1,21 @@
-"""Methods with a result for every row, for all containers: arrays, sets that are read by slices, Dask arrays."""
+"""Methods with a result for every row, for all containers: arrays, sets, iterables of batches, Dask arrays."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import MethodOfRows, OfRows, P
-from gpukpca.backend.namespace import to_host
+from gpukpca._typing import Array, MethodOfRows, OfRows, P
+from gpukpca.algorithms.inputs import check_place
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import concat, to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.batches import is_set, named, slice_of_set
+from gpukpca.data.batches import each_batch, is_set, is_stream, named, slice_of_set
 from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import output_of_transform
@@ -27,8 +29,8 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
     """Return a decorator of a method of rows, of points or scores, whose result for a row depends on that row alone.
 
     `answer` is that result: "scores", "points" or "numbers". A Dask array is answered by a lazy one. A set of zarr,
-    HDF5 or the like is read by slices. Results of slices are written to `out`, where the method has that argument, but
-    not for arrays where it `writes` itself.
+    HDF5 or the like is read by slices, an iterable batch by batch. Their results are written to `out`, where the method
+    has that argument, but not for arrays where it `writes` itself.
     """
 
     def decorated(method: MethodOfRows[P]) -> OfRows[P]:
@@ -36,8 +38,8 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
 
         @wraps(method)
         def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
-            is_lazy, is_read = is_dask_array(X), is_set(X)
-            if not is_lazy and not is_read and (writes or (not arguments and settings.get("out") is None)):
+            is_lazy, is_read, is_batched = is_dask_array(X), is_set(X), is_stream(X)
+            if not (is_lazy or is_read or is_batched) and (writes or (not arguments and settings.get("out") is None)):
                 return method(self, X, *arguments, **settings)
             check_is_fitted(self)
             bound = signature.bind(self, X, *arguments, **settings).arguments
@@ -46,6 +48,8 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
                 return lazy_answer(self, X, method.__name__, given, answer, of)
             out = given.pop("out", None)
             of_all = any(given.get(name, False) is not False for name in OF_ALL_ROWS)
+            if is_batched and not of_all:
+                return _by_batches(self, partial(method, self, **given), X, out)
             if out is None and (not is_read or of_all or output_of_transform(self) != "default"):
                 return method(self, slice_of_set(X, 0, int(X.shape[0])) if is_read else X, *arguments, **settings)
             return _by_slices(self, method, X, given, out)
@@ -53,6 +57,22 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
         return cast(OfRows[P], wrapper)
 
     return decorated
+
+
+def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any) -> Any:
+    """Return the results of all batches in one array, or in `out`, where they are written as they come."""
+    parts = each_batch(X, type(estimator).__name__, method)
+    if out is not None:
+        stop, width = 0, int(estimator._n_features_out)
+        for part in map(to_host, parts):
+            stop += len(part)
+            checked_out(out, (max([stop, *np.shape(out)[:1]]), width))[stop - len(part) : stop] = part
+        return checked_out(out, (stop, width))
+    results = list(parts)
+    for number, part in enumerate(results):
+        check_place(f"batch {number}", part, "the first one", results[0])
+    with device_context(results[0]):
+        return concat(results, axis=0)
 
 
 def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[str, Any], out: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from gpukpca._typing import Array, ArrayLike, Vector
+from gpukpca._typing import Array, ArrayLike, Stream, Vector
 from gpukpca.algorithms.inputs import CountedRows, check_place, counted_rows, rows_that_count, weights_of_batches
 from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_batches, fit_next_batch, plan_batches, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -21,7 +21,7 @@ from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import Placement
 from gpukpca.data.slicing import place_of, take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
-from gpukpca.decomposition._batches import batches_in_slices, repeated
+from gpukpca.decomposition._batches import add_batches, batches_in_slices, repeated
 from gpukpca.decomposition._kernels import check_same_kernel, is_stored_only, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
 from gpukpca.decomposition._validation import new_data, weighted_data
@@ -64,7 +64,7 @@ class WithStreams:
     _result: KernelPCAFit
 
     @OnlyWhere(lambda estimator: _needs_all_rows(estimator)[0], AttributeError)
-    def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Self:
+    def partial_fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Self:
         """Add one batch of rows to the fit; ``eigen_solver=Nystrom(...)`` alone.
 
         Batches are held until as many of their rows differ as there are landmarks. These rows choose the landmarks,
@@ -73,11 +73,11 @@ class WithStreams:
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (b, d)
-            All of it is one batch.
+        X : array, CSR matrix or data frame, shape (b, d); or an iterable of such batches
+            An array is one batch. Those of an iterable, such as `Batches`, are added in turn: all, or none on an error.
         y : ignored
         sample_weight : array, shape (b,), optional
-            How often each row counts; see `fit`. `n_samples_seen_` is their sum.
+            How often each row of one batch counts; see `fit`. `n_samples_seen_` is their sum.
 
         Returns
         -------
@@ -117,6 +117,10 @@ class WithStreams:
         >>> model.n_samples_seen_, model.transform(X[:5]).shape
         (900, (5, 2))
         """
+        return add_batches(self, X, sample_weight, self._add)
+
+    def _add(self, X: Any, sample_weight: Any = None) -> Self:
+        """Add one batch."""
         with fit_session(self, X) as session:
             return session.retry(lambda attempt: self._fit_batch(X, attempt, sample_weight))
 
@@ -208,10 +212,7 @@ class WithStreams:
     def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""
         self._check_streams(container)
-        if wants_scores and is_stream(container):
-            raise InvalidParameterError(
-                "fit_transform takes rows, not an iterable of batches: call fit, and then transform for each batch."
-            )
+        container = repeated(container, "fit_transform") if wants_scores else container
         if session.budget.failures and isinstance(container, Iterator):
             raise session.budget.error()  # the attempt before has used up batches
         batches = batches_in_slices(self, container, sample_weight)

@@ -47,8 +47,7 @@ def training_data(
     if is_stream(X):
         raise InvalidParameterError(
             f"{_name(estimator)} takes one array here, and X is an iterable of batches; join them with "
-            "numpy.concatenate(list(X)). PCA, IncrementalPCA and ProbabilisticPCA fit batches, and so does KernelPCA "
-            "with eigen_solver=gpukpca.Nystrom(...); partial_fit takes one batch at a time."
+            "numpy.concatenate(list(X)). PCA, ProbabilisticPCA and KernelPCA with gpukpca.Nystrom(...) fit batches."
         )
     with device_context(X), overflow_allowed():
         return _checked(estimator, X, reset=True, missing=missing, counts=counts)
@@ -114,15 +113,9 @@ def new_data(
 ) -> Array:
     """Return X of `transform`, checked, with the width of fit, where it came from. `missing` and `counts` as in fit.
 
-    Refuse batches: it is open whether their scores are one array.
-
     Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
     ValueError.
     """
-    if is_stream(X):
-        raise InvalidParameterError(
-            f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
-        )
     with device_context(X), overflow_allowed():
         _check_same_place(estimator, X if is_foreign(X) else np.empty(0), fitted, method)
         X = _checked(estimator, X, reset=False, missing=missing, counts=counts)
@@ -212,6 +205,15 @@ def check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
         validate_data(estimator, shown, reset=reset, skip_check_array=True)
         if reset and "feature_names_in_" in vars(estimator):
             _check_landmarks(estimator)
+    if reset and (audited := vars(estimator).get("_audited")) is not None:
+        _check_names(audited, container)
+
+
+def _check_names(model: Any, X: Any) -> None:
+    """Raise where a data frame, also one of a batch, has not the columns of the fit of `model`, as `transform` does."""
+    has_names = column_names(X) is not None or hasattr(model, "feature_names_in_")
+    if has_names and hasattr(model, "n_features_in_") and len(getattr(X, "shape", ())) == 2:
+        check_width(model, X, Shape(X.shape), reset=False)
 
 
 def _check_landmarks(estimator: Any) -> None:

@@ -19,7 +19,6 @@ from gpukpca.decomposition._audit_sources import (
     LINEAR,
     KernelSource,
     check_has_weights,
-    check_names,
     check_rows_of_fit,
     check_shape,
     check_stated,
@@ -138,13 +137,11 @@ def residuals(
     }
     if isinstance(model, Pipeline):
         model, X = last_step(model, X)
-    if hasattr(model, "fit") or hasattr(model, "features"):
-        check_names(model, X)
-    if isinstance(model, LINEAR):
-        reader: Any = PCA(**settings)
+    source: Any = None if isinstance(model, LINEAR) else source_of(model)
+    reader: Any = PCA(**settings) if source is None else KernelPCA(kernel=source.kernel, **settings)
+    reader._audited = getattr(model, "features", model)  # whose names of features those of X are to be
+    if source is None:
         return fit_in_session(reader, X, lambda session: _audit_of_axes(model, X, sample_weight, reader, session))
-    source = source_of(model)
-    reader = KernelPCA(kernel=source.kernel, **settings)
     return fit_in_session(reader, X, lambda session: _audit_of_pairs(source, X, sample_weight, reader, session, passes))
 
 

@@ -35,7 +35,7 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._base import ArrayTransformer, IncrementalPCAAttributes, publish
-from gpukpca.decomposition._batches import PlacedBatches, batches_of, in_batches
+from gpukpca.decomposition._batches import PlacedBatches, add_batches, batches_of, in_batches, repeated
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._model_files import Saved
@@ -196,9 +196,9 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         return self
 
     @of_rows
-    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Array:
+    def fit_transform(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p); see `fit` and `transform`."""
-        return self.fit(X, y, sample_weight).transform(X)
+        return self.fit(repeated(X, "fit_transform"), y, sample_weight).transform(X)
 
     def _updated_by_all(self, batches: PlacedBatches, weights: np.ndarray | None) -> IncrementalFit:
         listener, state, count = listener_of(self), None, 0
@@ -221,22 +221,23 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
     ) -> IncrementalPCA[NumpyArray]: ...
     @overload
     def partial_fit(
-        self, X: ArrayLike, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
+        self, X: ArrayLike | Stream, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
     ) -> IncrementalPCA[Any]: ...
     def partial_fit(
-        self, X: ArrayLike, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
+        self, X: ArrayLike | Stream, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
     ) -> IncrementalPCA:
-        """Update the model with one batch.
+        """Update the model with one batch, or with several.
 
         Parameters
         ----------
-        X : array or data frame, shape (m, d)
-            All of it is one batch; the first one has at least n_components rows.
+        X : array or data frame, shape (m, d); or an iterable of such batches
+            An array is one batch; the first one has at least n_components rows. The batches of an iterable, such as
+            `Batches`, are added in turn: all, or none on an error.
         y : ignored
         check_input : bool
             Ignored, as in scikit-learn's signature; X is always checked.
         sample_weight : array, shape (m,), optional
-            How often each row counts; see `fit`. `n_samples_seen_` is their sum.
+            How often each row of one batch counts; see `fit`. `n_samples_seen_` is their sum.
 
         Returns
         -------
@@ -254,6 +255,10 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         >>> model.n_samples_seen_
         1500
         """
+        return add_batches(self, X, sample_weight, self._add)
+
+    def _add(self, X: Any, sample_weight: Any = None) -> IncrementalPCA:
+        """Update the model with one batch."""
         with fit_session(self, X):
             if densifying(X):
                 raise TypeError(
@@ -312,12 +317,12 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
     # -- new points ------------------------------------------------------------------------------------------------
 
     @row_wise("scores")
-    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
+    def transform(self, X: ArrayLike | Stream, out: np.ndarray | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame, shape (m, d)
+        X : array, sparse matrix or data frame, shape (m, d); or an iterable of such batches
             A memory map, or a set of zarr or HDF5, is read by slices.
         out : NumPy array, shape (m, p), optional
             The scores are written here, slice by slice. Use a memory map for more scores than memory holds.

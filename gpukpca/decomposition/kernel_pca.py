@@ -294,7 +294,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
             The kernel matrix may be a sparse one, a SciPy LinearOperator, or another object with shape, dtype and
             products ``K @ V`` with blocks, as in `gpukpca.eigen.top_eigh`. Without a method `diagonal` its total
             variance is not known. With ``eigen_solver=Nystrom(...)`` also an iterable of batches (`Batches`), each read
-            once, or a set of zarr, HDF5 or the like.
+            once, or a set of zarr or HDF5.
         y : ignored
         sample_weight : array, shape (n,), optional
             How often each row counts, as in `PCA.fit`; not on a cluster. Eigenvalues are those of W^½ Kc W^½. Rules for
@@ -309,7 +309,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         return self
 
     @of_rows
-    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Array:
+    def fit_transform(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
         Those of a Dask array have its chunks, or one where their lengths are unknown and there is no client.
@@ -407,13 +407,13 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
     # -- new points ------------------------------------------------------------------------------------------------
 
     @row_wise("scores", writes=True)
-    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
+    def transform(self, X: ArrayLike | Stream, out: np.ndarray | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d); K(X, X_fit) (m, n) with kernel="precomputed"
-            A memory map, or a set of zarr or HDF5, is read by slices. The result for a Dask array is lazy.
+            Or an iterable of batches. Sets are read by slices. The result for a Dask array is lazy.
         out : NumPy array, shape (m, p), optional
             The scores are written here, a panel at a time. Use a memory map for more scores than memory holds.
 

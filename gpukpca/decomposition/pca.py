@@ -274,7 +274,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
         return self
 
     @of_rows
-    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> Array:
+    def fit_transform(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 
         The scores of a Dask array are a lazy Dask array with the same chunks.
@@ -359,12 +359,12 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
     # -- new points ------------------------------------------------------------------------------------------------
 
     @row_wise("scores")
-    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
+    def transform(self, X: ArrayLike | Stream, out: np.ndarray | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
-        X : array, CSR matrix, data frame or Dask array, shape (m, d)
+        X : array, CSR matrix, data frame or Dask array, shape (m, d); or an iterable of batches
             A memory map, or a set of zarr or HDF5, is read by slices. The result for a Dask array is lazy.
         out : NumPy array, shape (m, p), optional
             The scores are written here, slice by slice. Use a memory map for more scores than memory holds.

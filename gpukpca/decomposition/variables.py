@@ -11,11 +11,11 @@ from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Strea
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.correlations import correlations
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import from_host, namespace_of, overflow_allowed
-from gpukpca.data.batches import is_stream, named
-from gpukpca.data.gate import columns_named
-from gpukpca.data.rows import joined
+from gpukpca.backend.namespace import concat, from_host, namespace_of, overflow_allowed
+from gpukpca.data.batches import each_batch, is_stream, named
+from gpukpca.data.gate import as_rows, columns_named
 from gpukpca.decomposition._base import AxesAttributes
+from gpukpca.decomposition._batches import repeated
 from gpukpca.decomposition._dask import compute_dask
 from gpukpca.decomposition.diagnostics import axes_of, check_model, fitted_value
 from gpukpca.decomposition.pca import PCA
@@ -140,7 +140,7 @@ def variable_correlations(model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stre
         raise InvalidParameterError("X is a kernel matrix, whose columns are no variables; give the variables as Y.")
     name, reader, variables = "variable_correlations", PCA(), X if Y is None else Y
     if is_stream(X):
-        scores = joined(PCA()._rows_and_place(X, name)[0], model.transform)
+        scores = concat([as_rows(Z) for Z in each_batch(repeated(X, name), name, model.transform)], axis=0)
     else:
         scores = compute_dask(reader, model.transform(X))
     with (

@@ -189,16 +189,118 @@ def test_every_container_of_new_rows_gives_the_same_scores(name: str, X: np.ndar
     model = clone(ESTIMATORS[name]).fit(X)
     expected = model.transform(X)
     for container, given in held_by_all(X, tmp_path):
-        if container in ITERABLES:
-            with pytest.raises(ValueError, match="takes rows, not an iterable of batches"):
-                model.transform(given)
-        elif REFUSED.get((name, container)) == "sparse" and name == "local":
+        if name == "local" and container in (*SPARSE, "sparse slices", "sparse batches"):
             with pytest.raises((TypeError, ValueError), match="sparse"):
                 model.transform(given)
         else:
             size = np.max(np.abs(expected))
             found = np.asarray(model.transform(given))
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * size, err_msg=container)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_scores_of_batches_are_those_of_all_rows(name: str, X: np.ndarray) -> None:
+    model = clone(ESTIMATORS[name]).fit(X)
+    expected, parts = model.transform(X), [X[:10], X[10:11], X[11:]]
+    pairs = Batches([(part, None) for part in parts])
+    for source in (Batches(parts), Batches(lambda: iter(parts)), iter(parts), pairs):
+        np.testing.assert_allclose(model.transform(source), expected, rtol=0, atol=1e-11 * np.max(np.abs(expected)))
+    p = expected.shape[1]
+    if name != "local":  # which has no `out`
+        out = np.full((N, p), np.nan)
+        assert model.transform(iter(parts), out=out) is out
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-11 * np.max(np.abs(expected)))
+        for wrong in (np.empty((N - 1, p)), np.empty((N + 1, p)), np.empty((N, p + 1)), np.empty((N, p), int), [0.0]):
+            with pytest.raises(InvalidParameterError, match="out must be a writable NumPy array"):
+                model.transform(Batches(parts), out=wrong)
+    for words, source in (
+        ("batch 1: X has 4 features", Batches([X, X[:, :4]])),
+        ("batch 1: .* infinity", Batches([X, np.full_like(X, np.inf)])),
+        ("the iterable of batches is empty", Batches([])),
+        ("batch 0: it is a dict; name its rows", iter([{"rows": X}])),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.transform(source)
+    if (name, "batches") in REFUSED:
+        with pytest.raises(InvalidParameterError, match=REFUSED[name, "batches"]):
+            clone(model).fit_transform(Batches(parts))
+        return
+    again = clone(model).fit(Batches(parts))
+    found = clone(model).fit_transform(Batches(parts))
+    np.testing.assert_allclose(found, again.transform(X), rtol=0, atol=1e-9 * np.max(np.abs(expected)))
+    with pytest.raises(InvalidParameterError, match="reads the batches more than once"):
+        clone(model).fit_transform(batches := iter(parts))
+    assert len(list(batches)) == 3  # none of which was read
+
+
+def test_partial_fit_adds_all_batches_or_none(X: np.ndarray) -> None:
+    parts = [X[:10], X[10:11], X[11:60], X[60:]]
+    nystrom = ESTIMATORS["KernelPCA, Nystrom"]
+    for estimator in (ESTIMATORS["incremental"], nystrom, clone(nystrom).set_params(eigen_solver=Nystrom(rank=11))):
+        expected = clone(estimator)
+        for part in parts:
+            expected.partial_fit(part)
+        for source in (Batches(parts), iter(parts), Batches([(part, None) for part in parts])):
+            model = clone(estimator).partial_fit(source)
+            assert model.n_samples_seen_ == N
+            for key, found in results(model, X).items():
+                np.testing.assert_array_equal(found, results(expected, X)[key])
+        begun = clone(estimator).partial_fit(Batches(parts[:3]))
+        before = results(begun.partial_fit(Batches(parts[3:])), X)
+        held = dict(vars(begun))
+        for words, bad, weights in (
+            ("batch 1: .* NaN", [X[:5], X[:5] * np.nan], None),
+            ("batch 2: X has 4 features", [X[:5], X[5:9], X[:, :4]], None),
+            ("the iterable of batches is empty", [], None),
+            ("sample_weight is not taken", [X[:5]], np.ones(5)),
+        ):
+            with pytest.raises(ValueError, match=words):
+                begun.partial_fit(Batches(bad), sample_weight=weights)
+            assert vars(begun) == held
+        assert all(np.array_equal(before[key], found) for key, found in results(begun, X).items())
+
+
+def test_scores_of_batches_are_of_one_library_or_a_frame(X: np.ndarray) -> None:
+    strict = pytest.importorskip("array_api_strict")
+    model, parts = PCA(3).fit(X), [strict.asarray(X[:20]), strict.asarray(X[20:])]
+    scores = model.transform(Batches(parts))
+    assert type(scores) is type(parts[0])
+    np.testing.assert_allclose(np.asarray(scores), model.transform(X), atol=1e-12)
+    with pytest.raises(gpukpca.exceptions.DeviceMismatchError, match="batch 1 is of numpy"):
+        model.transform(Batches([parts[0], X[20:]]))
+    pandas = pytest.importorskip("pandas")
+    framed = IncrementalPCA(2).set_output(transform="pandas").fit_transform(Batches([X[:20], X[20:]]))
+    assert isinstance(framed, pandas.DataFrame)
+    assert framed.shape == (N, 2)
+
+
+def test_other_results_of_rows_take_batches_too(X: np.ndarray) -> None:
+    batches = Batches([X[:30], X[30:]])
+    ridge = KernelPCA(3, preimage="ridge", **RBF).fit(X)
+    for model in (ridge, PCA(3).fit(X), ProbabilisticPCA(2).fit(X)):
+        np.testing.assert_allclose(model.score_samples(batches), model.score_samples(X), rtol=1e-9)
+        assert np.isclose(model.score(batches), model.score(X), rtol=1e-9)
+        scores = model.transform(X)
+        points = model.inverse_transform(Batches([scores[:30], scores[30:]]))
+        np.testing.assert_allclose(points, model.inverse_transform(scores), atol=1e-10)
+    np.testing.assert_allclose(ridge.reconstruction_error(batches), ridge.reconstruction_error(X), rtol=1e-9)
+    for refused in (lambda: ridge.denoise(batches, return_info=True), lambda: LocalPCA(2, 1).fit(X).predict(batches)):
+        with pytest.raises(InvalidParameterError, match="X is of type Batches, and not an array of shape"):
+            refused()
+
+
+def test_batches_of_frames_have_the_columns_of_the_fit(X: np.ndarray) -> None:
+    whole = pytest.importorskip("pandas").DataFrame(X, columns=list("abcdef"))
+    permuted = whole[list("bacdef")]
+    for model in (PCA(2).fit(whole), KernelPCA(2, **RBF).fit(whole)):
+        for number, first in enumerate((permuted[:40], whole[:40])):
+            for call in (residuals, variable_correlations, lambda model, X: model.transform(X)):
+                with pytest.raises(ValueError, match=f"batch {number}: .*\n*.*must be in the same order"):
+                    call(model, Batches([first, permuted[40:]]))
+        batches = Batches([whole[:40], whole[40:]])
+        found, expected = variable_correlations(model, batches), variable_correlations(model, whole)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+        assert np.allclose(residuals(model, batches).residual_norms, residuals(model, whole).residual_norms, atol=1e-9)
 
 
 def test_a_sparse_set_is_refused_by_its_first_row(X: np.ndarray) -> None:

@@ -594,8 +594,6 @@ def test_bad_calls_are_named(X):
         model.inverse_transform(np.zeros((2, 3)))
     with pytest.raises(InvalidParameterError, match="n_samples=0"):
         model.sample(0)
-    with pytest.raises(InvalidParameterError, match="iterable of batches"):
-        model.transform(Batches([X, X]))
     with pytest.raises(ValueError, match="does not accept missing"):
         PCA(P).fit(holes_at((0, 0)))
 

@@ -362,7 +362,7 @@ def test_what_cannot_be_streamed_says_so(X):
     solver, batches = Nystrom(rank=10), Batches(np.array_split(X, 3))
     cases = [
         ("needs eigen_solver=gpukpca.Nystrom", KernelPCA(2, kernel="rbf"), lambda m: m.fit(batches)),
-        ("call fit, and then transform", KernelPCA(2, eigen_solver=solver), lambda m: m.fit_transform(batches)),
+        ("fit_transform reads", KernelPCA(2, eigen_solver=solver), lambda m: m.fit_transform(iter(batches))),
         ("no pre-image", KernelPCA(2, eigen_solver=solver, preimage="ridge"), lambda m: m.fit(batches)),
         (
             "kernel was RBF",

@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, UnknownRows
+from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, UnknownRows, of_rows
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.result import (
@@ -28,7 +28,6 @@ from gpukpca.decomposition._dask import mean_of
 from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._validation import checked_scores, new_data
-from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -239,7 +238,7 @@ class WithPreimages:
         return (points, info) if return_info else points
 
     @OnlyWhere(_without_inverse)
-    @row_wise("numbers")
+    @of_rows
     def reconstruction_error(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """Return ‖x - x̂‖² of every point and its pre-image x̂, as `denoise` gives it.
 
@@ -286,8 +285,8 @@ class WithPreimages:
             Not fitted, or fitted without a pre-image.
         ValueError
         """
-        # In memory in the widest type: squares of data near 1e-25 are 0 in float32, and no kernel would be the best.
-        return -mean_of(self.reconstruction_error(X) if is_dask_array(X) else self._square_errors(X, wide=True))
+        # In the widest type: squares of data near 1e-25 are 0 in float32, and no kernel would be the best.
+        return -mean_of(self._square_errors(X, wide=True))
 
     # -- feature space ---------------------------------------------------------------------------------------------
 
@@ -394,6 +393,7 @@ class WithPreimages:
             )
         return int(n_components)
 
+    @row_wise("numbers")
     def _square_errors(self, X: Any, n_components: Any = None, wide: bool = False) -> Array:
         """Return `reconstruction_error`, in the dtype of fit or in the widest, shape (m,)."""
         preimage = self._checked_preimage()
