@@ -116,7 +116,7 @@ def test_rows_without_any_value_score_0_and_are_named_by_their_lines(method: str
     text("y.csv", "\n".join(["a,b,c,d,e", "", *rows]))
     assert "warning: rows 4, 30 of y.csv hold" in fit("y.csv", "--method", method, "-n", 2, *OUT, "--force").stderr
     np.save("x.npy", np.where(np.arange(60)[:, None] < 20, np.nan, X))
-    assert "warning: rows 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 10 more of x.npy" in (
+    assert "warning: rows 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ... (20) of x.npy" in (
         fit("x.npy", "--method", method, "-n", 2, *OUT, "--force").stderr
     )
 

@@ -563,7 +563,7 @@ def test_rows_without_an_observed_entry_are_left_out_with_a_warning_and_score_0(
     rest = np.setdiff1d(np.arange(len(X)), empty)
     expected = kind(P, random_state=0).fit(holes[rest])
     holes[empty] = np.nan
-    for rows, unit in ((holes, 1.0), (1e-150 * holes, 1e-150), ([holes[:3], holes[3:6], holes[6:]], 1.0)):
+    for rows, unit in ((holes, 1.0), (1e-150 * holes, 1e-150), (Batches([holes[:3], holes[3:6], holes[6:]]), 1.0)):
         with pytest.warns(GpuKPCAWarning, match="rows without any observed entry") as caught:
             model = kind(P, random_state=0).fit(rows)
         (values,) = [one.message.values for one in caught if "observed entry" in str(one.message)]

@@ -617,7 +617,6 @@ def test_the_command_line_shares_a_fit_out(address, folder, method):
     )
     assert result.exit_code == 0, result.output
     assert f"1 worker with 1 thread, scheduler at {address}" in result.stdout
-    assert "\ncluster " in result.stdout
     with np.load("s.npz") as found:
         kernel = {} if method == "pca" else {"kernel": "rbf"}
         model = (PCA if method == "pca" else KernelPCA)(3, random_state=0, **kernel).fit(rows_of())
