@@ -62,7 +62,7 @@ class Batches:
     --------
     gpukpca.PCA : Reads batches more than once.
     gpukpca.IncrementalPCA : Reads each batch once.
-    gpukpca.Nystrom : Kernel PCA that reads each batch once.
+    gpukpca.eigen.Nystrom : Kernel PCA that reads each batch once.
 
     Notes
     -----
