@@ -133,6 +133,8 @@ def _load(options: SimpleNamespace) -> tuple[Any, Any, dict[str, Any]]:
 def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     """Return the input with the columns of the fit."""
     source, width, names = options.source, int(model.n_features_in_), notes.get("feature_names")
+    if options.rows == "imputed":
+        raise InvalidParameterError("--rows imputed takes means of INPUT, not those of the fit; give --rows complete.")
     if names is not None and not (isinstance(names, tuple) and len(names) == width):
         raise ModelFormatError("the file names other columns than those of its model.")
     missing = bool(get_tags(model).input_tags.allow_nan)

@@ -43,24 +43,13 @@ INPUT = [
     option("--columns NAME|NUMBER,...", "Use only these columns as features; ranges are allowed: 2000-2005."),
     option("--drop NAME|NUMBER,...", "Use all columns but these as features."),
     option("--header/--no-header", "Whether line 1 of a text names columns. [default: if it is text above numbers]"),
-    option(
-        "--delimiter CHARACTER",
-        "Character between columns of text, or tab; a blank is any white space. [default: as usual for the suffix]",
-    ),
+    option("--delimiter CHARACTER", "Character between columns of text, or tab; a blank is any white space."),
     option("--decimal", "Decimal sign of a text file. [default: .]", type=click.Choice([".", ","])),
     option("--skip LINES", "Lines above the first row of a text file, such as a title.", type=COUNT),
     option("--missing codes CODE,...", "Codes of missing values beside empty cells, NA and the like."),
-    option(
-        "--rows",
-        "Leave out rows with missing cells, or impute the means of columns. [default: ppca and bayesian take them]",
-        type=click.Choice(["complete", "imputed"]),
-    ),
+    choice("--rows", ["complete", "imputed"], "Leave out rows with missing cells, or impute the means of columns."),
     flag("--transpose", "Swap rows and columns after reading, names included."),
-    option(
-        "--dtype",
-        "Compute in this precision. [default: as the file has it, float64 for integers and text]",
-        type=click.Choice(["float32", "float64"]),
-    ),
+    choice("--dtype", ["float32", "float64"], "Precision. [default: as the file has it, float64 for text]"),
 ]
 DEVICE = option("--device auto|cpu|cuda|cuda:N", "Where to compute: auto is a GPU that works, or the CPU.", "auto")
 JSON = flag("--json as_json", "Print one JSON object, for scripts.")
@@ -95,12 +84,7 @@ MODEL = {
         ),
     ],
     "Kernel PCA": [
-        choice(
-            "-k --kernel",
-            NAMED_KERNELS,
-            "Kernel function. With precomputed, INPUT is the kernel matrix. In Python the default is linear.",
-            default="rbf",
-        ),
+        choice("-k --kernel", NAMED_KERNELS, "Kernel function. With precomputed, INPUT is the kernel matrix.", "rbf"),
         option(
             "--gamma NUMBER|scale|median",
             "Coefficient of the kernel. scale: 1/(d var(X)); median: from the median distance of different rows. "

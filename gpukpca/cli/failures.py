@@ -81,6 +81,7 @@ def _drop(stream: Any) -> None:
 def message_of(error: BaseException) -> str:
     """Return the message of an error, with the option of the running command for the argument that is wrong."""
     message, argument = str(error), getattr(error, "argument", None)
+    message = message.replace("impute or drop them first", "give --rows complete or --rows imputed")
     context = click.get_current_context(silent=True)
     if context is None or argument is None:
         return message

@@ -29,10 +29,9 @@ from gpukpca.cli.inputs import OF_MISSING, is_distances, of_distances, read_inpu
 from gpukpca.cli.machine import facts_of_run
 from gpukpca.cli.methods import METHODS, Method, check_options, drawn_components, given
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
-from gpukpca.cli.report import ProgressBar, logged, show_run, show_table, taken
+from gpukpca.cli.report import ProgressBar, counting, logged, show_run, show_table, taken
 from gpukpca.cli.table import InputOptions, Table, check_memory, input_options
 from gpukpca.data.finite import FINITE, check_finite
-from gpukpca.data.gate import counting_column
 from gpukpca.decomposition._dask import shared_rows
 from gpukpca.decomposition._model_files import write_model
 from gpukpca.distributed.client import connected
@@ -148,9 +147,9 @@ def _prepared(
             f"--save: {times} columns of {options.source} have the name {name!r}, by which a model finds them; rename "
             "one, or leave it out by its number, such as --drop '#3'."
         )
-    if names and not distances and (j := counting_column(table.X)) is not None:
-        what = f"column {names[j]} counts the rows, as an identifier does, and is used as a feature"
-        leave = f"--index-column {names[j]} makes names of it, --drop {names[j]} leaves it out."
+    if (name := counting(table)) and not distances:
+        what = f"column {name} counts the rows, as an identifier does, and is used as a feature"
+        leave = f"--index-column {name} makes names of it, --drop {name} leaves it out."
         warnings.warn(f"{what}: {leave}", UserWarning, stacklevel=2)
     if method.takes_missing:
         warn_of_empty_rows(table, options.source)
@@ -173,13 +172,15 @@ def _standardized(table: Table, missing: bool) -> tuple[Table, StandardScaler]:
     check_finite(X, FINITE, missing=missing, of_missing=OF_MISSING)
     check_memory(X.size * (4 if X.dtype == np.float32 else 8), "the standardized matrix")
     scaler = StandardScaler()
-    low, high = np.fmin.reduce(X), np.fmax.reduce(X)
+    counted = X if table.weights is None else X[table.weights > 0]
+    low, high = np.fmin.reduce(counted), np.fmax.reduce(counted)
     with overflow_allowed():
         scaler.fit(X, sample_weight=table.weights)
         # As `PCA(scale=True)` and R; the scale of a constant column is 1, whatever its rounded variance.
         seen = scaler.n_samples_seen_
         degrees = np.where(seen >= 2, seen - 1, seen)
-        scaler.scale_ = np.where(scaler.scale_ == 1.0, 1.0, scaler.scale_ * np.sqrt(seen / degrees))
+        constant = (scaler.scale_ == 1.0) & (scaler.var_ != 1.0)
+        scaler.scale_ = np.where(constant, 1.0, scaler.scale_ * np.sqrt(seen / degrees))
         X = scaler.transform(X)
     lost = np.where(scaler.var_ == 0.0, low < high, ~np.isfinite(scaler.var_) & np.isfinite(low))
     if len(columns := np.flatnonzero(lost)):
@@ -213,14 +214,11 @@ def _facts(
 ) -> dict[str, Any]:
     """Return the metadata of a fit, in JSON's types."""
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
-    plan, scale = getattr(model, "plan_", None), (scaler or model).scale_ if options.scale else ()
-    scaled = (
-        f"{np.sum(np.asarray(scale) != 1.0)} of {len(scale)} columns to mean 0 and standard deviation 1 (over n - 1)"
-    )
+    plan = getattr(model, "plan_", None)
     return {
         "method": method.name,
         "missing": table.count_missing() if method.takes_missing else 0,
-        "scaled": scaled if options.scale else "",
+        "scaled": "columns to mean 0 and standard deviation 1 (over n - 1)" if options.scale else "",
         "parameters": parameters,
         "plan": "" if plan is None else str(plan),
         "device": model.device_,

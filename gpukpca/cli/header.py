@@ -55,19 +55,22 @@ def is_header(first: Sequence[str], below: list[list[str]], kept: Sequence[int],
         return True
     columns = [[row[i] for row in below if row[i].lower() not in MISSING] for i in range(len(first))]
     numeric = [bool(cells) and all(cell_number(cell, decimal) is not None for cell in cells) for cells in columns]
-    corner = first[0] == "" and len(first) > 1 and len(columns[0]) == len(below) and holds_names(columns[0])
-    if corner or any(numeric[i] for i in others):
+    if any(numeric[i] for i in others):
         return True
     numbers = [i for i in names if numeric[i] and cell_number(first[i], decimal) is not None]
     likely = bool(numbers) and numbers_look_like_names(
         [first[i] for i in numbers], [[row[i] for i in numbers] for row in below], decimal
     )
-    # The label of a class, which comes again in other rows, is no name. A text alone above numbers may be no number.
+    if first[0] == "" and len(first) > 1 and len(columns[0]) == len(below) and holds_names(columns[0]):
+        counts = any(cells == [str(i) for i in range(len(cells))] for cells in (columns[0], [first[i] for i in names]))
+        return True if likely or counts or not numeric[0] else None
+    # The label of a class, which comes again in other rows, is no name; one of few classes that does not is a name. A
+    # text alone above numbers may be no number.
     again = any(first[i] in columns[i] for i in others)
-    above = any(numeric[i] for i in texts)
+    above = any(numeric[i] or 2 * len({*columns[i]}) <= len(columns[i]) for i in texts)
     if likely and above and not again:
         return True
-    return None if likely or above or any(_differs(first[i], columns[i]) for i in others) else False
+    return None if likely or any(numeric[i] or _differs(first[i], columns[i]) for i in texts) else False
 
 
 def holds_names(cells: list[str]) -> bool:

@@ -57,7 +57,7 @@ CONVERSIONS = {
     ".mtx": "scipy.sparse.save_npz('x.npz', scipy.io.mmread('{0}')) converts it",
     ".h5ad": "scipy.sparse.save_npz('x.npz', X) or numpy.save('x.npy', X) converts X = anndata.read_h5ad('{0}').X",
 }
-OF_MISSING = "--rows complete leaves such rows out, and --rows imputed takes the means of the columns."
+OF_MISSING = "--rows complete leaves such rows out."
 ARRAY = "In the Python that reads it, numpy.save('x.npy', X) converts an array X"
 
 
@@ -79,8 +79,7 @@ def read_input(source: str, **options: Any) -> Table:
     table = read(file, how)
     # A table has no more than the selected columns of numbers.
     table = table if read in (read_text, read_parquet) else table.with_features(how, str(file))
-    table = table.with_rows(how)
-    table = table.transposed() if how.transpose else table
+    table = (table.transposed() if how.transpose else table).with_rows(how)
     return _in_dtype(table, how.dtype)
 
 

@@ -182,6 +182,8 @@ def check_options(method: Method, options: SimpleNamespace) -> None:
             raise InvalidParameterError(
                 f"{option.opts[-1]} does not apply to --method {method.name}; it is for --method {' or '.join(owners)}."
             )
+    if vars(options).get("components") and options.components[0] == options.components[1]:
+        raise InvalidParameterError("--components: give two different components, such as 1,3.")
     if method.name == "pca" and options.scale and _keeps_mean(options):
         raise InvalidParameterError(
             "--scale subtracts the means, which --set center=false keeps; give --set scale=true in place of --scale."

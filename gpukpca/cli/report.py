@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -113,9 +114,16 @@ def taken(table: Table) -> str:
     if names:
         parts[-1] += f" ({names[0]} … {names[-1]})" if len(names) > 1 else f" ({names[0]})"
     parts += [f"{what}: {name}" if name else what for what, held, name in named if held is not None]
-    if names and (j := counting_column(table.X)) is not None:
-        parts.append(f"{names[j]} counts the rows: --index-column {names[j]}")
+    if name := counting(table):
+        parts.append(f"{name} counts the rows: --index-column {name}")
     return "; ".join(parts)
+
+
+def counting(table: Table) -> str:
+    """Return the column of a table that counts its rows, as the shell takes it; empty where there is none."""
+    is_table = table.feature_names is not None or table.first_line is not None
+    j = counting_column(table.X) if is_table else None
+    return "" if j is None else shlex.quote(table.feature_names[j] if table.feature_names else str(j))
 
 
 def show_run(lines: Lines, facts: dict[str, Any], memory: str = "") -> None:

@@ -16,7 +16,8 @@ import numpy as np
 
 from gpukpca._formatting import format_allowance, format_need
 from gpukpca.backend.device import host_free_bytes
-from gpukpca.cli.header import cell_number
+from gpukpca.backend.namespace import is_sparse
+from gpukpca.cli.header import BOOLEANS, cell_number
 from gpukpca.data.reading import rows_of_set
 from gpukpca.exceptions import MemoryBudgetError
 
@@ -104,8 +105,10 @@ class Table:
         X = self.read()
         if not isinstance(X, np.ndarray):
             raise ValueError("--missing and --rows are for dense tables; give an array.")
+        check_memory(3 * X.size * 8, "the matrix and its missing cells")
         X = np.array(X, dtype=X.dtype if X.dtype.kind == "f" else np.float64)
-        numbers = [value for code in how.marks if (value := cell_number(code, ".")) is not None]
+        codes = [cell_number(code, ".") for code in how.marks if code.lower() not in BOOLEANS]
+        numbers = [code for code in codes if code is not None and abs(code) <= float(np.finfo(X.dtype).max)]
         X[np.isin(X, np.array(numbers, dtype=X.dtype))] = np.nan
         gaps = np.isnan(X)
         complete = ~gaps.any(axis=1)
@@ -114,14 +117,17 @@ class Table:
             raise ValueError(f"--rows {how.rows}: {where}; leave columns out with --drop.")
         if how.rows == "imputed":
             source = f"{self.source}; cells imputed by means: {np.sum(gaps)}"
-            return replace(self, X=np.where(gaps, np.nanmean(X, axis=0), X), source=source)
+            counts = ~gaps * (1.0 if self.weights is None else self.weights[:, None])
+            means = np.sum(np.where(gaps, 0.0, X) * counts, axis=0) / np.sum(counts, axis=0)
+            return replace(self, X=np.where(gaps, means, X).astype(X.dtype), source=source)
         if how.rows is None or complete.all():
             return replace(self, X=X)
         names = None if self.sample_names is None else tuple(compress(self.sample_names, complete))
         labels, weights = (None if held is None else held[complete] for held in (self.labels, self.weights))
         source = f"{self.source}; incomplete rows left out: {np.sum(~complete)}"
-        table = replace(self, X=X[complete], source=source, labels=labels, sample_names=names, weights=weights)
-        return replace(table, first_line=None)
+        return replace(
+            self, X=X[complete], source=source, labels=labels, sample_names=names, weights=weights, first_line=None
+        )
 
     def with_features(self, how: InputOptions, source: str) -> Table:
         """Return the table with the selected columns alone."""
@@ -133,7 +139,9 @@ class Table:
             return self
         kept = None if names is None else tuple(names[i] for i in positions)
         check_memory(self.X.shape[0] * len(positions) * self.X.dtype.itemsize, "the matrix of the chosen columns")
-        return replace(self, X=self.read()[:, positions], feature_names=kept)
+        starts = range(0, self.X.shape[0], self.X.shape[0] if is_sparse(self.X) else CHUNK)
+        panels = [self.read(start, start + starts.step)[:, positions] for start in starts]
+        return replace(self, X=panels[0] if len(panels) == 1 else np.concatenate(panels), feature_names=kept)
 
 
 @dataclass(frozen=True)

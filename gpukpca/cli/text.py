@@ -100,8 +100,12 @@ class Layout:
 def read_text(path: Source, how: InputOptions) -> Table:
     """Read the numbers of a text file, with the names, labels and weights that the options select."""
     path = _unpacked(path)
-    delimiter = _delimiter(path, how)
-    _check_room(path, delimiter.encode())
+    with path.open() as file:
+        sample, size = file.read(SAMPLE_BYTES), path.size
+    delimiter = _delimiter(path, how, sample)
+    cells = len(sample.replace(delimiter.encode(), b" ").split()) * size / max(1, len(sample))
+    advice = " Save it as .npy, which is read as a memory map."
+    check_memory(2 * size + BYTES_PER_CELL * cells, f"{path} ({format_bytes(size)})", advice)
     try:
         body = _body(path, delimiter.encode(), how.skip or 0)
         layout = _layout(path, how, delimiter, body)
@@ -135,35 +139,29 @@ def read_parquet(path: Source, how: InputOptions) -> Table:
         raise ValueError(f"{path} has columns and no rows.")
     kinds = [schema[header[i]] for i in kept]
     texts = [i for i, kind in zip(kept, kinds, strict=True) if not (kind.is_numeric() or kind == polars.Boolean)]
-    for i in texts or ([] if how.missing else kept):
-        cells = frame[header[i]].cast(polars.String).fill_null("")
-        if texts or "" in cells:
-            row = 0 if texts else int((cells == "").arg_max())
-            raise ValueError(_not_a_number(layout, f"{path}, row {row}, column {header[i]}", cells[row], i, texts))
+    for i in texts or [i for i in kept if frame[header[i]].null_count() and not how.missing]:
+        row = 0 if texts else int(frame[header[i]].is_null().arg_max())
+        cell = "" if frame[header[i]][row] is None else str(frame[header[i]][row])
+        raise ValueError(_not_a_number(layout, f"{path}, row {row}, column {header[i]}", cell, i, texts))
     kind = polars.Float32 if set(kinds) == {polars.Float32} else polars.Float64
     X = frame.select(polars.col(header[i]).cast(kind) for i in kept).to_numpy(order="c")
-    held = {role: frame[header[i]].cast(polars.String).fill_null("").to_list() for role, i in roles.items()}
+    with reading(f"{path}: names, labels and weights are columns of text or numbers"):
+        held = {role: frame[header[i]].cast(polars.String).fill_null("").to_list() for role, i in roles.items()}
     return layout.table(X, held, "")
 
 
-def _delimiter(path: Source, how: InputOptions) -> str:
+def _delimiter(path: Source, how: InputOptions, sample: bytes) -> str:
     """Return the delimiter that the option names, or the usual one of the suffix."""
     marks = "\t" if how.delimiter == "tab" else how.delimiter
     delimiter = DELIMITERS[path.suffix] if marks is None else marks
+    tabs = {line.count(b"\t") for line in sample.split(b"\n")[:-1] if line.strip() and not COMMENT.match(line)}
+    if marks is None and delimiter == " " and len(tabs) == 1 and tabs != {0}:  # as spreadsheets save text
+        delimiter = "\t"
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n':
         raise ValueError(f"--delimiter {marks!r} is not allowed; give tab, or one character such as ; or a blank.")
     if delimiter == (how.decimal or "."):
         raise ValueError(f"--decimal {delimiter} is also the delimiter of {path}; give another --delimiter.")
     return delimiter
-
-
-def _check_room(path: Source, delimiter: bytes) -> None:
-    """Raise where the text and its numbers do not fit in memory, judged by the beginning of the file."""
-    with path.open() as file:
-        sample, size = file.read(SAMPLE_BYTES), path.size
-    cells = len(sample.replace(delimiter, b" ").split()) * size / max(1, len(sample))
-    advice = " Save it as .npy, which is read as a memory map."
-    check_memory(2 * size + BYTES_PER_CELL * cells, f"{path} ({format_bytes(size)})", advice)
 
 
 def _unpacked(path: Source) -> Source:
@@ -212,7 +210,7 @@ def _without_comments(body: bytes, delimiter: bytes) -> bytes:
     names = COMMENT.sub(b"", lines[last])
     for i in comments:
         lines[i] = b""
-    text = any(cell_number(cell.decode(), ".") is None for cell in names.split(delimiter))
+    text = any(cell_number(cell.decode(errors="replace"), ".") is None for cell in names.split(delimiter))
     if last < row and text and names.count(delimiter) == lines[row].count(delimiter):
         lines[last] = names
     return b"\n".join(lines)
@@ -239,9 +237,6 @@ def _layout(path: Source, how: InputOptions, delimiter: str, body: bytes) -> Lay
     line, first = next(rows, (0, [""]))
     if not line:
         raise ValueError(f"{path} holds no rows.")
-    if first[0].startswith("sep="):
-        mark = first[0][4:] or delimiter
-        raise ValueError(f"{path}, line {line}: {first[0]!r} is no row; give --skip {line} --delimiter '{mark}'.")
     shown = list(islice(rows, 1 + min(SHOWN_ROWS, SHOWN_CELLS // len(first))))
     first = [unquoted(cell) for cell in first]
     below = [["" if cell in how.marks else cell for cell in row] for _, row in shown]
@@ -249,14 +244,9 @@ def _layout(path: Source, how: InputOptions, delimiter: str, body: bytes) -> Lay
     is_short = below and len(first) > 1 and all(len(row) == len(first) + 1 and row[-1] for row in below)
     if is_short and (how.header or (how.header is None and lacks_a_name(first, [row[0] for row in below]))):
         first = ["", *first]
-    elif is_short and how.header is None and hint == NO_HINT:
-        raise ValueError(
-            f"{path}, line {line}: the line has {len(first)} cells, and the rows below it have {len(first) + 1}. Give "
-            f"--header if it leaves out the name of the first column, as R does, or --skip {line} if it is a title."
-        )
     for at, row in shown:
         if len(row) != len(first):
-            raise ValueError(_ragged(layout, at, row, len(first)))
+            raise ValueError(_ragged(layout, at, row, len(first), bool(is_short)))
     numbered, words = Columns(path, len(first)), [*how.chosen, *(vars(how)[f"{role}_column"] for role in ROLES)]
     by_name = [word for word in words if word and not numbered.readings(word) and numbered.ends(word) == (word, word)]
     if by_name and how.header is False:
@@ -271,6 +261,11 @@ def _layout(path: Source, how: InputOptions, delimiter: str, body: bytes) -> Lay
         )
     indexed = holds_names([row[0] for row in below])
     roles, kept = Columns(path, len(first), first if named else None).choose(how, indexed)
+    if named and how.columns is None and not how.of_model and (unnamed := [i for i in kept if not first[i]]):
+        raise ValueError(
+            f"{path}, line {line}: column {unnamed[0]} has no name. Give --drop '#{unnamed[0]}' to leave it out, "
+            f"--index-column '#{unnamed[0]}' if it names rows, --skip {line} if the line is a title, or --columns."
+        )
     header, skipped = (tuple(first), line) if named else (None, how.skip or 0)
     return replace(layout, header=header, skipped=skipped, width=len(first), roles=roles, kept=kept)
 
@@ -292,7 +287,8 @@ def _read_fast(layout: Layout, body: bytes) -> Table | None:
     import polars
 
     # Polars reads both signs, and an older one (1.20) closes a quotation that is open at the end.
-    if (layout.decimal == "," and b"." in body) or body.count(b'"') % 2:
+    # Codes of missing cells are labels where they stand in a column of these.
+    if (layout.decimal == "," and b"." in body) or body.count(b'"') % 2 or (layout.roles and layout.how.marks):
         return None
     kept, missing = set(layout.kept), layout.how.missing
     kinds = {str(i): polars.Float64 if i in kept else polars.String for i in range(layout.width)}
@@ -325,11 +321,10 @@ def _read_exactly(layout: Layout, body: bytes) -> Table:
     for line, cells in rows:
         if len(cells) != layout.width:
             raise ValueError(_ragged(layout, line, cells, layout.width))
-        cells = ["" if cell in marks else cell for cell in cells]
-        numbers = [cell_number(cells[i], layout.decimal) for i in layout.kept]
+        numbers = [None if cells[i] in marks else cell_number(cells[i], layout.decimal) for i in layout.kept]
         if None in numbers:
             for value, i in zip(numbers, layout.kept, strict=True):
-                if value is None and not (layout.how.missing and cells[i].lower() in MISSING):
+                if value is None and not (layout.how.missing and (cells[i] in marks or cells[i].lower() in MISSING)):
                     following = (row for _, row in islice(rows, SHOWN_ROWS) if len(row) == layout.width)
                     raise ValueError(_fault(layout, line, i, [cells, *following]))
         values.append(np.array(numbers, dtype=np.float64))  # None becomes NaN
@@ -340,12 +335,13 @@ def _read_exactly(layout: Layout, body: bytes) -> Table:
     return layout.of_text(np.stack(values), held)
 
 
-def _ragged(layout: Layout, line: int, cells: list[str], width: int) -> str:
+def _ragged(layout: Layout, line: int, cells: list[str], width: int, is_short: bool = False) -> str:
     """Return the message for a row with another number of cells than the first."""
     where = f"{layout.path}, line {line}, column {min(len(cells), width) + 1}"
     ways = ["correct the row", layout.hint]
     if layout.hint == NO_HINT and len(cells) > width:
         ways.append(f"--skip {line - 1} if the lines above are a title")
+        ways += ["--header if the first line leaves out the name of the first column, as R does"] * is_short
     row = f"the row has {len(cells)} cells, and the first row {width} (separated by {layout.delimiter!r})"
     return f"{where}: {row}. What helps: {'; '.join(ways)}."
 
@@ -363,7 +359,7 @@ def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str
     frame, ways = f"pandas.read_csv({str(layout.path)!r}, sep={separator!r}", [layout.hint]
     cells, other = [row[i] for row in rows for i in texts if is_text(row[i])], "," if layout.decimal == "." else "."
     if cells and all(map(WRITTEN.fullmatch, cells)) and layout.hint == NO_HINT:
-        ways = [f"--decimal {other} if it is the decimal sign"]
+        ways = [f"--decimal {other} if it is the decimal sign"] if other != layout.delimiter else []
         grouped = rf"\D*\d{{1,3}}(\{other}?\d{{3}})*(\{layout.decimal}\d+)?\D*"
         if all(re.fullmatch(grouped, cell) for cell in cells):
             call = f"{frame}, thousands={other!r}, decimal={layout.decimal!r}){CLEANED}.to_csv('x.csv', index=False)"
@@ -372,8 +368,8 @@ def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str
         ways.append(f"--missing {shlex.quote(cells[0])} --rows complete if it marks missing cells")
     elif texts == layout.kept and rows[1:] and not any(is_text(row[i]) for row in rows[1:] for i in texts):
         ways.append(f"{frame}, skiprows=[{line - 1}]).to_csv('x.csv', index=False) leaves out a line of units")
-    elif texts == layout.kept and not any(map(WRITTEN.fullmatch, cells)):
-        ways.append(f"pandas.get_dummies({frame})).to_csv('x.csv', index=False) makes a column of every category")
+    elif 2 * len(texts) > len(layout.kept) and not any(map(WRITTEN.fullmatch, cells)) and layout.hint == NO_HINT:
+        ways.append(f"pandas.get_dummies({frame}), dummy_na=True).to_csv('x.csv', index=False) codes categories")
     return _not_a_number(layout, where, rows[0][column], column, texts, *ways)
 
 

@@ -61,7 +61,7 @@ BAD = [
         ["comma.csv", *OUT],
         "line 1, column 3: '' is a missing value. Give --rows complete to leave out such rows",
     ),
-    ("and a header", ["commas.csv", *OUT], "line 2, column 3: '' is a missing value"),
+    ("and a header", ["commas.csv", *OUT], "line 1: column 2 has no name. Give --drop '#2'"),
     ("named empty column", ["named.csv", *OUT], "line 2, column 2 (b): '' is a missing value"),
     ("not UTF-8", ["latin.csv", *OUT], "not UTF-8"),
     ("no numbers", ["names.csv", "--index-column", "0", *OUT], "no column of numbers"),

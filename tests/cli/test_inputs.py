@@ -108,6 +108,8 @@ def test_columns_of_text_are_named_at_once_with_the_options_that_are_free():
         with pytest.raises(ValueError, match=r"x\.csv, line 2") as caught:
             read_input("x.csv", **options)
         code = "; --missing a --rows complete if it marks missing cells" if "drop note" in advice else ""
+        frame = "; pandas.get_dummies(pandas.read_csv('x.csv', sep=','), dummy_na=True).to_csv('x.csv', index=False)"
+        code = code or f"{frame} codes categories" * ("who" in advice or "columns" in options)
         assert str(caught.value).endswith(f"not a finite one. What helps: {advice}{signs}{code}.")
         polars.read_csv("x.csv").write_parquet("x.parquet")
         with pytest.raises(ValueError, match=r"x\.parquet, row 0") as caught:

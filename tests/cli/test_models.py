@@ -91,9 +91,10 @@ def test_rows_are_counted_from_the_start_of_the_input(rng: np.random.Generator):
     )
     for command in ("transform", "denoise"):
         assert message in refused(command, M, "x.npy", "-o", "t.npz")
-    for remedy, count in (("complete", CHUNK + 899), ("imputed", CHUNK + 900)):
-        done("transform", M, "x.npy", "--rows", remedy, "-o", "t.npz", "--force")
-        assert loaded("t.npz")["scores"].shape == (count, 2)
+    done("transform", M, "x.npy", "--rows", "complete", "-o", "t.npz", "--force")
+    assert loaded("t.npz")["scores"].shape == (CHUNK + 899, 2)
+    # The means of other rows would make a score depend on these.
+    assert "give --rows complete" in refused("transform", M, "x.npy", "--rows", "imputed", "-o", "t.npz", "--force")
     assert "--rows complete leaves such rows out" in refused("fit", "x.npy", "-k", "linear", "--scale", *OUT, "--force")
     fit("x.npy", "--method", "local", "--scale", "--rows", "imputed", "-n", 2, "-o", "t.npz", "--force")
 

@@ -153,7 +153,7 @@ def test_the_components_of_a_picture_are_chosen():
         (["--components", "4,1", "-n", 3], "--components: the model has 3 components, counted from 1"),
         (["--components", "4,1", "-n", "0.9"], "--components: the model has 1 component, counted from 1"),
         (["--components", "0,1"], "'0,1' is no pair of components, such as 1,3"),
-        (["--components", "2,2"], "two different indices"),
+        (["--components", "2,2"], "give two different components, such as 1,3"),
     ):
         assert words in refused("fit", "iris", "--method", "pca", *given, "--plot", "q.svg")
     assert "--components is for pictures: give --plot" in refused("fit", "iris", "--components", "1,3", *OUT)
