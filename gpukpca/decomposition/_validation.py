@@ -259,8 +259,8 @@ def _warn_of_row_numbers(container: Any, X: Array) -> None:
     names = column_names(container)
     if names and (j := counting_column(X)) is not None:
         warnings.warn(
-            f"column {names[j]!r} of X counts the rows, as an identifier does, and is used as a feature; leave it out "
-            f"unless it is one: X.drop(columns={names[j]!r}).",
+            f"column {names[j]!r} of X counts the rows, as an identifier does, and is used as a feature; leave the "
+            "column out unless it is one.",
             UserWarning,
             stacklevel=2,
         )
