@@ -64,9 +64,12 @@ def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any
     parts = each_batch(X, type(estimator).__name__, method)
     if out is not None:
         stop, width = 0, int(estimator._n_features_out)
+        checked_out(out, ("all rows", width))
         for part in map(to_host, parts):
-            stop += len(part)
-            checked_out(out, (max([stop, *np.shape(out)[:1]]), width))[stop - len(part) : stop] = part
+            start, stop = stop, stop + len(part)
+            if stop > len(out):
+                break
+            out[start:stop] = part
         return checked_out(out, (stop, width))
     results = list(parts)
     for number, part in enumerate(results):

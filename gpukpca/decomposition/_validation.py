@@ -273,13 +273,18 @@ def densifying(X: Any) -> str:
     return "X[:].toarray()" if is_set(X) and is_sparse(slice_of_set(X, 0, 1)) else ""
 
 
-def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Return an array on the host that scores can be written to; raise for anything else."""
-    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype.kind != "f" or not out.flags.writeable:
+def checked_out(out: Any, shape: tuple[int | str, int]) -> np.ndarray:
+    """Return an array on the host that scores can be written to; raise for anything else.
+
+    A number of rows that is not known yet is a word for errors.
+    """
+    sizes = out.shape if isinstance(out, np.ndarray) else ()
+    expected = (*sizes[:1], shape[1]) if isinstance(shape[0], str) else shape
+    if sizes != expected or out.dtype.kind != "f" or not out.flags.writeable:
         what = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
         raise InvalidParameterError(
-            f"out must be a writable NumPy array (a memory map, say) of floating-point numbers with shape {shape}; got "
-            f"{what}."
+            f"out must be a writable NumPy array (a memory map, say) of floating-point numbers with shape "
+            f"({shape[0]}, {shape[1]}); got {what}."
         )
     return out
 

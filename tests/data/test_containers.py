@@ -211,7 +211,9 @@ def test_scores_of_batches_are_those_of_all_rows(name: str, X: np.ndarray) -> No
         assert model.transform(iter(parts), out=out) is out
         np.testing.assert_allclose(out, expected, rtol=0, atol=1e-11 * np.max(np.abs(expected)))
         for wrong in (np.empty((N - 1, p)), np.empty((N + 1, p)), np.empty((N, p + 1)), np.empty((N, p), int), [0.0]):
-            with pytest.raises(InvalidParameterError, match="out must be a writable NumPy array"):
+            of_rows = isinstance(wrong, np.ndarray) and wrong.shape[1:] == (p,) and wrong.dtype.kind == "f"
+            words = rf"out must be a writable NumPy array .* with shape \({N if of_rows else 'all rows'}, {p}\)"
+            with pytest.raises(InvalidParameterError, match=words):
                 model.transform(Batches(parts), out=wrong)
     for words, source in (
         ("batch 1: X has 4 features", Batches([X, X[:, :4]])),
