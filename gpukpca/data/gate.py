@@ -46,6 +46,8 @@ MOST_NAMED = 12
 MOST_HELD = 5
 # Where AnnData, MuData and SpatialData hold matrices by name, and what follows the name.
 HOLDERS = {"layers": "", "mod": ".X", "tables": ".X", "obsm": ""}
+# When a list of tables can be given as batches; not all estimators read them.
+OF_BATCHES = "where each holds rows and the estimator reads batches"
 # What rows lose in float64, in the words of the warning.
 OF_INTEGERS = "integers that exceed 2**53 lose digits in float64."
 OF_EXTENDED = "extended precision is reduced to float64."
@@ -227,6 +229,12 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
             f"{name} is of type {type(X).__name__}, which holds arrays by name; pass "
             f"{'one of them: ' if len(names) > 1 else ''}{', '.join(names)}."
         )
+    if not is_array and hasattr(X, "__iter__") and not hasattr(X, "__getitem__") and not isinstance(X, Set):
+        raise InvalidParameterError(
+            f"{name} is of type {type(X).__name__}, an iterable of batches, and this call takes one table of shape "
+            f"{shape}; call it for each batch where it takes rows one by one, or join them with "
+            f"numpy.concatenate(list({name}))."
+        )
     if not is_array and (not is_list or isinstance(X, (Mapping, Set))):
         what = "None" if X is None else f"of type {type(X).__name__}"
         raise InvalidParameterError(
@@ -260,13 +268,14 @@ def _check_one_table(X: Any, name: str) -> None:
     inner: Any = first[0] if isinstance(first, (tuple, list)) and first else first  # of rows and labels
     if isinstance(first, Mapping):
         what, rows = "a dict", f"[batch[{next(iter(first), '')!r}] for batch in {name}]"
-        ways = [f"pandas.DataFrame({name}) where each is a row", f"gpukpca.Batches({rows}) where each holds rows"]
+        ways = [f"pandas.DataFrame({name}) where each is a row", f"gpukpca.Batches({rows}) {OF_BATCHES}"]
     elif len(getattr(inner, "shape", ())) > 1:
         what, shapes = f"of shape {tuple(inner.shape)}", {tuple(getattr(one, "shape", ())) for one in X}
+        first_table = f"{name}[0]" if inner is first else f"{name}[0][0]"
         are_alike = len(X) > 1 and len({(len(shape), *shape[1:]) for shape in shapes}) == 1
         are_equal = are_alike and inner is first and len(shapes) == 1 and not is_sparse(first)
-        ways = [f"numpy.stack({name}).reshape({len(X)}, -1) where each is a sample"] if are_equal else [f"{name}[0]"]
-        ways += [f"gpukpca.Batches({name}) where each holds rows"] * are_alike
+        ways = [f"numpy.stack({name}).reshape({len(X)}, -1) where each is a sample"] if are_equal else [first_table]
+        ways += [f"gpukpca.Batches({name}) {OF_BATCHES}"] * are_alike
     else:
         return
     what = f"{type(X).__name__} of {len(X)} item(s), the first {what}"

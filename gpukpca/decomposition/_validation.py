@@ -47,7 +47,8 @@ def training_data(
     if is_stream(X):
         raise InvalidParameterError(
             f"{_name(estimator)} takes one array here, and X is an iterable of batches; join them with "
-            "numpy.concatenate(list(X)). PCA, ProbabilisticPCA and KernelPCA with gpukpca.Nystrom(...) fit batches."
+            "numpy.concatenate(list(X)). PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA and KernelPCA with "
+            "gpukpca.Nystrom(...) fit batches."
         )
     with device_context(X), overflow_allowed():
         return _checked(estimator, X, reset=True, missing=missing, counts=counts)

@@ -9,7 +9,7 @@ import copy
 import itertools
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +120,16 @@ ESTIMATORS = {
     "local": LocalPCA(2, 2, random_state=0),
 }
 ITERABLES = ("batches", "sparse batches")
+ONE_ARRAY = (
+    "takes one array here, and X is an iterable .* PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA and Kernel"
+)
 SPARSE = ("CSR", "CSC", "COO", "view of CSR")
 # The estimators that a container does not suit, with the words of the refusal.
 REFUSED: dict[tuple[str, str], str] = {
     **{("PCA, full", container): "sparse" for container in SPARSE},
     **{("local", container): "sparse" for container in (*SPARSE, "sparse slices")},
     **{(name, "Dask"): r"X\.compute\(\)" for name in ("probabilistic", "Bayesian", "local")},
-    **{("local", container): "takes one array here, and X is an iterable of batches" for container in ITERABLES},
+    **{("local", container): ONE_ARRAY for container in ITERABLES},
     **{
         (name, container): "an iterable of batches needs eigen_solver=gpukpca.Nystrom"
         for name in ("KernelPCA", "KernelPCA, linear", "KernelPCA, randomized")
@@ -286,9 +289,29 @@ def test_other_results_of_rows_take_batches_too(X: np.ndarray) -> None:
         points = model.inverse_transform(Batches([scores[:30], scores[30:]]))
         np.testing.assert_allclose(points, model.inverse_transform(scores), atol=1e-10)
     np.testing.assert_allclose(ridge.reconstruction_error(batches), ridge.reconstruction_error(X), rtol=1e-9)
-    for refused in (lambda: ridge.denoise(batches, return_info=True), lambda: LocalPCA(2, 1).fit(X).predict(batches)):
-        with pytest.raises(InvalidParameterError, match="X is of type Batches, and not an array of shape"):
-            refused()
+
+
+def test_methods_of_one_table_send_batches_to_a_loop(X: np.ndarray) -> None:
+    ridge, local, latent = KernelPCA(3, preimage="ridge", **RBF), LocalPCA(2, 1), ProbabilisticPCA(2)
+    for model in (ridge, local, latent):
+        model.fit(X)
+    scores, K = local.transform(X), gram_matrix(RBF_KERNEL, X)
+    given = KernelPCA(3, kernel="precomputed").fit(K)
+    calls: tuple[tuple[np.ndarray, Callable[[Any], Any]], ...] = (
+        (X, lambda batches: ridge.denoise(batches, return_info=True)),
+        (K, lambda batches: given.feature_space_error(batches, diagonal=np.ones(len(X)))),
+        (X, inertia),
+        (X, intrinsic_dimension),
+        (X, local.predict),
+        (X, local.predict_proba),
+        (X, latent.impute),
+        (X, latent.posterior_covariance),
+        (scores, local.inverse_transform),
+    )
+    for rows, call in calls:
+        for batches in (Batches([rows[:30], rows[30:]]), Loader([rows[:30], rows[30:]]), iter([rows])):
+            with pytest.raises(InvalidParameterError, match=r"takes one table of shape .* call it for each batch"):
+                call(batches)
 
 
 def test_batches_of_frames_have_the_columns_of_the_fit(X: np.ndarray) -> None:
@@ -523,6 +546,7 @@ def doors(X: np.ndarray) -> dict[str, Any]:
 def test_no_door_takes_a_list_of_arrays(X: np.ndarray) -> None:
     """Samples or batches, rows and labels, two halves: a list of arrays is none of these without a word."""
     lists = {"arrays": [X[:6], X[6:12]], "one": [X], "tuple": (X[:40], X[40:]), "labels": (X, np.zeros(len(X)))}
+    lists["pairs"] = [(X[:40], np.zeros(40)), (X[40:], np.zeros(50))]
     for door, call in doors(X).items():
         for kind, given in lists.items():
             with pytest.raises(InvalidParameterError) as caught:
@@ -534,8 +558,11 @@ def test_no_door_takes_a_list_of_arrays(X: np.ndarray) -> None:
             expected = {
                 "arrays": [f"numpy.stack({name}).reshape(2, -1)", f"gpukpca.Batches({name})"],
                 "tuple": [f"{name}[0]", f"gpukpca.Batches({name})"],
+                "pairs": [f"{name}[0][0]", f"gpukpca.Batches({name})"],
             }
             assert words == expected.get(kind, [f"{name}[0]"]), f"{door}, {kind}: {caught.value}"
+            if f"gpukpca.Batches({name})" in words:  # which not every door takes
+                assert "where each holds rows and the estimator reads batches" in str(caught.value)
 
 
 def test_every_way_out_of_a_list_ends_in_its_table(X: np.ndarray) -> None:
@@ -557,6 +584,9 @@ class Loader:
 
     def __init__(self, batches: list[Any]) -> None:
         self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.batches)
