@@ -51,6 +51,8 @@ def write_names(
     """
     from matplotlib.patheffects import withStroke
 
+    if not len(points):
+        return 0
     ax.figure.figure.draw_without_rendering()  # settles the layout
     unit, texts, written = ax.figure.figure.dpi / 72.0, shown_names(names), 0
     corner = ax.bbox.p0 - MARGIN * unit

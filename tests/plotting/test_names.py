@@ -115,3 +115,10 @@ def test_names_do_not_cover_the_points_of_a_biplot() -> None:
         box = boxes[name]
         nearest = np.clip(point, (box.x0, box.y0), (box.x1, box.y1))
         assert np.linalg.norm(point - nearest) > radius, name
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_biplot_without_arrows_has_no_names_of_features() -> None:
+    table = uk_foods()
+    display = BiplotDisplay.from_estimator(PCA(2).fit(table.X), table.X).plot(n_arrows=0)
+    assert [text for text in display.ax_.texts if text.get_text()] == []
