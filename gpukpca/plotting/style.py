@@ -15,6 +15,9 @@ RASTERIZE_FROM = 5000
 # Beyond this number points hide each other, and their density is drawn on a grid of so many cells.
 DENSITY_FROM, DENSITY_GRID = 20_000, 240
 TITLE: dict[str, Any] = {"fontsize": 10, "color": INK, "parse_math": False}
+# Ticks of dates by the unit between them, from microseconds to years. Each is whole, as the head of a scale names one
+# month or day of several.
+DATES = ("%Y-%m-%d\n%H:%M:%S.%f", "%Y-%m-%d\n%H:%M:%S", *2 * ["%Y-%m-%d\n%H:%M"], "%Y-%m-%d", "%Y-%m", "%Y")
 SMALL: dict[str, Any] = TITLE | {"fontsize": 8}
 
 
@@ -85,13 +88,18 @@ def _draw_density(ax: Any, points: np.ndarray, colors: np.ndarray) -> None:
 
 def color_bar(axes: list[Any], values: Any, label: str = "", inside: Any = None, is_dates: bool = False) -> None:
     """Draw the color bar of points or contours in axes `inside`, or in room that `axes` give; without axes none."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.dates import AutoDateFormatter, AutoDateLocator
 
     if not axes:
         return
-    dates = {"ticks": (locator := AutoDateLocator()), "format": ConciseDateFormatter(locator)} if is_dates else {}
+    dates = (
+        {"ticks": (locator := AutoDateLocator(maxticks=8)), "format": AutoDateFormatter(locator)} if is_dates else {}
+    )
+    if is_dates:
+        dates["format"].scaled = dict(zip(sorted(dates["format"].scaled), DATES, strict=True))
     bar = axes[0].figure.colorbar(values, ax=axes, cax=inside, pad=0.02, aspect=30, **dates)
-    bar.set_label(label, size=9, color=INK, labelpad=0.0)
+    pad = 4.0 if inside is None else 0.0  # three short ticks within a panel leave room
+    bar.set_label(label, size=9, color=INK, labelpad=pad)
     if bar.solids is not None:
         bar.solids.set_alpha(1.0)
     bar.outline.set_visible(False)

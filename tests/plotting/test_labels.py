@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,14 +46,38 @@ def test_dates_of_every_kind_are_a_scale() -> None:
 
 def test_a_color_bar_of_dates_leaves_room_to_the_plane(rng: np.random.Generator) -> None:
     scores = rng.standard_normal((40, 2))
-    for labels, expected in ((DAYS, "Feb"), ([str(day) for day in DAYS], "Feb"), (DAYS[:13] + [None] * 27, "Feb")):
+    for labels in (DAYS, [str(day) for day in DAYS], DAYS[:13] + [None] * 27):
         display = ScoresDisplay(scores, labels=labels).plot()
         display.figure_.draw_without_rendering()
         ax, bar = display.figure_.axes
         assert ax.bbox.width > 0.6 * display.figure_.bbox.width
         texts = [text.get_text() for text in bar.get_yticklabels()]
-        assert expected in texts
-        assert len(texts) < 15
+        assert "2024-02-01" in texts
+        assert len(texts) < 10
+
+
+def test_ticks_of_dates_are_whole_and_clear_of_the_label(rng: np.random.Generator) -> None:
+    units = {
+        "D": r"2024-0[12]-\d\d",  # of two months
+        "h": r"2024-01-0\d\n\d\d:00",
+        "m": r"2024-01-01\n0\d:\d\d",
+        "s": r"2024-01-01\n00:0\d:\d\d",
+        "ms": r"2024-01-01\n00:00:00\.\d{6}",
+    }
+    scales = [(np.datetime64("2024-01-01") + np.arange(60).astype(f"m8[{unit}]"), form) for unit, form in units.items()]
+    for labels, form in [*scales, (np.linspace(15.0, 21.5, 60), r"\d\d")]:
+        figure = ScoresDisplay(rng.standard_normal((60, 2)), labels=labels).plot().figure_
+        figure.draw_without_rendering()
+        bar = figure.axes[1]
+        low, high = bar.get_ylim()
+        ticks = [tick.label2 for tick in bar.yaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        assert len(ticks) >= 4
+        assert all(re.fullmatch(form, tick.get_text()) for tick in ticks), [tick.get_text() for tick in ticks]
+        assert not bar.yaxis.get_offset_text().get_text()
+        boxes = sorted((tick.get_window_extent() for tick in ticks), key=lambda box: box.y0)
+        assert all(below.y1 < above.y0 for below, above in pairwise(boxes))
+        gap = bar.yaxis.label.get_window_extent().x0 - max(box.x1 for box in boxes)
+        assert gap > 3.0 * figure.dpi / 72.0
 
 
 @pytest.mark.parametrize(
