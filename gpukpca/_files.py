@@ -14,6 +14,8 @@ from typing import IO
 
 # Longer than a process that lives goes without writing to a temporary file.
 STALE_AFTER = 3600.0
+# Random hexadecimal digits in the name of a temporary file.
+DIGITS = 16
 
 
 @contextmanager
@@ -26,7 +28,7 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
     """
     for path in paths:
         _remove_stale(path)
-    drafts = {path: path.with_name(f".{path.name[:100]}.{token_hex(8)}.partial") for path in paths}
+    drafts = {path: path.with_name(f".{path.name[:100]}.{token_hex(DIGITS // 2)}.partial") for path in paths}
     with _named(*paths):
         try:  # before the first draft is there, so that no interrupt leaves one
             with ExitStack() as stack:
@@ -36,6 +38,8 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
                 for file in files:
                     file.flush()
                     os.fsync(file.fileno())
+            for draft in drafts.values():
+                draft.stat()  # raises where another process has removed one
             for path, draft in drafts.items():
                 if (mode := _mode_of(path)) is not None:
                     os.chmod(draft, mode)
@@ -47,7 +51,7 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
 
 def _remove_stale(path: Path) -> None:
     """Remove the temporary files of a path that no process has written to for `STALE_AFTER` seconds."""
-    for draft in path.parent.glob(f".{escape(path.name[:100])}.*.partial"):
+    for draft in path.parent.glob(f".{escape(path.name[:100])}.{'[0-9a-f]' * DIGITS}.partial"):
         with suppress(OSError):  # another process may remove it too
             if time.time() - draft.stat().st_mtime > STALE_AFTER:
                 draft.unlink()

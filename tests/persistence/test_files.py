@@ -207,10 +207,21 @@ def test_a_name_of_pickles_is_written_with_a_warning(tmp_path: Path) -> None:
 
 
 def test_the_next_write_removes_the_drafts_of_killed_processes_alone(tmp_path: Path) -> None:
-    names = [".a.0123.partial", ".b.0123.partial", ".a.4567.partial", ".other.0123.partial", "a.0123.partial"]
+    old, new = "0123456789abcdef", "456789abcdef0123"
+    names = [f".a.{old}.partial", f".b.{old}.partial", f".a.{new}.partial", f".other.{old}.partial"]
+    names += [f"a.{old}.partial", ".a.backup.partial", f".a.zip.{old}.partial", f".a.{old[:4]}.partial"]
     for name in names:
         (tmp_path / name).write_text("half", encoding="utf-8")
-        if "4567" not in name:  # which another process writes
+        if new not in name:  # which another process writes
             os.utime(tmp_path / name, (0, 0))
     write_two(tmp_path)
     assert contents(tmp_path) == {"a": "new", "b": "new", **dict.fromkeys(names[2:], "half")}
+
+
+def test_a_draft_that_vanishes_leaves_all_old_files(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text("old", encoding="utf-8")
+        with pytest.raises(FileNotFoundError, match=r"a and .*b") as failed:
+            write_two(tmp_path, lambda name=name: next(tmp_path.glob(f".{name}.*")).unlink())
+        assert ".partial" not in str(failed.value)
+        assert contents(tmp_path) == dict.fromkeys("ab"[: 1 + (name == "b")], "old")
