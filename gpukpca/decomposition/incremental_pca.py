@@ -41,7 +41,7 @@ from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._session import fit_session
+from gpukpca.decomposition._session import fit_session, restore_on_error
 from gpukpca.decomposition._validation import checked_scores, densifying, new_data, training_data
 
 # scikit-learn's rule for the rows of a batch; and the batches from which on they are longer, up to a size in bytes.
@@ -198,7 +198,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
     @of_rows
     def fit_transform(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p); see `fit` and `transform`."""
-        return self.fit(repeated(X, "fit_transform"), y, sample_weight).transform(X)
+        with restore_on_error(self):  # an object whose __iter__ gives one iterator has no batches left after the fit
+            return self.fit(repeated(X, "fit_transform"), y, sample_weight).transform(X)
 
     def _updated_by_all(self, batches: PlacedBatches, weights: np.ndarray | None) -> IncrementalFit:
         listener, state, count = listener_of(self), None, 0

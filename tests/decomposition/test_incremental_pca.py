@@ -310,6 +310,25 @@ def test_bad_batches_are_named(X, make, message):
         IncrementalPCA(3).fit(make(X))
 
 
+class Once:
+    """Batches whose iterator is the same one each time, which shows after the fit alone."""
+
+    def __init__(self, batches):
+        self.batches = iter(batches)
+
+    def __iter__(self):
+        return self.batches
+
+
+def test_scores_of_batches_that_are_gone_leave_the_model_as_it_was(X):
+    for model in (IncrementalPCA(2), IncrementalPCA(2).fit(X[::2])):
+        before = dict(vars(model))
+        with pytest.raises(InvalidParameterError, match="the iterable of batches is empty"):
+            model.fit_transform(Once([X[:20], X[20:]]))
+        assert vars(model) == before
+    assert IncrementalPCA(2).fit(Once([X[:20], X[20:]])).n_samples_seen_ == len(X)
+
+
 def test_bad_rows_of_a_memory_map_are_named(X, tmp_path):
     X[37, 2] = np.nan
     np.save(tmp_path / "rows.npy", X)
