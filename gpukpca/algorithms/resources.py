@@ -234,7 +234,10 @@ def retry_on_oom(attempt: Callable[[], Result], budget: MemoryBudget) -> Result:
 def memory_text(predicted: int, allowed: int) -> str:
     """Return what a plan says about its memory."""
     unread = " (free memory not checked)" if allowed == blocking.UNREAD_BYTES else ""
-    return f"{format_need(predicted)} predicted, {format_allowance(allowed)} allowed{unread}"
+    need, limit = format_need(predicted), format_allowance(allowed)
+    if predicted <= allowed and format_allowance(predicted) == limit:  # rounded apart, they would read as a breach
+        limit = need
+    return f"{need} predicted, {limit} allowed{unread}"
 
 
 def clear_traceback_frames(error: BaseException) -> None:

@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from gpukpca import PCA, KernelPCA, Nystrom, Plan, Progress
 from gpukpca._formatting import format_allowance, format_bytes, format_need
-from gpukpca.algorithms.resources import parsed_bytes
+from gpukpca.algorithms.resources import memory_text, parsed_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import DenseStorage, Storage, TiledStorage
@@ -63,6 +63,15 @@ def test_a_limit_of_the_printed_need_is_enough(size: float, text: str) -> None:
 def test_the_printed_allowance_is_there_and_below_any_larger_need(size: int, text: str) -> None:
     assert format_allowance(size) == text
     assert parsed_bytes(text) <= size < parsed_bytes(format_need(size + 1))
+
+
+def test_a_plan_that_fits_shows_no_need_above_its_limit() -> None:
+    tenth = 2**30 // 10
+    for predicted, allowed in itertools.product([0, 1, 2**30, 2**30 + 1, 2**30 + tenth // 2, 2**40 - 1], repeat=2):
+        need, limit = re.findall(r"\d[\d.]* [KMGT]?i?B", memory_text(predicted, allowed))
+        assert need == format_need(predicted)
+        sizes = [0 if size == "0 B" else parsed_bytes(size) for size in (need, limit)]
+        assert (sizes[0] <= sizes[1]) == (predicted <= allowed), (need, limit)
 
 
 @each("n", [1, 2, 255, 256, 257, 1024, 4096, 4097, 20_000])
