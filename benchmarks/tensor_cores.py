@@ -1,4 +1,4 @@
-"""Products of the shapes of a fit by tensor cores, which round their operands, beside plain float32.
+"""Products of the shapes of a fit by tensor cores, most of which round their operands, beside plain float32.
 
 Times alone: they say what a pass on rounded tiles would cost. No fit of the library computes with them yet.
 """
@@ -15,8 +15,9 @@ import numpy as np
 EDGE, EDGES_OF_ROWS = 8192, 12
 # Rows of so many items begin at 16 bytes in float16 too: other strides keep cuBLAS from its fast kernels.
 ITEMS = 8
-# name -> type of the operands and of what cuBLAS computes in; sums and answers are float32.
+# name -> type of the operands and of what cuBLAS computes in; sums and answers are float64, or float32.
 PRECISIONS = {
+    "float64": ("float64", "CUBLAS_COMPUTE_64F"),
     "float32": ("float32", "CUBLAS_COMPUTE_32F"),
     "TF32": ("float32", "CUBLAS_COMPUTE_32F_FAST_TF32"),
     "float16": ("float16", "CUBLAS_COMPUTE_32F"),
@@ -41,19 +42,19 @@ def products(n: int, d: int, block: int) -> dict[str, Callable[[], Any]]:
             f"tileᵀ times block, {edge} × {edge} × {block}": (T.T, V),
         }
         for what, (A, B) in shapes.items():
-            out = cupy.empty((A.shape[0], B.shape[1]), np.float32)
+            out = cupy.empty((A.shape[0], B.shape[1]), np.promote_types(dtype, np.float32))
             runs[f"{what}, {name}"] = partial(product, A, B, out, compute_type)
     return runs
 
 
 def product(A: Any, B: Any, out: Any, compute_type: str) -> Any:
-    """Return ``out = A @ B`` by cuBLAS's gemmEx; A and B are contiguous or transposed, `out` is float32 in C order."""
+    """Return ``out = A @ B`` by cuBLAS's gemmEx; A and B are contiguous or transposed, `out` is in C order."""
     import cupy
     from cupy._core._dtype import to_cuda_dtype
     from cupy_backends.cuda.libs import cublas
 
     (m, k), n = A.shape, B.shape[1]
-    one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
+    one, zero = np.ones(1, out.dtype), np.zeros(1, out.dtype)
 
     # In Fortran's order, cuBLAS's, the answer is Bᵀ Aᵀ.
     (left, first), (right, second) = _operand(B), _operand(A)

@@ -11,7 +11,7 @@
 #   bash ci/bench.sh --gpu --quick       the same with small sizes, whose targets are not judged
 # Tables (terminal, Markdown, CSV, LaTeX), figures and the record, a file of pytest-benchmark, are in a folder of the run,
 # .benchmarks/DATE-TIME-MACHINE; its path is the last line. --record FILE.json writes the record alone, into that file.
-# Other arguments go to pytest, e.g. -k mnist, -k "ceilings or gpu-pass", --contestant-timeout 300 (for one
+# Other arguments go to pytest, e.g. -k mnist, -k gpu-pass, --contestant-timeout 300 (for one
 # process) or --seconds 600 (for all: what would begin later fails), --benchmark-compare.
 # Without a device --gpu says so and ends with exit status 1.
 set -euo pipefail
