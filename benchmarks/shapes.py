@@ -11,6 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from benchmarks import tensor_cores
+from benchmarks.first_contact import finish
 from benchmarks.places import Cupy, Host, seconds_each
 from benchmarks.report import duration
 
@@ -23,19 +24,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shapes", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{N_QUICK} rows in place of {N}")
     n = N_QUICK if parser.parse_args().quick else N
-    timed(Cupy(), tensor_cores.products(n, D, BLOCK))
-    timed(Cupy(), shapes(Cupy(), n))
+    failed = timed(Cupy(), tensor_cores.products(n, D, BLOCK))
+    finish(0, failed + timed(Cupy(), shapes(Cupy(), n)))
 
 
-def timed(place: Host, runs: dict[str, Callable[[], Any]]) -> None:
-    """Print the median seconds of each shape; a shape that fails says so, and the others are timed."""
+def timed(place: Host, runs: dict[str, Callable[[], Any]]) -> int:
+    """Print the median seconds of each shape; return how many failed, which say so, too."""
+    failed = 0
     for name, run in runs.items():
         try:
             text = duration(median(seconds_each(run, place, runs=3)))
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
+            text, failed = f"{type(error).__name__}: {error}", failed + 1
         print(f"{name:60s} {text}", flush=True)
         place.release()
+    return failed
 
 
 def shapes(place: Host, n: int) -> dict[str, Callable[[], Any]]:

@@ -42,13 +42,16 @@ failed=0
 # suite ARGUMENT…: one run of pytest. Status 5 says that it selected no test.
 suite() {
     local status
-    "$python" -m pytest -p no:cacheprovider --continue-on-collection-errors "$@" | tee -a "$log"
+    "$python" -m pytest -p no:cacheprovider --continue-on-collection-errors "$@" | tee -i -a "$log"
     status="${PIPESTATUS[0]}"
     [ "$status" -eq 0 ] || [ "$status" -eq 5 ] || failed=1
 }
 
+# An interrupt ends what runs, which still reports its failures, and nothing begins after it.
+interrupted=""
+trap 'interrupted=yes' INT
 suite "${processes[@]}" -m "cupy and not alone" "$@"
-suite -m "cupy and alone" "$@"
+[ -n "$interrupted" ] || suite -m "cupy and alone" "$@"
 
 # in_all TEXT: the sum of the numbers after a text in the summaries of both runs.
 in_all() {
