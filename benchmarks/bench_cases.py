@@ -10,8 +10,7 @@ from benchmarks.cases import CASES, GROWTH
 from benchmarks.contest import clock, rows
 
 pytestmark = pytest.mark.benchmark(timer=clock.read)
-BY_NAME = {case.name: case for case in CASES}
-GROWING = {case.name: (case, cases) for cases in GROWTH.values() for case in cases}
+BY_NAME = {case.name: case for case in (*CASES, *(case for cases in GROWTH.values() for case in cases))}
 
 
 @rows(CASES)
@@ -20,7 +19,7 @@ def test_case(play: Callable[..., None], case: str, contestant: str) -> None:
     play(BY_NAME[case], contestant)
 
 
-@rows(case for case, _ in GROWING.values())
-def test_growth(play_sweep: Callable[..., None], case: str, contestant: str) -> None:
-    """Vary samples, components and features, and the rank of approximations."""
-    play_sweep(*GROWING[case], contestant)
+@rows(case for cases in GROWTH.values() for case in cases)
+def test_growth(play: Callable[..., None], case: str, contestant: str) -> None:
+    """Vary samples, components and features, and the rank of approximations; contestants alternate at each size."""
+    play(BY_NAME[case], contestant)

@@ -5,30 +5,36 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.cases import Case
-from benchmarks.ceilings import changed
-from benchmarks.contest import Contest, check, is_figure, replay, run_module, selected
+from benchmarks.contest import (
+    QUICK_ANSWER,
+    QUICK_SECONDS,
+    Contest,
+    check,
+    is_figure,
+    replay,
+    run_module,
+    selected,
+)
 from benchmarks.machine import machine
 from benchmarks.report import ceiling_table, verdict_table
 from benchmarks.verdicts import Target, judged
 
 CEILING_SECONDS = 180.0
-# Of --quick: for the ceilings, and on the host for one process and for all; figures take the rest of three minutes.
-QUICK_CEILINGS, QUICK_PROCESS, QUICK_SECONDS = 20.0, 15.0, 130.0
+QUICK_CEILINGS = 20.0
 CONTEST: pytest.StashKey[Contest] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpukpca")
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
-    group.addoption("--contestant-timeout", type=float, default=600.0, metavar="SECONDS", help="for one process (600)")
+    group.addoption("--contestant-timeout", type=float, default=600.0, metavar="SECONDS", help="for one answer (600)")
     group.addoption("--gpu", action="store_true", help="the cases on a card, and no others")
     group.addoption("--quick", action="store_true", help="small sizes; targets of a card are not judged")
     group.addoption("--ceilings", type=Path, metavar="FILE", help="a record of this machine that has its rates")
@@ -55,14 +61,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     chosen = [item for item in items if is_chosen(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    if quick and not gpu:  # the first contestants of every case, then the second ones: time may be over before the last
-        seen: Counter[str] = Counter()
-
-        def place(item: Any) -> int:
-            seen[item.callspec.params["case"]] += 1
-            return seen[item.callspec.params["case"]]
-
-        chosen.sort(key=place)
     items[:] = chosen
 
 
@@ -84,58 +82,39 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def contest(pytestconfig: pytest.Config) -> Iterator[Contest]:
-    """Yield the contest of this run, which `--record` writes; the rates of the machine are measured first of all.
+def contest(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> Iterator[Contest]:
+    """Yield the contest of this run, which `--record` writes; the rates of a card are measured first of all.
 
-    And last of all, where time is left: a machine that did something else meanwhile has others then. With
-    ``--ceilings`` they are read. Those that cannot be measured are missing, and verdicts that need them say so.
+    With ``--ceilings`` they are read. Those that cannot be measured are missing, and verdicts that need them say so.
     """
     option, started = pytestconfig.getoption, time.monotonic()
     about = machine() | (described_card() if option("--gpu") else {})
     print("\n" + ", ".join(f"{key} {value}" for key, value in about.items()))
-    patience = QUICK_CEILINGS if option("--quick") else CEILING_SECONDS
-    arguments = ["--card"] * option("--gpu") + ["--quick"] * option("--quick")
+    rates: dict[str, dict[str, Any]] = {}
     if option("--ceilings") is not None:
         rates = ceilings_of(json.loads(option("--ceilings").read_text(encoding="utf-8")), about)
-    else:
-        rates = measured_ceilings(arguments, patience)
+    elif option("--gpu"):
+        rates = measured_ceilings(
+            ["--quick"] * option("--quick"), QUICK_CEILINGS if option("--quick") else CEILING_SECONDS
+        )
     print(f"\n{ceiling_table(rates)}")
     end = float("inf") if option("--seconds") is None else started + option("--seconds")
-    contest = Contest(about, option("--contestant-timeout"), end, ceilings=rates)
+    contest = Contest(about, option("--contestant-timeout"), end, ceilings=rates, quick=option("--quick"))
+    contest.rows_left = len(request.session.items)
     if option("--quick") and not option("--gpu"):
-        contest.timeout, contest.deadline = min(contest.timeout, QUICK_PROCESS), min(end, started + QUICK_SECONDS)
+        contest.timeout, contest.deadline = min(contest.timeout, QUICK_ANSWER), min(end, started + QUICK_SECONDS)
         contest.late = f"skipped: {QUICK_SECONDS:g} s were over"
     pytestconfig.stash[CONTEST] = contest
     yield contest
-    if option("--ceilings") is None and end - time.monotonic() > patience:
-        contest.busy = changed(rates, measured_ceilings(arguments, patience))
+    contest.close()
 
 
 @pytest.fixture
-def show_row(benchmark: Any, contest: Contest) -> Callable[[Case, str], None]:
-    """``show_row(case, contestant)``: the row of an entry in the table; promises are asserted, speed never is.
+def play(benchmark: Any, contest: Contest, request: pytest.FixtureRequest) -> Callable[..., None]:
+    """``play(case, contestant)``: all contestants at the first row of a case; then the row.
 
-    A peer without a figure is skipped with its reason.
-    """
-
-    def show(case: Case, contestant: str) -> None:
-        entry = contest.entries[case.name, contestant]
-        if not is_figure(entry):
-            pytest.skip(entry["outcome"])
-        benchmark.group = case.name
-        benchmark.extra_info |= {name: entry.get(name) for name in ("residual", "peak_mib", "device_mib", "facts")}
-        replay(benchmark, entry["seconds"], lambda: check(case, entry))
-
-    return show
-
-
-@pytest.fixture
-def play(
-    show_row: Callable[[Case, str], None], contest: Contest, request: pytest.FixtureRequest
-) -> Callable[..., None]:
-    """``play(case, contestant)``: all rounds of all contestants at the first row of a case; then the row.
-
-    With ``target=`` and ``planned_n=`` the verdict too, on the first contestant of the case if it was selected.
+    Promises are asserted, speed never is; a peer without a figure is skipped with its reason. With ``target=`` and
+    ``planned_n=`` the verdict too, on the first contestant of the case if it was selected.
     """
 
     def run(case: Case, contestant: str, target: Target | None = None, planned_n: int = 0) -> None:
@@ -144,43 +123,21 @@ def play(
             if target is not None and entries[0]["contestant"] == case.contestants[0]:
                 entries[0]["verdict"] = judged(target, planned_n, case, entries, contest.ceilings)
                 print(f"\n{verdict_table(entries[:1])}")
-        show_row(case, contestant)
+        entry = contest.entries[case.name, contestant]
+        if not is_figure(entry):
+            check(case, entry)
+            pytest.skip("no fit was accepted" if entry["outcome"] == "ok" else entry["outcome"])
+        benchmark.group = case.name
+        benchmark.extra_info |= {name: entry.get(name) for name in ("residual", "peak_mib", "device_mib", "facts")}
+        replay(benchmark, entry["seconds"], lambda: check(case, entry))
 
     return run
 
 
 @pytest.fixture
-def play_sweep(
-    show_row: Callable[[Case, str], None], contest: Contest, request: pytest.FixtureRequest
-) -> Callable[..., None]:
-    """``play_sweep(case, cases, contestant)``: all selected cases of a contestant at its first row; then the row."""
-
-    def run(case: Case, cases: Sequence[Case], contestant: str) -> None:
-        if (case.name, contestant) not in contest.entries:
-            contest.play_sweep([one for one in cases if contestant in selected(request.session, one.name)], contestant)
-        show_row(case, contestant)
-
-    return run
-
-
-@pytest.fixture
-def show_other(benchmark: Any, contest: Contest) -> Callable[..., None]:
-    """``show_other(case, contestant, label, seconds, check, **facts)``: the row of what is not one of the cases."""
-
-    def show(
-        case: str,
-        contestant: str,
-        label: str,
-        seconds: list[float],
-        check: Callable[[], Any] = lambda: None,
-        **facts: Any,
-    ) -> None:
-        contest.note(case, contestant, label, seconds, **facts)
-        benchmark.group = case
-        benchmark.extra_info |= facts
-        replay(benchmark, seconds, check)
-
-    return show
+def play_sweep(play: Callable[..., None]) -> Callable[..., None]:
+    """``play_sweep(case, cases, contestant)``: a case of a sweep, in which contestants alternate at each size."""
+    return lambda case, cases, contestant: play(case, contestant)
 
 
 # -- the machine -------------------------------------------------------------------------------------------------------

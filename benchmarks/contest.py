@@ -1,15 +1,22 @@
-"""Rounds of contestants, each in a separate process, and the record of a run."""
+"""Contestants in processes that live on, their pairs of fits, and the record of a run."""
 
 from __future__ import annotations
 
 import json
 import os
+import queue
+import random
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import cycle
+from math import ceil
 from statistics import median
 from typing import Any
 
@@ -19,12 +26,26 @@ from benchmarks.cases import Case
 from benchmarks.datasets import why_absent
 from benchmarks.machine import ROOT
 from benchmarks.peers import PEERS, taking_part
+from benchmarks.ratios import LEAST_PAIRS, LEAST_PAIRS_QUICK, ratio_of
+from benchmarks.readings import Canary, between, counters, why_discarded
 from benchmarks.verdicts import Entry, agrees, bounds_hold
 
 NO_TF32 = {"CUPY_TF32": "0", "NVIDIA_TF32_OVERRIDE": "0"}
-# With less time left no process is started: it would hardly have loaded its libraries.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+# With less time left no fit begins: a process would hardly have loaded its libraries.
 LEAST_SECONDS = 10.0
 NO_TIME = "not run: no time left"
+# A reading of the clock covers calls that take so long together: CPU time is counted in hundredths of a second.
+READING_SECONDS, MOST_CALLS = 0.25, 1000
+# A cell whose pairs would take longer runs once; the pairs of any other take at most so many times what they should.
+LONGEST_CELL, REPEATS = 600.0, 3
+# The share of accepted rounds from which on a machine is quiet enough for columns of all threads.
+QUIET = 0.8
+CANARIES = 9
+# Of --quick on a host, for one answer and for all of them; figures take the rest of three minutes.
+QUICK_ANSWER, QUICK_SECONDS = 15.0, 140.0
+
+Round = dict[str, Any]  # seconds, CPU seconds and reading of each, who was first, and why the round is discarded
 
 
 class MeasuredClock:
@@ -79,51 +100,112 @@ def selected(session: pytest.Session, case: str) -> list[str]:
     return [row["contestant"] for row in rows if row["case"] == case]
 
 
-def alternate(names: Sequence[str], run: Callable[[str], Any], rounds: int) -> dict[str, list[Any]]:
-    """Return the results of ``run(name)`` in rounds; the last of a round is the first of the next."""
-    found: dict[str, list[Any]] = {name: [] for name in names}
-    for number in range(rounds):
-        for name in names[:: -1 if number % 2 else 1]:
-            found[name].append(run(name))
-    return found
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def run_module(module: str, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run a module of this package in its own process."""
+    command, env = [sys.executable, "-m", module, *arguments], os.environ | NO_TF32
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=ROOT, env=env, check=False)
+
+
+class Worker:
+    """A contestant in its own process, which answers one message after the other.
+
+    With `threads` its libraries have as many threads and, where the system can say so, processors.
+    """
+
+    def __init__(self, contestant: str, threads: int | None = None, folder: str = "") -> None:
+        env = os.environ | NO_TF32 | (dict.fromkeys(THREADS, str(threads)) if threads else {})
+        command = [sys.executable, "-m", "benchmarks.contestant", contestant, *[folder] * bool(folder)]
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed with the process)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=self.errors, cwd=ROOT, env=env, text=True
+        )
+        self.pid, self.lines = self.process.pid, queue.SimpleQueue[str]()
+        if threads and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(self.pid, sorted(os.sched_getaffinity(0))[-threads:])
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
+
+    def _listen(self) -> None:
+        """Pass on the lines that are answers, as libraries may print others; at the end an empty one."""
+        for line in self.process.stdout:
+            if line.startswith('{"outcome"') and line.endswith("\n"):
+                self.lines.put(line)
+        self.lines.put("")
+
+    def ask(self, do: str, timeout: float, **message: Any) -> dict[str, Any]:
+        """Return the answer to a message; "outcome" is "ok" or the reason of a failure."""
+        try:
+            print(json.dumps({"do": do} | message), file=self.process.stdin, flush=True)
+            line = self.lines.get(timeout=timeout)
+        except queue.Empty:
+            answer = {"outcome": f"timeout after {timeout:.0f} s"}
+        except OSError:
+            answer = {"outcome": self._why_ended()}
+        else:
+            answer = json.loads(line) if line else {"outcome": self._why_ended()}
+        return answer
+
+    def _why_ended(self) -> str:
+        status = self.process.wait()
+        self.errors.seek(0)
+        reason = (self.errors.read().splitlines() or ["no message"])[-1][:200]
+        return f"killed by signal {-status}" if status < 0 else f"exit {status}: {reason}"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.listener.join()
+        for file in (self.process.stdin, self.process.stdout, self.errors):
+            with suppress(OSError):  # of a message that was not read
+                file.close()
+
+
+# -- a contest ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Contest:
-    """All cases of one run."""
+    """All cases of one run: on a host by pairs, on a card each contestant in turn."""
 
     machine: dict[str, Any]  # see `benchmarks.machine`
-    timeout: float = 600.0  # seconds for one process, from its start to its end
-    deadline: float = float("inf")  # in `time.monotonic`: no process begins after it, and none outlasts it
+    timeout: float = 600.0  # seconds for one answer
+    deadline: float = float("inf")  # in `time.monotonic`: nothing begins after it, and nothing outlasts it
     late: str = NO_TIME  # the outcome of what would begin after it; with another one a timeout is no failure either
-    # (case, contestant) -> fields of the case, seconds, median, outcome, memory, accuracy, facts and verdict
+    # (case, contestant) -> fields of the case, outcome, memory, accuracy, facts, verdict, median, and the columns:
+    # threads -> accepted seconds and CPU seconds, the ratio to the first contestant, all rounds with their readings.
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)  # contestant that this machine does not have -> reason
-    ceilings: dict[str, Any] = field(default_factory=dict)  # see `benchmarks.ceilings`
-    busy: list[str] | None = None  # rates that changed during the run; None: they were measured once
+    ceilings: dict[str, Any] = field(default_factory=dict)  # see `benchmarks.ceilings`; of a card
+    quick: bool = False
+    rows_left: int = 0  # rows that share the time until the deadline
+    workers: dict[tuple[str, int | None], Worker] = field(default_factory=dict)
+    canaries: list[float] = field(default_factory=list)
+
+    @property
+    def least(self) -> int:
+        return LEAST_PAIRS_QUICK if self.quick else LEAST_PAIRS
 
     def play(self, case: Case, contestants: Sequence[str]) -> list[Entry]:
-        """Play all rounds of a case; return its entries.
-
-        Contestants alternate, so that a slow minute of the machine affects all of them. None runs after its failure.
-        """
+        """Play a case; return its entries. Processes of contestants that it does not have end first."""
+        self.close(but=contestants)
         entries = [self._enter(case, name) for name in contestants]
-        for _ in range(case.rounds):
+        if "gpu" in self.machine:
             for entry in entries:
-                if entry["outcome"] == "ok":
-                    self._run([case], [entry])
+                self._play_in_turn(case, entry)
+            return entries
+        is_quiet, cpus = self.play_column(case, entries, 1), self.machine.get("cpus", 1)
+        if is_quiet and cpus > 1 and not self.quick:
+            self.play_column(case, entries, cpus)
         return entries
 
-    def play_sweep(self, cases: Sequence[Case], contestant: str) -> list[Entry]:
-        """Let one contestant answer all the cases, in one process unless it fails at one of them."""
-        entries = [self._enter(case, contestant) for case in cases]
-        done, last = 0, entries[0]["outcome"]
-        while done < len(cases) and not last.startswith("skipped"):
-            done += self._run(cases[done:], entries[done:])
-            last = entries[done - 1]["outcome"]
-        for entry in entries[done:]:
-            entry["outcome"] = last
-        return entries
+    def close(self, but: Sequence[str] = ()) -> None:
+        """End the processes of all contestants but these."""
+        for key in [key for key in self.workers if key[0] not in but]:
+            self.workers.pop(key).close()
 
     def _enter(self, case: Case, contestant: str) -> Entry:
         """Return an entry without seconds, kept in the record."""
@@ -134,90 +216,151 @@ class Contest:
         problem = asdict(case)
         del problem["contestants"]
         entry = {"case": problem.pop("name"), "contestant": contestant, **problem}
-        entry |= {"seconds": [], "median": None, "outcome": outcome}
+        entry |= {"seconds": [], "median": None, "outcome": outcome, "columns": {}}
         self.entries[case.name, contestant] = entry
         return entry
 
-    def _run(self, cases: Sequence[Case], entries: Sequence[Entry]) -> int:
-        """Let one process answer as many of the cases as it can; return their number."""
-        contestant, certify = entries[0]["contestant"], not entries[0]["seconds"]
-        timeout = min(self.timeout, self.deadline - time.monotonic())
-        if timeout < LEAST_SECONDS:
-            answers = [{"outcome": self.late} for _ in cases]
-        else:
-            answers = run_alone(cases, contestant, certify, timeout)
-        for entry, answer in zip(entries, answers, strict=False):
-            if answer["outcome"].startswith("skipped"):
-                self.absent[contestant] = answer["outcome"]
-            if answer["outcome"].startswith("timeout") and self.late != NO_TIME:
-                answer["outcome"] = f"skipped: {answer['outcome']}"
-            entry["outcome"] = answer.pop("outcome")
-            if entry["outcome"] == "ok":
-                add(entry, answer)
-        return len(answers)
+    # -- messages ------------------------------------------------------------------------------------------------------
 
-    def note(self, case: str, contestant: str, label: str, seconds: list[float], **facts: Any) -> None:
-        """Keep the seconds of what is not one of the cases."""
-        entry = {"case": case, "contestant": contestant, "task": "other", "label": label, "facts": facts}
-        entry |= {"seconds": seconds, "median": median(seconds), "outcome": "ok"}
-        self.entries[case, contestant] = entry | dict.fromkeys(("residual", "peak_mib", "device_mib"))
+    def _ask(self, entry: Entry, threads: int | None, do: str, **message: Any) -> dict[str, Any]:
+        """Return the answer of a contestant's process of so many threads; a failure is the outcome of the entry."""
+        timeout, key = min(self.timeout, self.deadline - time.monotonic()), (entry["contestant"], threads)
+        if entry["outcome"] == "ok" and timeout < LEAST_SECONDS:
+            entry["outcome"] = self.late
+        if entry["outcome"] != "ok":
+            return {}
+        if key not in self.workers:
+            self.workers[key] = Worker(*key)
+        answer = self.workers[key].ask(do, timeout, **message)
+        entry["outcome"] = answer.pop("outcome")
+        if entry["outcome"] != "ok":  # an error on a device can spoil all that follows in its process
+            self.workers.pop(key).close()
+        if entry["outcome"].startswith("skipped"):
+            self.absent[entry["contestant"]] = entry["outcome"]
+        elif entry["outcome"].startswith("timeout") and self.late != NO_TIME:
+            entry["outcome"] = f"skipped: {entry['outcome']}"
+        return answer
+
+    def _finish(self, entry: Entry, threads: int | None) -> None:
+        """Add memory, facts and accuracy to an entry: those of the first column."""
+        is_first = "residual" not in entry
+        answer = self._ask(entry, threads, "finish", certify=is_first)
+        if is_first:
+            entry |= answer
+
+    def _play_in_turn(self, case: Case, entry: Entry) -> None:
+        """Let one contestant run a case on a card; none begins that would likely outlast the patience of the case."""
+        self._ask(entry, None, "prepare", case=asdict(case))
+        seconds: list[float] = entry["seconds"]
+        while len(seconds) < case.repeats and (not seconds or sum(seconds) + seconds[-1] <= case.patience):
+            if not (answer := self._ask(entry, None, "fit")):
+                break
+            seconds.append(answer["seconds"])
+        self._finish(entry, None)
+        entry["median"] = median(seconds) if seconds else None
+
+    # -- pairs ---------------------------------------------------------------------------------------------------------
+
+    def play_column(self, case: Case, entries: Sequence[Entry], threads: int) -> bool:
+        """Play the first contestant beside every other one; return whether most rounds were accepted."""
+        first, *peers = entries
+        rounds: list[Round] = []
+        own = self._prepare(case, first, threads)
+        for peer in peers or [None]:
+            pair, alone = [first], [own]
+            if peer is not None:
+                pair, alone = [first, peer], [own, self._prepare(case, peer, threads)]
+            if all(entry["outcome"] == "ok" for entry in pair):
+                rounds += self._play_cell(pair, alone, threads)
+            elif peer is not None and peer["outcome"] == "ok":
+                peer["outcome"] = f"skipped: {first['contestant']} has no figure"
+            if peer is not None:
+                self._finish(peer, threads)
+            self.rows_left -= 1
+        self._finish(first, threads)
+        return bool(rounds) and sum(not one["discarded"] for one in rounds) >= QUIET * len(rounds)
+
+    def _play_cell(self, pair: Sequence[Entry], alone: Sequence[float], threads: int) -> list[Round]:
+        """Keep the rounds of a pair, or of one contestant, in the column of the last of them; return the rounds."""
+        found, once = self._rounds(pair, alone, threads)
+        counted = [one for one in found if once or not one["discarded"]]
+        for place, entry in enumerate(pair):
+            column = entry["columns"].setdefault(str(threads), {"seconds": [], "cpu": [], "once": once})
+            if once and not column["once"]:  # one of several peers takes too long
+                continue
+            if column["once"] and not once:
+                column |= {"seconds": [], "cpu": [], "once": False}
+            for name in ("seconds", "cpu"):
+                column[name] += [one[name][place] for one in counted]
+            is_settled = len(column["seconds"]) >= self.least
+            if place:
+                column["ratio"] = ratio_of([one["seconds"] for one in counted], self.least)
+                is_settled = column["ratio"]["settled"]
+            if threads == 1:
+                entry["seconds"] = column["seconds"]
+                entry["median"] = median(column["seconds"]) if is_settled and not column["once"] else None
+        column["pairs"] = found
+        return found
+
+    def _prepare(self, case: Case, entry: Entry, threads: int) -> float:
+        """Let a contestant prepare a case and run it once, to its end; return the seconds."""
+        self._ask(entry, threads, "prepare", case=asdict(case))
+        return self._ask(entry, threads, "fit").get("seconds", 0.0)
+
+    def _rounds(self, pair: Sequence[Entry], alone: Sequence[float], threads: int) -> tuple[list[Round], bool]:
+        """Return rounds until enough are accepted and their ratio settles, or the time of the cell is over.
+
+        And whether there is a single one, because the cell would take too long.
+        """
+        calls = [min(MOST_CALLS, ceil(READING_SECONDS / max(seconds, 1e-6))) for seconds in alone]
+        expected = self.least * sum(seconds * times for seconds, times in zip(alone, calls, strict=True))
+        patience = min(max(REPEATS * expected, 10.0), LONGEST_CELL)
+        if self.quick:
+            patience = min(patience, (self.deadline - time.monotonic()) / max(1, self.rows_left + 1))
+        once, end = expected > LONGEST_CELL, time.monotonic() + patience
+        found: list[Round] = []
+        while not found or (not once and time.monotonic() < end):
+            if not (one := self._round(pair, calls, threads)):
+                break
+            found.append(one)
+            accepted = [one["seconds"] for one in found if not one["discarded"]]
+            if len(accepted) >= self.least and (len(pair) == 1 or ratio_of(accepted, self.least)["settled"]):
+                break
+            if not accepted and len(found) >= REPEATS * self.least:  # something else uses the machine all the time
+                break
+        return found, once
+
+    def _round(self, pair: Sequence[Entry], calls: Sequence[int], threads: int) -> Round:
+        """Return one fit of each, in random order, with its readings; nothing where one fails."""
+        order = random.sample(range(len(pair)), len(pair))
+        fits: dict[int, dict[str, Any]] = {}
+        for place in order:
+            self.canaries.append(self._canary.seconds())
+            worker = self.workers[pair[place]["contestant"], threads]
+            before = counters(worker.pid)
+            answer = self._ask(pair[place], threads, "fit", calls=calls[place])
+            if not answer:
+                return {}
+            reading = between(before, counters(worker.pid), self.machine.get("cpus", 1))
+            reading = {"calls": calls[place], "canary": round(self.canaries[-1], 5)} | reading
+            fits[place] = answer | {"reading": reading}
+        made = [fits[place] for place in range(len(pair))]
+        reasons = [why_discarded(fit["reading"], self.canaries) for fit in made]
+        return {
+            **{name: [fit[name] for fit in made] for name in ("seconds", "cpu", "reading")},
+            "first": pair[order[0]]["contestant"],
+            "discarded": ", ".join(filter(None, reasons)),
+        }
+
+    @cached_property
+    def _canary(self) -> Canary:
+        bird = Canary()
+        self.canaries += [bird.seconds() for _ in range(CANARIES)]
+        return bird
 
     def record(self) -> dict[str, Any]:
-        """Return what `benchmarks.report` reads: machine, ceilings, changed rates, and the played entries."""
-        played = [entry for entry in self.entries.values() if entry["seconds"] or entry["outcome"] != "ok"]
-        return {"machine": self.machine, "ceilings": self.ceilings, "busy": self.busy, "entries": played}
-
-
-def add(entry: Entry, answer: dict[str, Any]) -> None:
-    """Add the answer of a round to an entry: all seconds, the most memory, and the rest of the first round."""
-    first = not entry["seconds"]
-    entry["seconds"] += answer.pop("seconds")
-    entry["median"] = median(entry["seconds"])
-    for what in ("peak_mib", "total_mib", "device_mib"):
-        entry[what] = max((x for x in (entry.get(what), answer.pop(what)) if x is not None), default=None)
-    if first:  # later rounds are not certified again
-        entry |= answer
-
-
-def run_alone(
-    cases: Sequence[Case], contestant: str, certify: bool = True, timeout: float = 600.0
-) -> list[dict[str, Any]]:
-    """Return what `benchmarks.contestant` measured at the cases up to the first that fails, inclusive.
-
-    "outcome" is "ok" or the reason of the failure; there is at least one answer.
-    """
-    job = {"cases": [asdict(case) for case in cases], "contestant": contestant, "certify": certify}
-    try:
-        done = run_module("benchmarks.contestant", timeout=timeout, input=json.dumps(job))
-    except subprocess.TimeoutExpired as late:
-        output = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        return [*answers_in(output), {"outcome": f"timeout after {timeout:.0f} s"}]
-    answers = answers_in(done.stdout)
-    if len(answers) < len(cases) and all(answer["outcome"] == "ok" for answer in answers):
-        reason = (done.stderr.splitlines() or ["no message"])[-1][:200]
-        killed = f"killed by signal {-done.returncode}"
-        answers.append({"outcome": killed if done.returncode < 0 else f"exit {done.returncode}: {reason}"})
-    return answers
-
-
-def run_module(module: str, *arguments: str, timeout: float, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run a module of this package in its own process."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=ROOT,
-        env=os.environ | NO_TF32,
-        check=False,
-        **more,
-    )
-
-
-def answers_in(text: str) -> list[dict[str, Any]]:
-    """Return the whole lines of JSON that a contestant printed; libraries may print other lines."""
-    whole = [line for line in text.splitlines(keepends=True) if line.startswith('{"outcome"') and line.endswith("\n")]
-    return [json.loads(line) for line in whole]
+        """Return what `benchmarks.report` reads: machine, ceilings, and the played entries."""
+        return {"machine": self.machine, "ceilings": self.ceilings, "entries": list(self.entries.values())}
 
 
 # -- promises ----------------------------------------------------------------------------------------------------------
@@ -226,7 +369,7 @@ def answers_in(text: str) -> list[dict[str, Any]]:
 def is_figure(entry: Entry) -> bool:
     """Return whether there are seconds to show, or a promise is broken, because there should be."""
     promised = PEERS[entry["contestant"]].is_promised and not entry["outcome"].startswith("skipped")
-    return entry["outcome"] in ("ok", NO_TIME) or promised
+    return bool(entry["seconds"]) or entry["outcome"] == NO_TIME or (promised and entry["outcome"] != "ok")
 
 
 def check(case: Case, entry: Entry) -> None:

@@ -1,7 +1,9 @@
-"""One contestant at one case or several, in a separate process.
+"""One contestant in a process that lives on: ``python -m benchmarks.contestant NAME [FOLDER]``.
 
-``python -m benchmarks.contestant`` reads a job in JSON from the standard input and prints a line of JSON after each
-case. In a separate process the peak of memory is the contestant's, and a crash or a kill is a result.
+Each line of the standard input is a message in JSON, and each line of the output its answer. "prepare" loads a case,
+"fit" runs it once or several times by the clock, and "finish" returns memory, facts and accuracy and frees the case.
+In a separate process the peak of memory is the contestant's, and a crash or a kill is a result. The library comes from
+FOLDER, another checkout, where one is named.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,7 +25,7 @@ from benchmarks.accuracy import agreement, axes_residual, eigen_errors, product_
 from benchmarks.cases import Case
 from benchmarks.datasets import load
 from benchmarks.peers import PEERS, Peer
-from benchmarks.places import NoDevice, on_host, timed, timed_runs
+from benchmarks.places import NoDevice, on_host, timed
 
 # Libraries load parts of themselves in their first call, and CuPy compiles its kernels there. A host is warm after a
 # few rows, more than "auto" takes for the dense solver. On a device the whole problem warms it up, so that every way
@@ -45,61 +48,81 @@ class Task:
 
 
 def main() -> None:
-    job = json.load(sys.stdin)
-    for case in job["cases"]:
-        answer = result(Case(**case), job["contestant"], job["certify"])
-        print(json.dumps(answer, default=int), flush=True)  # integers of NumPy
-        if answer["outcome"] != "ok":  # an error on a device can spoil all that follows in its process
-            break
-
-
-def result(case: Case, contestant: str, certify: bool) -> dict[str, Any]:
-    """Return the answer of `measured` with its outcome, or the reason of a failure."""
+    name, *folders = sys.argv[1:]
+    sys.path[:0] = folders  # before the library is imported; this package is loaded already
     # Should memory run out, the system ends this process and not the one that keeps the record.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
-    try:
-        return {"outcome": "ok"} | measured(case, PEERS[contestant], certify)
-    except Exception as error:  # whatever a contestant does is a result
-        if isinstance(error, NoDevice) or (isinstance(error, ModuleNotFoundError) and not is_own(error)):
-            return {"outcome": f"skipped: {error}"}
-        text = " ".join(str(error).split()).replace(str(Path.cwd()), ".")
-        return {"outcome": f"{type(error).__name__}: {text[:200]}"}
+    player = Player(name)
+    for line in sys.stdin:
+        print(json.dumps(player.answer(**json.loads(line)), default=int), flush=True)  # integers of NumPy
+
+
+class Player:
+    """A contestant and the case that it has prepared."""
+
+    def __init__(self, name: str) -> None:
+        self.peer = PEERS[name]
+
+    def answer(self, do: str, **message: Any) -> dict[str, Any]:
+        """Return what a step measured with its outcome, or the reason of a failure."""
+        try:
+            return {"outcome": "ok"} | getattr(self, do)(**message)
+        except Exception as error:  # whatever a contestant does is a result
+            if isinstance(error, NoDevice) or (isinstance(error, ModuleNotFoundError) and not is_own(error)):
+                return {"outcome": f"skipped: {error}"}
+            text = " ".join(str(error).split()).replace(str(Path.cwd()), ".")
+            return {"outcome": f"{type(error).__name__}: {text[:200]}"}
+
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Load the data, and run a smaller problem that warms up."""
+        self.case = Case(**case)
+        data = load(self.case.data, self.case.n + self.case.new, self.case.d, self.case.dtype)
+        X, new = data[: self.case.n], data[self.case.n :]
+        if self.case.task != "axes" and not self.case.gamma:
+            self.case = replace(self.case, gamma=1.0 / (self.case.d * float(np.var(X, dtype=np.float64))))
+        self.task = TASKS[self.case.task](self.peer, self.case, X, new)
+        forget_peak()
+        self.before = peak_mib()
+        return {}
+
+    def fit(self, calls: int = 1) -> dict[str, Any]:
+        """Run the task; return the seconds and the CPU seconds of one of so many calls."""
+        cpu = time.process_time()
+
+        def run() -> None:
+            for _ in range(calls):
+                self.found = self.task.run()
+
+        seconds = timed(run, self.peer.place)[0]
+        return {"seconds": round(seconds / calls, 7), "cpu": round((time.process_time() - cpu) / calls, 7)}
+
+    def finish(self, certify: bool) -> dict[str, Any]:
+        """Return memory in MiB, facts, and the accuracy of the last answer; forget the case.
+
+        `peak_mib` is the growth of the process during the fits, `total_mib` all of it. `device_mib` is the memory in
+        use on the device at the end, the CUDA context included: pools of memory do not shrink by themselves.
+        """
+        total, taken, task = peak_mib(), self.peer.place.taken(), self.task
+        self.peer.place.release()
+        found = {
+            "peak_mib": None if total is None or self.before is None else total - self.before,
+            "total_mib": total,
+            "device_mib": None if taken is None else round(taken / 2**20, 1),
+            "gamma": self.case.gamma,
+            "facts": task.facts(self.found),
+            "residual": None,
+        }
+        if certify:
+            found |= task.checks(self.found)
+        del self.task, self.found
+        self.peer.place.release()
+        return found
 
 
 def is_own(error: ModuleNotFoundError) -> bool:
     """Return whether it is a module of the library that is missing, and not one that a machine may lack."""
     return (error.name or "").partition(".")[0] in ("gpukpca", "benchmarks")
-
-
-def measured(case: Case, peer: Peer, certify: bool) -> dict[str, Any]:
-    """Return the seconds of every run, memory in MiB, facts, and the accuracy of the last answer.
-
-    `peak_mib` is the growth of the process during the runs, `total_mib` all of it. `device_mib` is the memory in use on
-    the device at the end, the CUDA context included: pools of memory do not shrink by themselves.
-    """
-    data = load(case.data, case.n + case.new, case.d, case.dtype)
-    X, new = data[: case.n], data[case.n :]
-    if case.task != "axes" and not case.gamma:
-        case = replace(case, gamma=1.0 / (case.d * float(np.var(X, dtype=np.float64))))
-    task = TASKS[case.task](peer, case, X, new)
-    forget_peak()
-    before = peak_mib()
-    seconds, answer = timed_runs(task.run, peer.place, case.repeats, case.patience)
-    total, taken = peak_mib(), peer.place.taken()
-    peer.place.release()
-    found = {
-        "seconds": [round(second, 7) for second in seconds],
-        "peak_mib": None if total is None or before is None else total - before,
-        "total_mib": total,
-        "device_mib": None if taken is None else round(taken / 2**20, 1),
-        "gamma": case.gamma,
-        "facts": task.facts(answer),
-        "residual": None,
-    }
-    if certify:
-        found |= task.checks(answer)
-    return found
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
@@ -203,7 +226,19 @@ def axes(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
     return Task(lambda: peer.build(case).fit(placed), checks, facts_of)
 
 
-TASKS = {"fit": fit, "compared": compared, "transform": transform, "product": product, "axes": axes}
+def search(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
+    """Time a search over kernels with its refit; the best of the scores says whether two searches agree."""
+    return Task(
+        lambda: peer.build(case).fit(X),
+        lambda _: {"residual": None},
+        lambda model: {"best": {k: float(v) for k, v in model.best_params_.items()}, "score": float(model.best_score_)},
+    )
+
+
+TASKS = {
+    **{"fit": fit, "compared": compared, "transform": transform, "product": product, "axes": axes},
+    "search": search,
+}
 
 
 def warm_up_rows(peer: Peer, case: Case) -> int:

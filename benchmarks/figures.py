@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peer import is_ours
-from benchmarks.report import Record, families, memory, plain_notice, spaced, where_and_when
+from benchmarks.report import Record, families, memory, spaced, where_and_when
 from benchmarks.verdicts import Entry, slope
 
 # The file of a figure -> what it shows.
@@ -106,9 +106,8 @@ def draw(record: Record, folder: Path) -> list[Path]:
         for ax in axes[len(group) :]:
             ax.axis("off")
         figure.suptitle(FIGURES[file], fontsize="large")
-        warning = plain_notice(record)
-        about = f"{where_and_when(record['machine']).replace('**', '')}\n{warning}".strip()
-        figure.supxlabel(about, fontsize=6, color="#b00000" if warning else "#555555", wrap=True)
+        about = where_and_when(record["machine"]).replace("**", "")
+        figure.supxlabel(about, fontsize=6, color="#555555", wrap=True)
         paths.append(folder / file)
         figure.savefig(paths[-1], dpi=PIXELS / figure.get_figwidth())
     return paths

@@ -18,15 +18,8 @@ from typing import Any
 
 from benchmarks.peers import PEERS
 
-PACKAGES = tuple(
-    dict.fromkeys(
-        (
-            *("numpy", "scipy", "scikit-learn"),
-            *sorted(peer.package for peer in PEERS.values() if peer.package),
-            *("cupy", "cupy-cuda12x", "cupy-cuda13x"),
-        )
-    )
-)
+OF_PEERS = sorted(peer.package for peer in PEERS.values() if peer.package)
+PACKAGES = dict.fromkeys(("numpy", "scipy", "scikit-learn", *OF_PEERS, "cupy", "cupy-cuda12x", "cupy-cuda13x"))
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -29,6 +29,7 @@ class Peer:
     place: Host = HOST
     kernels: tuple[str, ...] = KERNELS
     largest_n: int = 10**9  # left out above: too slow, or more memory than usual machines have
+    largest_d: int = 10**9
     certified: bool = False  # its error is asserted; the error of others is only recorded
     bounded: bool = False  # an approximation whose own bounds are asserted
     slow: bool = False  # of cubic cost: warmed up with few rows
@@ -40,6 +41,10 @@ class Peer:
     def is_promised(self) -> bool:
         """Return whether a failure fails the row."""
         return self.certified or self.bounded
+
+    def can_play(self, case: Case) -> bool:
+        """Return whether it has the kernel and can manage the size."""
+        return case.kernel in self.kernels and case.n <= self.largest_n and case.d <= self.largest_d
 
     def why_absent(self) -> str | None:
         """Return a sentence with the command that brings a missing package, else None."""

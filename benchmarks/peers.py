@@ -23,7 +23,7 @@ def taking_part(case: Case) -> list[str]:
     """Return the contestants of a case, and those that join it, that have its kernel and can manage its size."""
     joining = [name for name, peer in PEERS.items() if case.name.startswith(peer.joins)]
     names = dict.fromkeys((*case.contestants, *joining))
-    return [name for name in names if case.kernel in PEERS[name].kernels and case.n <= PEERS[name].largest_n]
+    return [name for name in names if PEERS[name].can_play(case)]
 
 
 # -- gpukpca -----------------------------------------------------------------------------------------------------------
@@ -129,6 +129,21 @@ def sklearn_truncated_svd(case: Case) -> Any:
     return TruncatedSVD(case.p, algorithm="arpack", random_state=0)
 
 
+def search(case: Case, ours: bool) -> Any:
+    from sklearn.model_selection import GridSearchCV
+
+    from gpukpca import KernelPCA
+    from gpukpca.model_selection import KernelPCACV
+
+    # From 2^-12 to 2^-5, evenly in logarithms.
+    gammas = [2.0 ** (-12 + 7 * i / (case.grid[0] - 1)) for i in range(case.grid[0])]
+    components = tuple(case.grid[1:])
+    if ours:
+        return KernelPCACV("rbf", gammas=gammas, n_components=components, preimage="ridge", cv=5)
+    grid = {"gamma": gammas, "n_components": components}
+    return GridSearchCV(KernelPCA(kernel="rbf", preimage="ridge"), grid, cv=5)
+
+
 # -- plain arrays ------------------------------------------------------------------------------------------------------
 
 
@@ -191,11 +206,15 @@ PEERS: dict[str, Peer] = {
     "gpukpca PCA on CuPy": Peer(ours_pca, CUPY, kernels=("rbf",), certified=True),
     "sklearn PCA auto": Peer(sklearn_pca, kernels=("rbf",)),
     "sklearn PCA, 95 %": Peer(partial(sklearn_pca, share=0.95), kernels=("rbf",)),
-    "sklearn PCA covariance_eigh": Peer(partial(sklearn_pca, svd_solver="covariance_eigh"), kernels=("rbf",)),
+    "sklearn PCA covariance_eigh": Peer(
+        partial(sklearn_pca, svd_solver="covariance_eigh"), kernels=("rbf",), largest_d=5000
+    ),
     "sklearn PCA randomized": Peer(partial(sklearn_pca, svd_solver="randomized"), kernels=("rbf",)),
     "sklearn PCA arpack": Peer(partial(sklearn_pca, svd_solver="arpack"), kernels=("rbf",)),
     "sklearn TruncatedSVD": Peer(sklearn_truncated_svd, kernels=("rbf",)),
     "sklearn PCA full": Peer(partial(sklearn_pca, svd_solver="full"), kernels=("rbf",)),
+    "gpukpca KernelPCACV": Peer(partial(search, ours=True)),
+    "sklearn GridSearchCV": Peer(partial(search, ours=False)),
     "plain NumPy": Peer(FullSpectrum, kernels=("rbf",), largest_n=10_000),
     "plain CuPy": Peer(FullSpectrum, CUPY, kernels=("rbf",), largest_n=20_000, slow=True),
     "plain torch on CUDA": Peer(FullSpectrum, TORCH, ("rbf",), largest_n=20_000, slow=True, package="torch"),

@@ -6,8 +6,7 @@ A library is imported when its place is used: a process holds what its contestan
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,21 +31,6 @@ class Host:
     def wait(self) -> None:
         """Return once the device is idle."""
 
-    @property
-    def cores(self) -> int:
-        """Return the number of threads that compute at once: those of BLAS; one call uses a whole device."""
-        from gpukpca.backend.parallel import blas_threads
-
-        return blas_threads()
-
-    def at_once(self, runs: Sequence[Callable[[], Any]]) -> None:
-        """Run functions, each in its own thread; a single one in this thread."""
-        if len(runs) == 1:
-            runs[0]()
-            return
-        with ThreadPoolExecutor(len(runs)) as pool:
-            list(pool.map(lambda run: run(), runs))
-
     def taken(self) -> int | None:
         """Return the bytes in use on the device by all processes, the CUDA context included."""
         return None
@@ -61,7 +45,9 @@ class Chunks(Host):
     def put(self, X: np.ndarray) -> Any:
         import dask.array
 
-        return dask.array.from_array(X, chunks=(max(X.shape[1], len(X) // (2 * self.cores)), X.shape[1]))
+        from gpukpca.backend.parallel import blas_threads
+
+        return dask.array.from_array(X, chunks=(max(X.shape[1], len(X) // (2 * blas_threads())), X.shape[1]))
 
 
 class Cupy(Host):
@@ -69,7 +55,6 @@ class Cupy(Host):
 
     name = "cuda"
     on_device = True
-    cores = 1
 
     def check(self, X: np.ndarray) -> Any:
         import cupy
@@ -150,19 +135,6 @@ def timed(run: Callable[[], Any], place: Host) -> tuple[float, Any]:
     answer = run()
     place.wait()
     return time.perf_counter() - start, answer
-
-
-def timed_runs(run: Callable[[], Any], place: Host, runs: int, patience: float) -> tuple[list[float], Any]:
-    """Return the seconds of at most `runs` runs, and the last answer.
-
-    No run begins that would likely end after `patience` seconds.
-    """
-    seconds: list[float] = []
-    answer = None
-    while len(seconds) < runs and (not seconds or sum(seconds) + seconds[-1] <= patience):
-        second, answer = timed(run, place)
-        seconds.append(second)
-    return seconds, answer
 
 
 def seconds_each(

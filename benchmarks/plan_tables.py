@@ -11,9 +11,8 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.cases import CASES, GROWTH
 from benchmarks.machine import ROOT
-from benchmarks.publish import kept, with_section
+from benchmarks.publish import with_section
 from benchmarks.report import table
 from gpukpca import Plan
 from gpukpca._formatting import format_seconds
@@ -36,9 +35,6 @@ PCA_SHAPES = (
     *((1_000, 100_000), (100_000, 10_000)),
 )
 FEATURES = (10, 100, 1_000)
-# Contestants of the records whose fits the tables describe.
-CONTESTANTS = {"gpukpca": "kernel PCA, exact", "gpukpca, Nystrom": "kernel PCA, Nyström", "gpukpca PCA": "PCA"}
-CASES_BY_NAME = {case.name: case for case in (*CASES, *(case for cases in GROWTH.values() for case in cases))}
 UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
@@ -158,34 +154,6 @@ def linear_table() -> str:
     return table("n | d | dtype | method | memory, time", rows)
 
 
-def record_ratios() -> dict[str, list[float]]:
-    """Return the seconds of kept records of two cores over those that the plan estimates, by contestant."""
-    ratios: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    for record in kept().values():
-        for entry in record["entries"] if record["machine"]["blas_threads"] == THREADS else ():
-            case = CASES_BY_NAME.get(entry["case"])
-            if case is None or entry["contestant"] not in ratios or entry["outcome"] != "ok" or case.kernel != "rbf":
-                continue
-            if case.task == "fit":
-                solver = Nystrom(rank=case.rank) if "Nystrom" in entry["contestant"] else "auto"
-                plan: Plan = kernel_plan(case.n, case.d, case.dtype, solver, case.p)
-            elif case.task == "axes" and case.data != "words":  # sparse: a shape alone says nothing of their time
-                plan = linear_plan(case.n, case.d, case.dtype, case.p)
-            else:
-                continue
-            ratios[entry["contestant"]].append(entry["median"] / plan.estimated_seconds)
-    return ratios
-
-
-def record_table() -> str:
-    """Return the range of the ratios of the records."""
-    rows = []
-    for name, found in ((name, found) for name, found in record_ratios().items() if found):
-        ends = dict.fromkeys(f"{rounded(value):g}" for value in (min(found), max(found)))
-        rows.append([CONTESTANTS[name], str(len(found)), " to ".join(ends)])
-    return table("fit | records | seconds measured / estimated", rows)
-
-
 def count(number: int) -> str:
     """Return a number with spaces between thousands, at which no line breaks."""
     return f"{number:,}".replace(",", UNBROKEN)
@@ -208,7 +176,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.1e}")
 
 
-TABLES = {"records": record_table, "capacity": capacity_table, "kernel PCA": kernel_table, "PCA": linear_table}
+TABLES = {"capacity": capacity_table, "kernel PCA": kernel_table, "PCA": linear_table}
 
 
 def page_with_tables(text: str) -> str:

@@ -1,7 +1,6 @@
-"""Tables and figures of records: ``python -m benchmarks.report [RECORD ...] [--folder FOLDER] [--against RECORD]``.
+"""Tables and figures of records: ``python -m benchmarks.report [RECORD ...] [--folder FOLDER]``.
 
-``--folder`` writes table.csv, tables.md, table.tex and the figures; ``--against`` judges the seconds of ours, relative
-to those of the peers, by another record.
+``--folder`` writes table.csv, tables.md, table.tex and the figures.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.cases import GROWTH
@@ -20,13 +20,15 @@ from benchmarks.datasets import ABSENT, REAL
 from benchmarks.gpu_cases import SWEEPS
 from benchmarks.machine import PACKAGES
 from benchmarks.peer import is_ours
-from benchmarks.verdicts import Entry, faster_from, medians, share_of_floor, slope, slower
+from benchmarks.ratios import ratio_text
+from benchmarks.verdicts import Entry, faster_from, medians, slope
 
 SWEPT = {case.name: family for family, cases in (SWEEPS | GROWTH).items() for case in cases}
 # The exponents of n that a fit should not exceed; of memory where no tile is stored.
 TIME_EXPONENT, MEMORY_EXPONENT = 2.0, 1.05
 # Residuals above it are shown in the tables of sweeps.
 POOR = 1e-4
+NOT_SETTLED = ratio_text(None)
 
 Record = dict[str, Any]
 
@@ -35,33 +37,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("records", nargs="*", type=Path, help="files of ci/bench.sh; default: the published ones")
     parser.add_argument("--folder", type=Path, help="write all tables and figures of one record into a folder")
-    text = "an earlier record to judge the first one by; default: the published ones of its kind"
-    parser.add_argument("--against", nargs="?", const=Path(), type=Path, metavar="RECORD", help=text)
     options = parser.parse_args()
-    from benchmarks.publish import kept, kind_of  # which has these tables
+    from benchmarks.publish import kept  # which has these tables
 
     records = read(options.records) or kept()
     for path, record in records.items():
         print(aligned(text_of(path.name, record)))
         if options.folder:
             write_folder(record, path.name, options.folder)
-    if options.against:
-        first = next(iter(records.values()))
-        earlier = kept() if options.against == Path() else read([options.against])
-        alike = {path: record for path, record in earlier.items() if kind_of(record) == kind_of(first)}
-        lines = slower(first["entries"], [entry for record in alike.values() for entry in record["entries"]])
-        names = ", ".join(map(str, alike)) or "no record of its kind"
-        print("\n".join(lines) or f"No contestant of ours is slower beside its peers than in {names}.")
-        sys.exit(bool(lines))
 
 
 def read(paths: Iterable[Path]) -> dict[Path, Record]:
-    """Return the records of files; end with a sentence where one is none."""
+    """Return the records of files; end with a sentence where one is none.
+
+    Seconds of a host that were not measured in pairs, as before version 0.21, are no figures.
+    """
     records = {}
     for path in paths:
         try:
             records[path] = json.loads(path.read_text(encoding="utf-8"))
-            records[path]["entries"]
+            entries, is_card = records[path]["entries"], "gpu" in records[path]["machine"]
+            for entry in entries:
+                if "columns" not in entry:
+                    entry |= {"columns": {}} if is_card else {"columns": {}, "median": None}
+            records[path]["entries"] = [entry for entry in entries if entry["task"] != "other"]
         except (OSError, ValueError, KeyError) as error:
             sys.exit(f"{path} is no record of ci/bench.sh: {type(error).__name__}: {error}")
     return records
@@ -86,24 +85,28 @@ def plain_rows(record: Record) -> list[list[object]]:
     """Return a header and a row for each entry, numbers as they were measured, also of absent contestants."""
     fields = ("case", "contestant", "outcome", "task", "data", "n", "d", "p", "dtype", "kernel", "rank")
     measured = ("median", "residual", "peak_mib", "device_mib")
-    found: list[list[object]] = [[*fields, "runs", *measured, "gpukpca", "machine", "busy"]]
+    figures = ("value", "low", "high", "pairs", "settled")
+    per_column = [f"{name}, {which}" for which in COLUMNS for name in ("CPU s", *figures)]
+    found: list[list[object]] = [[*fields, "fits", *measured, *per_column, "gpukpca", "machine"]]
     about_all = [record["machine"]["gpukpca"], record["machine"].get("gpu", record["machine"]["cpu"])]
     for entry in record["entries"]:
-        values = [entry.get(name) for name in fields], [entry.get(name) for name in measured]
-        found.append([*values[0], len(entry["seconds"]), *values[1], *about_all, plain_notice(record)])
+        values: list[object] = [entry.get(name) for name in fields]
+        values += [len(entry["seconds"]), *(entry.get(name) for name in measured)]
+        for column in columns_of(entry):
+            values += [middle(column.get("cpu")), *(column.get("ratio", {}).get(name) for name in figures)]
+        found.append([*values, *about_all])
     return found
 
 
 def latex(record: Record) -> str:
     """Return the contestants of all cases as a longtable of LaTeX."""
-    header = ["case", "contestant", "time / first", "memory", "residual", "share of the floor"]
-    rows = contestant_rows(record["entries"], record["ceilings"])
+    header, rows = CONTESTANT_HEADER.split(" | "), contestant_rows(record["entries"])
     lines = [" & ".join(map(escaped, row)) + r" \\" for row in rows]
     return "\n".join(
         [
             r"% \usepackage{longtable}",
-            r"\begin{longtable}{llrrrr}",
-            rf"\caption{{{escaped(about(record))}}} \\",
+            r"\begin{longtable}{llrrrrrr}",
+            rf"\caption{{{escaped(where_and_when(record['machine']))}}} \\",
             " & ".join(header) + r" \\ \hline \endhead",
             *lines,
             r"\end{longtable}",
@@ -112,7 +115,14 @@ def latex(record: Record) -> str:
     )
 
 
-TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"×": r"$\times$", "µ": r"$\mu$", "<": "$<$", "→": r"$\to$", "\\": "/"}
+TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "×": r"$\times$",
+    "–": "--",
+    "µ": r"$\mu$",
+    "<": "$<$",
+    "→": r"$\to$",
+    "\\": "/",
+}
 TEX |= {"\u00a0": "~", ">": "$>$", "|": "$|$", "~": r"\~{}", "^": r"\^{}"}
 
 
@@ -144,33 +154,14 @@ def text_of(name: str, record: Record) -> str:
     # The verdict shows the whole entry of a contestant that is alone.
     others = [e for e in entries if e["case"] not in SWEPT and ("verdict" not in e or counts[e["case"]] > 1)]
     parts = [
-        f"`{name}`: {about(record)}",
+        f"`{name}`: {where_and_when(record['machine'])}",
         left_out(entries),
         ceiling_table(ceilings),
         verdict_table(entries),
-        table(CONTESTANT_HEADER, contestant_rows(others, ceilings)),
-        *(sweep_table(family, group, ceilings) for family, group in families(entries)),
+        table(CONTESTANT_HEADER, contestant_rows(others)),
+        *(sweep_table(family, group) for family, group in families(entries)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def about(record: Record) -> str:
-    """Return the machine, the date and the versions of a record, and whether the machine was busy."""
-    return where_and_when(record["machine"]) + notice(record)
-
-
-def notice(record: Record) -> str:
-    """Return a mark where the rates of the machine changed during the run, or were measured once; else nothing."""
-    if record["busy"] is None:
-        return ". The rates were measured once: whether the machine was busy is not known"
-    changes = "; ".join(record["busy"])
-    mark = "**Busy machine**: measure again on an idle one before you cite a figure; before and after the run"
-    return f". {mark} {changes}" if changes else ""
-
-
-def plain_notice(record: Record) -> str:
-    """Return the mark without Markdown and the stop before it."""
-    return notice(record).replace("**", "").strip(". ")
 
 
 def left_out(entries: list[Entry]) -> str:
@@ -248,32 +239,64 @@ def verdict_table(entries: list[Entry]) -> str:
     return table(header, list(rows.values()))
 
 
-CONTESTANT_HEADER = "case | contestant | time / first | peak memory, growth | residual | share of the floor"
+CONTESTANT_HEADER = (
+    "case | contestant | time / first, one thread | all threads | seconds, one thread | CPU seconds | memory | residual"
+)
+COLUMNS = ("one thread", "all threads")
 
 
-def contestant_rows(entries: list[Entry], ceilings: dict[str, Any]) -> list[list[str]]:
+def columns_of(entry: Entry) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the columns of one and of all threads of an entry, empty where they were not measured."""
+    more = [column for threads, column in entry["columns"].items() if threads != "1"]
+    return entry["columns"].get("1", {}), more[0] if more else {}
+
+
+def middle(values: list[float] | None) -> float | None:
+    """Return the median where there are values."""
+    return median(values) if values else None
+
+
+def contestant_rows(entries: list[Entry]) -> list[list[str]]:
     """Return a row for each contestant, cases in the order they ran, ratios to the first; absent ones are left out."""
     rows, groups = [], {}
     for entry in entries:
         groups.setdefault(entry["case"], []).append(entry)
     for first, *others in groups.values():
-        rows.append([label(first), *contestant_row(first, first, ceilings)])
-        rows += [["", *contestant_row(entry, first, ceilings)] for entry in others if not is_absent(entry)]
+        rows.append([label(first), *contestant_row(first, first)])
+        rows += [["", *contestant_row(entry, first)] for entry in others if not is_absent(entry)]
     return rows
 
 
-def contestant_row(entry: Entry, first: Entry, ceilings: dict[str, Any]) -> list[str]:
-    """Return name, time, memory, residual and share of the floor of a contestant."""
-    name = name_of(entry)
+def contestant_row(entry: Entry, first: Entry) -> list[str]:
+    """Return name, ratios, seconds, memory and residual of a contestant."""
+    name = f"**{name_of(entry)}**" if entry is first else name_of(entry)
     if entry["outcome"] != "ok":
-        return [name, entry["outcome"], "", "", ""]
+        return [name, entry["outcome"], *[""] * 5]
+    one, every = columns_of(entry)
     if entry is first:
-        name, time = f"**{name}** ({duration(entry['median'])})", "1"
-    else:
-        time = f"{entry['median'] / first['median']:.2g}" if first["median"] else duration(entry["median"])
+        ratios = ["1", "1" if every else ""]
+    elif entry["columns"]:
+        ratios = [ratio_text(one.get("ratio")), ratio_text(every.get("ratio")) if every else ""]
+    else:  # of a card
+        ratios = [
+            f"{entry['median'] / first['median']:.2g}" if first["median"] and entry["median"] else NOT_SETTLED,
+            "",
+        ]
     where = "" if entry["device_mib"] is None else " on the device"
     peak = "" if memory(entry) is None else f"{memory(entry):.0f} MiB{where}"
-    return [name, time, peak, exponent(entry["residual"]), share_of_floor(entry, ceilings)]
+    cpu = middle(one.get("cpu"))
+    if one.get("once"):
+        ratios, cpu_text = ["one run", ratios[1]], f"{duration(cpu or 0.0)} (one run)"
+    else:
+        cpu_text = "" if cpu is None else duration(cpu)
+    return [name, *ratios, seconds_text(entry), cpu_text, peak, exponent(entry["residual"])]
+
+
+def seconds_text(entry: Entry) -> str:
+    """Return the median, or why there is none."""
+    if entry["median"]:
+        return duration(entry["median"])
+    return f"{duration(entry['seconds'][0])} (one run)" if columns_of(entry)[0].get("once") else NOT_SETTLED
 
 
 def name_of(entry: Entry) -> str:
@@ -290,33 +313,33 @@ def families(entries: list[Entry]) -> list[tuple[tuple[str, str], list[Entry]]]:
     return list(grouped.items())
 
 
-def sweep_table(family: tuple[str, str], entries: list[Entry], ceilings: dict[str, dict[str, Any]]) -> str:
+def sweep_table(family: tuple[str, str], entries: list[Entry]) -> str:
     """Return a row for each setting, a column for each contestant, and the conclusions below."""
     (name, axis), contestants = family, list(dict.fromkeys(entry["contestant"] for entry in entries))
     rows = []
     for setting in sorted({entry[axis] for entry in entries}):
-        cells = {entry["contestant"]: sweep_cell(entry, ceilings) for entry in entries if entry[axis] == setting}
+        cells = {entry["contestant"]: sweep_cell(entry) for entry in entries if entry[axis] == setting}
         rows.append([spaced(setting), *(cells.get(who, "") for who in contestants)])
     fixed = ", ".join(f"{field} = {entries[0][field]}" for field in ("n", "d", "p") if field != axis)
     made = table(" | ".join([axis.replace("_", " "), *contestants]), rows)
     return "\n".join([f"{name}: {fixed}, {entries[0]['dtype']}", "", made, "", *conclude(family, entries)])
 
 
-def sweep_cell(entry: Entry, ceilings: dict[str, dict[str, Any]]) -> str:
-    """Return the median, passes, a solver other than the one in the name, the share of the floor, and the memory."""
+def sweep_cell(entry: Entry) -> str:
+    """Return the median or the ratio, passes, a solver other than the one in the name, and the memory."""
     if entry["outcome"] != "ok":
         return entry["outcome"]
     facts = entry["facts"]
     more = [f"{facts['passes']} passes"] if facts.get("passes", 1) > 1 else []
     if is_ours(entry["contestant"]) and "dense" in entry["contestant"] and not is_dense(entry):
         more.append(str(facts.get("solver", "another solver")))
-    if share := share_of_floor(entry, ceilings):
-        more.append(share)
     if (entry["residual"] or 0.0) > POOR:
         more.append(f"residual {exponent(entry['residual'])}")
     if entry["device_mib"] is None and entry["peak_mib"]:
         more.append(f"{entry['peak_mib']:.0f} MiB")
-    return duration(entry["median"]) + (f" ({', '.join(more)})" if more else "")
+    one = columns_of(entry)[0]
+    time = seconds_text(entry) if one.get("once") or "ratio" not in one else ratio_text(one["ratio"])
+    return "; ".join([time, *more])
 
 
 def is_dense(entry: Entry) -> bool:
@@ -361,8 +384,6 @@ def growth(entries: list[Entry], contestant: str, axis: str) -> str:
 
 def label(entry: Entry) -> str:
     """Return the problem of an entry."""
-    if "label" in entry:
-        return entry["label"]
     name = entry["data"].upper() if entry["data"] in REAL else entry["data"]
     data = f"{name} {spaced(entry['n'])} × {spaced(entry['d'])}, {entry['dtype']}"
     if entry["task"] == "axes":
@@ -370,6 +391,9 @@ def label(entry: Entry) -> str:
     data = f"{data}, {entry['kernel']}"
     if entry["task"] == "transform":
         return f"{data}: transform of {spaced(entry['new'])} points, p = {entry['p']}"
+    if entry["task"] == "search":
+        grid = f"{entry['grid'][0]} gammas × {len(entry['grid']) - 1} numbers of components"
+        return f"search: {data}, 5 folds, {grid}"
     if entry["task"] == "product":
         return f"{data}: one product with {entry['p']} columns"
     if "Nystrom" in entry["contestant"]:

@@ -11,8 +11,7 @@ import numpy as np
 from benchmarks.accuracy import SCORE_TOLERANCE, VALUE_TOLERANCE_IN_EPS
 from benchmarks.cases import Case
 from benchmarks.ceilings import Ceilings
-from benchmarks.floors import calls_seconds, floor_seconds
-from benchmarks.peer import is_ours
+from benchmarks.floors import floor_seconds
 
 Entry = dict[str, Any]
 Verdict = dict[str, Any]
@@ -92,11 +91,8 @@ class TimesTheFloor:
         if floor is None:
             return {"measured": f"{first['median']:.3g} s"}
         ratio = first["median"] / floor
-        found: Verdict = {"measured": f"{first['median']:.3g} s = {ratio:.2f} × {floor:.3g} s"}
-        calls = calls_seconds(ceilings, case.n, case.d)
-        if calls is not None:
-            found["note"] = f"its single calls, measured alone, take {calls:.3g} s"
-        return found | {"reached": bool(ratio <= self.factor)}
+        measured = f"{first['median']:.3g} s = {ratio:.2f} × {floor:.3g} s"
+        return {"measured": measured, "reached": bool(ratio <= self.factor)}
 
 
 @dataclass(frozen=True)
@@ -165,27 +161,6 @@ def bounds_hold(entry: Entry) -> bool:
     return max(entry.get("below_bound", 0.0), entry.get("above_bound", 0.0)) <= BOUND_SLACK
 
 
-# -- shares of the floor -----------------------------------------------------------------------------------------------
-
-
-def share_of_floor(entry: Entry, ceilings: Ceilings) -> str:
-    """Return the share of the floor of an entry of ours, and whether it reaches its target, as text."""
-    floor = floor_seconds(ceilings, entry) if is_ours(entry["contestant"]) else None
-    if floor is None or not entry["median"]:
-        return ""
-    share, target = floor / entry["median"], target_share(entry)
-    judged = "" if target is None else f" (target {100 * target:.0f} %: {'reached' if share >= target else 'missed'})"
-    return (f"{100 * share:.0f} %" if share >= 0.01 else "< 1 %") + judged
-
-
-def target_share(entry: Entry) -> float | None:
-    """Return the share of the floor to reach on a host: of a large stored kernel matrix, and of tall data."""
-    facts, on_card = entry["facts"], entry["device_mib"] is not None
-    if not on_card and entry["task"] == "fit" and entry["n"] >= 10_000 and facts.get("tiles"):
-        return 0.75 if facts.get("cached_tiles") == facts["tiles"] else None
-    return 0.7 if not on_card and entry["task"] == "axes" and entry["n"] >= 50_000 else None
-
-
 def slope(entries: Iterable[Entry], axis: str, quantity: str) -> float | None:
     """Return the slope of the logarithm of a quantity against that of the axis; None with less than two points.
 
@@ -215,36 +190,3 @@ def faster_from(entries: list[Entry], slow: str, fast: str) -> int | None:
             break
         found = n
     return found
-
-
-# -- regressions -------------------------------------------------------------------------------------------------------
-
-# Ours beside its peers may be slower by this factor than in an earlier record: the geometric mean of all shared cases.
-SLOWER = 1.3
-# And in one case by this factor, since others outweigh it in the mean.
-ONE_SLOWER = 2.0
-
-
-def slower(entries: list[Entry], earlier: list[Entry]) -> list[str]:
-    """Return a line for each contestant of ours that is slower, relative to the peers, than in an earlier record.
-
-    There is one for each case, too, that is much slower, and one where the records share no case. Two machines differ
-    in speed; the ratio of two contestants in the same case differs less.
-    """
-    now, before = (
-        {(e["case"], e["contestant"]): e for e in all_ if e["outcome"] == "ok" and e["median"]}
-        for all_ in (entries, earlier)
-    )
-    factors: dict[str, dict[str, float]] = {}
-    for key in now.keys() & before.keys():
-        peers = [(c, who) for c, who in now.keys() & before.keys() if c == key[0] and not is_ours(who)]
-        if is_ours(key[1]) and peers:
-            change = [now[one]["median"] / before[one]["median"] for one in (key, *peers)]
-            factors.setdefault(key[1], {})[key[0]] = float(np.log(change[0]) - np.mean(np.log(change[1:])))
-    lines = [] if factors else ["no case has a contestant of ours and a peer in both records"]
-    for who, logs in sorted(factors.items()):
-        if (mean := float(np.exp(np.mean(list(logs.values()))))) > SLOWER:
-            lines.append(f"{who}: {mean:.2f} × slower in {len(logs)} cases")
-        found = {case: float(np.exp(log)) for case, log in sorted(logs.items())}
-        lines += [f"{who}: {one:.2f} × slower in {case}" for case, one in found.items() if one > ONE_SLOWER]
-    return lines

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Measures the usual cases, and fails where gpukpca is slower beside its peers than in the published record.
-# Arguments go to ci/bench.sh, e.g. -k pca.
+# Measures the usual cases in pairs with a revision, REV or the commit before, and fails where this checkout is slower.
+#   bash ci/check_speed.sh [REV] [-k PART]
 # Needs Python 3.11 or newer (PYTHON names another than python3); the first run installs from a package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment speed --editable . pytest pytest-benchmark scikit-learn-intelex
-mkdir -p .benchmarks
+environment speed --editable . pytest pytest-benchmark
 export PYTHON=python
-bash ci/bench.sh --record .benchmarks/speed.json "$@"
-exec python -m benchmarks.report .benchmarks/speed.json --against
+[ $# -gt 0 ] || set -- HEAD~1
+exec bash ci/bench.sh --against "$@"

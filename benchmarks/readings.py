@@ -1,0 +1,92 @@
+"""What a machine did during a fit: CPU time of others, stolen and throttled time, and the time of a canary."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+# Shares of all CPUs and of the wall time, above which a fit is discarded; of the canary the distance from its median.
+MOST_FOREIGN, MOST_STOLEN, MOST_THROTTLED, MOST_OFF = 0.03, 0.01, 0.01, 0.1
+# Counters of CPU time are in units of a hundredth of a second: no share is known better than its sum of roundings.
+UNSURE_SECONDS = 0.02
+PROC = Path("/proc")
+THROTTLED = {"cpu.stat": ("throttled_usec", 1e-6), "cpu/cpu.stat": ("throttled_time", 1e-9)}
+# Three square matrices in the second cache of a core, and a copy of 64 MB.
+EDGE, PRODUCTS, COPIED_ITEMS = 160, 40, 2**23
+
+Counters = dict[str, float]
+
+
+def counters(pid: int, root: Path = PROC, groups: Path = Path("/sys/fs/cgroup")) -> Counters:
+    """Return seconds of the machine, and of a process with its children, as far as the system counts them."""
+    found = {"wall": time.perf_counter()}
+    with suppress(OSError, ValueError, IndexError):
+        tick = 1.0 / os.sysconf("SC_CLK_TCK")
+        user, nice, system, _, _, irq, softirq, stolen = map(int, (root / "stat").read_text().split()[1:9])
+        own = (root / str(pid) / "stat").read_text().rpartition(")")[2].split()[11:15]
+        busy = user + nice + system + irq + softirq
+        found |= {"busy": tick * busy, "stolen": tick * stolen, "own": tick * sum(map(int, own))}
+    with suppress(OSError, IndexError):
+        found["pressure"] = 1e-6 * int((root / "pressure" / "cpu").read_text().split("total=")[1].split()[0])
+    for file, (name, unit) in THROTTLED.items():
+        with suppress(OSError, ValueError):
+            lines = dict(line.split() for line in (groups / file).read_text().splitlines())
+            found["throttled"] = unit * int(lines.get(name, 0))
+    return found if "busy" in found else found | counters_of_psutil(pid)
+
+
+def counters_of_psutil(pid: int) -> Counters:
+    """Return the same from psutil, where it is installed: other systems than Linux have no such files."""
+    try:
+        import psutil
+    except ModuleNotFoundError:
+        return {}
+    every, process = psutil.cpu_times(), psutil.Process(pid)
+    own = sum(sum(one.cpu_times()[:2]) for one in (process, *process.children(recursive=True)))
+    return {"busy": every.user + every.system, "stolen": getattr(every, "steal", 0.0), "own": own}
+
+
+def between(before: Counters, after: Counters, cpus: int) -> dict[str, float]:
+    """Return the shares of the time between two readings: of all CPUs, or of the wall time; and the CPU seconds."""
+    took = {name: after[name] - before[name] for name in before.keys() & after.keys()}
+    wall = max(took.pop("wall"), 1e-9)
+    found = {f"{name}_share": took[name] / wall for name in ("pressure", "throttled") if name in took}
+    if "busy" in took:
+        for name, seconds in (("foreign", took["busy"] - took["own"]), ("stolen", took["stolen"])):
+            found[f"{name}_share"] = max(0.0, seconds - UNSURE_SECONDS) / (cpus * wall)
+        found["cpu_s"] = took["own"]
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def why_discarded(reading: dict[str, float], canaries: list[float]) -> str:
+    """Return why a fit with these readings does not count, or nothing."""
+    off = reading["canary"] / median(canaries) - 1.0
+    for name, most in (("foreign", MOST_FOREIGN), ("stolen", MOST_STOLEN), ("throttled", MOST_THROTTLED)):
+        if (share := reading.get(f"{name}_share", 0.0)) > most:
+            return f"{name} {share:.0%}"
+    return f"canary {off:+.0%}" if abs(off) > MOST_OFF else ""
+
+
+class Canary:
+    """The same work of 20 ms before every fit: products within a cache, and a copy within memory."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.matrix, self.product = rng.random((EDGE, EDGE)), np.empty((EDGE, EDGE))
+        self.source, self.target = np.ones(COPIED_ITEMS), np.ones(COPIED_ITEMS)
+
+    def seconds(self) -> float:
+        """Return the seconds of the work, on one thread."""
+        from gpukpca.backend.parallel import single_threaded_blas
+
+        start = time.perf_counter()
+        with single_threaded_blas():
+            for _ in range(PRODUCTS):
+                np.matmul(self.matrix, self.matrix, out=self.product)
+        np.copyto(self.target, self.source)
+        return time.perf_counter() - start
