@@ -123,9 +123,10 @@ class Worker:
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=self.errors, cwd=ROOT, env=env, text=True
         )
-        self.pid, self.lines = self.process.pid, queue.SimpleQueue[str]()
+        self.pid, self.lines, self.cpus = self.process.pid, queue.SimpleQueue[str](), list[int]()
         if threads and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(self.pid, sorted(os.sched_getaffinity(0))[-threads:])
+            self.cpus = sorted(os.sched_getaffinity(0))[-threads:]
+            os.sched_setaffinity(self.pid, self.cpus)
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
 
@@ -337,11 +338,12 @@ class Contest:
         for place in order:
             self.canaries.append(self._canary.seconds())
             worker = self.workers[pair[place]["contestant"], threads]
-            before = counters(worker.pid)
+            before = counters(worker.pid, worker.cpus)
             answer = self._ask(pair[place], threads, "fit", calls=calls[place])
             if not answer:
                 return {}
-            reading = between(before, counters(worker.pid), self.machine.get("cpus", 1))
+            after, count = counters(worker.pid, worker.cpus), len(worker.cpus) or self.machine.get("cpus", 1)
+            reading = between(before, after, count)
             reading = {"calls": calls[place], "canary": round(self.canaries[-1], 5)} | reading
             fits[place] = answer | {"reading": reading}
         made = [fits[place] for place in range(len(pair))]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-# Shares of all CPUs and of the wall time, above which a fit is discarded; of the canary the distance from its median.
+# Shares of the time of the processors that a fit has, above which it is discarded; of the canary the distance from its
+# median.
 MOST_FOREIGN, MOST_STOLEN, MOST_THROTTLED, MOST_OFF = 0.03, 0.01, 0.01, 0.1
 # Counters of CPU time are in units of a hundredth of a second: no share is known better than its sum of roundings.
 UNSURE_SECONDS = 0.02
@@ -22,15 +24,20 @@ EDGE, PRODUCTS, COPIED_ITEMS = 160, 40, 2**23
 Counters = dict[str, float]
 
 
-def counters(pid: int, root: Path = PROC, groups: Path = Path("/sys/fs/cgroup")) -> Counters:
-    """Return seconds of the machine, and of a process with its children, as far as the system counts them."""
+def counters(pid: int, cpus: Sequence[int] = (), root: Path = PROC, groups: Path = Path("/sys/fs/cgroup")) -> Counters:
+    """Return seconds of these processors, or of all, and of a process with its children, as far as they are counted."""
     found = {"wall": time.perf_counter()}
-    with suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, KeyError):
         tick = 1.0 / os.sysconf("SC_CLK_TCK")
-        user, nice, system, _, _, irq, softirq, stolen = map(int, (root / "stat").read_text().split()[1:9])
+        rows = [line.split() for line in (root / "stat").read_text().splitlines() if line.startswith("cpu")]
+        lines = {name: list(map(int, ticks)) for name, *ticks in rows}
+        # Of user, nice, system, idle, waiting, irq, softirq and stolen.
+        busy = {name: sum(ticks[:3]) + sum(ticks[5:7]) for name, ticks in lines.items()}
+        names = [f"cpu{cpu}" for cpu in cpus] or ["cpu"]
         own = (root / str(pid) / "stat").read_text().rpartition(")")[2].split()[11:15]
-        busy = user + nice + system + irq + softirq
-        found |= {"busy": tick * busy, "stolen": tick * stolen, "own": tick * sum(map(int, own))}
+        ticks = {"busy": sum(busy[name] for name in names), "stolen": sum(lines[name][7] for name in names)}
+        ticks |= {"own": sum(map(int, own)), "elsewhere": busy["cpu"] - ticks["busy"]}
+        found |= {name: tick * count for name, count in ticks.items()}
     with suppress(OSError, IndexError):
         found["pressure"] = 1e-6 * int((root / "pressure" / "cpu").read_text().split("total=")[1].split()[0])
     for file, (name, unit) in THROTTLED.items():
@@ -52,10 +59,13 @@ def counters_of_psutil(pid: int) -> Counters:
 
 
 def between(before: Counters, after: Counters, cpus: int) -> dict[str, float]:
-    """Return the shares of the time between two readings: of all CPUs, or of the wall time; and the CPU seconds."""
+    """Return shares of the time between two readings of so many processors, and the CPU seconds of the process.
+
+    Pressure, throttling and the processors that were busy elsewhere are shares of the wall time.
+    """
     took = {name: after[name] - before[name] for name in before.keys() & after.keys()}
     wall = max(took.pop("wall"), 1e-9)
-    found = {f"{name}_share": took[name] / wall for name in ("pressure", "throttled") if name in took}
+    found = {f"{name}_share": took[name] / wall for name in ("pressure", "throttled", "elsewhere") if name in took}
     if "busy" in took:
         for name, seconds in (("foreign", took["busy"] - took["own"]), ("stolen", took["stolen"])):
             found[f"{name}_share"] = max(0.0, seconds - UNSURE_SECONDS) / (cpus * wall)

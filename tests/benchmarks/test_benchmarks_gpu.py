@@ -643,7 +643,7 @@ from benchmarks.peer import Peer
 Peer.why_absent = lambda self: None
 
 class Answering:
-    pid = 1
+    pid, cpus = 1, ()
 
     def __init__(self, name, threads):
         self.name = name
@@ -665,7 +665,7 @@ class Steady:
     def seconds(self):
         return 1.0
 
-contest.Worker, contest.Canary, contest.counters = Answering, Steady, lambda pid: {"wall": 0.0}
+contest.Worker, contest.Canary, contest.counters = Answering, Steady, lambda pid, cpus: {"wall": 0.0}
 
 def pytest_addoption(parser):
     parser.addoption("--timeout", type=float)

@@ -73,20 +73,22 @@ def test_counters_are_those_of_the_system(tmp_path: Path) -> None:
     (tmp_path / "pressure").mkdir()
     (tmp_path / "groups" / "cpu").mkdir(parents=True)
     unit = 1.0 / os.sysconf("SC_CLK_TCK")
-    (tmp_path / "stat").write_text("cpu  100 20 30 9999 9999 4 5 6 70 80\ncpu0 1 1\n", encoding="utf-8")
+    lines = "cpu  100 20 30 9999 9999 4 5 6 70 80\ncpu0 60 20 30 99 99 4 5 4 70 80\ncpu1 40 0 0 9 9 0 0 2 0 0\nintr 7\n"
+    (tmp_path / "stat").write_text(lines, encoding="utf-8")
     fields = ["R", *"0" * 10, "11", "12", "13", "14", "99"]
     (tmp_path / "7" / "stat").write_text(f"7 (a (name) of) {' '.join(fields)}\n", encoding="utf-8")
     (tmp_path / "pressure" / "cpu").write_text(
         "some avg10=1.0 avg60=2.0 total=3000000\nfull total=0\n", encoding="utf-8"
     )
     (tmp_path / "groups" / "cpu" / "cpu.stat").write_text("nr_periods 3\nthrottled_time 5000000000\n", encoding="utf-8")
-    found = readings.counters(7, tmp_path, tmp_path / "groups")
-    found.pop("wall")
-    expected = {"busy": 159 * unit, "stolen": 6 * unit, "own": 50 * unit, "pressure": 3.0, "throttled": 5.0}
-    assert found == pytest.approx(expected)
+    for cpus, busy, stolen in (((), 159, 6), ((0, 1), 159, 6), ((1,), 40, 2)):
+        found = readings.counters(7, cpus, tmp_path, tmp_path / "groups")
+        found.pop("wall")
+        expected = {"busy": busy * unit, "stolen": stolen * unit, "own": 50 * unit, "elsewhere": (159 - busy) * unit}
+        assert found == pytest.approx(expected | {"pressure": 3.0, "throttled": 5.0})
     (tmp_path / "groups" / "cpu.stat").write_text("throttled_usec 2000000\n", encoding="utf-8")
     (tmp_path / "groups" / "cpu" / "cpu.stat").unlink()
-    assert readings.counters(7, tmp_path, tmp_path / "groups")["throttled"] == 2.0
+    assert readings.counters(7, (), tmp_path, tmp_path / "groups")["throttled"] == 2.0
 
 
 def test_psutil_counts_where_the_system_has_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +98,10 @@ def test_psutil_counts_where_the_system_has_no_files(tmp_path: Path, monkeypatch
     every = SimpleNamespace(user=50.0, system=5.0)
     both = SimpleNamespace(cpu_times=lambda: every, Process=lambda pid: process(pid, process(2)))
     monkeypatch.setitem(sys.modules, "psutil", both)
-    found = readings.counters(7, tmp_path, tmp_path)
+    found = readings.counters(7, (), tmp_path, tmp_path)
     assert {name: found[name] for name in ("busy", "stolen", "own")} == {"busy": 55.0, "stolen": 0.0, "own": 10.0}
     monkeypatch.setitem(sys.modules, "psutil", None)
-    assert set(readings.counters(7, tmp_path, tmp_path)) == {"wall"}
+    assert set(readings.counters(7, (), tmp_path, tmp_path)) == {"wall"}
 
 
 QUIET = {"wall": 10.0, "busy": 10.0, "own": 10.0, "stolen": 0.0, "pressure": 0.0, "throttled": 0.0}
@@ -152,7 +154,7 @@ class Machine:
         machine = self
 
         class Worker:
-            pid = 1
+            pid, cpus = 1, ()
 
             def __init__(self, name: str, threads: int, folder: str = "") -> None:
                 self.name, self.threads = name, threads
@@ -173,7 +175,7 @@ class Machine:
 
         self.Worker = Worker
 
-    def counters(self, pid: int) -> dict[str, float]:
+    def counters(self, pid: int, cpus: Any) -> dict[str, float]:
         return {"wall": self.now, "busy": self.own + self.others, "own": self.own, "stolen": 0.0}
 
     def contest(self, monkeypatch: pytest.MonkeyPatch, cpus: int = 1, **more: Any) -> contest.Contest:
