@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.cases import CASES, GROWTH, Case
-from benchmarks.contest import QUICK_ANSWER, QUICK_SECONDS, Contest, Worker
+from benchmarks.cases import EVERY, Case
+from benchmarks.contest import QUICK_ANSWER, QUICK_SECONDS, Contest
 from benchmarks.datasets import why_absent
 from benchmarks.machine import ROOT, machine
 from benchmarks.ratios import ratio_text
@@ -31,8 +31,7 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="also the cases that take minutes")
     parser.add_argument("-k", default="", metavar="PART", help="cases whose names have this part")
     options = parser.parse_args()
-    every = [*CASES, *(case for cases in GROWTH.values() for case in cases)]
-    sized = [case for case in every if (case.quick_n if options.quick else options.large or not case.large)]
+    sized = [case for case in EVERY if (case.quick_n if options.quick else options.large or not case.large)]
     cases = [case for case in sized if options.k in case.name and not why_absent(case.data)]
     contest = Contest(machine(), quick=options.quick, rows_left=len(cases))
     if options.quick:
@@ -61,7 +60,7 @@ def compared(contest: Contest, case: Case, revision: str, folder: str) -> bool:
     """Print the ratio of a case; return whether this checkout is slower."""
     names = (case.contestants[0], f"{case.contestants[0]} of {revision}")
     contest.close(but=names)
-    contest.workers.setdefault((names[1], 1), Worker(names[0], 1, folder))
+    contest.origins[names[1]] = (names[0], folder)
     here, there = (Entry(contestant=name, outcome="ok", columns={}, seconds=[]) for name in names)
     contest.play_column(case, [here, there], 1)
     failures = [f"{entry['contestant']}: {entry['outcome']}" for entry in (here, there) if entry["outcome"] != "ok"]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.cases import CASES, GROWTH
+from benchmarks.cases import CASES, EVERY, GROWTH
 from benchmarks.contest import clock, rows
 
 pytestmark = pytest.mark.benchmark(timer=clock.read)
-BY_NAME = {case.name: case for case in (*CASES, *(case for cases in GROWTH.values() for case in cases))}
+BY_NAME = {case.name: case for case in EVERY}
 
 
 @rows(CASES)

@@ -145,3 +145,4 @@ GROWTH: dict[tuple[str, str], list[Case]] = {
     ("growth-p", "p"): growth("p", EXACT, (2, 10, 50, 100), quick=2),
     ("growth-d", "d"): growth("d", EXACT, (2, 20, 200, 2000)),
 }
+EVERY = [*CASES, *(case for cases in GROWTH.values() for case in cases)]

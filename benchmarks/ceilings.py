@@ -97,8 +97,9 @@ def _products(place: Host, sizes: Sizes) -> Ceilings:
     host = [rng.standard_normal((edge, edge), dtype=np.float32) for _ in range(2)]
     for dtype, name in (("float32", "sgemm"), ("float64", "dgemm")):
         A, B = (place.put(M.astype(dtype)) for M in host)
-        C = array_namespace(A).empty_like(A)
-        found[name] = product_row(place, A, B, C, f"{name.upper()} {edge} × {edge} × {edge}", sizes)
+        xp, C = array_namespace(A), array_namespace(A).empty_like(A)
+        seconds = seconds_each(partial(xp.matmul, A, B, out=C), place, runs=sizes.runs)
+        found[name] = row(f"{name.upper()} {edge} × {edge} × {edge}", 2 * edge**3, "TFLOP/s", seconds)
         if name == "sgemm":
             exact = host[0][:8].astype(np.float64) @ host[1].astype(np.float64)
             wrong = np.linalg.norm(on_host(C[:8, :]) - exact) / np.linalg.norm(exact)
@@ -119,13 +120,6 @@ def filled(place: Host, count: int, dtype: str = "float32") -> Any:
         part = whole[start : start + len(piece)]
         part[...] = piece[: len(part)]
     return whole
-
-
-def product_row(place: Host, A: Any, B: Any, out: Any, what: str, sizes: Sizes) -> dict[str, Any]:
-    """Return the row of ``out = A @ B``."""
-    xp = array_namespace(A)
-    seconds = seconds_each(lambda: xp.matmul(A, B, out=out), place, runs=sizes.runs)
-    return row(what, 2 * A.shape[0] * A.shape[1] * B.shape[1], "TFLOP/s", seconds)
 
 
 def row(what: str, amount: int, unit: str, seconds: list[float]) -> dict[str, Any]:

@@ -39,6 +39,9 @@ NO_TIME = "not run: no time left"
 READING_SECONDS, MOST_CALLS = 0.25, 1000
 # A cell whose pairs would take longer runs once; the pairs of any other take at most so many times what they should.
 LONGEST_CELL, REPEATS = 600.0, 3
+# After so many rounds of shorter fits other processes go on: the place of an array in memory stays for the life of one.
+ROUNDS_OF_PROCESS, LONG_FITS = 3, 10.0
+LEAST_PATIENCE = 30.0
 # The share of accepted rounds from which on a machine is quiet enough for columns of all threads.
 QUIET = 0.8
 CANARIES = 9
@@ -184,6 +187,7 @@ class Contest:
     quick: bool = False
     rows_left: int = 0  # rows that share the time until the deadline
     workers: dict[tuple[str, int | None], Worker] = field(default_factory=dict)
+    origins: dict[str, tuple[str, str]] = field(default_factory=dict)  # of contestants of other checkouts
     canaries: list[float] = field(default_factory=list)
 
     @property
@@ -231,7 +235,8 @@ class Contest:
         if entry["outcome"] != "ok":
             return {}
         if key not in self.workers:
-            self.workers[key] = Worker(*key)
+            name, folder = self.origins.get(key[0], (key[0], ""))
+            self.workers[key] = Worker(name, threads, folder)
         answer = self.workers[key].ask(do, timeout, **message)
         entry["outcome"] = answer.pop("outcome")
         if entry["outcome"] != "ok":  # an error on a device can spoil all that follows in its process
@@ -272,7 +277,7 @@ class Contest:
             if peer is not None:
                 pair, alone = [first, peer], [own, self._prepare(case, peer, threads)]
             if all(entry["outcome"] == "ok" for entry in pair):
-                rounds += self._play_cell(pair, alone, threads)
+                rounds += self._play_cell(case, pair, alone, threads)
             elif peer is not None and peer["outcome"] == "ok":
                 peer["outcome"] = f"skipped: {first['contestant']} has no figure"
             if peer is not None:
@@ -281,9 +286,9 @@ class Contest:
         self._finish(first, threads)
         return bool(rounds) and sum(not one["discarded"] for one in rounds) >= QUIET * len(rounds)
 
-    def _play_cell(self, pair: Sequence[Entry], alone: Sequence[float], threads: int) -> list[Round]:
+    def _play_cell(self, case: Case, pair: Sequence[Entry], alone: Sequence[float], threads: int) -> list[Round]:
         """Keep the rounds of a pair, or of one contestant, in the column of the last of them; return the rounds."""
-        found, once = self._rounds(pair, alone, threads)
+        found, once = self._rounds(case, pair, alone, threads)
         counted = [one for one in found if once or not one["discarded"]]
         for place, entry in enumerate(pair):
             column = entry["columns"].setdefault(str(threads), {"seconds": [], "cpu": [], "once": once})
@@ -308,19 +313,23 @@ class Contest:
         self._ask(entry, threads, "prepare", case=asdict(case))
         return self._ask(entry, threads, "fit").get("seconds", 0.0)
 
-    def _rounds(self, pair: Sequence[Entry], alone: Sequence[float], threads: int) -> tuple[list[Round], bool]:
+    def _rounds(
+        self, case: Case, pair: Sequence[Entry], alone: Sequence[float], threads: int
+    ) -> tuple[list[Round], bool]:
         """Return rounds until enough are accepted and their ratio settles, or the time of the cell is over.
 
         And whether there is a single one, because the cell would take too long.
         """
         calls = [min(MOST_CALLS, ceil(READING_SECONDS / max(seconds, 1e-6))) for seconds in alone]
         expected = self.least * sum(seconds * times for seconds, times in zip(alone, calls, strict=True))
-        patience = min(max(REPEATS * expected, 10.0), LONGEST_CELL)
+        patience = min(max(REPEATS * expected, LEAST_PATIENCE), LONGEST_CELL)
         if self.quick:
             patience = min(patience, (self.deadline - time.monotonic()) / max(1, self.rows_left + 1))
         once, end = expected > LONGEST_CELL, time.monotonic() + patience
         found: list[Round] = []
         while not found or (not once and time.monotonic() < end):
+            if found and len(found) % ROUNDS_OF_PROCESS == 0 and not self.quick and sum(alone) < LONG_FITS:
+                self._renew(case, pair, threads)
             if not (one := self._round(pair, calls, threads)):
                 break
             found.append(one)
@@ -331,13 +340,21 @@ class Contest:
                 break
         return found, once
 
+    def _renew(self, case: Case, pair: Sequence[Entry], threads: int) -> None:
+        """Let other processes of the same contestants go on."""
+        for entry in pair:
+            if worker := self.workers.pop((entry["contestant"], threads), None):
+                worker.close()
+            self._prepare(case, entry, threads)
+
     def _round(self, pair: Sequence[Entry], calls: Sequence[int], threads: int) -> Round:
         """Return one fit of each, in random order, with its readings; nothing where one fails."""
         order = random.sample(range(len(pair)), len(pair))
         fits: dict[int, dict[str, Any]] = {}
         for place in order:
             self.canaries.append(self._canary.seconds())
-            worker = self.workers[pair[place]["contestant"], threads]
+            if not (worker := self.workers.get((pair[place]["contestant"], threads))):  # it failed
+                return {}
             before = counters(worker.pid, worker.cpus)
             answer = self._ask(pair[place], threads, "fit", calls=calls[place])
             if not answer:

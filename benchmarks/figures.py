@@ -21,10 +21,8 @@ FIGURES = {
     "memory.png": "Growth of memory during the fit (of a card: memory in use) against the number of samples n",
 }
 OURS = ("#08519c", "#3182bd", "#00b4d8", "#6a51a3")
-OTHERS = [
-    *(f"C{i}" for i in (1, 2, 3, 5, 6, 7, 8)),
-    *("#111111", "#b8860b", "#008b8b", "#800020", "#556b2f", "#ff1493", "#a0522d"),
-]
+OTHERS = [f"C{i}" for i in (1, 2, 3, 5, 6, 7, 8)]
+OTHERS += ["#111111", "#b8860b", "#008b8b", "#800020", "#556b2f", "#ff1493", "#a0522d"]
 # Between two labels, as a share of the height of a panel.
 LABEL_GAP = 0.058
 # Right of points whose names stand within the panel, as a share of its width without it.

@@ -184,6 +184,7 @@ def tiled(case: Case, **parameters: Any) -> Callable[[Any], Any]:
 
 
 ALL_TILES = 10**9
+SVD_SOLVERS = ("auto", "full", "arpack", "randomized")
 PEERS: dict[str, Peer] = {
     "gpukpca": Peer(ours, certified=True),
     "gpukpca, little memory": Peer(ours_in_little_memory, certified=True),
@@ -204,15 +205,12 @@ PEERS: dict[str, Peer] = {
     "gpukpca PCA": Peer(ours_pca, kernels=("rbf",), certified=True),
     "gpukpca PCA, 95 %": Peer(partial(ours_pca, share=0.95), kernels=("rbf",), certified=True),
     "gpukpca PCA on CuPy": Peer(ours_pca, CUPY, kernels=("rbf",), certified=True),
-    "sklearn PCA auto": Peer(sklearn_pca, kernels=("rbf",)),
+    **{
+        f"sklearn PCA {solver}": Peer(partial(sklearn_pca, svd_solver=solver), kernels=("rbf",), largest_d=largest_d)
+        for solver, largest_d in {"covariance_eigh": 5000, **dict.fromkeys(SVD_SOLVERS, 10**9)}.items()
+    },
     "sklearn PCA, 95 %": Peer(partial(sklearn_pca, share=0.95), kernels=("rbf",)),
-    "sklearn PCA covariance_eigh": Peer(
-        partial(sklearn_pca, svd_solver="covariance_eigh"), kernels=("rbf",), largest_d=5000
-    ),
-    "sklearn PCA randomized": Peer(partial(sklearn_pca, svd_solver="randomized"), kernels=("rbf",)),
-    "sklearn PCA arpack": Peer(partial(sklearn_pca, svd_solver="arpack"), kernels=("rbf",)),
     "sklearn TruncatedSVD": Peer(sklearn_truncated_svd, kernels=("rbf",)),
-    "sklearn PCA full": Peer(partial(sklearn_pca, svd_solver="full"), kernels=("rbf",)),
     "gpukpca KernelPCACV": Peer(partial(search, ours=True)),
     "sklearn GridSearchCV": Peer(partial(search, ours=False)),
     "plain NumPy": Peer(FullSpectrum, kernels=("rbf",), largest_n=10_000),

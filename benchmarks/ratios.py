@@ -10,6 +10,8 @@ import numpy as np
 # A ratio settles where its interval lies within this share of it, from so many pairs; --quick is content with fewer.
 WITHIN, LEAST_PAIRS, LEAST_PAIRS_QUICK = 0.15, 7, 3
 DRAWS, CONFIDENCE = 2000, 0.99
+# What the pairs of one run do not see: it widens each end of an interval.
+UNSEEN = 0.02
 
 Ratio = dict[str, Any]
 
@@ -21,6 +23,7 @@ def ratio_of(pairs: Sequence[Sequence[float]], least: int = LEAST_PAIRS) -> Rati
     logs = np.log([second / first for first, second in pairs])
     drawn = np.random.default_rng(0).choice(logs, (DRAWS, len(logs)))
     ends = np.quantile(np.median(drawn, axis=1), [0.5 - CONFIDENCE / 2.0, 0.5 + CONFIDENCE / 2.0])
+    ends += np.log1p([-UNSEEN, UNSEEN])
     low, value, high = (float(f"{x:.4g}") for x in np.exp([ends[0], np.median(logs), ends[1]]))
     narrow = max(high / value, value / low) <= 1.0 + WITHIN
     return {"value": value, "low": low, "high": high, "pairs": len(logs), "settled": narrow and len(logs) >= least}

@@ -24,8 +24,6 @@ from benchmarks.ratios import ratio_text
 from benchmarks.verdicts import Entry, faster_from, medians, slope
 
 SWEPT = {case.name: family for family, cases in (SWEEPS | GROWTH).items() for case in cases}
-# The exponents of n that a fit should not exceed; of memory where no tile is stored.
-TIME_EXPONENT, MEMORY_EXPONENT = 2.0, 1.05
 # Residuals above it are shown in the tables of sweeps.
 POOR = 1e-4
 NOT_SETTLED = ratio_text(None)
@@ -101,29 +99,14 @@ def plain_rows(record: Record) -> list[list[object]]:
 def latex(record: Record) -> str:
     """Return the contestants of all cases as a longtable of LaTeX."""
     header, rows = CONTESTANT_HEADER.split(" | "), contestant_rows(record["entries"])
+    caption = rf"\caption{{{escaped(where_and_when(record['machine']))}}} \\"
+    head = [r"% \usepackage{longtable}", r"\begin{longtable}{llrrrrrr}", caption]
     lines = [" & ".join(map(escaped, row)) + r" \\" for row in rows]
-    return "\n".join(
-        [
-            r"% \usepackage{longtable}",
-            r"\begin{longtable}{llrrrrrr}",
-            rf"\caption{{{escaped(where_and_when(record['machine']))}}} \\",
-            " & ".join(header) + r" \\ \hline \endhead",
-            *lines,
-            r"\end{longtable}",
-            "",
-        ]
-    )
+    return "\n".join([*head, " & ".join(header) + r" \\ \hline \endhead", *lines, r"\end{longtable}", ""])
 
 
-TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "×": r"$\times$",
-    "–": "--",
-    "µ": r"$\mu$",
-    "<": "$<$",
-    "→": r"$\to$",
-    "\\": "/",
-}
-TEX |= {"\u00a0": "~", ">": "$>$", "|": "$|$", "~": r"\~{}", "^": r"\^{}"}
+TEX_OF = r"\& \% \$ \# \_ \{ \} $\times$ -- $\mu$ $<$ $\to$ / $>$ $|$ \~{} \^{}"
+TEX = dict(zip("&%$#_{}×–µ<→\\>|~^", TEX_OF.split(), strict=True)) | {"\u00a0": "~"}
 
 
 def escaped(text: str) -> str:
@@ -365,21 +348,10 @@ def conclude(family: tuple[str, str], entries: list[Entry]) -> list[str]:
 
 
 def growth(entries: list[Entry], contestant: str, axis: str) -> str:
-    """Return the exponents of time and of memory of a contestant; against n those of ours with their bounds."""
+    """Return the exponents of time and of memory of a contestant."""
     mine = [entry for entry in entries if entry["contestant"] == contestant and entry["outcome"] == "ok"]
-    judges = axis == "n" and is_ours(contestant)
-    tiled = judges and all(entry["facts"].get("cached_tiles") == 0 for entry in mine)
-    found = []
-    for name, quantity, bound in (
-        ("time", "median", TIME_EXPONENT if judges else None),
-        ("memory", "peak_mib", MEMORY_EXPONENT if tiled else None),
-    ):
-        if (power := slope(mine, axis, quantity)) is not None:
-            judged = (
-                "" if bound is None else f" (at most {bound}: {'reached' if round(power, 2) <= bound else 'missed'})"
-            )
-            found.append(f"{name} {axis}^{power:.2f}{judged}")
-    return ", ".join(found)
+    powers = {name: slope(mine, axis, quantity) for name, quantity in (("time", "median"), ("memory", "peak_mib"))}
+    return ", ".join(f"{name} {axis}^{power:.2f}" for name, power in powers.items() if power is not None)
 
 
 def label(entry: Entry) -> str:

@@ -281,6 +281,19 @@ def test_a_part_of_the_cases_is_not_published(tmp_path: Path, monkeypatch: pytes
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.json", "part.json"]
 
 
+def test_a_record_that_has_settled_fills_the_pages() -> None:
+    for page, parts in publish.sections([whole_record()]).items():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for name, section in parts.items():
+            assert section not in ("", publish.NONE_YET), name
+            text = publish.with_section(text, name, section, page)
+        assert page != "README.md" or len(text.splitlines()) <= 160
+        assert text.count("9 pairs") >= len(publish.SUMMARY) - 2  # one failed, one is alone
+    unsettled = [entry | {"median": None} for entry in whole_record()["entries"]]
+    for parts in publish.sections([RECORD | {"entries": unsettled}]).values():
+        assert set(parts.values()) == {publish.NONE_YET}
+
+
 def minor(version: str) -> tuple[int, int]:
     major, number = version.split(".")[:2]
     return int(major), int(number)

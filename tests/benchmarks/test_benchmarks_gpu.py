@@ -97,7 +97,7 @@ class Here:
 
     pid = 1
 
-    def __init__(self, name: str, threads: int | None = None) -> None:
+    def __init__(self, name: str, *_: Any) -> None:
         # Imports PyTorch, which warns.
         self.player = None if name == "TorchDR on CUDA" else contestant.Player(name)
 
@@ -645,7 +645,7 @@ Peer.why_absent = lambda self: None
 class Answering:
     pid, cpus = 1, ()
 
-    def __init__(self, name, threads):
+    def __init__(self, name, *_):
         self.name = name
 
     def ask(self, do, timeout, case=None, **_):
@@ -713,7 +713,7 @@ def test_contestants_are_rows_of_the_table_and_of_comparisons(
     ours, peer = entries["kernel-rbf", "gpukpca"], entries["kernel-rbf", "sklearn arpack, matched"]
     assert set(ours["seconds"]) == {7 / 8}
     assert peer["seconds"] == [23 / 8] * 7
-    ratio = {"value": 3.286, "low": 3.286, "high": 3.286, "pairs": 7, "settled": True}
+    ratio = {"value": 3.286, "low": 3.22, "high": 3.351, "pairs": 7, "settled": True}
     assert peer["columns"]["1"]["ratio"] == ratio
     assert len(peer["columns"]["1"]["pairs"]) == 7
     # A wrong answer and a failure have no row; the record has them.

@@ -116,15 +116,13 @@ def growing() -> list[dict[str, Any]]:
     return [*made, entry_of(cases[-1], "gpukpca", 0.0, outcome="MemoryError")]
 
 
-def test_exponents_of_growth_are_fitted_and_judged() -> None:
+def test_exponents_of_growth_are_fitted() -> None:
     assert slope(growing(), "n", "median") == pytest.approx(2.0)
     assert slope(growing()[:1], "n", "median") is None
     small = [entry if entry["n"] >= 5000 else entry | {"median": 1.0} for entry in growing()]
     assert slope(small, "n", "median") == pytest.approx(2.0)
-    text = report.growth(growing(), "gpukpca, nothing cached", "n")
-    assert text == "time n^2.00 (at most 2.0: reached), memory n^1.00 (at most 1.05: reached)"
-    steeper = [entry | {"median": entry["n"] ** 2.2, "peak_mib": entry["n"] ** 1.2} for entry in growing()]
-    assert report.growth(steeper, "gpukpca, nothing cached", "n").count("missed") == 2
+    assert report.growth(growing(), "gpukpca, nothing cached", "n") == "time n^2.00, memory n^1.00"
+    assert report.growth(growing()[:1], "gpukpca, nothing cached", "n") == ""
 
 
 # -- the pages ---------------------------------------------------------------------------------------------------------
