@@ -66,7 +66,7 @@ def compared(contest: Contest, case: Case, revision: str, folder: str) -> bool:
     failures = [f"{entry['contestant']}: {entry['outcome']}" for entry in (here, there) if entry["outcome"] != "ok"]
     column = there["columns"].get("1", {"ratio": {"pairs": 0, "settled": False}, "pairs": []})
     discarded = sum(bool(pair["discarded"]) for pair in column["pairs"])
-    text = "; ".join(failures) or f"{ratio_text(column['ratio'])}; {discarded} discarded"
+    text = "; ".join(failures) or f"{ratio_text(column['ratio'], '{:.2f}'.format)}; {discarded} discarded"
     print(f"{case.name:28} {names[0]:26} {text}", flush=True)
     return bool(column["ratio"]["settled"] and column["ratio"]["high"] < SLOWER)
 

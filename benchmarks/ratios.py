@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,17 @@ def ratio_of(pairs: Sequence[Sequence[float]], least: int = LEAST_PAIRS) -> Rati
     return {"value": value, "low": low, "high": high, "pairs": len(logs), "settled": narrow and len(logs) >= least}
 
 
-def ratio_text(ratio: Ratio | None) -> str:
-    """Return "2.8 (2.6–3.0), 9 pairs", or that the ratio is not settled."""
-    if not ratio or not ratio["pairs"]:
-        return "not settled"
-    interval = f"({digits(ratio['low'])}–{digits(ratio['high'])})"
-    counted = f"{ratio['pairs']} pair{'s' * (ratio['pairs'] > 1)}"
-    if not ratio["settled"]:
-        return f"not settled {interval}, {counted}"
-    return f"{digits(ratio['value'])} {interval}, {counted}"
-
-
 def digits(value: float) -> str:
     """Return two digits, of small and large numbers as many as they have."""
     return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"
+
+
+def ratio_text(ratio: Ratio | None, shown: Callable[[float], str] = digits) -> str:
+    """Return "2.8 (2.6–3.0), 9 pairs", or that the ratio is not settled."""
+    if not ratio or not ratio["pairs"]:
+        return "not settled"
+    interval = f"({shown(ratio['low'])}–{shown(ratio['high'])})"
+    counted = f"{ratio['pairs']} pair{'s' * (ratio['pairs'] > 1)}"
+    if not ratio["settled"]:
+        return f"not settled {interval}, {counted}"
+    return f"{shown(ratio['value'])} {interval}, {counted}"
