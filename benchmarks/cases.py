@@ -65,19 +65,14 @@ SPARSE = (
 )
 # A share of the variance beside as many components as that takes.
 SHARE = ("gpukpca PCA, 95 %", "gpukpca PCA", "sklearn PCA, 95 %")
-SEARCH = ("gpukpca KernelPCACV", "sklearn GridSearchCV")
+SEARCHES = ("gpukpca KernelPCACV", "sklearn GridSearchCV")
+SEARCH: dict[str, Any] = {"contestants": SEARCHES, "task": "search", "gamma": 1.0, "large": True}
 
 
 def axes(contestants: tuple[str, ...], data: str, n: int, d: int, **more: Any) -> Case:
     """Return a case of PCA on the host."""
     kind = "share" if contestants == SHARE else "pca"
     return Case(f"{kind}-{data}-{n}x{d}", contestants, data, n, d, task="axes", **more)
-
-
-def search(*grid: int) -> Case:
-    """Return the case of a search over so many gammas and these numbers of components."""
-    name = f"search-{grid[0]}x{len(grid) - 1}"
-    return Case(name, SEARCH, "usps", 2000, 256, "float64", grid=grid, gamma=1.0, task="search", large=True)
 
 
 CASES = [
@@ -108,7 +103,10 @@ CASES = [
     axes(SPARSE, "words", 4000, 30_000, p=5, dtype="float64"),
     axes(SPARSE, "words", 20_000, 5000, p=20, dtype="float64"),
     axes(SPARSE, "words", 330, 500_000, p=5, dtype="float64", large=True),
-    *(search(*grid) for grid in ((2, 16, 32, 64, 128, 256), (4, 8, 32, 128), (5, 16, 64, 256))),
+    *(
+        Case(f"search-{grid[0]}x{len(grid) - 1}", data="usps", n=2000, d=256, dtype="float64", grid=grid, **SEARCH)
+        for grid in ((2, 16, 32, 64, 128, 256), (4, 8, 32, 128), (5, 16, 64, 256))
+    ),
 ]
 
 

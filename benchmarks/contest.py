@@ -38,10 +38,9 @@ NO_TIME = "not run: no time left"
 # A reading of the clock covers calls that take so long together: CPU time is counted in hundredths of a second.
 READING_SECONDS, MOST_CALLS = 0.25, 1000
 # A cell whose pairs would take longer runs once; the pairs of any other take at most so many times what they should.
-LONGEST_CELL, REPEATS = 600.0, 3
+LONGEST_CELL, REPEATS, LEAST_PATIENCE = 600.0, 3, 30.0
 # After so many rounds of shorter fits other processes go on: the place of an array in memory stays for the life of one.
 ROUNDS_OF_PROCESS, LONG_FITS = 3, 10.0
-LEAST_PATIENCE = 30.0
 # The share of accepted rounds from which on a machine is quiet enough for columns of all threads.
 QUIET = 0.8
 CANARIES = 9
@@ -51,11 +50,11 @@ QUICK_ANSWER, QUICK_SECONDS = 15.0, 140.0
 Round = dict[str, Any]  # seconds, CPU seconds and reading of each, who was first, and why the round is discarded
 
 
+@dataclass
 class MeasuredClock:
     """The timer of pytest-benchmark: shows the seconds that a contestant measured, without the start of its process."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    now: float = 0.0
 
     def read(self) -> float:
         return self.now
@@ -84,17 +83,13 @@ def replay(benchmark: Any, seconds: Sequence[float], check: Callable[[], Any] = 
 
 def rows(cases: Iterable[Case]) -> pytest.MarkDecorator:
     """Parametrize a test by the names of a case and of a contestant: a test for each row of the table."""
+    marks = {case: [pytest.mark.large] * case.large + [pytest.mark.quick] * bool(case.quick_n) for case in cases}
     each = [
-        pytest.param(case.name, name, id=f"{case.name}-{name}", marks=marks_of(case))
-        for case in cases
+        pytest.param(case.name, name, id=f"{case.name}-{name}", marks=marks[case])
+        for case in marks
         for name in taking_part(case)
     ]
     return pytest.mark.parametrize(("case", "contestant"), each)
-
-
-def marks_of(case: Case) -> list[pytest.MarkDecorator]:
-    """Return the marks by which the options select cases."""
-    return [pytest.mark.large] * case.large + [pytest.mark.quick] * bool(case.quick_n)
 
 
 def selected(session: pytest.Session, case: str) -> list[str]:
