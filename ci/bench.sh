@@ -3,7 +3,7 @@
 # at hand lacks what is needed, the first run installs it into .venv-bench; PYTHON and --gpu install nothing.
 # Peers, devices and data that are not there are skipped, and the record says so.
 #   bash ci/bench.sh --quick             small sizes, at most three minutes
-#   bash ci/bench.sh                     the usual cases, about an hour on a quiet machine
+#   bash ci/bench.sh                     the usual cases, one to two hours on two cores
 #   bash ci/bench.sh --large             the whole: also the cases and sweeps that take minutes each
 #   bash ci/bench.sh --large -k PART     a part: test_case, test_growth, or search
 #   bash ci/bench.sh --against REV       this checkout beside a revision, also with --quick, --large and -k PART:
