@@ -1,7 +1,7 @@
 """Pairs of fits of two checkouts: ``python -m benchmarks.against REV [--quick] [--large] [-k PART]``.
 
 A line for each case has the time of the revision over that of this checkout, on one thread. The exit status is 1 where
-a settled interval lies below 0.97.
+a settled interval lies below 0.97, or this checkout fails.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def checkout(revision: str) -> Iterator[str]:
 
 
 def compared(contest: Contest, case: Case, revision: str, folder: str) -> bool:
-    """Print the ratio of a case; return whether this checkout is slower."""
+    """Print the ratio of a case; return whether this checkout is slower, or fails."""
     names = (case.contestants[0], f"{case.contestants[0]} of {revision}")
     contest.close(but=names)
     contest.origins[names[1]] = (names[0], folder)
@@ -68,7 +68,7 @@ def compared(contest: Contest, case: Case, revision: str, folder: str) -> bool:
     discarded = sum(bool(pair["discarded"]) for pair in column["pairs"])
     text = "; ".join(failures) or f"{ratio_text(column['ratio'], '{:.2f}'.format)}; {discarded} discarded"
     print(f"{case.name:28} {names[0]:26} {text}", flush=True)
-    return bool(column["ratio"]["settled"] and column["ratio"]["high"] < SLOWER)
+    return here["outcome"] != "ok" or bool(column["ratio"]["settled"] and column["ratio"]["high"] < SLOWER)
 
 
 if __name__ == "__main__":

@@ -307,6 +307,12 @@ def test_peers_of_a_contestant_that_failed_are_left_out(monkeypatch: pytest.Monk
 # -- two checkouts -----------------------------------------------------------------------------------------------------
 
 
+def test_a_checkout_that_fails_is_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    machine.Worker.ask = lambda *_, **__: {"outcome": "MemoryError"}
+    assert against.compared(machine.contest(monkeypatch), CASE, "REV", "folder")
+
+
 @pytest.mark.parametrize(("there", "status", "text"), [(1.5, 1, "0.75 (0.73–0.77)"), (2.0, 0, "1.00 (0.98–1.02)")])
 def test_two_checkouts_are_compared_in_pairs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: float, status: int, text: str
