@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.machine import ROOT
 from benchmarks.publish import with_section
-from benchmarks.report import table
+from benchmarks.report import spaced, table
 from gpukpca import Plan
 from gpukpca._formatting import format_seconds
 from gpukpca.algorithms import KernelPCASettings, PCASettings, Resources
@@ -108,7 +108,7 @@ def largest(suits: Callable[[int], bool]) -> str:
     while suits(10 * n):
         n *= 10
     tenth = n // 10
-    return count(n + tenth * next(k for k in range(90) if not suits(n + tenth * (k + 1))))
+    return spaced(n + tenth * next(k for k in range(90) if not suits(n + tenth * (k + 1))))
 
 
 # -- the tables --------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def capacity_table() -> str:
                 lambda n, d=d, dtype=dtype: fits(lambda: kernel_plan(n, d, dtype)),
                 lambda n, d=d, dtype=dtype: fits(lambda: kernel_plan(n, d, dtype, Nystrom(rank=LANDMARKS))),
             ]
-            rows.append([count(d), dtype, *map(largest, ways)])
+            rows.append([spaced(d), dtype, *map(largest, ways)])
     header = "d | dtype | dense | block Krylov, K computed once | block Krylov, tiles recomputed | Nyström"
     return table(header, rows)
 
@@ -135,7 +135,7 @@ def kernel_table() -> str:
     rows = []
     for n, d in KERNEL_SHAPES:
         for dtype in DTYPES:
-            cells = [count(n), count(d), dtype]
+            cells = [spaced(n), spaced(d), dtype]
             for solver in ("auto", "dense", Nystrom(rank=min(LANDMARKS, n // 2))):
                 cells.append(cell(lambda n=n, d=d, dtype=dtype, solver=solver: kernel_plan(n, d, dtype, solver)))
             storage = kernel_plan(n, d, dtype).storage
@@ -150,13 +150,8 @@ def linear_table() -> str:
     for n, d in PCA_SHAPES:
         for dtype in DTYPES:
             plan = linear_plan(n, d, dtype)
-            rows.append([count(n), count(d), dtype, f"`{plan.method}`", cell(lambda plan=plan: plan)])
+            rows.append([spaced(n), spaced(d), dtype, f"`{plan.method}`", cell(lambda plan=plan: plan)])
     return table("n | d | dtype | method | memory, time", rows)
-
-
-def count(number: int) -> str:
-    """Return a number with spaces between thousands, at which no line breaks."""
-    return f"{number:,}".replace(",", UNBROKEN)
 
 
 def cell(plan: Callable[[], Plan]) -> str:
