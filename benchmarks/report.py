@@ -46,19 +46,13 @@ def main() -> None:
 
 
 def read(paths: Iterable[Path]) -> dict[Path, Record]:
-    """Return the records of files; end with a sentence where one is none.
-
-    Seconds of a host that were not measured in pairs, as before version 0.21, are no figures.
-    """
+    """Return the records of files; end with a sentence where one is none."""
     records = {}
     for path in paths:
         try:
             records[path] = json.loads(path.read_text(encoding="utf-8"))
-            entries, is_card = records[path]["entries"], "gpu" in records[path]["machine"]
-            for entry in entries:
-                if "columns" not in entry:
-                    entry |= {"columns": {}} if is_card else {"columns": {}, "median": None}
-            records[path]["entries"] = [entry for entry in entries if entry["task"] != "other"]
+            if any("columns" not in entry for entry in records[path]["entries"]):
+                raise ValueError("it was made before version 0.21, without pairs of fits")
         except (OSError, ValueError, KeyError) as error:
             sys.exit(f"{path} is no record of ci/bench.sh: {type(error).__name__}: {error}")
     return records
@@ -261,17 +255,13 @@ def contestant_row(entry: Entry, first: Entry) -> list[str]:
     elif entry["columns"]:
         ratios = [ratio_text(one.get("ratio")), ratio_text(every.get("ratio")) if every else ""]
     else:  # of a card
-        ratios = [
-            f"{entry['median'] / first['median']:.2g}" if first["median"] and entry["median"] else NOT_SETTLED,
-            "",
-        ]
+        has_both = first["median"] and entry["median"]
+        ratios = [f"{entry['median'] / first['median']:.2g}" if has_both else NOT_SETTLED, ""]
     where = "" if entry["device_mib"] is None else " on the device"
     peak = "" if memory(entry) is None else f"{memory(entry):.0f} MiB{where}"
-    cpu = middle(one.get("cpu"))
+    cpu_text = duration(median(one["cpu"])) if one.get("cpu") else ""
     if one.get("once"):
-        ratios, cpu_text = ["one run", ratios[1]], f"{duration(cpu or 0.0)} (one run)"
-    else:
-        cpu_text = "" if cpu is None else duration(cpu)
+        ratios[0], cpu_text = "one run", f"{cpu_text} (one run)"
     return [name, *ratios, seconds_text(entry), cpu_text, peak, exponent(entry["residual"])]
 
 
