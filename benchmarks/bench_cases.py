@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.cases import CASES, EVERY, GROWTH
+from benchmarks.cases import BY_NAME, CASES, GROWTH
 from benchmarks.contest import clock, rows
 
 pytestmark = pytest.mark.benchmark(timer=clock.read)
-BY_NAME = {case.name: case for case in EVERY}
 
 
 @rows(CASES)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.contest import Contest, clock, rows
-from benchmarks.gpu_cases import SWEEPS, SWEPT, TRIALS, fits, sized
+from benchmarks.gpu_cases import SWEEPS, TRIALS, fits, sized
 
 pytestmark = [pytest.mark.gpu, pytest.mark.benchmark(timer=clock.read)]
 
 BY_NAME = {case.name: (case, target) for case, target in TRIALS}
-CASES = [case for cases in SWEEPS.values() for case in cases]
+SWEPT = {case.name: case for cases in SWEEPS.values() for case in cases}
 
 
 @pytest.fixture
@@ -27,13 +27,11 @@ def test_trial(play: Callable[..., None], quick_and_free_bytes: tuple[bool, int]
     play(sized(planned, *quick_and_free_bytes), contestant, target, planned_n=planned.n)
 
 
-@rows(CASES)
+@rows(SWEPT.values())
 def test_sweep_on_card(
-    play_sweep: Callable[..., None], quick_and_free_bytes: tuple[bool, int], case: str, contestant: str
+    play: Callable[..., None], quick_and_free_bytes: tuple[bool, int], case: str, contestant: str
 ) -> None:
-    quick, free_bytes = quick_and_free_bytes
-    fitting = [one for one in SWEEPS[SWEPT[case]] if (one.quick_n or not quick) and fits(one, free_bytes)]
-    cases = {one.name: sized(one, quick, free_bytes) for one in fitting}
-    if case not in cases:
+    planned, (quick, free_bytes) = SWEPT[case], quick_and_free_bytes
+    if (quick and not planned.quick_n) or not fits(planned, free_bytes):
         pytest.skip("left out: --quick, or too large for this card")
-    play_sweep(cases[case], list(cases.values()), contestant)
+    play(sized(planned, quick, free_bytes), contestant)

@@ -26,7 +26,6 @@ class Case:
     task: str = "fit"  # the computation that is timed, a key of `benchmarks.contestant.TASKS`
     new: int = 0  # rows to transform
     rank: int = 500  # of the Nyström models
-    rounds: int = 1  # of a card: of no effect
     repeats: int = 1  # of a card: fits of each contestant
     patience: float = 3600.0  # of a card: seconds of fits after which no further one begins
     grid: tuple[int, ...] = ()  # of a search: the number of gammas, and numbers of components
@@ -144,3 +143,4 @@ GROWTH: dict[tuple[str, str], list[Case]] = {
     ("growth-d", "d"): growth("d", EXACT, (2, 20, 200, 2000)),
 }
 EVERY = [*CASES, *(case for cases in GROWTH.values() for case in cases)]
+BY_NAME = {case.name: case for case in EVERY}

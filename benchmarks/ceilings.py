@@ -21,7 +21,6 @@ from benchmarks.places import Cupy, Host, on_host, seconds_each
 
 Ceilings = dict[str, dict[str, Any]]
 
-NAMES = ("copy", "tile copy", "exp float32", "exp float64", "sgemm", "dgemm")
 # The relative error of a float32 product of random numbers is a few 1e-6 at these sizes; of one in TF32 some 1e-4.
 WITHOUT_TF32 = 5e-5
 UNITS = {"GB/s": 1e9, "TFLOP/s": 1e12}

@@ -134,12 +134,6 @@ def play(benchmark: Any, contest: Contest, request: pytest.FixtureRequest) -> Ca
     return run
 
 
-@pytest.fixture
-def play_sweep(play: Callable[..., None]) -> Callable[..., None]:
-    """``play_sweep(case, cases, contestant)``: a case of a sweep, in which contestants alternate at each size."""
-    return lambda case, cases, contestant: play(case, contestant)
-
-
 # -- the machine -------------------------------------------------------------------------------------------------------
 
 
@@ -163,8 +157,8 @@ def measured_ceilings(arguments: list[str], patience: float) -> dict[str, dict[s
 
 
 def ceilings_of(record: dict[str, Any], about: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the ceilings of a record, if it is one of this card or of this host."""
-    name = "gpu" if "gpu" in about else "cpu"
-    if record["machine"].get(name) != about[name]:
-        raise pytest.UsageError(f"--ceilings: a record of {record['machine'].get(name)}, and this is {about[name]}.")
+    """Return the ceilings of a record, if it is one of this card."""
+    named, here = record["machine"].get("gpu"), about.get("gpu")
+    if named is None or named != here:
+        raise pytest.UsageError(f"--ceilings: a record of the card {named}, and the card of this run is {here}.")
     return record["ceilings"]

@@ -235,10 +235,7 @@ def search(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
     )
 
 
-TASKS = {
-    **{"fit": fit, "compared": compared, "transform": transform, "product": product, "axes": axes},
-    "search": search,
-}
+TASKS = {task.__name__: task for task in (fit, compared, transform, product, axes, search)}
 
 
 def warm_up_rows(peer: Peer, case: Case) -> int:

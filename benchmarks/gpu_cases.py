@@ -48,7 +48,7 @@ def sized(case: Case, quick: bool, free_bytes: int) -> Case:
 
 def on_cupy(name: str, n: int, d: int, contestants: tuple[str, ...] = ("gpukpca on CuPy",), **more: object) -> Case:
     """Return a case on the card; ten components of Gaussian data unless `more` says otherwise."""
-    settings = {"data": "gaussian", "rounds": 1, "repeats": 5, "patience": 60.0, "quick_n": QUICK_N}
+    settings = {"data": "gaussian", "repeats": 5, "patience": 60.0, "quick_n": QUICK_N}
     return Case(name, contestants, n=n, d=d, **(settings | more))  # type: ignore[arg-type]
 
 
@@ -123,4 +123,3 @@ SWEEPS: dict[tuple[str, str], list[Case]] = {
     ],
     ("gpu-pca", "n"): swept("gpu-pca", PCA_SIZES, 100, BOTH_PCA, data="decaying", task="axes", squares=0.0),
 }
-SWEPT = {case.name: family for family, cases in SWEEPS.items() for case in cases}
