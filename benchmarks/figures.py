@@ -118,11 +118,8 @@ def draw_panel(ax: Any, panel: Panel, colors: dict[str, str]) -> None:
         points.sort()
         style = {"linestyle": "--", "marker": "s"} if on_card else {"linestyle": "-", "marker": "o"}
         ax.loglog(*zip(*points, strict=True), **style, color=colors[who], markersize=4, linewidth=1.4)
-        power = (
-            slope([{"outcome": "ok", panel.x: x, "y": y} for x, y in points], panel.x, "y")
-            if panel.shows_size
-            else None
-        )
+        entries = [{"outcome": "ok", panel.x: x, "y": y} for x, y in points]
+        power = slope(entries, panel.x, "y") if panel.shows_size else None
         text = f"{who} (card)" if on_card else who
         ends.append((points[-1], text if power is None else f"{text}, {panel.x}^{power:.1f}", colors[who]))
     ax.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
