@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.cases import EVERY, Case
-from benchmarks.contest import QUICK_ANSWER, QUICK_SECONDS, Contest
+from benchmarks.contest import LEAST_TIMEOUT, QUICK_SECONDS, Contest
 from benchmarks.datasets import why_absent
 from benchmarks.machine import ROOT, machine
 from benchmarks.ratios import ratio_text
@@ -35,7 +35,7 @@ def main() -> None:
     cases = [case for case in sized if options.k in case.name and not why_absent(case.data)]
     contest = Contest(machine(), quick=options.quick, rows_left=len(cases))
     if options.quick:
-        contest.timeout, contest.deadline = QUICK_ANSWER, time.monotonic() + QUICK_SECONDS
+        contest.timeout, contest.deadline = LEAST_TIMEOUT, time.monotonic() + QUICK_SECONDS
     print(f"time of {options.revision} / time of this checkout, one thread")
     with checkout(options.revision) as folder:
         is_slower = [compared(contest, case, options.revision, folder) for case in cases]

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cases import Case
+from benchmarks.cases import BY_NAME, Case
 from benchmarks.contest import (
-    QUICK_ANSWER,
+    LEAST_ANSWERS,
+    LEAST_TIMEOUT,
     QUICK_SECONDS,
     Contest,
     check,
@@ -23,7 +24,8 @@ from benchmarks.contest import (
     selected,
 )
 from benchmarks.machine import machine
-from benchmarks.report import ceiling_table, verdict_table
+from benchmarks.publish import SUMMARY
+from benchmarks.report import SWEPT, ceiling_table, verdict_table
 from benchmarks.verdicts import Target, judged
 
 CEILING_SECONDS = 180.0
@@ -39,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--quick", action="store_true", help="small sizes; targets of a card are not judged")
     group.addoption("--ceilings", type=Path, metavar="FILE", help="a record of this machine that has its rates")
     group.addoption("--record", type=Path, metavar="FILE", help="write the record for benchmarks.report")
-    group.addoption("--seconds", type=float, metavar="SECONDS", help="for all of it; cases that begin later fail")
+    group.addoption("--seconds", type=float, help="for all of it; what would begin later is left out, on a card fails")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,7 +63,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     chosen = [item for item in items if is_chosen(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = chosen
+    items[:] = chosen if gpu or not config.getoption("--seconds") else sorted(chosen, key=importance)
+
+
+def importance(item: pytest.Item) -> tuple[int, bool, int]:
+    """Return what sorts the rows of a limited time: README's table, then other cases, then sweeps, by their size."""
+    name = item.callspec.params["case"]
+    place = SUMMARY.index(name) if name in SUMMARY else len(SUMMARY)
+    return place, name in SWEPT, BY_NAME[name].n
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -94,16 +103,16 @@ def contest(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> Iter
     if option("--ceilings") is not None:
         rates = ceilings_of(json.loads(option("--ceilings").read_text(encoding="utf-8")), about)
     elif option("--gpu"):
-        rates = measured_ceilings(
-            ["--quick"] * option("--quick"), QUICK_CEILINGS if option("--quick") else CEILING_SECONDS
-        )
+        rates = measured_ceilings(option("--quick"))
     print(f"\n{ceiling_table(rates)}")
-    end = float("inf") if option("--seconds") is None else started + option("--seconds")
-    contest = Contest(about, option("--contestant-timeout"), end, ceilings=rates, quick=option("--quick"))
-    contest.rows_left = len(request.session.items)
+    seconds, timeout = option("--seconds") or float("inf"), option("--contestant-timeout")
+    contest = Contest(about, timeout, ceilings=rates, quick=option("--quick"), rows_left=len(request.session.items))
     if option("--quick") and not option("--gpu"):
-        contest.timeout, contest.deadline = min(contest.timeout, QUICK_ANSWER), min(end, started + QUICK_SECONDS)
-        contest.late = f"skipped: {QUICK_SECONDS:g} s were over"
+        seconds = min(seconds, QUICK_SECONDS)
+    if seconds < float("inf") and not option("--gpu"):
+        contest.late = f"skipped: not run: {seconds:g} s were over"
+        contest.timeout = min(timeout, max(LEAST_TIMEOUT, seconds / LEAST_ANSWERS))
+    contest.deadline = started + seconds
     pytestconfig.stash[CONTEST] = contest
     yield contest
     contest.close()
@@ -145,10 +154,11 @@ def described_card() -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured_ceilings(arguments: list[str], patience: float) -> dict[str, dict[str, Any]]:
-    """Return what `benchmarks.ceilings` prints in its own process, within `patience` seconds."""
+def measured_ceilings(is_quick: bool) -> dict[str, dict[str, Any]]:
+    """Return what `benchmarks.ceilings` prints in its own process, within a limit of time."""
+    patience = QUICK_CEILINGS if is_quick else CEILING_SECONDS
     try:
-        done = run_module("benchmarks.ceilings", *arguments, timeout=patience)
+        done = run_module("benchmarks.ceilings", *["--quick"] * is_quick, timeout=patience)
     except subprocess.TimeoutExpired:
         print(f"\nthe ceilings took more than {patience:g} s")
         return {}

@@ -37,15 +37,18 @@ LEAST_SECONDS = 10.0
 NO_TIME = "not run: no time left"
 # A reading of the clock covers calls that take so long together: CPU time is counted in hundredths of a second.
 READING_SECONDS, MOST_CALLS = 0.25, 1000
-# A cell whose pairs would take longer runs once; the pairs of any other take at most so many times what they should.
+# A cell whose pairs would take longer, or longer than one answer may, runs once; the pairs of any other take at most so
+# many times what they should.
 LONGEST_CELL, REPEATS, LEAST_PATIENCE = 600.0, 3, 30.0
 # After so many rounds of shorter fits other processes go on: the place of an array in memory stays for the life of one.
 ROUNDS_OF_PROCESS, LONG_FITS = 3, 10.0
 # The share of accepted rounds from which on a machine is quiet enough for columns of all threads.
 QUIET = 0.8
 CANARIES = 9
-# Of --quick on a host, for one answer and for all of them; figures take the rest of three minutes.
-QUICK_ANSWER, QUICK_SECONDS = 15.0, 140.0
+# Of --quick on a host; figures take the rest of three minutes.
+QUICK_SECONDS = 140.0
+# A limit of time on a host has room for so many of the longest answers, which may take so long in any case.
+LEAST_ANSWERS, LEAST_TIMEOUT = 25, 15.0
 
 Round = dict[str, Any]  # seconds, CPU seconds and reading of each, who was first, and why the round is discarded
 
@@ -198,7 +201,7 @@ class Contest:
                 self._play_in_turn(case, entry)
             return entries
         is_quiet, cpus = self.play_column(case, entries, 1), self.machine.get("cpus", 1)
-        if is_quiet and cpus > 1 and not self.quick:
+        if is_quiet and cpus > 1 and self.deadline == float("inf"):
             self.play_column(case, entries, cpus)
         return entries
 
@@ -224,7 +227,9 @@ class Contest:
 
     def _ask(self, entry: Entry, threads: int | None, do: str, **message: Any) -> dict[str, Any]:
         """Return the answer of a contestant's process of so many threads; a failure is the outcome of the entry."""
-        timeout, key = min(self.timeout, self.deadline - time.monotonic()), (entry["contestant"], threads)
+        is_late_check = do == "finish" and self.late != NO_TIME  # of what has been measured
+        left = float("inf") if is_late_check else self.deadline - time.monotonic()
+        timeout, key = min(self.timeout, left), (entry["contestant"], threads)
         if entry["outcome"] == "ok" and timeout < LEAST_SECONDS:
             entry["outcome"] = self.late
         if entry["outcome"] != "ok":
@@ -239,7 +244,7 @@ class Contest:
         if entry["outcome"].startswith("skipped"):
             self.absent[entry["contestant"]] = entry["outcome"]
         elif entry["outcome"].startswith("timeout") and self.late != NO_TIME:
-            entry["outcome"] = f"skipped: {entry['outcome']}"
+            entry["outcome"] = self.late if time.monotonic() >= self.deadline else f"skipped: {entry['outcome']}"
         return answer
 
     def _finish(self, entry: Entry, threads: int | None) -> None:
@@ -320,9 +325,11 @@ class Contest:
         patience = min(max(REPEATS * expected, LEAST_PATIENCE), LONGEST_CELL)
         if self.quick:
             patience = min(patience, (self.deadline - time.monotonic()) / max(1, self.rows_left + 1))
-        once, end = expected > LONGEST_CELL, time.monotonic() + patience
+        once, end = expected > min(self.timeout, LONGEST_CELL), time.monotonic() + patience
+        # Other processes and a round may follow.
+        end = min(end, self.deadline - LEAST_SECONDS - 2.0 * expected / self.least)
         found: list[Round] = []
-        while not found or (not once and time.monotonic() < end):
+        while time.monotonic() < end and not (once and found):
             if found and len(found) % ROUNDS_OF_PROCESS == 0 and not self.quick and sum(alone) < LONG_FITS:
                 self._renew(case, pair, threads)
             if not (one := self._round(pair, calls, threads)):
@@ -333,7 +340,7 @@ class Contest:
                 break
             if not accepted and len(found) >= REPEATS * self.least:  # something else uses the machine all the time
                 break
-        return found, once
+        return found, once and bool(found)
 
     def _renew(self, case: Case, pair: Sequence[Entry], threads: int) -> None:
         """Let other processes of the same contestants go on."""

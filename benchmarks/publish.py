@@ -44,11 +44,11 @@ SMALL_MIB = 10.0
 NONE_YET = "No settled figures yet: the next record is measured in pairs."
 # The name of the card of ci/cupy_on_cpu.
 IMAGINARY = "CPU stand-in"
-# The cases of README's table.
+# The cases of README's table, in the order in which a limit of time takes them.
 SUMMARY = (
-    *("mnist-10000", "mnist-20000", "gaussian-10000", "small-5000", "nystrom-200000"),
+    *("small-5000", "gaussian-10000", "mnist-10000", "nystrom-200000"),
     *("pca-iris-150x4", "pca-digits-1797x64", "pca-mnist-10000x784"),
-    *("pca-decaying-50000x2000", "pca-decaying-1000000x100", "pca-gaussian-1000x100000"),
+    *("pca-decaying-1000000x100", "pca-decaying-50000x2000", "pca-gaussian-1000x100000", "mnist-20000"),
 )
 
 
@@ -165,9 +165,11 @@ def summary(record: Record) -> str:
     """Return README's line about the machine, and its table: the fastest peer of cases where its ratio is settled."""
     rows = {}
     for case, entries in groupby(record["entries"], key=lambda entry: entry["case"]):
-        first, *others = entries
+        first, *others = everyone = list(entries)
         peers = [one for one in others if one["columns"].get("1", {}).get("ratio") and not is_ours(one["contestant"])]
-        if case in SUMMARY and first["median"] and peers:
+        # One that no time was left for may be the fastest.
+        is_whole = not any("not run" in one["outcome"] for one in everyone)
+        if case in SUMMARY and first["median"] and peers and is_whole:
             fastest = min(peers, key=least_ratio)
             if fastest["median"] and fastest["outcome"] == "ok":
                 rows[case] = summary_row(first, fastest)
@@ -228,7 +230,7 @@ def with_section(text: str, name: str, section: str, page: str) -> str:
     _, ended, after = rest.partition(end)
     if not found or not ended:
         sys.exit(f"{page} lacks the lines {begin} and {end}. Add them where the figures shall stand.")
-    return f"{before}{begin}\n{section or 'The records have no such case.'}\n{end}{after}"
+    return f"{before}{begin}\n{section or 'Not measured.'}\n{end}{after}"
 
 
 if __name__ == "__main__":

@@ -85,7 +85,10 @@ def plain_rows(record: Record) -> list[list[object]]:
         values: list[object] = [entry.get(name) for name in fields]
         values += [len(entry["seconds"]), *(entry.get(name) for name in measured)]
         for column in columns_of(entry):
-            values += [middle(column.get("cpu")), *(column.get("ratio", {}).get(name) for name in figures)]
+            values += [
+                median(column["cpu"]) if column.get("cpu") else None,
+                *(column.get("ratio", {}).get(name) for name in figures),
+            ]
         found.append([*values, *about_all])
     return found
 
@@ -228,11 +231,6 @@ def columns_of(entry: Entry) -> tuple[dict[str, Any], dict[str, Any]]:
     return entry["columns"].get("1", {}), more[0] if more else {}
 
 
-def middle(values: list[float] | None) -> float | None:
-    """Return the median where there are values."""
-    return median(values) if values else None
-
-
 def contestant_rows(entries: list[Entry]) -> list[list[str]]:
     """Return a row for each contestant, cases in the order they ran, ratios to the first; absent ones are left out."""
     rows, groups = [], {}
@@ -248,7 +246,7 @@ def contestant_row(entry: Entry, first: Entry) -> list[str]:
     """Return name, ratios, seconds, memory and residual of a contestant."""
     name = f"**{name_of(entry)}**" if entry is first else name_of(entry)
     if entry["outcome"] != "ok":
-        return [name, entry["outcome"], *[""] * 5]
+        return [name, entry["outcome"].removeprefix("skipped: "), *[""] * 5]
     one, every = columns_of(entry)
     if entry is first:
         ratios = ["1", "1" if every else ""]

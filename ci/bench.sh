@@ -9,12 +9,13 @@
 #   bash ci/bench.sh --against REV       this checkout beside a revision, also with --quick, --large and -k PART:
 #                                        exit status 1 where a settled interval lies below 0.97
 #   bash ci/bench.sh --publish           the whole, then README.md, docs/benchmarks.md and benchmarks/results from it
+#   bash ci/bench.sh --publish --seconds 1500   the same from what fits, on one thread: README's cases first
 #   bash ci/bench.sh --gpu               the cases on a CUDA device, and no others; some ten minutes on a large card
 #   bash ci/bench.sh --gpu --quick       the same with small sizes, whose targets are not judged
 # Tables (terminal, Markdown, CSV, LaTeX), figures and the record, a file of pytest-benchmark, are in a folder of the run,
 # .benchmarks/DATE-TIME-MACHINE; its path is the last line. --record FILE.json writes the record alone, into that file.
 # Other arguments go to pytest, e.g. -k mnist, -k gpu-pass, --contestant-timeout 300 (for one
-# answer) or --seconds 600 (for all: what would begin later fails), --benchmark-compare.
+# answer) or --seconds 600 (for all: what would begin later is left out, on a card fails), --benchmark-compare.
 # Without a device --gpu says so and ends with exit status 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."

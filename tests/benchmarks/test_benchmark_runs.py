@@ -19,7 +19,7 @@ pytest.importorskip("benchmarks", reason="the benchmarks are not part of the pac
 
 import gpukpca
 from benchmarks import conftest, contest, contestant, contestants, figures, machine, peers, publish, report
-from benchmarks.cases import CASES, GROWTH, Case
+from benchmarks.cases import BY_NAME, CASES, GROWTH, Case
 from benchmarks.gpu_cases import SWEEPS
 from benchmarks.peers import taking_part
 
@@ -136,6 +136,24 @@ def test_quick_selects_small_sizes_of_the_host() -> None:
     assert chosen == {case.name for case in EVERY if case.quick_n}
     assert {"growth-n-1000", "growth-pca-n-2000", "growth-p-2", "accuracy-rank-50"} <= chosen
     assert "growth-n-5000" not in chosen
+
+
+def test_a_limit_of_time_takes_the_table_of_the_front_page_first_and_small_sizes_before_large_ones() -> None:
+    items = [SimpleNamespace(callspec=SimpleNamespace(params={"case": case.name}), iter_markers=list) for case in EVERY]
+    hook = SimpleNamespace(pytest_deselected=lambda items: None)
+    for seconds in (None, 1500.0):
+        options = {"--seconds": seconds, "--large": True, "--gpu": False, "--quick": False}
+        left = list(items)
+        conftest.pytest_collection_modifyitems(SimpleNamespace(getoption=options.__getitem__, hook=hook), left)
+        if seconds is None:
+            assert left == items
+    names = [item.callspec.params["case"] for item in left]
+    assert names[: len(publish.SUMMARY)] == list(publish.SUMMARY)
+    others = [BY_NAME[name] for name in names[len(publish.SUMMARY) :]]
+    cases, sweeps = (
+        [case.n for case in others if (case.name in report.SWEPT) == is_swept] for is_swept in (False, True)
+    )
+    assert [case.n for case in others] == [*sorted(cases), *sorted(sweeps)]
 
 
 DRAWN = next(case for case in CASES if case.data == "gaussian")  # its data are never absent
@@ -261,6 +279,15 @@ def test_absent_libraries_are_named_with_the_command_that_brings_them() -> None:
 
 def whole_record() -> dict[str, Any]:
     return RECORD | {"entries": entries_of(*EVERY)}
+
+
+def test_a_record_without_pairs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    for entries in ([{"case": "a", "median": 1.0}], None):
+        path.write_text(json.dumps({"entries": entries} if entries else {}), encoding="utf-8")
+        with pytest.raises(SystemExit, match=r"old\.json is no record of ci/bench\.sh: ") as refused:
+            report.read([path])
+        assert ("before version 0.21" in str(refused.value)) == bool(entries)
 
 
 def test_a_part_of_the_cases_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

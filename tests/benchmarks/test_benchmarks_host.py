@@ -155,6 +155,13 @@ def test_the_summary_has_the_fastest_peer_where_its_ratio_is_settled() -> None:
         assert (found == text) == has_table
         assert (found == publish.NONE_YET) != has_table
     assert publish.summary({"machine": about, "entries": [ours]}) == publish.NONE_YET
+    # One that no time was left for may be the fastest; one that took too long is not.
+    for outcome, has_table in (("not run: 9 s were over", False), ("timeout after 60 s", True)):
+        entry = entry_of(case, "sklearn auto", 0.0, columns={}, outcome=f"skipped: {outcome}")
+        found = publish.summary({"machine": about, "entries": [ours, slow, fast, entry]})
+        assert (found == text) == has_table
+        assert (found == publish.NONE_YET) != has_table
+        assert report.contestant_row(entry, ours)[1] == outcome
 
 
 def test_the_tables_of_the_plan_are_those_of_the_page() -> None:

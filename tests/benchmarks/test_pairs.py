@@ -234,7 +234,7 @@ def test_a_neighbor_that_stays_leaves_nothing_settled(monkeypatch: pytest.Monkey
 
 
 def test_a_quiet_machine_has_a_column_of_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    for options, columns in (({"cpus": 2}, {"1", "2"}), ({"cpus": 2, "quick": True}, {"1"}), ({}, {"1"})):
+    for options, columns in (({"cpus": 2}, {"1", "2"}), ({"cpus": 2, "deadline": 1e4}, {"1"}), ({}, {"1"})):
         ours, peer = Machine().contest(monkeypatch, **options).play(CASE, CASE.contestants)
         assert set(peer["columns"]) == set(ours["columns"]) == columns
         assert peer["median"] == 5.0
@@ -272,6 +272,32 @@ def test_cells_of_more_than_ten_minutes_run_once_and_have_no_ratio_to_quote(monk
     assert len(ours["seconds"]) == 7 == len(short["seconds"])
     (alone,) = machine.contest(monkeypatch).play(CASE, ["plain NumPy"])
     assert (alone["seconds"], alone["median"], alone["columns"]["1"]["once"]) == ([100.0], None, True)
+
+
+def test_a_limit_of_time_keeps_what_has_settled_and_names_what_has_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SECONDS, "plain NumPy", 30.0)
+    monkeypatch.setitem(SECONDS, "sklearn dense", 1.0)
+    late, names = "skipped: not run: 99 s were over", ["gpukpca", "sklearn auto", "plain NumPy", "sklearn dense"]
+    machine = Machine()
+    ask = machine.Worker.ask
+
+    def answer(self: Any, do: str, timeout: float, **more: Any) -> dict[str, Any]:
+        if do == "fit" and SECONDS[self.name] > timeout:
+            machine.now += timeout
+            return {"outcome": f"timeout after {timeout:.0f} s"}
+        return ask(self, do, timeout, **more)
+
+    machine.Worker.ask = answer
+    record = machine.contest(monkeypatch, cpus=2, deadline=99.0, timeout=60.0, late=late)
+    ours, auto, numpy, dense = record.play(CASE, names)
+    assert auto["columns"]["1"]["ratio"]["settled"]
+    assert [entry["outcome"] for entry in (ours, auto, numpy, dense)] == ["ok", "ok", late, late]
+    assert (ours["median"], ours["residual"], set(ours["columns"])) == (2.0, 0.0, {"1"})
+    assert machine.now <= 99.0
+    assert {entry["outcome"] for entry in record.play(CASE, names)} == {late}
+    # Longer than one answer may take, and not the limit of all.
+    record = Machine().contest(monkeypatch, deadline=1e4, timeout=40.0, late=late)
+    assert record.play(CASE, ["gpukpca", "sklearn auto"])[1]["columns"]["1"]["once"]
 
 
 def test_contestants_alternate_at_each_size_and_processes_end_when_they_are_not_needed(
