@@ -326,8 +326,8 @@ class Contest:
         if self.quick:
             patience = min(patience, (self.deadline - time.monotonic()) / max(1, self.rows_left + 1))
         once, end = expected > min(self.timeout, LONGEST_CELL), time.monotonic() + patience
-        # Other processes and a round may follow.
-        end = min(end, self.deadline - LEAST_SECONDS - 2.0 * expected / self.least)
+        # A round may follow, after two other processes have begun.
+        end = min(end, self.deadline - LEAST_SECONDS * (1 if self.quick else 3) - 2.0 * expected / self.least)
         found: list[Round] = []
         while time.monotonic() < end and not (once and found):
             if found and len(found) % ROUNDS_OF_PROCESS == 0 and not self.quick and sum(alone) < LONG_FITS:

@@ -275,9 +275,9 @@ def test_cells_of_more_than_ten_minutes_run_once_and_have_no_ratio_to_quote(monk
 
 
 def test_a_limit_of_time_keeps_what_has_settled_and_names_what_has_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SECONDS, "plain NumPy", 30.0)
+    monkeypatch.setitem(SECONDS, "plain NumPy", 50.0)
     monkeypatch.setitem(SECONDS, "sklearn dense", 1.0)
-    late, names = "skipped: not run: 99 s were over", ["gpukpca", "sklearn auto", "plain NumPy", "sklearn dense"]
+    late, names = "skipped: not run: 114 s were over", ["gpukpca", "sklearn auto", "plain NumPy", "sklearn dense"]
     machine = Machine()
     ask = machine.Worker.ask
 
@@ -288,12 +288,12 @@ def test_a_limit_of_time_keeps_what_has_settled_and_names_what_has_not_run(monke
         return ask(self, do, timeout, **more)
 
     machine.Worker.ask = answer
-    record = machine.contest(monkeypatch, cpus=2, deadline=99.0, timeout=60.0, late=late)
+    record = machine.contest(monkeypatch, cpus=2, deadline=114.0, timeout=60.0, late=late)
     ours, auto, numpy, dense = record.play(CASE, names)
     assert auto["columns"]["1"]["ratio"]["settled"]
     assert [entry["outcome"] for entry in (ours, auto, numpy, dense)] == ["ok", "ok", late, late]
     assert (ours["median"], ours["residual"], set(ours["columns"])) == (2.0, 0.0, {"1"})
-    assert machine.now <= 99.0
+    assert machine.now <= 114.0
     assert {entry["outcome"] for entry in record.play(CASE, names)} == {late}
     # Longer than one answer may take, and not the limit of all.
     record = Machine().contest(monkeypatch, deadline=1e4, timeout=40.0, late=late)
