@@ -21,7 +21,7 @@ from gpukpca.cli.inputs import OF_MISSING, of_distances, read_input, title_of, w
 from gpukpca.cli.machine import facts_of_run
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import show_run, taken
-from gpukpca.cli.table import CHUNK, Table, input_options
+from gpukpca.cli.table import CHUNK, ROLES, Table, input_options
 from gpukpca.data.finite import FINITE, NotFiniteError, check_finite
 from gpukpca.decomposition import load_with_notes
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
@@ -139,7 +139,7 @@ def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table
         raise ModelFormatError("the file names other columns than those of its model.")
     missing = bool(get_tags(model).input_tags.allow_nan)
     of_model = names if names and len(set(names)) == width else ()
-    known = {f"{role}_of_model": str(notes.get(f"{role}_name") or "") for role in ("index", "label", "weight")}
+    known = {f"{role}_of_model": str(notes.get(f"{role}_name") or "") for role in ROLES}
     table = read_input(source, missing=missing, of_model=of_model, **known, **input_options(options))
     table = of_distances(table) if notes.get("distances") else table
     if missing:

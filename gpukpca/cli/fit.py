@@ -30,7 +30,7 @@ from gpukpca.cli.machine import facts_of_run
 from gpukpca.cli.methods import METHODS, Method, check_options, drawn_components, given
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import ProgressBar, counting, logged, show_run, show_table, taken
-from gpukpca.cli.table import InputOptions, Table, check_memory, input_options
+from gpukpca.cli.table import ROLES, InputOptions, Table, check_memory, input_options
 from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.decomposition._dask import shared_rows
 from gpukpca.decomposition._model_files import write_model
@@ -158,7 +158,7 @@ def _prepared(
 
         check_image_shape(options.image_shape, table.X.shape[1])
     notes = {"method": method.name, "feature_names": table.feature_names, "distances": distances}
-    notes |= {name: vars(table)[name] for name in ("index_name", "label_name", "weight_name")}
+    notes |= {f"{role}_name": vars(table)[f"{role}_name"] for role in ROLES}
     if not options.scale or "scale" in model.get_params():
         return table, None, notes
     return *_standardized(table, method.takes_missing), notes

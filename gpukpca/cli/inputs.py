@@ -19,7 +19,7 @@ import numpy as np
 from gpukpca._container import is_container
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
-from gpukpca.cli.table import CHUNK, InputOptions, Source, Table, abbreviated, check_memory
+from gpukpca.cli.table import CHUNK, ROLES, InputOptions, Source, Table, abbreviated, check_memory
 from gpukpca.cli.text import PACKINGS, TEXT_SUFFIXES, read_parquet, read_text
 from gpukpca.data.reading import reading
 from gpukpca.persistence.model_file import KIND
@@ -29,7 +29,7 @@ BUNDLED = ("digits", "iris", "wine", "breast_cancer", "foods")
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
 # Options that only some kinds of input read.
-PER_ROW = ("label_column", "index_column", "weight_column")
+PER_ROW = tuple(f"{role}_column" for role in ROLES)
 SPECIAL = ("key", *PER_ROW, "header", "delimiter", "decimal", "skip")
 # The suffix of bundled sets, and of no file.
 BUNDLE = "/"

@@ -26,7 +26,7 @@ MOST_NAMES = 12
 # Rows that are read at once.
 CHUNK = 4096
 # What a column can be in place of a feature.
-ROLES = ("index", "label", "weight")
+ROLES = ("label", "index", "weight")
 # The column of a parquet file in which pandas writes an index without a name; in text its name is empty.
 INDEX = "__index_level_0__"
 
