@@ -80,8 +80,11 @@ def _drop(stream: Any) -> None:
 
 def message_of(error: BaseException) -> str:
     """Return the message of an error, with the option of the running command for the argument that is wrong."""
+    # By now it is in memory; the help of the program should not wait for it.
+    from gpukpca.data.finite import IMPUTE
+
     message, argument = str(error), getattr(error, "argument", None)
-    message = message.replace("impute or drop them first", "give --rows complete or --rows imputed")
+    message = message.replace(IMPUTE, "give --rows complete or --rows imputed")
     context = click.get_current_context(silent=True)
     if context is None or argument is None:
         return message

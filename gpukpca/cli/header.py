@@ -133,10 +133,14 @@ def numbers_look_like_names(cells: list[str], below: list[list[str]], decimal: s
     pointed = np.mean([[decimal in cell for cell in row] for row in below], axis=0)
     runs = any(found[0] for found in ways)
     return bool(
+        # Many numbers that run one way, or are all different: wavelengths, questions.
         (k >= MANY and (any(map(alone, ways)) or (whole and m >= 2 * MANY and alone(different))))
+        # Equal steps or ratios: numbers of columns, doses.
         or (any(map(alone, even)) and (k > 3 or m >= MANY or values[0] == 0))
+        # Years above other numbers; whole numbers above decimals.
         or (whole and np.all(in_years[0]) and (k == 1 or runs) and not np.any(in_years[1:]))
         or (whole and different[0] and (k > 1 or m >= 2 * MANY) and np.all(pointed > 0.8))
+        # Numbers outside their columns that run one way, as few points of time; numbers far outside, as codes.
         or (k > 2 and m > 2 and np.all(distance > gap) and any(alone(found, 0.5) for found in ways))
         or (k > 1 and m > 2 and np.all(distance > FAR * gap) and (whole or runs))
     )

@@ -34,7 +34,7 @@ VARIANCES = ("explained_variance", "explained_variance_ratio")
 
 
 class Method:
-    """What methods have in common; a subclass states what differs. Functions take the fitted model."""
+    """Hold what methods have in common; a subclass states what differs. Functions take the fitted model."""
 
     name: str
     summary: str

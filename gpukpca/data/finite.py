@@ -18,6 +18,8 @@ from gpukpca.exceptions import InvalidParameterError
 
 # Advice for infinity, which is not a missing value.
 FINITE = "Every entry must be a finite number; look where this one comes from."
+# Advice where an entry is missing, for which the shell names its options.
+IMPUTE = "impute or drop them first"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from gpukpca.backend.namespace import (
     real_floating,
 )
 from gpukpca.data.csr import canonical, check_compressed
-from gpukpca.data.finite import FINITE, NotFiniteError, blanked, check_finite
+from gpukpca.data.finite import FINITE, IMPUTE, NotFiniteError, blanked, check_finite
 from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
@@ -108,7 +108,7 @@ def as_rows(
         X = blanked(X, counts)
     if finite:
         whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
-        of_missing = f"{whose}; impute or drop them first."
+        of_missing = f"{whose}; {IMPUTE}."
         with columns_named(container):
             check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=of_missing, counts=counts)
     return X

@@ -17,7 +17,7 @@ from gpukpca.algorithms.progress import chunk_report, waiting_report
 from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import item_size, to_host
-from gpukpca.data.finite import NotFiniteError
+from gpukpca.data.finite import IMPUTE, NotFiniteError
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.rows import gathered
 from gpukpca.decomposition._base import output_of_transform
@@ -125,7 +125,7 @@ def _check_entries(estimator: Any, rows: ClusterRows) -> None:
         if count:
             raise ValueError(
                 f"Input X contains {what}: {count} value(s), the first in row {row}, column {column}. "
-                f"{type(estimator).__name__} does not accept missing values; impute or drop them first."
+                f"{type(estimator).__name__} does not accept missing values; {IMPUTE}."
             )
     if rows.lost_digits:
         warn_user(rows.lost_digits, PrecisionWarning)
