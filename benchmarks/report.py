@@ -245,9 +245,10 @@ def contestant_rows(entries: list[Entry]) -> list[list[str]]:
 def contestant_row(entry: Entry, first: Entry) -> list[str]:
     """Return name, ratios, seconds, memory and residual of a contestant."""
     name = f"**{name_of(entry)}**" if entry is first else name_of(entry)
-    if entry["outcome"] != "ok":
-        return [name, entry["outcome"].removeprefix("skipped: "), *[""] * 5]
     one, every = columns_of(entry)
+    outcome = entry["outcome"] if one.get("pairs") != [] else "not run: no time left"
+    if outcome != "ok":
+        return [name, outcome.removeprefix("skipped: "), *[""] * 5]
     if entry is first:
         ratios = ["1", "1" if every else ""]
     elif entry["columns"]:
@@ -255,8 +256,7 @@ def contestant_row(entry: Entry, first: Entry) -> list[str]:
     else:  # of a card
         has_both = first["median"] and entry["median"]
         ratios = [f"{entry['median'] / first['median']:.2g}" if has_both else NOT_SETTLED, ""]
-    where = "" if entry["device_mib"] is None else " on the device"
-    peak = "" if memory(entry) is None else f"{memory(entry):.0f} MiB{where}"
+    peak = "" if memory(entry) is None else f"{memory(entry):.0f} MiB{' on the device' * (entry['device_mib'] is not None)}"
     cpu_text = duration(median(one["cpu"])) if one.get("cpu") else ""
     if one.get("once"):
         ratios[0], cpu_text = "one run", f"{cpu_text} (one run)"

@@ -162,6 +162,9 @@ def test_the_summary_has_the_fastest_peer_where_its_ratio_is_settled() -> None:
         assert (found == text) == has_table
         assert (found == publish.NONE_YET) != has_table
         assert report.contestant_row(entry, ours)[1] == outcome
+    # One whose process was ready, and whose first round no time was left for.
+    entry = entry_of(case, "sklearn auto", 0.0, columns={"1": {"pairs": [], "seconds": [], "ratio": {"pairs": 0}}})
+    assert report.contestant_row(entry, ours)[1] == "not run: no time left"
 
 
 def test_the_tables_of_the_plan_are_those_of_the_page() -> None:
