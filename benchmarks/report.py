@@ -246,7 +246,7 @@ def contestant_row(entry: Entry, first: Entry) -> list[str]:
     """Return name, ratios, seconds, memory and residual of a contestant."""
     name = f"**{name_of(entry)}**" if entry is first else name_of(entry)
     one, every = columns_of(entry)
-    outcome = entry["outcome"] if one.get("pairs") != [] else "not run: no time left"
+    outcome = entry["outcome"] if one.get("pairs", 1) or one.get("ratio", one)["pairs"] else "not run: no time left"
     if outcome != "ok":
         return [name, outcome.removeprefix("skipped: "), *[""] * 5]
     if entry is first:
@@ -256,10 +256,10 @@ def contestant_row(entry: Entry, first: Entry) -> list[str]:
     else:  # of a card
         has_both = first["median"] and entry["median"]
         ratios = [f"{entry['median'] / first['median']:.2g}" if has_both else NOT_SETTLED, ""]
-    peak = "" if memory(entry) is None else f"{memory(entry):.0f} MiB{' on the device' * (entry['device_mib'] is not None)}"
-    cpu_text = duration(median(one["cpu"])) if one.get("cpu") else ""
-    if one.get("once"):
-        ratios[0], cpu_text = "one run", f"{cpu_text} (one run)"
+    where = " on the device" * (entry["device_mib"] is not None)
+    peak = "" if memory(entry) is None else f"{memory(entry):.0f} MiB{where}"
+    cpu_text = (duration(median(one["cpu"])) if one.get("cpu") else "") + " (one run)" * one.get("once", False)
+    ratios[0] = "one run" if one.get("once") else ratios[0]
     return [name, *ratios, seconds_text(entry), cpu_text, peak, exponent(entry["residual"])]
 
 
