@@ -118,8 +118,6 @@ class SymmetricOperator:
         Threads that work on a factor of the matrix; 0: as many as BLAS may use.
     rows : PreparedRows or None
         The prepared rows of X that K is evaluated from, which the model then need not prepare again.
-    has_remote_columns : bool
-        Whether `columns` returns `Rows`, which stay where they are computed.
     has_diagonal : bool
         Whether the diagonal can be computed. Without it the sum of the eigenvalues is not known, and no share of it.
     positive_definite : bool or None
@@ -157,7 +155,6 @@ class SymmetricOperator:
     trace: float | None = None
     workers: int = 0
     rows: Any = None
-    has_remote_columns: bool = False
     has_diagonal: bool = True
     positive_definite: bool | None = None
     name: str = "the kernel matrix"

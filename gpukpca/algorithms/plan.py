@@ -95,8 +95,8 @@ class Plan:
 
     @property
     def is_approximate(self) -> bool:
-        """Return whether K is approximated from landmarks."""
-        return isinstance(self.solver, Nystrom)
+        """Return whether K is approximated from landmarks; points that span all features are none of a sample."""
+        return isinstance(self.solver, Nystrom) and getattr(self.storage, "sample", 1) != 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as numbers, strings and lists for JSON, the solver and the storage by name.

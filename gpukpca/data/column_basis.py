@@ -9,7 +9,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import concat, to_host, writable
 from gpukpca.data.products import inner_products, times_small
-from gpukpca.data.rows import Rows, map_rows
+from gpukpca.data.rows import map_rows
 from gpukpca.data.slicing import gather_rows
 
 
@@ -60,10 +60,6 @@ class ColumnBasis:
 
     def take(self, chosen: np.ndarray) -> np.ndarray:
         """Return the rows named by host integers, shape (len(chosen), count), on the host in float64."""
-        first, *others = self.parts
-        if isinstance(first, Rows):
-            taken: np.ndarray = first.take(chosen, *others).astype(np.float64)
-            return taken
         return np.concatenate([to_host(gather_rows(part, chosen)) for part in self.parts], axis=1).astype(np.float64)
 
     def memory_for(self, b: int) -> Array | None:

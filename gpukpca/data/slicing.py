@@ -10,7 +10,6 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.elementwise import add
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -57,15 +56,6 @@ def gather_rows(X: Any, chosen: Any) -> Any:
     if writes_in_place(X):  # NumPy's `take` first copies the whole of an array that is not in C order
         return X[indices(chosen, X)]
     return namespace_of(X).take(X, indices(chosen, X), axis=0)
-
-
-def subtract_row(X: Any, v: Array) -> Any:
-    """Return X - 1 vᵀ; in place where the library can."""
-    return X.map(_panel_less_row, v, width=X.shape[1]) if isinstance(X, Rows) else add(X, -v[None, :])
-
-
-def _panel_less_row(panel: Array, v: Array) -> Array:
-    return panel - v[None, :]
 
 
 def take_columns(X: Array, chosen: Any) -> Array:

@@ -116,7 +116,7 @@ def source_of(model: Any) -> KernelSource:
 def _source_of_own(model: KernelPCA) -> KernelSource:
     fit: Any = model._result
     shape = fit.n_samples, int(model.n_features_in_)
-    is_stream, numbers = fit.stream is not None, fit.landmarks
+    is_stream, numbers = fit.eigenvectors is None, fit.landmarks
     rows: Any = getattr(model, "X_fit_", None)  # not of every kernel matrix
     source = KernelSource(
         model.kernel_,
@@ -126,7 +126,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         center=fit.map.center,
         weighted=fit.weight_sum is not None,
     )
-    if not is_stream and numbers is None:
+    if not fit.has_sampled_basis:
         return source._replace(kept=None if rows is None else (np.arange(shape[0]), rows))
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:

@@ -21,7 +21,7 @@ def fit_on_cluster(
     resources = session.resources(place)
     kernel, settings = kernel_and_settings(model, rows, resources)
     is_few = settings.is_nystrom and settings.preimage is None
-    needs_all = not is_few and not is_spanned(kernel, settings, rows)
+    needs_all = not is_few and not is_spanned(kernel, settings, *rows.shape)
     basis = rows_in_memory(rows, resources.allowed(), settings.copies_data) if needs_all else rows
     tools = fit_tools(model, basis, kernel)
     fit = fit_rows(rows, kernel, settings, resources, weights=sample_weight, basis=basis, **tools)

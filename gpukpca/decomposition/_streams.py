@@ -65,11 +65,11 @@ class WithStreams:
 
     @OnlyWhere(lambda estimator: _needs_all_rows(estimator)[0], AttributeError)
     def partial_fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Self:
-        """Add one batch of rows to the fit; ``eigen_solver=Nystrom(...)`` alone.
+        """Add one batch of rows to the fit, or begin one; ``eigen_solver=Nystrom(...)`` alone.
 
-        Batches are held until as many of their rows differ as there are landmarks. These rows choose the landmarks,
-        unless they are points, and what the kernel takes from the data. Later batches change neither. Their order and
-        sizes do not matter beyond rounding.
+        After `fit` rows are added to those of the fit. Without one, batches are held until as many of their rows differ
+        as there are landmarks. These rows choose the landmarks, unless they are points, and what the kernel takes from
+        the data. Later batches change neither. Their order and sizes do not matter beyond rounding.
 
         Parameters
         ----------
@@ -97,8 +97,7 @@ class WithStreams:
             A result is read while rows are held: it is that of the rows so far, all of which are landmarks. Further
             batches begin with the held rows again.
         UserWarning
-            A fit came before whose rows of the factor were not added up, with landmarks that a rule chose among rows in
-            memory. It is dropped: a stream begins.
+            Another solver had fitted the model. That fit is dropped: a stream begins.
 
         Notes
         -----
@@ -131,7 +130,7 @@ class WithStreams:
         if before is not None and before.stream is None:
             before = None
             warn_user(
-                "partial_fit begins a new stream: the fit before was of all rows at once, and is dropped.",
+                "partial_fit begins a new stream: another solver had fitted the model, and that fit is dropped.",
                 GpuKPCAWarning,
             )
         if before is None:

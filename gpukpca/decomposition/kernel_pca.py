@@ -393,7 +393,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         self._result = replace(fit, eigenvectors=vectors, scores=scores)
         optional = {
             "X_fit_": rows,
-            "n_samples_seen_": None if fit.stream is None else fit.n_samples,
+            "n_samples_seen_": fit.stream and fit.stream.count,
             "landmarks_": landmarks,
             "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
             "dual_coef_": to_origin(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,

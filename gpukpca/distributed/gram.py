@@ -30,7 +30,7 @@ from gpukpca.distributed.pairs import (
 from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile
-from gpukpca.gram.storage import Storage, StorageInput, TiledStorage
+from gpukpca.gram.storage import StorageInput, TiledStorage
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
@@ -136,16 +136,13 @@ class DaskGram(SymmetricOperator):
 
     def columns(self, indices: Indices) -> Array:
         """Return the columns of K named by `indices`, shape (n, len(indices)), on this machine."""
-        return self.source.joined(*self._column_task(indices))
+        named = np.asarray(indices, dtype=np.int64).reshape(-1)
+        chosen = self.kernel, self.template, self.source.take(named), named
+        return self.source.joined(panel_columns, self._numbers, *chosen)
 
     @cached_property
     def _numbers(self) -> ClusterRows:
         return self.source.split(np.arange(self.shape[0]))
-
-    def _column_task(self, chosen: Indices) -> tuple[Any, ...]:
-        """Return the function of a panel that computes columns, and its arguments."""
-        named = np.asarray(chosen, dtype=np.int64).reshape(-1)
-        return panel_columns, self._numbers, self.kernel, self.template, self.source.take(named), named
 
     def block(self, rows: Indices, columns: Indices) -> Array:
         """Return the entries of K in the named rows and columns, computed on this machine."""
@@ -153,19 +150,9 @@ class DaskGram(SymmetricOperator):
 
     def to_dense(self) -> Array:
         """Return K as a new square array on this machine, exactly symmetric."""
-        K = DaskGram.columns(self, np.arange(self.shape[0]))
+        K = self.columns(np.arange(self.shape[0]))
         mirror_upper(K)
         return K
-
-
-class DaskColumns(DaskGram):
-    """The kernel matrix of rows on a cluster, whose columns stay there."""
-
-    has_remote_columns = True
-
-    def columns(self, indices: Indices) -> Any:
-        """Return the columns of K named by `indices`, shape (n, len(indices)), as `ClusterRows`."""
-        return self.source.map(*self._column_task(indices), width=len(indices))
 
 
 class TilePairs:
@@ -300,20 +287,5 @@ class ClusterStorage(TiledStorage):
         return f"distributed: {tiles} of edge {self.tile_edge} on {where}, {cached} cached{basis}"
 
 
-@dataclass(frozen=True)
-class ClusterColumnStorage(Storage):
-    """Columns of K on the workers of a cluster, for a factor of its Nyström approximation."""
-
-    def bytes_held(self, item_size: int) -> int:
-        return 0
-
-    def build(self, source: StorageInput) -> DaskColumns:
-        template = source.template or source.kernel.template(source.X, centered=True)
-        return DaskColumns(source.kernel, source.X, template=template)
-
-    def __str__(self) -> str:
-        return f"distributed: columns on {pluralize(self.workers, 'worker')}"
-
-
 # The storages that model files hold.
-STORED = (ClusterStorage, ClusterColumnStorage)
+STORED = (ClusterStorage,)

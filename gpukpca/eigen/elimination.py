@@ -83,10 +83,3 @@ class Elimination:
                 put(place, new)
                 done = target[:, : block.stop]
         return convert(done, stored, out)
-
-
-def eliminated(K: Array, *arguments: Any) -> Array:
-    """Return `Elimination.rows` of a panel of K, of the parts of F, and of the map, which comes last."""
-    *parts, elimination = arguments
-    rows: Array = elimination.rows(K, parts)
-    return rows

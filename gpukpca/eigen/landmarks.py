@@ -16,6 +16,7 @@ from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import host_values, to_host
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen.partial_cholesky import (
     LANDMARK_TOLERANCE,
@@ -47,6 +48,7 @@ def pivoted_cholesky(
     tol: float = 0.0,
     block_size: int | None = None,
     report: RankReport | None = None,
+    sample_weight: Any = None,
 ) -> PivotedCholesky:
     """Compute the randomly pivoted Cholesky factor of a positive semidefinite operator, in blocks with rejection.
 
@@ -71,6 +73,8 @@ def pivoted_cholesky(
         depend on it.
     report : callable, optional
         Called after every round with (columns of F, most columns, share of the trace that is left).
+    sample_weight : array, shape (n,), optional
+        How often each row counts: in the draws, and in every sum over the rows. F stays the factor of K itself.
 
     Returns
     -------
@@ -118,10 +122,11 @@ def pivoted_cholesky(
     one_of(NONE, COUNT).check_argument("block_size", block_size)
     rank = min(int(rank), op.shape[0])
     block = int(block_size or default_block(rank))
-    builder, size = PartialCholeskyBuilder(op, rank, block, tol, report), block
+    weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
+    builder, size = PartialCholeskyBuilder(op, rank, block, tol, report, weights), block
     while builder.should_continue():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
-        candidates, draws = np.unique(weighted_draws(rng, builder.weights(), size), return_inverse=True)
+        candidates, draws = np.unique(weighted_draws(rng, builder.chances(), size), return_inverse=True)
         K, columns = builder.submatrix(candidates)
         accepted, pivots = builder.accept(candidates, draws, uniform(rng, size), K)
         builder.append(pivots, columns_at(columns, accepted))
@@ -131,7 +136,12 @@ def pivoted_cholesky(
 
 
 def landmark_cholesky(
-    op: SymmetricOperator, landmarks: Any, *, tol: float = 0.0, report: RankReport | None = None
+    op: SymmetricOperator,
+    landmarks: Any,
+    *,
+    tol: float = 0.0,
+    report: RankReport | None = None,
+    sample_weight: Any = None,
 ) -> PivotedCholesky:
     """Compute the factor F of K ≈ F Fᵀ whose columns belong to given landmarks.
 
@@ -146,6 +156,8 @@ def landmark_cholesky(
         Stop early where the certificate is at most `tol` times the largest eigenvalue of H F Fᵀ H. 0: use all.
     report : callable, optional
         Called after every block with (columns of F, most columns, share of the trace that is left).
+    sample_weight : array, shape (n,), optional
+        How often each row counts in every sum over the rows; see `pivoted_cholesky`.
 
     Returns
     -------
@@ -183,7 +195,8 @@ def landmark_cholesky(
     op = as_operator(op)
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = _block_of_landmarks(len(chosen), tol)
-    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report)
+    weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
+    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report, weights)
     floor = float(np.min(builder.floors()[chosen]))
     order = chosen[pivot_order(_among(builder, chosen, block), floor)]
     start = 0
@@ -213,11 +226,9 @@ def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> n
     return K.astype(np.float64)
 
 
-def _even_cholesky(
-    op: SymmetricOperator, rank: int, rng: np.random.Generator, *, tol: float, report: RankReport | None
-) -> PivotedCholesky:
+def _even_cholesky(op: SymmetricOperator, rank: int, rng: np.random.Generator, **options: Any) -> PivotedCholesky:
     """Return the factor of rows drawn evenly without repetition."""
-    return landmark_cholesky(op, random_subset(rng, op.shape[0], rank), tol=tol, report=report)
+    return landmark_cholesky(op, random_subset(rng, op.shape[0], rank), **options)
 
 
 LandmarkRule = Literal["rpcholesky", "uniform"]
@@ -362,12 +373,18 @@ class Nystrom(SolverParameters, PlannedSolver):
         return max(default_block(rank) * n * item, panels)
 
     def factor(
-        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: RankReport | None = None
+        self,
+        op: SymmetricOperator,
+        p: int,
+        rng: np.random.Generator,
+        report: RankReport | None = None,
+        sample_weight: np.ndarray | None = None,
     ) -> PivotedCholesky:
         """Return the factor of an operator that is not centered; see `pivoted_cholesky`."""
+        options: dict[str, Any] = {"tol": self.tol, "report": report, "sample_weight": sample_weight}
         if not isinstance(self.landmarks, str):
-            return landmark_cholesky(op, self.landmarks, tol=self.tol, report=report)
-        return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, tol=self.tol, report=report)
+            return landmark_cholesky(op, self.landmarks, **options)
+        return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, **options)
 
 
 def _checked_points(points: np.ndarray) -> np.ndarray:

@@ -18,13 +18,12 @@ from gpukpca.backend.linalg import (
     narrow_square,
     newton_factor,
 )
-from gpukpca.backend.namespace import epsilon, namespace_of, to_host
+from gpukpca.backend.namespace import epsilon, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_factors, orthonormalizing_factor
 from gpukpca.backend.parallel import occupied, single_threaded_blas, worker_count
 from gpukpca.backend.random import random_directions
 from gpukpca.data.finite import overflow
 from gpukpca.data.products import inner_products, times_small
-from gpukpca.eigen.residuals import signs
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver, SolverParameters
 from gpukpca.exceptions import InvalidParameterError
@@ -77,15 +76,11 @@ class LowRank(SolverParameters, Solver):
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
-        return self.pairs(op, p, rng)[0]
-
-    def pairs(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> tuple[EigenResult, np.ndarray]:
-        """Return the result, and FᵀU of its vectors U on the host, shape (k, p): ``op @ U`` is F times it."""
         few = op.shape[0] <= blocking.LOW_RANK_ONE_THREAD_UP_TO and not is_on_gpu(op.like)
         with single_threaded_blas(few):
-            return self._pairs(op, p, rng)
+            return self._solve(op, p, rng)
 
-    def _pairs(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> tuple[EigenResult, np.ndarray]:
+    def _solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
         F = op.factor()
         if F is None:
             raise InvalidParameterError("LowRank needs an operator that is known by a factor, such as LowRankGram(F).")
@@ -108,8 +103,7 @@ class LowRank(SolverParameters, Solver):
         W = times_small(F, C, shared)
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
-        sign = signs(U)
-        result = EigenResult.of(
+        return EigenResult.of(
             op,
             values[:p],
             U,
@@ -120,9 +114,7 @@ class LowRank(SolverParameters, Solver):
             n_products=count,
             solver=f"low rank ({k} columns)",
             smallest_seen=0.0,
-            sign=sign,
         )
-        return result, C * to_host(sign).astype(np.float64)
 
     def _spanning(
         self, op: SymmetricOperator, F: Array, count: int, rng: np.random.Generator, workers: int

@@ -16,11 +16,13 @@ from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch
+from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     dtype_name,
     epsilon,
+    from_host,
     full,
     indices,
     namespace_of,
@@ -30,11 +32,9 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, sum_over, worker_count
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.data.finite import not_finite, overflow
-from gpukpca.data.products import column_sums, inner_products
-from gpukpca.data.rows import Rows, gathered
 from gpukpca.data.scale import scale_for_squares
-from gpukpca.data.slicing import gather_rows, panel_length, subtract_row, take_rows
-from gpukpca.eigen.elimination import Elimination, eliminated
+from gpukpca.data.slicing import gather_rows, panel_length, take_rows
+from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
 
@@ -143,7 +143,13 @@ class PartialCholeskyBuilder:
     """A factor F under construction, with the diagonal of K - F Fᵀ for F as it is stored."""
 
     def __init__(
-        self, op: SymmetricOperator, rank: int, block: int, tol: float = 0.0, report: RankReport | None = None
+        self,
+        op: SymmetricOperator,
+        rank: int,
+        block: int,
+        tol: float = 0.0,
+        report: RankReport | None = None,
+        sample_weight: np.ndarray | None = None,
     ) -> None:
         LANDMARK_TOLERANCE.check_argument("tol", tol)
         self.op = op
@@ -157,7 +163,9 @@ class PartialCholeskyBuilder:
         self.diagonal: np.ndarray
         self.sizes: np.ndarray
         self.diagonal, self.sizes = checked_diagonal(op)
-        self.trace: float = float(np.sum(self.diagonal))
+        # Rows that count several times have equal residuals: one of them stands for all in every sum.
+        self.sample_weight: np.ndarray = np.ones(self.n) if sample_weight is None else sample_weight
+        self.trace: float = self._total(self.diagonal)
         self.size: float = float(np.max(self.sizes, initial=0.0))
         entries = op.rounding * epsilon(op.like)
         self.expected: np.ndarray = max(ROUNDING[dtype_name(op.dtype)], entries) * self.sizes
@@ -165,15 +173,19 @@ class PartialCholeskyBuilder:
         self.is_pivot: np.ndarray = np.zeros(self.n, dtype=bool)
         self.pivots: np.ndarray = np.zeros(0, dtype=np.int64)
         self.L = np.zeros((rank, rank))
-        self.F = ColumnBasis() if op.has_remote_columns else ColumnBasis.with_capacity(self.n, rank, op.like)
+        self.F = ColumnBasis.with_capacity(self.n, rank, op.like)
         self.n_columns: int = 0
         self.next_check: int = 0
         self.stopped: str = ""
         self.least_pivot: float = math.inf
         self.skipped: float = 0.0  # the noise that skipped pivots have shown
         self.noise: float = self._noise()
-        if self.size == 0.0 and self.n and np.any(to_host(gathered(self.columns(np.zeros(1, dtype=np.int64)))) != 0):
+        if self.size == 0.0 and self.n and np.any(to_host(self.columns(np.zeros(1, dtype=np.int64))) != 0):
             raise indefinite(op, "its diagonal is 0, and K[:, 0] is not")
+
+    def _total(self, of_rows: np.ndarray) -> float:
+        """Return Σ w_i a_i over the rows."""
+        return float(self.sample_weight @ of_rows)
 
     # -- when to stop ----------------------------------------------------------------------------------------------
 
@@ -188,17 +200,17 @@ class PartialCholeskyBuilder:
 
     def rounding(self) -> float:
         """Return `PivotedCholesky.rounding`."""
-        return float(np.sum(self.expected)) + self.n * NOISE * self.noise
+        return self._total(self.expected) + float(np.sum(self.sample_weight)) * NOISE * self.noise
 
-    def weights(self) -> np.ndarray:
-        """Return the residuals that may become pivots, 0 elsewhere."""
-        return np.where(self.is_pivot | (self.residuals <= self.floors()), 0.0, self.residuals)
+    def chances(self) -> np.ndarray:
+        """Return w_i times the residuals that may become pivots, 0 elsewhere."""
+        return np.where(self.is_pivot | (self.residuals <= self.floors()), 0.0, self.sample_weight * self.residuals)
 
     def should_continue(self) -> bool:
         """Return whether another round makes sense; set `stopped` where it does not."""
         if len(self.pivots) >= self.rank:
             self.stopped = "rank"
-        elif not np.any(self.weights()):
+        elif not np.any(self.chances()):
             self.stopped = "exhausted"
         elif self._meets_tolerance():
             self.stopped = "tolerance"
@@ -207,7 +219,7 @@ class PartialCholeskyBuilder:
     def _meets_tolerance(self) -> bool:
         if self.tol == 0.0 or not len(self.pivots):
             return False
-        left = max(float(np.sum(self.residuals)), 0.0)
+        left = max(self._total(self.residuals), 0.0)
         certificate = left + self.rounding()
         # The largest eigenvalue costs n k² operations, and is at most the trace of F Fᵀ.
         if certificate > self.tol * (self.trace - left) or len(self.pivots) < self.next_check:
@@ -216,15 +228,12 @@ class PartialCholeskyBuilder:
         return certificate <= self.tol * self._largest_eigenvalue()
 
     def _largest_eigenvalue(self) -> float:
-        """Return that of H F Fᵀ H, from the small matrix Fᵀ H F."""
-        F = self.F.array
-        if isinstance(F, Rows):
-            F = subtract_row(F, column_sums(F) / self.n)
-            return float(np.linalg.eigvalsh(inner_products(F, F))[-1])
-        means = cast(column_sums(F) / self.n, self.wide)[None, :]
+        """Return that of W^½ H F Fᵀ H W^½, from the small matrix Fᵀ H W H F."""
+        F, roots = self.F.array, from_host(np.sqrt(self.sample_weight)[:, None], self.op.like, self.wide)
+        means = from_host(weighted_means(F, self.sample_weight), self.op.like, self.wide)[None, :]
 
         def square(start: int, stop: int, _: Scratch) -> Array:
-            block = cast(F[start:stop, :], self.wide) - means
+            block = (cast(F[start:stop, :], self.wide) - means) * roots[start:stop, :]
             return block.T @ block
 
         with single_threaded_blas():
@@ -292,7 +301,7 @@ class PartialCholeskyBuilder:
             with single_threaded_blas():  # the panels use threads themselves, and the rest is small
                 self._append(new, columns)
         if self.report is not None:
-            self.report(len(self.pivots), self.rank, float(np.sum(self.residuals)) / self.trace)
+            self.report(len(self.pivots), self.rank, self._total(self.residuals) / self.trace)
 
     # -- the pass over n rows --------------------------------------------------------------------------------------
 
@@ -300,19 +309,13 @@ class PartialCholeskyBuilder:
         """Append the columns (K[:, chosen] - F F[chosen]ᵀ) L⁻ᵀ to F, and subtract their squares from the residuals."""
         chosen, rows, L = pivots.chosen, pivots.rows, pivots.L
         k, b = len(self.pivots), len(chosen)
-        if columns is None and self.op.has_remote_columns:
-            columns = self.columns(chosen)
         panels = self._column_panels(chosen, columns)
         scale = scale_for_squares(self.size, self.op.dtype)
         small = bool(np.any(np.diagonal(L) ** 2 < SMALL_PIVOT * self.sizes[chosen]))
         dtype = self.wide if small else self.op.dtype
         widths = [int(part.shape[1]) for part in self.F.parts]
         elimination = Elimination.of(rows, L, widths, self.op.like, scale, dtype)
-        if isinstance(columns, Rows):
-            new = columns.map(eliminated, *self.F.parts, elimination, width=b)
-            squares = new.joined(_row_squares).astype(np.float64)
-        else:
-            new, squares = self._new_columns(panels, elimination, b)
+        new, squares = self._new_columns(panels, elimination, b)
         self.residuals -= squares
         bad = np.flatnonzero(~np.isfinite(self.residuals))
         if bad.size:
@@ -371,9 +374,9 @@ class PartialCholeskyBuilder:
             F=self.F.array if k else full((self.n, 0), 0.0, self.op.like),
             pivots=self.pivots,
             pivot_factor=self.L[:k, :k],
-            residual_trace=float(np.sum(self.residuals)),
+            residual_trace=self._total(self.residuals),
             trace=self.trace,
-            uncancelled_trace=float(np.sum(self.sizes)),
+            uncancelled_trace=self._total(self.sizes),
             rounding=self.rounding(),
             n_columns=self.n_columns,
             stopped=self.stopped,
@@ -388,6 +391,14 @@ class NewPivots:
     chosen: np.ndarray
     rows: np.ndarray
     L: np.ndarray
+
+
+def weighted_means(F: Array, sample_weight: np.ndarray | None, workers: int = 1) -> np.ndarray:
+    """Return Σ w_i f_i / Σ w_i over the rows of F (n, k), shape (k,), on the host in float64."""
+    if sample_weight is None:
+        return to_host(column_sums(F, workers)).astype(np.float64) / max(1, int(F.shape[0]))
+    weights = from_host(sample_weight[:, None], F, accumulation_dtype(F))
+    return inner_products(F, weights, workers)[:, 0] / float(np.sum(sample_weight))
 
 
 def _row_squares(panel: Array) -> Array:

@@ -124,7 +124,6 @@ class EigenResult:
         tolerance: float = 0.0,
         next_eigenvalue: float | None = None,
         smallest_seen: float | None = None,
-        sign: Array | None = None,
         **run: Any,
     ) -> EigenResult:
         """Return the result of a solver: residuals, rank decision and signs follow from the products.
@@ -143,8 +142,6 @@ class EigenResult:
             (1e-8 in float64, 1e-5 in float32).
         next_eigenvalue, smallest_seen : float, optional
             The attributes. By default eigenvalue p + 1 is not known, and the last eigenvalue is the smallest seen.
-        sign : array, shape (p,), optional
-            +1 or -1 for every column of U, where they are known.
         **run
             Other attributes: `n_passes`, `n_products`, `solver`, and optional ones.
 
@@ -167,7 +164,7 @@ class EigenResult:
                 f"overflow: the eigenvalues, up to {np.max(np.abs(eigenvalues)):.3g}, or products with the matrix do "
                 f"not fit into {dtype_name(U.dtype)}. Divide the matrix by a constant, or pass float64."
             )
-        sign = (signs(U) if sign is None else sign)[None, :]
+        sign = signs(U)[None, :]
         norms = to_host(from_host(norms, U)).astype(np.float64)  # as published
         used, allowed = tolerance, threshold + 2.0 * rounding  # the residual that rounding lets every pair reach
         if largest > 0 and (norms > tolerance * largest).any():
@@ -201,11 +198,10 @@ class EigenResult:
         gap = float(self.eigenvalues[-1]) - self.next_eigenvalue
         return gap if gap >= 0.0 else None
 
-    def signed_by(self, U: Array) -> tuple[EigenResult, np.ndarray]:
-        """Return the result with signs that make the entries of largest modulus of U (n, p) positive, and the signs."""
-        sign = signs(U)
-        vectors, products = self.eigenvectors * sign[None, :], self.products * sign[None, :]
-        return replace(self, eigenvectors=vectors, products=products), to_host(sign).astype(np.float64)
+    def signed_by(self, U: Array) -> EigenResult:
+        """Return the result with signs that make the entries of largest modulus of U (n, p) positive."""
+        sign = signs(U)[None, :]
+        return replace(self, eigenvectors=self.eigenvectors * sign, products=self.products * sign)
 
     def truncated(self, keep: int) -> EigenResult:
         """Return the result with the first `keep` pairs only."""

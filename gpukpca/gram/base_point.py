@@ -11,7 +11,6 @@ from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
-from gpukpca.data.rows import Rows, gathered
 from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices
@@ -73,12 +72,11 @@ class BasePointGram(SymmetricOperator):
         self.workers: int = self.base.workers
         self.rounding: float = self.base.rounding
         self.positive_definite: bool | None = self.base.positive_definite
-        self.has_remote_columns: bool = self.base.has_remote_columns
 
     @cached_property
     def _column(self) -> Array:
         """Return k(x, x₀) - k(x₀, x₀) / 2 of every row, which is subtracted for x and for y."""
-        wide = cast(gathered(self.base.columns([self.anchor]))[:, 0], accumulation_dtype(self.like))
+        wide = cast(self.base.columns([self.anchor])[:, 0], accumulation_dtype(self.like))
         return wide - 0.5 * float(wide[self.anchor])
 
     def __matmul__(self, V: Array) -> Array:
@@ -100,8 +98,6 @@ class BasePointGram(SymmetricOperator):
     def columns(self, indices: Indices) -> Array:
         check_indices(self, indices)
         C, chosen = self.base.columns(indices), gather_rows(self._column, indices)
-        if isinstance(C, Rows):
-            return C.map(_relative, C.split(self._column), chosen, width=len(chosen))
         return subtract_outer_sum(C, self._column, chosen)
 
     def column_panels(self, indices: Indices) -> ColumnPanels:

@@ -226,13 +226,9 @@ class TiledStorage(Storage):
 
 @dataclass(frozen=True)
 class LowRankStorage(Storage):
-    """A factor of K, or of its Nyström approximation: K = F Fᵀ with F (n, rank).
-
-    `source` holds the columns that Nyström computes F from; without it F holds the features of the kernel.
-    """
+    """A factor of K: K = F Fᵀ with the features F (n, rank) of the kernel."""
 
     rank: int
-    source: Storage | None = None
 
     @property
     def rank_bound(self) -> int:
@@ -242,9 +238,6 @@ class LowRankStorage(Storage):
         return self.n * self.rank * item_size
 
     def build(self, source: StorageInput) -> SymmetricOperator:
-        """Return F Fᵀ of the features of the kernel, or the operator of K whose columns Nyström uses."""
-        if self.source is not None:
-            return self.source.build(source)
         template = source.template or source.kernel.template(source.X, centered=True)
         F = map_rows(source.X, source.kernel.features, template, width=self.rank)
         return LowRankGram(F, n_jobs=source.n_jobs)
@@ -254,31 +247,39 @@ class LowRankStorage(Storage):
 
 
 @dataclass(frozen=True)
-class StreamedStorage(Storage):
-    """A Nyström factor F (n, rank) whose rows are computed, added up, and forgotten.
+class LandmarkStorage(Storage):
+    """A Nyström factor F (n, rank): in memory, or its rows are computed, added up and forgotten.
 
-    Landmarks are chosen among `sample` rows; 0: F is exact, by points that span the feature space. The operator that it
-    builds is that of a few rows.
+    `source` computes the columns of K that F in memory is made of, and all rows are candidates for landmarks. Without
+    it landmarks are chosen among `sample` rows; 0: F is exact, by points that span the feature space. A second pass
+    computes eigenvectors and scores with `with_vectors`.
     """
 
     rank: int
     sample: int
+    source: Storage | None = None
+    with_vectors: bool = False
 
     @property
     def rank_bound(self) -> int:
         return self.rank
 
     def bytes_held(self, item_size: int) -> int:
-        return 8 * self.rank**2
+        return 8 * self.rank**2 if self.source is None else self.n * self.rank * item_size
 
-    def build(self, source: StorageInput) -> TiledGram:
-        return shifted_gram(source.kernel, source.X, source.template, cached_tiles=0, n_jobs=source.n_jobs)
+    def build(self, source: StorageInput) -> SymmetricOperator:
+        """Return the operator of K whose columns F is made of."""
+        if self.source is None:
+            return shifted_gram(source.kernel, source.X, source.template, cached_tiles=0, n_jobs=source.n_jobs)
+        return self.source.build(source)
 
     def __str__(self) -> str:
+        if self.source is not None:
+            return f"factored: K ≈ F Fᵀ, F {self.n} x {self.rank}"
         if not self.sample:
             return f"streamed: K = F Fᵀ, rows of F ({self.n} x {self.rank}) are added up"
         return f"streamed: K ≈ F Fᵀ, rows of F are added up; {self.rank} landmarks of {pluralize(self.sample, 'row')}"
 
 
 # The storages that model files hold.
-STORED = (DenseStorage, GivenStorage, TiledStorage, LowRankStorage, StreamedStorage)
+STORED = (DenseStorage, GivenStorage, TiledStorage, LowRankStorage, LandmarkStorage)

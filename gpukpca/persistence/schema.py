@@ -48,9 +48,16 @@ WIDEST = 2**31 - 1
 # Class, field and a value of earlier versions, which only a new fit would use, and what is read in its place.
 REPLACED = {("Nystrom", "landmarks", "kmeans++"): "rpcholesky"}
 # Classes of earlier versions, with those that hold the same now and their fields that have another name.
-FORMER = {"PCAPlan": ("Plan", {"reason": "solver_reason"})}
+FORMER: dict[str, tuple[str, dict[str, str]]] = {
+    "PCAPlan": ("Plan", {"reason": "solver_reason"}),
+    "StreamedStorage": ("LandmarkStorage", {}),
+}
 # Fields of classes, and parameters of estimators, that earlier versions wrote and that are gone.
-REMOVED = {"IncrementalFit": {"residual_norms", "converged", "n_passes", "solver"}, "IncrementalPCA": {"exact"}}
+REMOVED = {
+    "IncrementalFit": {"residual_norms", "converged", "n_passes", "solver"},
+    "IncrementalPCA": {"exact"},
+    "LowRankStorage": {"source"},
+}
 # The parts of a model name its arrays at most twice on average.
 MOST_TIMES = 16
 # Letters of which a model has one at least.

@@ -30,7 +30,7 @@ from gpukpca.exceptions import (
     RankWarning,
 )
 from gpukpca.gram import CenteredGram, LowRankGram
-from gpukpca.gram.storage import DenseStorage, LowRankStorage, TiledStorage
+from gpukpca.gram.storage import DenseStorage, LandmarkStorage, LowRankStorage, TiledStorage
 from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 from tests import oracle, tolerances
 from tests.conftest import Namespace
@@ -404,7 +404,7 @@ def test_what_ran_is_reported():
     assert model.n_passes_ == 0
     assert model.solver_seconds_ > 0
     plan = model.plan_
-    assert isinstance(plan.storage, LowRankStorage)
+    assert isinstance(plan.storage, LandmarkStorage)
     assert plan.storage.rank == RANK
     assert plan.n_components == P
     for words in (f"rank {RANK}", f"F {N} x {RANK}", "a certificate"):
@@ -746,16 +746,18 @@ def test_the_route_by_features_is_the_route_by_tiles(name, offset, dtype):
 
 def test_nystrom_of_a_kernel_of_few_features_is_exact_and_its_certificate_is_rounding():
     X = points()
-    for parameters, _, _ in LOW_RANK.values():
+    for parameters, _, features in LOW_RANK.values():
         plain = KernelPCA(P, **parameters).fit(X)
-        for solver in ("nystrom", Nystrom(rank=RANK)):
-            model = KernelPCA(P, **parameters, eigen_solver=solver).fit(X)
-            assert np.array_equal(model.eigenvalues_, plain.eigenvalues_)
-            assert 0 <= model.certificate_ <= 1e-13 * N * model.eigenvalues_[0]
+        for solver in ("nystrom", Nystrom(rank=features)):
+            model = KernelPCA(P, **parameters, eigen_solver=solver, random_state=0).fit(X)
+            largest = float(plain.eigenvalues_[0])
+            np.testing.assert_allclose(model.eigenvalues_, plain.eigenvalues_, rtol=0, atol=1e-13 * N * largest)
+            assert 0 <= model.certificate_ <= 1e-13 * N * largest
             low, high = model.total_variance_interval_
-            assert low <= plain.total_variance_ <= high
-            assert model.X_fit_.shape == X.shape
-            assert not hasattr(model, "landmarks_")
+            assert low * (1 - 1e-15) <= plain.total_variance_ <= high * (1 + 1e-15)
+            assert len(model.X_fit_) <= features + 1
+            # Of the linear kernel points that span the features are no rows; of others landmarks are.
+            assert hasattr(model, "landmarks_") == (parameters["kernel"] != "linear")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from gpukpca.data.rows import gathered
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.rows import merged_in_tree
-from gpukpca.gram.storage import LowRankStorage, StreamedStorage
+from gpukpca.gram.storage import LandmarkStorage
 from tests.each import each
 from tests.tolerances import eps
 
@@ -403,10 +403,34 @@ def test_sparse_chunks_of_another_library_are_refused_before_a_task(active, grap
 # -- landmarks ---------------------------------------------------------------------------------------------------------
 
 
+def test_nystrom_takes_few_tasks_a_chunk_whatever_the_rank(active, monkeypatch):
+    tasks = 0
+    submit, graph = Cluster.submit, Cluster.submit_graph
+
+    def counted(self: Cluster, *futures: Any, **how: Any) -> Any:
+        nonlocal tasks
+        tasks += 1
+        return submit(self, *futures, **how)
+
+    def counted_graph(self: Cluster, given: Any, keys: Any, settings: Any) -> Any:
+        nonlocal tasks
+        tasks += len(given)
+        return graph(self, given, keys, settings)
+
+    monkeypatch.setattr(Cluster, "submit", counted)
+    monkeypatch.setattr(Cluster, "submit_graph", counted_graph)
+    chunks = -(-N // 8)
+    for rank in (5, 100):
+        tasks = 0
+        solver = Nystrom(rank=rank)
+        KernelPCA(2, kernel="rbf", gamma=0.05, eigen_solver=solver).fit(da.from_array(data(), chunks=(8, D)))
+        assert chunks < tasks <= 5 * chunks, (rank, tasks)
+
+
 def check_streamed(there: KernelPCA, here: KernelPCA, Z: Any) -> None:
     """Eigenvalues, certificate and, up to signs, scores."""
     size = 1e3 * eps("float64")
-    assert isinstance(there.plan_.storage, StreamedStorage)
+    assert isinstance(there.plan_.storage, LandmarkStorage)
     assert not hasattr(there, "eigenvectors_")
     np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=size)
     np.testing.assert_allclose(there.certificate_, here.certificate_, rtol=0, atol=size * here.total_variance_ * N)
@@ -429,14 +453,20 @@ def test_landmarks_that_are_points_are_added_up_on_the_workers(active, monkeypat
     monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
     KernelPCA(2, **settings).fit((source := Loads(data())).array)
     assert source.count == CHUNKS
-    with pytest.raises(exceptions.InvalidParameterError, match="points learn no pre-image on a cluster"):
-        KernelPCA(2, fit_inverse_transform=True, **settings).fit(da.from_array(data(), chunks=(90, D)))
+    # A pre-image needs the scores of all rows, which a second pass computes.
+    there, here = (KernelPCA(2, fit_inverse_transform=True, **settings) for _ in range(2))
+    there.fit(da.from_array(data(), chunks=(90, D)))
+    here.fit(data())
+    np.testing.assert_allclose(np.abs(there.eigenvectors_), np.abs(here.eigenvectors_), atol=1e-9)
+    Z = here.transform(data()[:20])
+    signs = np.sign(np.sum(there.transform(data()[:20]) * Z, axis=0))
+    np.testing.assert_allclose(there.inverse_transform(Z * signs), here.inverse_transform(Z), atol=1e-7)
 
 
 def test_a_factor_without_room_on_the_workers_is_added_up(active, monkeypatch):
     settings = {"kernel": "rbf", "gamma": 0.05, "eigen_solver": Nystrom(landmarks=range(0, N, 10))}
     A, here = da.from_array(data(), chunks=(90, D)), KernelPCA(2, **settings).fit(data())
-    assert isinstance(KernelPCA(2, **settings).fit(A).plan_.storage, LowRankStorage)
+    assert isinstance(KernelPCA(2, **settings).fit(A).plan_.storage, LandmarkStorage)
     monkeypatch.setattr(Cluster, "memory", lambda self, on_gpu=False: [1, 1])
     there = KernelPCA(2, **settings)
     check_streamed(there, here, there.fit_transform(A))
@@ -453,7 +483,7 @@ def test_landmarks_load_each_chunk_twice(active, no_room, kernel):
     check_streamed(there, here, there.transform(source.array))
     source.count = 0
     there = KernelPCA(2, eigen_solver=Nystrom(landmarks=range(0, N, 20)), **settings)
-    assert isinstance(there.plan(source.array).storage, StreamedStorage)
+    assert isinstance(there.plan(source.array).storage, LandmarkStorage)
     assert source.count <= 4
     there.fit(source.array)
     assert source.count <= 4 + N // 20 + CHUNKS + 4
@@ -476,7 +506,7 @@ def test_few_features_are_added_up_in_one_pass_without_an_approximation(active, 
     Z = there.fit_transform(source.array)
     assert source.count <= CHUNKS + 4
     storage = there.plan_.storage
-    assert isinstance(storage, StreamedStorage)
+    assert isinstance(storage, LandmarkStorage)
     assert (storage.rank, there.plan_.is_approximate, there.X_fit_.shape[1]) == (features, False, D)
     assert len(there.X_fit_) <= features + 1
     assert hasattr(there, "certificate_") == hasattr(here, "certificate_") == (name == "requested as Nystrom")
@@ -497,7 +527,7 @@ def test_the_exact_pre_image_of_the_linear_kernel_needs_no_scores(active, no_roo
         points = model.inverse_transform(model.transform(data()))
         np.testing.assert_allclose(points, here.inverse_transform(here.transform(data())), atol=1e-10)
     few = da.from_array(data()[:4], chunks=(2, D))  # fewer rows than features
-    assert not isinstance(KernelPCA(2, kernel="linear").fit(few).plan_.storage, StreamedStorage)
+    assert not isinstance(KernelPCA(2, kernel="linear").fit(few).plan_.storage, LandmarkStorage)
 
 
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning", "ignore:float32 cannot resolve")

@@ -25,7 +25,7 @@ from gpukpca.backend.random import generator
 from gpukpca.data.rows import gathered
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster, LostWorkError, active_cluster, version_reader
-from gpukpca.distributed.gram import ClusterStorage, DaskColumns, DaskGram
+from gpukpca.distributed.gram import ClusterStorage, DaskGram
 from gpukpca.distributed.pairs import Group, TilePair, added, place_pairs
 from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.eigen import BlockKrylov, EigenResult, pivoted_cholesky, top_eigh
@@ -199,14 +199,12 @@ def test_rows_near_each_other_are_shifted_on_a_cluster_too(client):
 
 
 @pytest.mark.parametrize("wrap", [lambda op: op, BasePointGram], ids=["K", "base point"])
-@pytest.mark.parametrize("operator", [DaskGram, DaskColumns])
-def test_pivoted_cholesky_finds_the_pivots_of_one_machine(client, operator, wrap):
+def test_pivoted_cholesky_finds_the_pivots_of_one_machine(client, wrap):
     X = rows()
-    op = operator(KERNELS["rbf"], ClusterRows.of_array(X, Cluster(client)))
+    op = DaskGram(KERNELS["rbf"], ClusterRows.of_array(X, Cluster(client)))
     found, one = (pivoted_cholesky(wrap(K), 12, generator(0)) for K in (op, TiledGram(KERNELS["rbf"], X)))
     np.testing.assert_array_equal(found.pivots, one.pivots)
-    assert isinstance(found.F, ClusterRows if operator is DaskColumns else np.ndarray)
-    np.testing.assert_allclose(gathered(found.F), one.F, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.F, one.F, rtol=0, atol=1e-10)
     assert found.residual_trace == pytest.approx(one.residual_trace, rel=1e-9)
 
 
@@ -802,7 +800,7 @@ def test_a_large_argument_outlives_the_worker_that_held_it(processes, sizes):
 
 def test_a_worker_that_dies_while_landmarks_are_chosen_changes_nothing(processes, tmp_path):
     X = rows()
-    op = DaskColumns(mortal(tmp_path), ClusterRows.of_array(X, Cluster(processes)))
+    op = DaskGram(mortal(tmp_path), ClusterRows.of_array(X, Cluster(processes)))
     expected = pivoted_cholesky(op, 16, generator(0))
 
     def kill(done: int, of: int, left: float) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram
-from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, StorageInput, TiledStorage
+from gpukpca.gram.storage import DenseStorage, LandmarkStorage, LowRankStorage, Storage, StorageInput, TiledStorage
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.user_defined import PairwiseCallable
 from tests import oracle
@@ -17,7 +17,7 @@ STORAGES = {
     "dense": (DenseStorage(N, 1), DenseGram),
     "tiled": (TILES, TiledGram),
     "low rank": (LowRankStorage(N, 1, rank=4), LowRankGram),
-    "landmarks": (LowRankStorage(N, 1, rank=4, source=TILES), TiledGram),
+    "landmarks": (LandmarkStorage(N, 1, rank=4, sample=N, source=TILES), TiledGram),
 }
 
 

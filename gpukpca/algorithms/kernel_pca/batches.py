@@ -17,10 +17,9 @@ from gpukpca.algorithms.kernel_pca.landmark_rows import (
     sampled_candidates,
 )
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.planning import plan_of_batches
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
-from gpukpca.algorithms.kernel_pca.streaming import spanned_fit, streamed_fit, updated_fit
+from gpukpca.algorithms.kernel_pca.streaming import landmark_fit, spanned_fit, updated_fit
 from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
@@ -31,7 +30,7 @@ from gpukpca.data.batches import BatchedRows
 from gpukpca.data.distinct import DistinctRows
 from gpukpca.eigen.landmarks import Nystrom
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.storage import StorageInput, StreamedStorage
+from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels.base import Kernel
 
 STORED_ONLY = (
@@ -45,20 +44,18 @@ def fit_by_landmarks(
 ) -> KernelPCAFit:
     """Return the fit of a plan with a `Nystrom` solver.
 
-    Rows whose factor does not fit into memory, or whose landmarks are points, are read in slices, or by the workers of
-    a cluster; the fit of these has no eigenvectors.
+    Landmarks are chosen among all rows where their factor fits into memory, among a sample where it does not or where a
+    cluster holds the rows, or are given.
     """
     storage: Any = plan.storage
+    if storage.source is not None:
+        return landmark_fit(task, plan, task.X, storage.build(source), rng, listener)
+    rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
     if task.is_spanned:
-        return spanned_fit(task, plan, rng, listener)
-    if not isinstance(storage, StreamedStorage):
-        fit = nystrom_fit(task, plan, storage.build(source), rng, listener)
-        numbers: Any = fit.landmarks
-        return replace(fit, landmarks=task.numbers_of(numbers))
+        return spanned_fit(task, plan, rows, rng, listener, with_vectors=storage.with_vectors)
     given = given_landmarks(plan.solver, task.X if task.every is None else task.every, task.X)
     among = given or sampled_candidates(task, storage.sample, rng)
-    rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
-    return streamed_fit(task, plan, rows, among, rng, listener, with_vectors=task.gives_scores)
+    return landmark_fit(task, plan, rows, among, rng, listener, with_vectors=storage.with_vectors)
 
 
 def fit_batches(
@@ -89,7 +86,9 @@ def fit_batches(
     plan = plan_of_batches(task, batches)
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
-    return streamed_fit(task, plan, first.rows, first.sample, random.generator, listener, held=first.held)
+    if task.is_spanned:
+        return spanned_fit(task, plan, first.rows, random.generator, listener, held=first.held)
+    return landmark_fit(task, plan, first.rows, first.sample, random.generator, listener, held=first.held)
 
 
 def plan_batches(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Integral
+from typing import Any
 
-from gpukpca.algorithms.kernel_pca.task import LARGEST_SMALL_PROBLEM, FitTask, explicit_features
+from gpukpca.algorithms.kernel_pca.task import LARGEST_SMALL_PROBLEM, FitTask
 from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
@@ -15,14 +16,14 @@ from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import slice_of
 from gpukpca.data.slicing import panel_length
-from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
+from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
-from gpukpca.gram.storage import DenseStorage, GivenStorage, LowRankStorage, Storage, StreamedStorage, TiledStorage
+from gpukpca.gram.storage import DenseStorage, GivenStorage, LandmarkStorage, LowRankStorage, Storage, TiledStorage
 from gpukpca.gram.tiling import prepared_at_once
 from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
@@ -33,7 +34,7 @@ SPARSE_SLICES, STORED_ENTRY_BYTES = 6, 16
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and the fit hold at once.
-LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 6
+LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 8
 # Copies of the data while they are prepared, and steps of a fit outside of its passes.
 COPIES, STEPS = 6, 30
 # Arrays of k² of every worker while Fᵀ F is summed: its sum, a product and half of a copy. In float32 a product takes
@@ -43,6 +44,9 @@ WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
 FEATURE_COPIES = 3
 # The reason for the eigenproblem of a factor, given its columns and the samples.
 EXACT = "{} features span the feature space, fewer than the {} samples: exact"
+# Blocks of n eigenvectors of a second pass over the rows: as they come, orthonormal, their products, and scores.
+VECTOR_BLOCKS = 4
+NO_VECTORS = "eigenvectors and scores do not fit into memory: the model has none, and transform gives the scores"
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
 # Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers: vectors and products,
@@ -89,16 +93,18 @@ def factored(task: FitTask, columns: int) -> Candidate:
     return _candidate(task, solver, reason, LowRankStorage(n, task.workers, columns), needed, work, p)
 
 
-def spanned(task: FitTask) -> Candidate:
-    """Return the eigenproblem of K = F Fᵀ on a cluster, whose rows of F are added up and forgotten."""
-    columns = explicit_features(task.kernel, task.settings, task.n, task.d)
-    found = streamed(task, Nystrom(columns, landmarks=list(range(columns))), EXACT.format(columns, task.n))
-    storage = StreamedStorage(task.n, task.workers, columns, 0)
-    return replace(found, plan=replace(found.plan, solver=LowRank(tol=task.settings.tol), storage=storage))
+def spanned(task: FitTask, *, batch: int = 0, with_vectors: bool = False) -> Candidate:
+    """Return the eigenproblem of K = F Fᵀ by points that span the feature space, whose rows of F are added up."""
+    requested, points = task.settings.solver_for(task.n, task.p, task.on_gpu)[0], task.d + 1
+    by_points = Nystrom(points, landmarks=list(range(points)))
+    found = recomputed(task, by_points, EXACT.format(task.d, task.n), batch=batch, with_vectors=with_vectors)
+    solver = _with_rank(requested, task)[0] if isinstance(requested, Nystrom) else LowRank(tol=task.settings.tol)
+    storage: Any = replace(found.plan.storage, rank=task.d, sample=0)  # type: ignore[type-var]
+    return replace(found, plan=replace(found.plan, solver=solver, storage=storage))
 
 
-def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Candidate:
-    """Return K ≈ F Fᵀ by landmarks, whose columns of K come by tiles of an edge."""
+def kept(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Candidate:
+    """Return K ≈ F Fᵀ by landmarks with F in memory, whose columns of K come by tiles of an edge."""
     n, item, workers = task.n, task.item, task.workers
     solver, rank = _with_rank(requested, task)
     p, panel, small = min(task.p, rank), _panel_for(task, edge), 8 * rank * rank
@@ -117,32 +123,28 @@ def by_landmarks(task: FitTask, requested: Nystrom, reason: str, edge: int) -> C
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
-    storage = LowRankStorage(n, workers, rank, source)
+    storage = LandmarkStorage(n, workers, rank, n, source, with_vectors=True)
     bytes_read = n * task.d * item if panel else 0
     work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
     return _candidate(task, solver, reason, storage, needed, work, p, bytes_read=bytes_read)
 
 
-def streamed(
+def recomputed(
     task: FitTask, requested: Nystrom, reason: str, *, batch: int = 0, with_vectors: bool = False
 ) -> Candidate:
-    """Return K ≈ F Fᵀ by landmarks with rows of F that are forgotten.
+    """Return K ≈ F Fᵀ by landmarks with rows of F that are forgotten, and computed again in a second pass.
 
-    `batch` rows are read at once; 0: the rows are mapped or in memory. `task` is that of some rows where their number
-    is not known. A second pass computes eigenvectors and scores with `with_vectors`.
+    `batch` rows are read at once; 0: the rows are mapped, in memory or on a cluster. `task` is that of some rows where
+    their number is not known. A second pass computes eigenvectors and scores with `with_vectors`.
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
     # The numbers of given landmarks are not those of the rows of a sample.
     solver, rank = (requested, int(requested.rank or 0)) if requested.is_given else _with_rank(requested, task)
-    solver = requested if batch else solver  # a stream that goes on in another process asks for the same rank
     check_not_indefinite(task.kernel)
     check_rank(task, rank)
-    p, small, sample = (
-        min(task.p, rank),
-        8 * rank * rank,
-        min(n, solver.sample_within(d * item, task.resources.limit_set)),
-    )
+    p, small = min(task.p, rank), 8 * rank * rank
+    sample = min(n, solver.sample_within(d * item, task.resources.limit_set))
     # The sample with its factor, then panels of features with their products, then the small eigenproblem.
     row = d * item + task.row_bytes
     # The sample as it is, prepared, and a panel of it prepared once more, in float64 where a tile begins so.
@@ -152,19 +154,18 @@ def streamed(
     panel = row + FEATURE_COPIES * d * 8 + rank * (2 * item + FEATURE_COPIES * 8)
     panel *= feature_panel(n, d, rank, task.on_gpu)
     adding = workers * (panel + 3 * small) + 3 * 8 * (batch or min(n, slice_of(d)))
-    needed = (
-        2 * (batch + sample) * d * item
-        + rank * row
-        + max(_learning_bytes(task), choosing, adding, SMALL_PROBLEM_SQUARES * small)
-    )
-    needed += task.copy_bytes + (4 * n * p * item if with_vectors else 0)
-    storage = StreamedStorage(n, workers, rank, sample)
+    needed = max(_learning_bytes(task), choosing, adding, SMALL_PROBLEM_SQUARES * small)
+    needed += 2 * (batch + sample) * d * item + rank * row
+    # The vectors, orthonormal, with their products, and the scores.
+    needed += task.copy_bytes + (VECTOR_BLOCKS * n * p * item if with_vectors else 0)
+    storage = LandmarkStorage(n, workers, rank, sample, with_vectors=with_vectors)
+    notes = () if with_vectors or task.maps_file or task.is_on_cluster else (NO_VECTORS,)
     if task.is_on_cluster:
         return _candidate(task, solver, reason, storage, needed, None, p)
     passes = 2 if with_vectors else 1
     work = _pair_work(task, task.kernel) * (passes * n * rank) + _small_work(task, rank, p)
     work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
-    return _candidate(task, solver, reason, storage, needed, work, p)
+    return _candidate(task, solver, reason, storage, needed, work, p, notes=notes)
 
 
 def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Candidate:
@@ -183,18 +184,6 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
     return _candidate(task, solver, reason, storage, needed + _basis_bytes(task), None, notes=notes)
 
 
-def landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Candidate:
-    """Return the approximation by a factor of K that stays on the workers of a cluster."""
-    n, item = task.n, task.item
-    solver, rank = _with_rank(requested, task)
-    p, small = min(task.p, rank), 8 * rank * rank
-    storage = LowRankStorage(n, task.workers, rank, ClusterColumnStorage(n, task.workers))
-    vectors = LowRank().workspace_bytes(n, p, item, False)
-    needed = n * 8 * LANDMARK_VECTORS + max(SMALL_PROBLEM_SQUARES * small, vectors + 2 * small)
-    needed += 2 * rank * task.d * item + _basis_bytes(task)
-    return _candidate(task, solver, reason, storage, needed, None, p)
-
-
 def _candidate(
     task: FitTask,
     solver: PlannedSolver,
@@ -211,7 +200,7 @@ def _candidate(
 
     The time is not known without `work`, for a function of two rows, and on a cluster, where the network decides.
     """
-    basis = int(solver.rank or task.n) if isinstance(solver, Nystrom) else task.n
+    basis = storage.rank_bound if isinstance(solver, Nystrom) else task.n
     seconds, needed, p = None, max(needed, task.preimage_bytes(basis)), task.p if p is None else p
     if work is not None and not isinstance(task.kernel, PairwiseCallable):
         work += Work(bytes=COPIES * task.data_bytes, calls=STEPS)
@@ -256,11 +245,14 @@ def _notes(task: FitTask, solver: PlannedSolver, storage: Storage) -> Iterator[s
 
 
 def _with_rank(requested: Nystrom, task: FitTask) -> tuple[Nystrom, int]:
-    """Return the approximation of K with its rank as a number, and that rank."""
+    """Return the approximation of K with its rank as a number, and that of n rows.
+
+    A fit that goes on with `partial_fit` compares the first one with the parameters.
+    """
     check_not_indefinite(task.kernel)
     rank = requested.rank_for(task.n, task.p)
     check_rank(task, rank)
-    return replace(requested, rank=rank), rank
+    return requested.with_rank(task.p), rank
 
 
 def check_rank(task: FitTask, rank: int) -> None:

@@ -70,7 +70,7 @@ def exact_fit(
             op = _centered_gram(task, chosen.plan, source)
         plan, eigen = chosen.plan, solve(op, _request(task, chosen, op), chosen.plan.solver)
     if task.frequencies is not None:
-        eigen, _ = eigen.signed_by(task.frequencies.unrooted(eigen.eigenvectors))
+        eigen = eigen.signed_by(task.frequencies.unrooted(eigen.eigenvectors))
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
     spectrum = checked_spectrum(eigen, op, task.kernel, settings.share or None)
     if settings.is_share:

@@ -10,8 +10,17 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.linalg import subtract_outer_sum
+from gpukpca.backend.linalg import (
+    cached_rows,
+    has_narrow_square,
+    inner_panel,
+    narrow_square,
+    subtract_outer_sum,
+    times_small,
+    transposed_product,
+)
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -30,7 +39,7 @@ from gpukpca.data.finite import NumberSource, overflow
 from gpukpca.data.frequencies import number_of
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
-from gpukpca.eigen import landmark_cholesky
+from gpukpca.eigen import PivotedCholesky, landmark_cholesky
 from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.partial_cholesky import INDEFINITE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
 from gpukpca.exceptions import IndefiniteKernelError
@@ -204,7 +213,8 @@ class LandmarkFeatures:
     @property
     def rounding(self) -> float:
         """Return the share of sqrt(k(x, x) k(y, y)) to which an entry of K is trusted."""
-        return max(ROUNDING[dtype_name(self.like.dtype)], self.kernel.rounding(self.rows.template) * epsilon(self.like))
+        of_kernel = 0.0 if self.rows is None else self.kernel.rounding(self.rows.template) * epsilon(self.like)
+        return max(ROUNDING[dtype_name(self.like.dtype)], of_kernel)
 
     @cached_property
     def _from_base(self) -> Array | None:
@@ -258,6 +268,12 @@ class LandmarkFeatures:
         n, d = map(int, X.shape)
         return row_slices(n, feature_panel(n, d, self.rank + self.start.relative, is_on_gpu(self.like)))
 
+    def check_sums(self, total: np.ndarray, of_rows: np.ndarray | float = 0.0) -> None:
+        """Raise `InvalidParameterError` where products of features, or numbers of the rows, are not finite."""
+        if not np.all(np.isfinite(of_rows)) or not np.all(np.isfinite(total)):
+            source = NumberSource(f"the kernel {type(self.kernel).__name__}", self.like.dtype)
+            raise overflow(source, "a product of features is infinite")
+
     def definite(self, residuals: np.ndarray, sizes: np.ndarray) -> float:
         """Return the noise of residuals of rows; raise `IndefiniteKernelError` where one is negative beyond it."""
         L = self.start.pivot_factor
@@ -285,23 +301,73 @@ def sums_of_panel(panel: Any, weights: Array | None, features: LandmarkFeatures,
         f, xp = cast(f, wide), namespace_of(f)
         residuals = diagonal - xp.sum(f * f, axis=1)
         of_rows[:, first:last] = to_host(xp.stack([diagonal, sizes, residuals], axis=0))
-        # With a column of ones the products hold the sums too.
-        rows = concat([f - shift, full((last - first, 1), 1.0, f)], axis=1)
-        rows = rows if weights is None else rows * from_host(np.sqrt(weights[first:last]), f)
-        return rows.T @ rows
+        roots = None if weights is None else from_host(np.sqrt(weights[first:last]), f)
+        return moments_about(f - shift, roots, features.like)
 
     if not n:
         return start
     with overflow_allowed():
         total = to_host(sum_over(products, features.panels(panel), workers, features.like)).astype(np.float64)
-    if not np.all(np.isfinite(of_rows)) or not np.all(np.isfinite(total)):
-        source = NumberSource(f"the kernel {type(features.kernel).__name__}", features.like.dtype)
-        raise overflow(source, "a product of features is infinite")
+    features.check_sums(total, of_rows)
     noise = features.definite(of_rows[2], of_rows[1])
     trace, sizes, residual = np.sum(of_rows if weights is None else of_rows * weights.T, axis=1).tolist()
     count = n if weights is None else number_of(float(np.sum(weights)))
-    parts = {"squares": total[:-1, :-1], "sums": total[:-1, -1], "count": count, "trace": trace, "sizes": sizes}
+    parts = {"squares": total[:, :-1], "sums": total[:, -1], "count": count, "trace": trace, "sizes": sizes}
     return replace(start, residual=residual, noise=max(start.noise, noise), **parts)
+
+
+def sums_of_factor(
+    F: Array, factor: PivotedCholesky, weights: np.ndarray | None, features: LandmarkFeatures, workers: int
+) -> FactorSums:
+    """Return the same sums from the factor of all rows, F (n, k) less the shift of the features.
+
+    `factor` has the trace and the residuals of the rows, each as often as `weights` (n,) say.
+    """
+    roots = None if weights is None else np.sqrt(weights)[:, None]
+
+    def products(first: int, last: int, _: Any) -> Array:
+        part = None if roots is None else from_host(roots[first:last], F, features.wide)
+        return moments_about(F[first:last, :], part, features.like)
+
+    length = blocking.SQUARE_ROWS if has_narrow_square(F) else inner_panel(F, F.dtype == features.wide)
+    with overflow_allowed():
+        panels = row_slices(int(F.shape[0]), min(length, cached_rows(factor.rank)) if workers > 1 else length)
+        total = to_host(sum_over(products, panels, workers, features.like)).astype(np.float64)
+    features.check_sums(total)
+    return replace(
+        features.start,
+        squares=total[:, :-1],
+        sums=total[:, -1],
+        count=int(F.shape[0]) if weights is None else number_of(float(np.sum(weights))),
+        trace=factor.trace,
+        sizes=factor.uncancelled_trace,
+        residual=factor.residual_trace,
+        noise=factor.noise,
+    )
+
+
+def moments_about(f: Array, roots: Array | None, like: Array) -> Array:
+    """Return Σ w f fᵀ with Σ w f as one more column, shape (k, k + 1), of rows f (b, k) less a shift; roots are w^½.
+
+    Products of float32 rows on NumPy are formed in float32 and summed in the widest type, which takes half the time:
+    their error is a tenth of eps times the largest eigenvalue, and up to 20 eps where few rows hold most of the sum.
+    """
+    wide, xp = accumulation_dtype(like), namespace_of(f)
+    one = full((int(f.shape[0]), 1), 1.0, like, wide) if roots is None else roots
+    f = f if roots is None else f * cast(roots, f.dtype)
+    sums = transposed_product(cast(f, wide), one)
+    if has_narrow_square(like):
+        square = narrow_square(cast(f, like.dtype), 1)
+        if bool(xp.all(xp.isfinite(square))):  # else squares leave the range of float32
+            return concat([square, sums], axis=1)
+    f = cast(f, wide)
+    return concat([transposed_product(f, f), sums], axis=1)
+
+
+def factor_times(F: Array, features: LandmarkFeatures, workers: int, mean: np.ndarray, M: np.ndarray) -> Array:
+    """Return the features of all rows less their mean, times a small matrix; F (n, k) holds them less their shift."""
+    rest = from_host((mean - features.start.shift) @ M, F)
+    return times_small(F, M, workers) - rest[None, :]
 
 
 def features_times(panel: Any, features: LandmarkFeatures, mean: np.ndarray, M: np.ndarray, workers: int) -> Array:

@@ -9,24 +9,25 @@ import numpy as np
 
 from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures
-from gpukpca.algorithms.kernel_pca.landmark_model import pairs_of
+from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, pairs_of
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.nystrom import relative_to_base
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
-from gpukpca.backend.namespace import dtype_name, empty_like, full, to_host
+from gpukpca.backend.namespace import dtype_name, empty_like, from_host, to_host
+from gpukpca.backend.random import random_subset
 from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.data.statistics import mean_row
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky
-from gpukpca.eigen.partial_cholesky import NOISE
-from gpukpca.gram import BasePointGram
+from gpukpca.eigen.partial_cholesky import NOISE, weighted_means
+from gpukpca.gram import BasePointGram, DenseGram
 from gpukpca.gram.product import compute_tile
-from gpukpca.gram.storage import StorageInput
+from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels.prepared import PreparedRows
 
+BASE_POINT_CANDIDATES = 32
 # Landmarks between which the kernel falls by less than this share are relative to a base point: beside 1 their
 # differences lose digits. Their span then lacks one direction, which matters by about that share where all rows are as
 # near, and much where others are far.
@@ -55,19 +56,23 @@ class LandmarkBasis:
 
     Attributes
     ----------
-    rows : array or CSR matrix, shape (m, d)
+    rows : array or CSR matrix, shape (m, d), or None
+        None of a precomputed kernel.
     op : SymmetricOperator
         Of these rows.
     start : FactorSums
         Of no rows.
     n_columns : int
         Columns of K that were evaluated to choose them.
+    factor : PivotedCholesky, optional
+        Of all rows of the fit, where these were the candidates and it stays in memory.
     """
 
     rows: Any
     op: SymmetricOperator
     start: FactorSums
     n_columns: int
+    factor: PivotedCholesky | None = None
 
     @classmethod
     def chosen(
@@ -78,57 +83,84 @@ class LandmarkBasis:
         Given landmarks are all used. Their base point is their mean, so that no other row matters.
         """
         solver: Nystrom | Any = plan.solver
-        op, report, count = _operator(task, plan, among), rank_report(listener), int(among.shape[0])
+        op, report, count = _operator(task, among), rank_report(listener), int(among.shape[0])
         shifted: BasePointGram | None
         if solver.is_given:
             if op.rows.shifted:
                 among = stacked([among, mean_row(among)])
-                op = _operator(task, plan, among)
+                op = _operator(task, among)
             shifted = BasePointGram(op, count) if op.rows.shifted else None
             factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
         else:
             shifted = relative_to_base(op, rng)
             factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
-        numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
-        numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)
+        numbers = _rows_of_model(factor, shifted)
         rows = gather_rows(among, numbers)
-        start = FactorSums.empty(
-            factor.pivot_factor,
-            to_host(column_sums(factor.F)).astype(np.float64) / max(1, op.shape[0]),
-            is_relative=shifted is not None,
-            noise=factor.noise,
-            stopped=factor.stopped,
-        )
-        return cls(rows, _operator(task, plan, rows), start, factor.n_columns), numbers
+        start = _start_of(factor, shifted, None)
+        return cls(rows, _operator(task, rows), start, factor.n_columns), numbers
+
+    @classmethod
+    def of_all(
+        cls, task: FitTask, plan: Plan, op: SymmetricOperator, rng: np.random.Generator, listener: Listener | None
+    ) -> tuple[LandmarkBasis, np.ndarray]:
+        """Return the basis chosen among all rows of a task, whose K is `op`, with the factor; see `chosen`."""
+        solver: Nystrom | Any = plan.solver
+        shifted, pairs = relative_to_base(op, rng), pairs_of(task, plan) or 1
+        factor = solver.factor(shifted or op, pairs, rng, rank_report(listener), task.weights)
+        numbers = _rows_of_model(factor, shifted)
+        rows = None if task.basis is None else gather_rows(task.basis, numbers)
+        if task.kernel.stored_only:
+            few = op.columns(numbers) if (block := op.block(numbers, numbers)) is None else block
+            of_few: SymmetricOperator = DenseGram(few if block is not None else gather_rows(few, numbers))
+        else:
+            of_few = _operator(task, rows)
+        return cls(rows, of_few, _start_of(factor, shifted, task), factor.n_columns, factor), numbers
 
     @classmethod
     def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
         """Return the basis of a fit, from which its sums go on."""
         stream: Any = fit.stream
-        return cls(fit.map.basis, _operator(task, fit.plan, fit.map.basis), stream.without_rows(), fit.n_products)
+        return cls(fit.map.basis, _operator(task, fit.map.basis), stream.without_rows(), fit.n_products)
 
     def features(self, task: FitTask) -> LandmarkFeatures:
         """Return the map of rows to features."""
         return LandmarkFeatures(task.kernel, self.op.rows, self.start, self.op.like)
 
-    def factor(self, sums: FactorSums, rounding: float) -> PivotedCholesky:
-        """Return the factor of all rows, which holds none of them; `rounding` is the share of entries of K."""
-        return PivotedCholesky(
-            F=full((0, len(sums.shift)), 0.0, self.op.like),
-            pivots=np.arange(len(sums.shift)),
-            pivot_factor=sums.pivot_factor,
-            residual_trace=sums.residual,
-            trace=sums.trace,
-            uncancelled_trace=sums.sizes,
-            rounding=rounding * sums.sizes + sums.count * NOISE * sums.noise,
-            noise=sums.noise,
-            n_columns=self.n_columns,
-            stopped=sums.stopped,
-        )
+    def approximation(self, sums: FactorSums, task: FitTask) -> Approximation:
+        """Return K ≈ F Fᵀ of all rows that were added up."""
+        rounding = self.features(task).rounding * sums.sizes + sums.count * NOISE * sums.noise
+        return Approximation(sums, self.op, *sums.about_mean(task.settings.center), rounding, self.n_columns)
 
 
-def _operator(task: FitTask, plan: Plan, rows: Any) -> SymmetricOperator:
+def relative_to_base(op: SymmetricOperator, rng: np.random.Generator) -> BasePointGram | None:
+    """Return the operator relative to a base point where its kernel is semidefinite only so; else None."""
+    return BasePointGram(op, _central_row(op, rng)) if op.rows is not None and op.rows.shifted else None
+
+
+def _central_row(op: SymmetricOperator, rng: np.random.Generator) -> int:
+    """Return the most central of a few random rows. A base point far from the data would lose digits."""
+    candidates = random_subset(rng, op.shape[0], min(op.shape[0], BASE_POINT_CANDIDATES))
+    return int(candidates[int(np.argmax(to_host(column_sums(op.columns(candidates)))))])
+
+
+def _rows_of_model(factor: PivotedCholesky, shifted: BasePointGram | None) -> np.ndarray:
+    """Return the numbers of the landmarks, and of the base point; one row where K is 0."""
+    numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
+    return numbers if len(numbers) else np.zeros(1, dtype=np.int64)
+
+
+def _start_of(factor: PivotedCholesky, shifted: BasePointGram | None, task: FitTask | None) -> FactorSums:
+    """Return the sums of no rows, about the mean of F; about 0 where a `task` of all rows does not center."""
+    weights = None if task is None else task.weights
+    shift = np.zeros(factor.rank)
+    if task is None or task.settings.center:
+        mean = from_host(weighted_means(factor.F, weights), factor.F)
+        shift = to_host(mean).astype(np.float64)  # as rows of F less the shift have it
+    return FactorSums.empty(
+        factor.pivot_factor, shift, is_relative=shifted is not None, noise=factor.noise, stopped=factor.stopped
+    )
+
+
+def _operator(task: FitTask, rows: Any) -> SymmetricOperator:
     """Return the operator of K of a few rows."""
-    storage: Any = plan.storage
-    op: SymmetricOperator = storage.build(StorageInput(task.kernel, rows, task.template, task.resources.n_jobs))
-    return op
+    return shifted_gram(task.kernel, rows, task.template, cached_tiles=0, n_jobs=task.resources.n_jobs)

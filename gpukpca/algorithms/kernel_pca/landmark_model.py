@@ -1,10 +1,10 @@
-"""The fit result of an approximation by landmarks, whether its factor was stored or added up."""
+"""The fit result of an approximation by landmarks, from the sums over its factor."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,41 +29,63 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.linalg import solve_triangular
-from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host, to_host
-from gpukpca.data.rows import gathered
+from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host, full, to_host
 from gpukpca.data.slicing import gather_rows
-from gpukpca.eigen import EigenResult, PivotedCholesky
+from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, warn_user
-from gpukpca.gram import BasePointGram, LowRankGram
+from gpukpca.gram import LowRankGram
 
 # Landmarks whose columns show whether K is near the identity.
 SEEN_LANDMARKS = 200
 
 
-class Landmarks(NamedTuple):
-    """The landmarks: rows of an operator, which is relative to a base point where `shifted` is one, and its factor."""
+@dataclass(frozen=True)
+class Approximation:
+    """K ≈ F Fᵀ by landmarks, known by the sums over the rows of F.
 
-    op: SymmetricOperator
-    shifted: BasePointGram | None
-    factor: PivotedCholesky
-
-
-class Approximation(NamedTuple):
-    """The eigenpairs λ, U of F Fᵀ, F (n, k) less `mean`, that of its rows, and FᵀU (k, p) on the host.
-
-    Without centering the mean is 0.
-
-    `leading_products` gives the inner products of the first r columns of F. Where no eigenvectors are stored, those of
-    `eigen` have no rows.
+    Attributes
+    ----------
+    sums : FactorSums
+    op : SymmetricOperator
+        K of the landmarks, and of a base point as the last one where the sums are relative to it.
+    mean : array, shape (k,)
+        That of the rows of F; 0 without centering.
+    scatter : array, shape (k, k)
+        FᵀF about the mean.
+    rounding : float
+        Allowance for rounding, in the units of the trace.
+    n_columns : int
+        Columns of K that were evaluated.
     """
 
-    n: float
+    sums: FactorSums
+    op: SymmetricOperator
     mean: np.ndarray
-    gram: LowRankGram
-    eigen: EigenResult
-    axes: np.ndarray
-    leading_products: Callable[[int], np.ndarray]
+    scatter: np.ndarray
+    rounding: float
+    n_columns: int
+
+    @property
+    def n(self) -> float:
+        """Return the number of rows, each as often as it counts."""
+        return self.sums.count
+
+    @property
+    def rank(self) -> int:
+        """Return the number of columns of F."""
+        return len(self.mean)
+
+    @property
+    def certificate(self) -> float:
+        """Return the bound of `PivotedCholesky.certificate`."""
+        return max(self.sums.residual, 0.0) + self.rounding
+
+    @cached_property
+    def gram(self) -> LowRankGram:
+        """Return F Fᵀ without its rows, with the size of the numbers that cancel where rows are centered."""
+        cancelled = self.sums.sizes - self.sums.trace + self.n * float(self.mean @ self.mean)
+        return LowRankGram(full((0, self.rank), 0.0, self.op.like), cancelled)
 
 
 def pairs_of(task: FitTask, plan: Plan) -> int | None:
@@ -72,40 +94,30 @@ def pairs_of(task: FitTask, plan: Plan) -> int | None:
     return None if settings.n_components is None or settings.is_share else plan.n_components
 
 
-def cancelled_trace(factor: PivotedCholesky, mean: np.ndarray, n: float) -> float:
-    """Return the size of the numbers that cancel where n rows with a factor and a mean are centered."""
-    return factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
-
-
-def finished_fit(
-    task: FitTask,
-    plan: Plan,
-    found: Landmarks,
-    few: Approximation,
-    stream: FactorSums | None = None,
-) -> KernelPCAFit:
-    """Return the fit of an approximation by landmarks, which are rows of the task, and warn of what it shows.
+def finished_fit(task: FitTask, plan: Plan, found: Approximation, eigen: EigenResult, axes: np.ndarray) -> KernelPCAFit:
+    """Return the fit of an approximation by landmarks, which are the rows of the task, and warn of what it shows.
 
     With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
-    with axes V gives A = L⁻ᵀ V and b = mean(f) V. Projected onto the span of the landmarks, the mean is Σ c_j φ(s_j)
-    with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖². Of a `stream` the sums are kept.
+    with axes V = FᵀU of the eigenpairs λ, U gives A = L⁻ᵀ V λ^(-1/2) and b = mean(f) V λ^(-1/2). Projected onto the
+    span of the landmarks, the mean is Σ c_j φ(s_j) with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖². Without
+    eigenvectors those of `eigen` have no rows.
     """
-    settings, op, rows, factor = task.settings, found.op, found.op.rows, found.factor
+    settings, op, rows, sums = task.settings, found.op, found.op.rows, found.sums
     solver: Any = plan.solver
-    n, mean, gram, eigen, axes, leading_products = few
+    n, mean = found.n, found.mean
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
-    spectrum, interval = _total(factor, n, mean, values)
+    spectrum, interval = _total(found, values)
     scale = inverse_roots(values)
-    host = _host_map(factor, mean, axes * scale[None, :])
-    if found.shifted is not None:
-        host = _without_base_point(host, found.shifted)
+    host = _host_map(sums.pivot_factor, mean, axes * scale[None, :])
+    if sums.relative:
+        host = _without_base_point(host, op)
     scores = eigen.products * from_host(scale, op.like)[None, :]
     if task.frequencies is not None and scores.shape[0]:
         scores = task.frequencies.unrooted(scores)
     fit = KernelPCAFit.of_eigenpairs(
         task.kernel,
         plan,
-        _certified(eigen, factor, solver.tol),
+        _certified(eigen, found, solver.tol),
         spectrum,
         scores=scores,
         map=AffineProjection(
@@ -120,34 +132,27 @@ def finished_fit(
         ),
         n_jobs=task.resources.n_jobs,
         landmarks=host.landmarks,
-        certificate=factor.certificate + task.lost(eigen, spectrum),
+        certificate=found.certificate + task.lost(eigen, spectrum),
         total_interval=interval,
-        weight_sum=task.weight_sum if stream is None else None,
-        stream=stream,
+        stream=sums,
     )
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
     keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
     fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
-    if n > 1 and is_unresolved(values, eigen, gram) and not task.is_constant():  # one row has no variance to lose
-        warn_of_rounding(values, eigen, gram)
+    if n > 1 and is_unresolved(values, eigen, found.gram) and not task.is_constant():  # one row has no variance
+        warn_of_rounding(values, eigen, found.gram)
     warn_of_dropped(eigen, spectrum)
-    _warn_of_certificate(fit, solver.tol, factor.rounding)
+    _warn_of_certificate(fit, solver.tol, found.rounding)
     warn_of_rank(fit.spectrum, keep, n, "the approximation")
-    is_poor = found.shifted is None and (
-        _warn_of_far_landmarks(task, factor, n)
+    is_poor = not sums.relative and (
+        _warn_of_far_landmarks(task, sums)
         or (
             has_equal_shares(task.kernel, n, spectrum)
-            and warn_of_identity(
-                task.kernel,
-                n,
-                lambda: factor.trace,
-                _suggested_spectrum(factor, n, leading_products, mean),
-                task.basis,
-            )
+            and warn_of_identity(task.kernel, n, lambda: sums.trace, _suggested_spectrum(found), task.basis)
         )
     )
     if not is_poor and not settings.drops_zeros:
-        warn_of_gap(eigen.truncated(keep), keep, max(0.0, factor.residual_trace))
+        warn_of_gap(eigen.truncated(keep), keep, max(0.0, sums.residual))
     return fit
 
 
@@ -161,27 +166,27 @@ class _HostMap(NamedTuple):
     landmarks: np.ndarray
 
 
-def _host_map(factor: PivotedCholesky, mean: np.ndarray, axes: np.ndarray) -> _HostMap:
+def _host_map(L: np.ndarray, mean: np.ndarray, axes: np.ndarray) -> _HostMap:
     """Return A = L⁻ᵀ V, b = mean(f) V and c = L⁻ᵀ mean(f) of the axes V (r, p)."""
-    A = solve_triangular(factor.pivot_factor, axes, transposed=True)
+    A = solve_triangular(L, axes, transposed=True)
     b = mean @ axes
-    c = solve_triangular(factor.pivot_factor, mean[:, None], transposed=True)[:, 0]
-    if len(factor.pivots):
-        return _HostMap(A, b, c, float(mean @ mean), factor.pivots)
+    c = solve_triangular(L, mean[:, None], transposed=True)[:, 0]
+    if len(L):
+        return _HostMap(A, b, c, float(mean @ mean), np.arange(len(L)))
     # K is zero, and so are the scores; a basis needs a row
     return _HostMap(np.zeros((1, A.shape[1])), b, np.zeros(1), float(mean @ mean), np.zeros(1, dtype=np.int64))
 
 
-def _without_base_point(host: _HostMap, shifted: BasePointGram) -> _HostMap:
-    """Return the same map in terms of k itself, with the base point x₀ as one more landmark.
+def _without_base_point(host: _HostMap, op: SymmetricOperator) -> _HostMap:
+    """Return the same map in terms of k itself, with the base point x₀, the last row of `op`, as one more landmark.
 
     k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a row -1ᵀA, and b the constant terms. The mean is
     φ(x₀) + Σ c_j (φ(s_j) - φ(x₀)).
     """
     A, b, c, mean_norm, landmarks = host
-    x0 = np.asarray([shifted.anchor])
-    own = to_host(gathered(shifted.base.columns(x0)))[:, 0].astype(np.float64)
-    itself = float(own[shifted.anchor])
+    x0 = np.asarray([op.shape[0] - 1])
+    own = to_host(op.columns(x0))[:, 0].astype(np.float64)
+    itself = float(own[-1])
     above = own[landmarks] - itself
     return _HostMap(
         np.concatenate([A, -A.sum(axis=0, keepdims=True)]),
@@ -192,61 +197,58 @@ def _without_base_point(host: _HostMap, shifted: BasePointGram) -> _HostMap:
     )
 
 
-def _total(
-    factor: PivotedCholesky, n: float, means: np.ndarray, values: np.ndarray
-) -> tuple[Spectrum, tuple[float, float]]:
+def _total(found: Approximation, values: np.ndarray) -> tuple[Spectrum, tuple[float, float]]:
     """Return the eigenvalues with the total variance, and an interval that contains it.
 
     The total exceeds that of F by at most the residual trace. The upper end is reported: shares of the variance are
     then not too large, and it is the better estimate, as the rest has hardly any mean.
     """
-    held = factor.trace - factor.residual_trace - n * float(means @ means)
-    low = max(0.0, held - factor.rounding)
-    high = max(held + factor.certificate, float(np.sum(values)))
-    nothing = float(np.max(values, initial=0.0)) == 0.0 and factor.residual_trace <= factor.rounding
-    return Spectrum(values, 0.0 if nothing else high, dtype_name(factor.F.dtype)), (low, high)
+    sums = found.sums
+    held = sums.trace - sums.residual - sums.count * float(found.mean @ found.mean)
+    low = max(0.0, held - found.rounding)
+    high = max(held + found.certificate, float(np.sum(values)))
+    nothing = float(np.max(values, initial=0.0)) == 0.0 and sums.residual <= found.rounding
+    return Spectrum(values, 0.0 if nothing else high, dtype_name(found.op.dtype)), (low, high)
 
 
-def _suggested_spectrum(
-    factor: PivotedCholesky, n: float, leading_products: Callable[[int], np.ndarray], mean: np.ndarray
-) -> Spectrum:
+def _suggested_spectrum(found: Approximation) -> Spectrum:
     """Return the largest eigenvalue and the total variance that the columns of the first landmarks suggest.
 
     Of a matrix near the identity the landmarks explain themselves alone, so the first eigenvalue and the mean of F Fᵀ
     are too small. With B = K - diag(K), σ the largest singular value of H B(:, S) and r random landmarks, λ₁ of K is
     about k(s, s) + σ √(n/r). Centering takes 1ᵀK1/n from the trace, n times the mean of K(:, S). F is centered here.
     """
-    r = min(factor.rank, SEEN_LANDMARKS)
-    L = factor.pivot_factor[:r, :r]
-    inside, means = L @ L.T, L @ mean[:r]  # K(S, S), and the mean of each column
+    n, r = found.n, min(found.rank, SEEN_LANDMARKS)
+    L = found.sums.pivot_factor[:r, :r]
+    inside, means = L @ L.T, L @ found.mean[:r]  # K(S, S), and the mean of each column
     sizes = np.diag(inside)
     crossed = (inside - means[:, None]) * sizes[None, :]
-    squares = L @ leading_products(r) @ L.T - crossed - crossed.T
+    squares = L @ found.scatter[:r, :r] @ L.T - crossed - crossed.T
     squares += np.diag(sizes**2) - np.outer(sizes, sizes) / n
     sigma = math.sqrt(max(0.0, float(np.linalg.eigvalsh(squares)[-1])))
     largest = float(np.max(sizes)) + sigma * math.sqrt(n / r)
-    return Spectrum(np.array([largest]), factor.trace - n * float(np.mean(means)), dtype_name(factor.F.dtype))
+    return Spectrum(np.array([largest]), found.sums.trace - n * float(np.mean(means)), dtype_name(found.op.dtype))
 
 
-def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> EigenResult:
+def _certified(eigen: EigenResult, found: Approximation, tol: float) -> EigenResult:
     """Return the result with bounds on the residuals of K itself in place of those of F Fᵀ."""
     # λ_p >= θ_p - rounding and λ_{p+1} <= θ_{p+1} + certificate, so that the gap is a lower bound.
-    apart = factor.certificate + factor.rounding
-    norms = from_host(to_host(eigen.residual_norms).astype(np.float64) + factor.certificate, eigen.residual_norms)
+    apart = found.certificate + found.rounding
+    norms = from_host(to_host(eigen.residual_norms).astype(np.float64) + found.certificate, eigen.residual_norms)
     largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
-    tolerance = tol or default_tolerance(factor.F.dtype)
+    tolerance = tol or default_tolerance(found.op.dtype)
     converged = to_host(norms).astype(np.float64) <= tolerance * largest
-    why = f"; not converged: the certificate {factor.certificate:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
+    why = f"; not converged: the certificate {found.certificate:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
     return replace(
         eigen,
         residual_norms=norms,
         converged=converged,
         tolerance=tolerance,
-        rounding=factor.rounding,
+        rounding=found.rounding,
         next_eigenvalue=None if eigen.next_eigenvalue is None else eigen.next_eigenvalue + apart,
         n_passes=0,
-        n_products=factor.n_columns,
-        solver=f"Nyström (rank {factor.rank}, stopped: {factor.stopped}{'' if np.all(converged) else why})",
+        n_products=found.n_columns,
+        solver=f"Nyström (rank {found.rank}, stopped: {found.sums.stopped}{'' if np.all(converged) else why})",
     )
 
 
@@ -267,20 +269,20 @@ def _warn_of_certificate(fit: KernelPCAFit, tol: float, rounding: float) -> None
     )
 
 
-def _warn_of_far_landmarks(task: FitTask, factor: PivotedCholesky, n: float) -> bool:
-    """Warn where landmarks explain less of K than half of one of its n rows, and return whether.
+def _warn_of_far_landmarks(task: FitTask, sums: FactorSums) -> bool:
+    """Warn where landmarks explain less of K than half of one of its rows, and return whether.
 
     A landmark that is a row explains that row.
     """
-    explained = factor.trace - factor.residual_trace
-    if task.frequencies is not None or not task.kernel.depends_on_distance or n * explained >= 0.5 * factor.trace:
+    n, explained = sums.count, sums.trace - sums.residual
+    if task.frequencies is not None or not task.kernel.depends_on_distance or n * explained >= 0.5 * sums.trace:
         return False
     warn_user(
         "the landmarks are far from all rows for this gamma: they explain less of K than one row would. Give landmarks "
         "in the units of the rows, or leave them to the fit.",
         PrecisionWarning,
         explained=explained,
-        trace=factor.trace,
+        trace=sums.trace,
     )
     return True
 

@@ -39,8 +39,8 @@ def given_landmarks(solver: Any, every: Any, X: Any) -> Candidates | None:
 
 
 def sampled_candidates(task: FitTask, count: int, rng: np.random.Generator) -> Candidates:
-    """Return some rows of a task in memory, drawn evenly."""
-    numbers = np.sort(random_subset(rng, task.n, count))
+    """Return some rows of a task, drawn evenly; all of them without a draw, as a factor in memory has them."""
+    numbers = np.arange(task.n) if count >= task.n else np.sort(random_subset(rng, task.n, count))
     return Candidates(gather_rows(task.X, numbers), task.numbers_of(numbers))
 
 

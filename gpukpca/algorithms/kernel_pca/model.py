@@ -93,11 +93,9 @@ class KernelPCAFit:
         "", "Bounds on the trace of the centered kernel matrix; of Nyström alone.", default=None
     )
     stream: FactorSums | None = field_of(
-        "", "Where rows were read once: the sums over them, which more rows are added to.", default=None
+        "", "Of Nyström: the sums over the rows, which more rows are added to.", default=None
     )
-    weight_sum: float | None = field_of(
-        "", "Σ of the weights of the rows; None where each counts once, or where rows were read once.", default=None
-    )
+    weight_sum: float | None = field_of("", "Σ of the weights of the rows; None where each counts once.", default=None)
     preimage: Any = field_of("", "The learned map from scores to data space, where there is one.", default=None)
 
     @classmethod
@@ -128,13 +126,15 @@ class KernelPCAFit:
 
     @property
     def n_samples(self) -> float:
-        """Return the number of training rows, those of a stream as often as their weights say."""
-        return int(self.eigenvectors.shape[0]) if self.stream is None else self.stream.count
+        """Return the number of training rows; where none has an eigenvector, each as often as its weight says."""
+        if self.eigenvectors is None and self.stream is not None:
+            return self.stream.count
+        return int(self.eigenvectors.shape[0])
 
     @property
     def has_sampled_basis(self) -> bool:
         """Return whether the basis is made of landmarks, not of all training rows."""
-        return self.landmarks is not None or self.stream is not None
+        return self.stream is not None or self.landmarks is not None  # of files that have no sums
 
     @property
     def has_other_rows(self) -> bool:

@@ -9,13 +9,12 @@ from typing import Any
 
 from gpukpca._formatting import format_allowance, format_bytes, format_need
 from gpukpca.algorithms.kernel_pca.candidates import (
-    by_landmarks,
     factored,
-    landmarks_on_cluster,
+    kept,
     on_cluster,
+    recomputed,
     spanned,
     stored,
-    streamed,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask, explicit_features
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
@@ -73,7 +72,8 @@ def _pass_too_big(fewest: Plan) -> str:
 def plan_of_batches(task: FitTask, batches: BatchedRows) -> Plan:
     """Return the plan of a fit of batches in one pass; `task` is that of some of their rows."""
     requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
-    candidate = streamed(task, requested, reason, batch=batches.largest or slice_of(task.d))
+    batch = batches.largest or slice_of(task.d)
+    candidate = spanned(task, batch=batch) if task.is_spanned else recomputed(task, requested, reason, batch=batch)
     plan = choose_plan([candidate], _batches_too_big).plan
     return plan if batches.n_rows is None else replace(plan, n_samples=batches.n_rows)
 
@@ -97,44 +97,39 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
             argument="gram",
         )
     if task.is_spanned:
-        yield spanned(task)
+        if task.gives_scores:
+            yield spanned(task, with_vectors=True)
+        if task.preimage is None:
+            yield spanned(task)
+        return
+    if isinstance(requested, Nystrom):
+        yield from _by_landmarks(task, requested, reason)
         return
     if features := _explicit_features(task):
         yield factored(task, features)
-    if isinstance(requested, Nystrom):
-        if task.is_on_cluster:
-            yield from _landmarks_on_cluster(task, requested, reason)
-            return
-        if requested.points is not None and task.kernel.stored_only:
-            raise InvalidParameterError(
-                "landmarks that are points need a kernel that can be evaluated for other points than rows of the data: "
-                "its name, or an object of gpukpca.kernels.",
-                argument="eigen_solver",
-            )
-        if task.kernel.stored_only or not requested.is_given:
-            yield from (by_landmarks(task, requested, reason, edge) for edge in _edges(task))
-        if not task.kernel.stored_only and (requested.is_given or task.preimage is None or not task.maps_file):
-            yield streamed(task, requested, reason, with_vectors=task.gives_scores)
-        return
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
     for solver, notes in _solvers(task, requested):
         yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
 
 
-def _landmarks_on_cluster(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Candidate]:
-    """Yield the factor on the workers where they have room for it, and that whose rows are added up and forgotten."""
-    needs_scores = task.preimage is not None
-    if requested.points is None and (needs_scores or task.fits_on_workers(requested.rank_for(task.n, task.p))):
-        yield landmarks_on_cluster(task, requested, reason)
-    elif needs_scores:
+def _by_landmarks(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Candidate]:
+    """Yield the factor by landmarks: in memory, computed again, and without eigenvectors and scores."""
+    stored_only = task.kernel.stored_only
+    if requested.points is not None and stored_only:
         raise InvalidParameterError(
-            "landmarks that are points learn no pre-image on a cluster, where no scores are kept. Set preimage=None "
-            "and fit_inverse_transform=False, or give landmarks that are numbers of rows.",
-            argument="preimage",
+            "landmarks that are points need a kernel that can be evaluated for other points than rows of the data: "
+            "its name, or an object of gpukpca.kernels.",
+            argument="eigen_solver",
         )
-    if not needs_scores:
-        yield streamed(task, requested, reason)
+    if stored_only or not (requested.is_given or task.is_on_cluster):
+        yield from (kept(task, requested, reason, edge) for edge in _edges(task))
+    if stored_only:
+        return
+    if task.gives_scores:
+        yield recomputed(task, requested, reason, with_vectors=True)
+    if task.preimage is None:
+        yield recomputed(task, requested, reason)
 
 
 def _explicit_features(task: FitTask) -> int:

@@ -1,4 +1,4 @@
-"""Nyström in one pass: the rows of the factor are computed, added up, and forgotten."""
+"""Nyström: landmarks, then one fold over the rows of their factor, which stay in memory or are computed again."""
 
 from __future__ import annotations
 
@@ -10,106 +10,124 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures, features_times, sums_of_panel
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.algorithms.kernel_pca.factor_sums import (
+    FactorSums,
+    LandmarkFeatures,
+    factor_times,
+    features_times,
+    sums_of_factor,
+    sums_of_panel,
+)
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis, template_of_landmarks
-from gpukpca.algorithms.kernel_pca.landmark_model import (
-    Approximation,
-    Landmarks,
-    cancelled_trace,
-    finished_fit,
-)
+from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, finished_fit, pairs_of
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
 from gpukpca.backend.namespace import epsilon, from_host, full, to_host
+from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import worker_count
+from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.data.distinct import DistinctRows
 from gpukpca.data.rows import Merge, Rows
+from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import EigenResult, Nystrom
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
 from gpukpca.eigen.result import without_rounding
-from gpukpca.gram import BasePointGram, LowRankGram
 
 
-def streamed_fit(
+def landmark_fit(
     task: FitTask,
     plan: Plan,
     rows: Rows,
-    among: Candidates,
+    among: Candidates | SymmetricOperator,
     rng: np.random.Generator,
     listener: Listener | None,
     *,
     held: DistinctRows | None = None,
     with_vectors: bool = False,
 ) -> KernelPCAFit:
-    """Return the fit of rows that are read once, with landmarks `among` some.
+    """Return the fit of rows by landmarks `among` some, or among all rows, whose K is an operator.
 
-    `held` rows were read before. `with_vectors` reads the rows a second time for eigenvectors and scores.
+    Of an operator the factor of all rows stays in memory, else it is computed again in every pass. `held` rows were
+    read before. `with_vectors` multiplies the factor a second time, for eigenvectors and scores.
     """
     started = time.perf_counter()
-    # One side of every product consists of landmarks, so that a template of them fits all rows: it may omit features
-    # that are constant among the landmarks. Order, batches, weights and container of the other rows cannot matter.
-    if not task.is_spanned:  # whose points lie about the mean of the rows
-        solver: Any = plan.solver
-        task = replace(task, template=template_of_landmarks(task, among.rows, solver.is_given))
-    basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
+    if isinstance(among, Candidates):
+        # One side of every product consists of landmarks, so that a template of them fits all rows: it may omit
+        # features that are constant among the landmarks. Order, batches, weights and container cannot matter.
+        if not task.is_spanned:  # whose points lie about the mean of the rows
+            solver: Any = plan.solver
+            task = replace(task, template=template_of_landmarks(task, among.rows, solver.is_given))
+        basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
+        named = among.numbers
+    else:
+        basis, chosen = LandmarkBasis.of_all(task, plan, among, rng, listener)
+        named = task.numbers_of(np.arange(task.n))
     features, workers = basis.features(task), _workers(task, basis, task.n)
-    merge: Merge = FactorSums.merged
-    if listener is not None and not rows.reports:
-        merge = partial(_reported, listener, task.weight_sum or getattr(rows, "n_rows", 0) or 0)
-    weights = None if task.weights is None else rows.split(task.weights[:, None])
-    sums = rows.fold(sums_of_panel, weights, features, workers, merge=merge)
-    if held is not None:
-        sums = sums_of_panel(held.rows, held.counts[:, None], features, workers).merged(sums)
-    second = partial(_times, rows, features, workers) if with_vectors else None
+    if (factor := basis.factor) is not None:
+        # In place where the library can: F is as large as memory allows.
+        F = add(factor.F, -from_host(basis.start.shift, factor.F)[None, :])
+        sums = sums_of_factor(F, factor, task.weights, features, workers)
+        second: Callable[..., Array] | None = partial(factor_times, F, features, workers)
+    else:
+        merge: Merge = FactorSums.merged
+        if listener is not None and not rows.reports:
+            merge = partial(_reported, listener, task.weight_sum or getattr(rows, "n_rows", 0) or 0)
+        weights = None if task.weights is None else rows.split(task.weights[:, None])
+        sums = rows.fold(sums_of_panel, weights, features, workers, merge=merge)
+        if held is not None:
+            sums = sums_of_panel(held.rows, held.counts[:, None], features, workers).merged(sums)
+        second = partial(_times, rows, features, workers) if with_vectors else None
     before = 0 if held is None else held.n_read
-    plan = replace(plan, n_samples=sums.count if task.weights is None else before + len(task.weights))
-    fit = fit_of_sums(task, plan, basis, sums, second)
+    n_rows = int(sums.count) if task.weights is None else before + len(task.weights)
+    plan = replace(plan, n_samples=n_rows)
+    fit = fit_of_sums(task, plan, basis, sums, second, is_weighted=task.weights is not None)
     numbers = None
-    if among.numbers is not None:  # of the basis but a base point that is none of the rows
-        numbers = among.numbers[chosen[fit.landmarks][chosen[fit.landmarks] < len(among.numbers)]]
+    if named is not None:  # of the basis but a base point that is none of the rows
+        numbers = named[chosen[fit.landmarks][chosen[fit.landmarks] < len(named)]]
     return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
 
 
-def spanned_fit(task: FitTask, plan: Plan, rng: np.random.Generator, listener: Listener | None) -> KernelPCAFit:
-    """Return the fit of rows on a cluster with the linear kernel: the mean of some, and a step along every feature.
+def spanned_fit(
+    task: FitTask, plan: Plan, rows: Rows, rng: np.random.Generator, listener: Listener | None, **how: Any
+) -> KernelPCAFit:
+    """Return the fit of rows with the linear kernel: the mean of some, and a step along every feature.
 
-    These landmarks span all points, so that F is exact.
+    These landmarks span all points, so that F is exact; see `landmark_fit`.
     """
-    rows = to_host(task.sample).astype(np.float64)
-    step = float(np.max(np.std(rows, axis=0))) or 1.0
-    points = np.mean(rows, axis=0) + step * np.eye(task.d + 1, task.d)
-    among = Candidates(from_host(points, task.X.like), None)
+    few = np.arange(0, task.n, sampling_step(task.n, task.d))
+    some = to_host(gather_rows(task.X, few) if task.sample is None else task.sample).astype(np.float64)
+    step = float(np.max(np.std(some, axis=0))) or 1.0
+    points = np.mean(some, axis=0) + step * np.eye(task.d + 1, task.d)
+    among = Candidates(from_host(points, task.place.work), None)
     by_points = replace(plan, solver=Nystrom(len(points), landmarks=list(range(len(points)))))
-    fit = streamed_fit(task, by_points, task.X, among, rng, listener)
+    fit = landmark_fit(task, by_points, rows, among, rng, listener, **how)
+    return _exact(task, replace(fit, plan=replace(fit.plan, solver=plan.solver)))
+
+
+def _exact(task: FitTask, fit: KernelPCAFit) -> KernelPCAFit:
+    """Return the fit of a factor that is exact: what it misses of K is rounding, and so are small eigenvalues."""
     sums: Any = fit.stream
-    solver = f"sums of a factor ({len(sums.shift)} columns)"
     _, scatter = sums.about_mean(task.settings.center)
-    rounding = NULL_FACTOR * epsilon(sums.shift) * sums.count * step**2
+    size = float(np.max(np.sum(sums.pivot_factor**2, axis=1), initial=0.0))  # of k(s, s), a squared step
+    rounding = NULL_FACTOR * epsilon(sums.shift) * sums.count * size
     values = np.where(fit.spectrum.eigenvalues > rounding, fit.spectrum.eigenvalues, 0.0)
     total = float(np.trace(scatter)) if np.any(values) else 0.0
     certificate = float(fit.certificate or 0.0) + float(np.sum(fit.spectrum.eigenvalues - values))
     spectrum = replace(fit.spectrum, eigenvalues=values, total_variance=total)
-    fit = replace(
-        fit, plan=replace(fit.plan, solver=plan.solver), solver=solver, spectrum=spectrum, certificate=certificate
-    )
+    solver = f"sums of a factor ({len(sums.shift)} columns)"
+    fit = replace(fit, solver=solver, spectrum=spectrum, certificate=certificate)
     fit = fit.leading(task.n_kept(spectrum))
-    if task.settings.is_nystrom:
-        return fit
     # The certificate is rounding alone, of which the residuals of F Fᵀ have their own.
-    norms = np.maximum(to_host(fit.residual_norms).astype(np.float64) - float(fit.certificate or 0.0), 0.0)
-    tolerance = max(task.settings.tol, default_tolerance(task.X.dtype)) * float(np.max(values, initial=0.0))
-    return replace(
-        fit,
-        residual_norms=from_host(norms, fit.residual_norms),
-        converged=norms <= tolerance,
-        certificate=None,
-        total_interval=None,
-    )
+    norms = np.maximum(to_host(fit.residual_norms).astype(np.float64) - certificate, 0.0)
+    tolerance = max(task.settings.tol, default_tolerance(fit.residual_norms.dtype)) * float(np.max(values, initial=0.0))
+    fit = replace(fit, residual_norms=from_host(norms, fit.residual_norms), converged=norms <= tolerance)
+    return fit if task.settings.is_nystrom else replace(fit, certificate=None, total_interval=None)
 
 
 def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarray | None = None) -> KernelPCAFit:
@@ -121,7 +139,9 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarra
     sums = stream.merged(sums_of_panel(batch, often, basis.features(task), workers))
     plan: Any = fit.plan
     plan = replace(plan, n_samples=plan.n_samples + int(batch.shape[0]))
-    following = fit_of_sums(task, plan, basis, sums, before=fit.map)
+    is_weighted = weights is not None or fit.weight_sum is not None
+    following = fit_of_sums(task, plan, basis, sums, before=fit.map, is_weighted=is_weighted)
+    following = following if plan.storage.sample else _exact(task, following)
     return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
 
 
@@ -132,30 +152,28 @@ def fit_of_sums(
     sums: FactorSums,
     second: Callable[..., Array] | None = None,
     before: AffineProjection | None = None,
+    is_weighted: bool = False,
 ) -> KernelPCAFit:
     """Return the fit of the rows that were added up; `second` multiplies their centered features by a small matrix.
 
     Components have the signs of those `before`, of the same basis.
     """
-    n, requested = sums.count, task.settings.n_components
-    mean, scatter = sums.about_mean(task.settings.center)
-    shifted = BasePointGram(basis.op, int(basis.op.shape[0]) - 1) if sums.relative else None
-    factor = basis.factor(sums, basis.features(task).rounding)
-    gram = LowRankGram(factor.F, cancelled_trace(factor, mean, n))
+    found = basis.approximation(sums, task)
+    is_all = pairs_of(task, plan) is None
+    count = max(1, found.rank) if is_all else min(int(task.settings.n_components or 0), plan.n_samples)
     task = replace(task, basis=basis.rows)
-    is_all = requested is None or task.settings.is_share
-    eigen, axes = _eigenpairs(scatter, max(1, factor.rank) if is_all else int(requested or 0), gram)
+    eigen, axes = _eigenpairs(found, count)
     if before is not None:
         axes *= _signs_of(before, sums.pivot_factor, axes)
     if second is not None:
         values = to_host(eigen.eigenvalues).astype(np.float64)
-        U = second(mean, axes * reciprocals(values)[None, :])
+        U = second(found.mean, axes * reciprocals(values)[None, :])
         sign = signs(U)
-        U = U if task.frequencies is None else task.frequencies.rooted(U)
+        U = orthonormal_columns(U if task.frequencies is None else task.frequencies.rooted(U))
         U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
         eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
-    few = Approximation(n, mean, gram, eigen, axes, lambda r: scatter[:r, :r])
-    fit = finished_fit(task, plan, Landmarks(basis.op, shifted, factor), few, stream=sums)
+    fit = finished_fit(task, plan, found, eigen, axes)
+    fit = replace(fit, weight_sum=sums.count) if is_weighted else fit
     return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
 
 
@@ -188,11 +206,11 @@ def _times(rows: Rows, features: LandmarkFeatures, workers: int, mean: np.ndarra
     return rows.joined(features_times, features, mean, M, workers)
 
 
-def _eigenpairs(scatter: np.ndarray, count: int, gram: LowRankGram) -> tuple[EigenResult, np.ndarray]:
-    """Return `count` eigenvalues of F Fᵀ with the scatter FᵀF, without vectors U, and FᵀU (k, count)."""
-    like, k = gram.like, len(scatter)
+def _eigenpairs(approximation: Approximation, count: int) -> tuple[EigenResult, np.ndarray]:
+    """Return `count` eigenvalues of F Fᵀ, without vectors U, and FᵀU (k, count)."""
+    like, k, scatter = approximation.op.like, approximation.rank, approximation.scatter
     found, vectors = leading_ritz_pairs(scatter, min(count + 1, k)) if k else (np.zeros(0), np.zeros((0, 0)))
-    threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(found, initial=0.0)), gram.noise_scale)
+    threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(found, initial=0.0)), approximation.gram.noise_scale)
     values = np.zeros(count + 1)
     values[: len(found)] = found
     following = float(without_rounding(values[count:], threshold)[0][0])

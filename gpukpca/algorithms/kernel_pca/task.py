@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
-from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE, SHARE_OF_WORKER
+from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.namespace import from_host, is_memory_map
 from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.data.frequencies import Frequencies
@@ -38,21 +38,26 @@ LARGEST_SMALL_PROBLEM = 2000
 
 def explicit_features(kernel: Kernel, settings: KernelPCASettings, n: int, d: int) -> int:
     """Return the columns of an exact factor of K for dense rows, where features are fewer than samples; else 0."""
-    if not settings.requests(Nystrom, "auto", "nystrom") or settings.gram != "auto":
+    if not (settings.eigen_solver == "auto" and settings.gram == "auto"):
         return 0
     count = kernel.feature_count(d) or 0
     few = max(n // MONOMIALS_PAY, min(n - 1, FEW_MONOMIALS))
     return count if count <= (n - 1 if isinstance(kernel, Linear) else few) else 0
 
 
-def is_spanned(kernel: Kernel, settings: KernelPCASettings, rows: ClusterRows) -> bool:
-    """Return whether a fit of rows on a cluster adds up an exact factor of K, and keeps points in place of its rows.
+def is_spanned(kernel: Kernel, settings: KernelPCASettings, n: int, d: int) -> bool:
+    """Return whether points that span the feature space make an exact factor of K for dense rows (n, d).
 
-    Only of the linear kernel: polynomials through points lose the digits of data with an offset.
+    Its columns are then at most the rank of a `Nystrom` solver, or of the solver "auto" fewer than the rows. Only of
+    the linear kernel: polynomials through points lose the digits of data with an offset.
     """
-    features = explicit_features(kernel, settings, *rows.shape)
     requested = 0 if settings.n_components is None or settings.is_share else int(settings.n_components)
-    return isinstance(kernel, Linear) and max(1, requested) <= features <= LARGEST_SMALL_PROBLEM
+    if not isinstance(kernel, Linear) or not max(1, requested) <= d <= LARGEST_SMALL_PROBLEM:
+        return False
+    solver: Any = settings.solver_for(n, max(1, requested), False)[0]
+    if isinstance(solver, Nystrom):
+        return not solver.is_given and d <= solver.rank_for(n, max(1, requested))
+    return explicit_features(kernel, settings, n, d) > 0
 
 
 class Candidates(NamedTuple):
@@ -126,22 +131,11 @@ class FitTask(Task):
             )
         if kernel.stored_only:
             return task
-        if is_on_cluster and (settings.is_nystrom or task.is_spanned):
-            sample = task._shown_in_advance()
+        if is_on_cluster and (settings.is_nystrom or task.is_spanned):  # where other rows are read once
+            points = getattr(settings.solver_for(n, p, False)[0], "points", None)
+            sample = X.sample(sampling_step(n, task.d)) if points is None else from_host(points, X.like)
         template = kernel.template(X if sample is None else sample, centered=settings.center)
         return replace(task, template=template, sample=sample)
-
-    def _shown_in_advance(self) -> Any:
-        """Return the rows of a cluster that a fit by landmarks prepares for: a few where others are read once."""
-        few_rows = partial(self.X.sample, sampling_step(self.n, self.d))
-        if self.is_spanned:
-            return few_rows()
-        solver = self.settings.solver_for(self.n, self.p, False)[0]
-        if solver.points is not None:
-            return from_host(solver.points, self.X.like)
-        if self.preimage is not None or self.fits_on_workers(solver.rank_for(self.n, self.p)):
-            return self.X
-        return few_rows()
 
     @cached_property
     def frequencies(self) -> Frequencies | None:
@@ -159,13 +153,9 @@ class FitTask(Task):
 
     @cached_property
     def is_spanned(self) -> bool:
-        """Return whether an exact factor is added up on a cluster; see the function."""
-        return self.is_on_cluster and is_spanned(self.kernel, self.settings, self.X)
-
-    def fits_on_workers(self, columns: int) -> bool:
-        """Return whether the workers of a cluster have room for the rows and a factor of so many columns."""
-        memory: int = sum(self.X.cluster.memory(self.X.on_gpu))
-        return self.n * (self.d + columns) * self.item <= SHARE_OF_WORKER * memory
+        """Return whether sums over an exact factor, by points that span the feature space, solve the problem."""
+        sums = self.is_on_cluster or self.settings.is_nystrom
+        return sums and not self.is_sparse and is_spanned(self.kernel, self.settings, self.n, self.d)
 
     @property
     def is_given(self) -> bool:
@@ -179,12 +169,13 @@ class FitTask(Task):
 
     @property
     def gives_scores(self) -> bool:
-        """Return whether a fit in one pass reads the rows once more, for eigenvectors and scores: those in memory.
+        """Return whether rows are multiplied once more for eigenvectors and scores: those in memory.
 
-        Those of a file too where a pre-image needs them, or where landmarks are numbers of rows.
+        Those of a file or a cluster where a pre-image needs them; of a file too where landmarks are numbers of rows.
         """
-        has_reason = numbered_landmarks(self.settings.eigen_solver) or self.preimage is not None
-        is_file = self.maps_file and not has_reason
+        if self.preimage is not None:
+            return not self.is_batched
+        is_file = self.maps_file and not numbered_landmarks(self.settings.eigen_solver)
         return not (is_file or self.is_batched or self.is_on_cluster)
 
     def is_constant(self) -> bool:
