@@ -250,22 +250,23 @@ class LowRankStorage(Storage):
 class LandmarkStorage(Storage):
     """A Nyström factor F (n, rank): in memory, or its rows are computed, added up and forgotten.
 
-    `source` computes the columns of K that F in memory is made of, and all rows are candidates for landmarks. Without
-    it landmarks are chosen among `sample` rows; 0: F is exact, by points that span the feature space. A second pass
-    computes eigenvectors and scores with `with_vectors`.
+    `source` computes the columns of K where all rows are candidates for landmarks. Without it landmarks are chosen
+    among `sample` rows; 0: F is exact, by points that span the feature space. F stays in memory with `keeps_factor`. It
+    is multiplied once more with `with_vectors`, for eigenvectors and scores.
     """
 
     rank: int
     sample: int
     source: Storage | None = None
     with_vectors: bool = False
+    keeps_factor: bool = False
 
     @property
     def rank_bound(self) -> int:
         return self.rank
 
     def bytes_held(self, item_size: int) -> int:
-        return 8 * self.rank**2 if self.source is None else self.n * self.rank * item_size
+        return self.n * self.rank * item_size if self.keeps_factor else 8 * self.rank**2
 
     def build(self, source: StorageInput) -> SymmetricOperator:
         """Return the operator of K whose columns F is made of."""
@@ -274,8 +275,8 @@ class LandmarkStorage(Storage):
         return self.source.build(source)
 
     def __str__(self) -> str:
-        if self.source is not None:
-            return f"factored: K ≈ F Fᵀ, F {self.n} x {self.rank}"
+        if self.keeps_factor:
+            return f"factored: K {'≈' if self.sample else '='} F Fᵀ, F {self.n} x {self.rank}"
         if not self.sample:
             return f"streamed: K = F Fᵀ, rows of F ({self.n} x {self.rank}) are added up"
         return f"streamed: K ≈ F Fᵀ, rows of F are added up; {self.rank} landmarks of {pluralize(self.sample, 'row')}"

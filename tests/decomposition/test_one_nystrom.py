@@ -153,9 +153,9 @@ def test_eigenvectors_and_scores_are_there_unless_memory_forbids_them(rng):
     rows = rng.standard_normal((20_000, 5)).astype(np.float32)
     settings = {"gamma": 0.1, "solver": Nystrom(rank=25), "copy_X": False}
     whole = model_of(**settings).fit(rows)
-    assert whole.plan_.storage.source is not None
+    assert whole.plan_.storage.keeps_factor
     again = model_of(**settings, memory_limit="4MiB").fit(rows)
-    assert again.plan_.storage.source is None
+    assert not again.plan_.storage.keeps_factor
     assert again.eigenvectors_.shape == (20_000, P)
     np.testing.assert_allclose(again.eigenvectors_.T @ again.eigenvectors_, np.eye(P), atol=2e-5)
     model = model_of(**settings, memory_limit="2500KiB")

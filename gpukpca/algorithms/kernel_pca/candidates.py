@@ -93,17 +93,17 @@ def factored(task: FitTask, columns: int) -> Candidate:
     return _candidate(task, solver, reason, LowRankStorage(n, task.workers, columns), needed, work, p)
 
 
-def spanned(task: FitTask, *, batch: int = 0, with_vectors: bool = False) -> Candidate:
+def spanned(task: FitTask, **how: Any) -> Candidate:
     """Return the eigenproblem of K = F Fᵀ by points that span the feature space, whose rows of F are added up."""
     requested, points = task.settings.solver_for(task.n, task.p, task.on_gpu)[0], task.d + 1
     by_points = Nystrom(points, landmarks=list(range(points)))
-    found = recomputed(task, by_points, EXACT.format(task.d, task.n), batch=batch, with_vectors=with_vectors)
+    found = folded(task, by_points, EXACT.format(task.d, task.n), **how)
     solver = _with_rank(requested, task)[0] if isinstance(requested, Nystrom) else LowRank(tol=task.settings.tol)
     storage: Any = replace(found.plan.storage, rank=task.d, sample=0)  # type: ignore[type-var]
     return replace(found, plan=replace(found.plan, solver=solver, storage=storage))
 
 
-def kept(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Candidate:
+def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Candidate:
     """Return K ≈ F Fᵀ by landmarks with F in memory, whose columns of K come by tiles of an edge."""
     n, item, workers = task.n, task.item, task.workers
     solver, rank = _with_rank(requested, task)
@@ -123,20 +123,27 @@ def kept(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Candidate
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
-    storage = LandmarkStorage(n, workers, rank, n, source, with_vectors=True)
+    storage = LandmarkStorage(n, workers, rank, n, source, with_vectors=True, keeps_factor=True)
     bytes_read = n * task.d * item if panel else 0
     work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
     return _candidate(task, solver, reason, storage, needed, work, p, bytes_read=bytes_read)
 
 
-def recomputed(
-    task: FitTask, requested: Nystrom, reason: str, *, batch: int = 0, with_vectors: bool = False
+def folded(
+    task: FitTask,
+    requested: Nystrom,
+    reason: str,
+    *,
+    batch: int = 0,
+    with_vectors: bool = False,
+    keeps_factor: bool = False,
 ) -> Candidate:
-    """Return K ≈ F Fᵀ by landmarks with rows of F that are forgotten, and computed again in a second pass.
+    """Return K ≈ F Fᵀ by landmarks that are given, or chosen among a sample, and one fold over the rows of F.
 
     `batch` rows are read at once; 0: the rows are mapped, in memory or on a cluster. `task` is that of some rows where
-    their number is not known. A second pass computes eigenvectors and scores with `with_vectors`.
+    their number is not known. F is multiplied once more for eigenvectors and scores with `with_vectors`: from memory
+    with `keeps_factor`, else its rows are computed again.
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
     # The numbers of given landmarks are not those of the rows of a sample.
@@ -157,12 +164,12 @@ def recomputed(
     needed = max(_learning_bytes(task), choosing, adding, SMALL_PROBLEM_SQUARES * small)
     needed += 2 * (batch + sample) * d * item + rank * row
     # The vectors, orthonormal, with their products, and the scores.
-    needed += task.copy_bytes + (VECTOR_BLOCKS * n * p * item if with_vectors else 0)
-    storage = LandmarkStorage(n, workers, rank, sample, with_vectors=with_vectors)
+    needed += task.copy_bytes + n * item * (VECTOR_BLOCKS * p * with_vectors + rank * keeps_factor)
+    storage = LandmarkStorage(n, workers, rank, sample, with_vectors=with_vectors, keeps_factor=keeps_factor)
     notes = () if with_vectors or task.maps_file or task.is_on_cluster else (NO_VECTORS,)
     if task.is_on_cluster:
         return _candidate(task, solver, reason, storage, needed, None, p)
-    passes = 2 if with_vectors else 1
+    passes = 2 if with_vectors and not keeps_factor else 1
     work = _pair_work(task, task.kernel) * (passes * n * rank) + _small_work(task, rank, p)
     work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
     return _candidate(task, solver, reason, storage, needed, work, p, notes=notes)

@@ -290,8 +290,13 @@ class LandmarkFeatures:
         return float(np.max(-residuals - self.rounding * sizes, initial=0.0))
 
 
-def sums_of_panel(panel: Any, weights: Array | None, features: LandmarkFeatures, workers: int) -> FactorSums:
-    """Return the sums over the features of a panel of rows; `weights` (n, 1) on the host say how often each counts."""
+def sums_of_panel(
+    panel: Any, weights: Array | None, kept: Array | None, features: LandmarkFeatures, workers: int
+) -> FactorSums:
+    """Return the sums over the features of a panel of rows; `weights` (n, 1) on the host say how often each counts.
+
+    The features less the shift are written into `kept` (n, l), where it is given.
+    """
     n, start, wide = int(panel.shape[0]), features.start, features.wide
     shift = from_host(start.shift, features.like, wide)[None, :]
     of_rows = np.zeros((3, n))  # k(x, x), sizes, residuals
@@ -301,8 +306,10 @@ def sums_of_panel(panel: Any, weights: Array | None, features: LandmarkFeatures,
         f, xp = cast(f, wide), namespace_of(f)
         residuals = diagonal - xp.sum(f * f, axis=1)
         of_rows[:, first:last] = to_host(xp.stack([diagonal, sizes, residuals], axis=0))
-        roots = None if weights is None else from_host(np.sqrt(weights[first:last]), f)
-        return moments_about(f - shift, roots, features.like)
+        roots, f = None if weights is None else from_host(np.sqrt(weights[first:last]), f), f - shift
+        if kept is not None:
+            kept[first:last, :] = cast(f, kept.dtype)
+        return moments_about(f, roots, features.like)
 
     if not n:
         return start

@@ -9,16 +9,17 @@ from typing import Any
 
 from gpukpca._formatting import format_allowance, format_bytes, format_need
 from gpukpca.algorithms.kernel_pca.candidates import (
+    among_all,
     factored,
-    kept,
+    folded,
     on_cluster,
-    recomputed,
     spanned,
     stored,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask, explicit_features
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
 from gpukpca.backend import blocking
+from gpukpca.backend.namespace import writes_in_place
 from gpukpca.data.batches import BatchedRows, slice_of
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
@@ -73,7 +74,7 @@ def plan_of_batches(task: FitTask, batches: BatchedRows) -> Plan:
     """Return the plan of a fit of batches in one pass; `task` is that of some of their rows."""
     requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
     batch = batches.largest or slice_of(task.d)
-    candidate = spanned(task, batch=batch) if task.is_spanned else recomputed(task, requested, reason, batch=batch)
+    candidate = spanned(task, batch=batch) if task.is_spanned else folded(task, requested, reason, batch=batch)
     plan = choose_plan([candidate], _batches_too_big).plan
     return plan if batches.n_rows is None else replace(plan, n_samples=batches.n_rows)
 
@@ -97,10 +98,7 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
             argument="gram",
         )
     if task.is_spanned:
-        if task.gives_scores:
-            yield spanned(task, with_vectors=True)
-        if task.preimage is None:
-            yield spanned(task)
+        yield from (spanned(task, **how) for how in _ways(task))
         return
     if isinstance(requested, Nystrom):
         yield from _by_landmarks(task, requested, reason)
@@ -123,13 +121,19 @@ def _by_landmarks(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Ca
             argument="eigen_solver",
         )
     if stored_only or not (requested.is_given or task.is_on_cluster):
-        yield from (kept(task, requested, reason, edge) for edge in _edges(task))
-    if stored_only:
-        return
+        yield from (among_all(task, requested, reason, edge) for edge in _edges(task))
+    if not stored_only:
+        yield from (folded(task, requested, reason, **how) for how in _ways(task))
+
+
+def _ways(task: FitTask) -> Iterator[dict[str, bool]]:
+    """Yield the options of a fold: with F in memory, then computed again, then without eigenvectors and scores."""
     if task.gives_scores:
-        yield recomputed(task, requested, reason, with_vectors=True)
+        if not (task.is_on_cluster or task.maps_file) and writes_in_place(task.place.work):
+            yield {"with_vectors": True, "keeps_factor": True}
+        yield {"with_vectors": True}
     if task.preimage is None:
-        yield recomputed(task, requested, reason)
+        yield {}
 
 
 def _explicit_features(task: FitTask) -> int:

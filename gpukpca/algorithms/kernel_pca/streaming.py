@@ -28,7 +28,7 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
-from gpukpca.backend.namespace import epsilon, from_host, full, to_host
+from gpukpca.backend.namespace import epsilon, from_host, full, to_host, writable
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import worker_count
 from gpukpca.covariance.centered_matrix import sampling_step
@@ -53,7 +53,7 @@ def landmark_fit(
 ) -> KernelPCAFit:
     """Return the fit of rows by landmarks `among` some, or among all rows, whose K is an operator.
 
-    Of an operator the factor of all rows stays in memory, else it is computed again in every pass. `held` rows were
+    The factor of all rows stays in memory where the plan says so, else its rows are computed again. `held` rows were
     read before. `with_vectors` multiplies the factor a second time, for eigenvectors and scores.
     """
     started = time.perf_counter()
@@ -79,10 +79,14 @@ def landmark_fit(
         if listener is not None and not rows.reports:
             merge = partial(_reported, listener, task.weight_sum or getattr(rows, "n_rows", 0) or 0)
         weights = None if task.weights is None else rows.split(task.weights[:, None])
-        sums = rows.fold(sums_of_panel, weights, features, workers, merge=merge)
+        storage: Any = plan.storage
+        F = writable((task.n, features.rank), basis.op.like) if storage.keeps_factor else None
+        kept = None if F is None else rows.split(F)
+        sums = rows.fold(sums_of_panel, weights, kept, features, workers, merge=merge)
         if held is not None:
-            sums = sums_of_panel(held.rows, held.counts[:, None], features, workers).merged(sums)
-        second = partial(_times, rows, features, workers) if with_vectors else None
+            sums = sums_of_panel(held.rows, held.counts[:, None], None, features, workers).merged(sums)
+        again = partial(_times, rows) if F is None else partial(factor_times, F)
+        second = partial(again, features, workers) if with_vectors else None
     before = 0 if held is None else held.n_read
     n_rows = int(sums.count) if task.weights is None else before + len(task.weights)
     plan = replace(plan, n_samples=n_rows)
@@ -136,7 +140,7 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarra
     stream: Any = fit.stream
     often = None if weights is None else weights[:, None]
     workers = _workers(task, basis, int(batch.shape[0]))
-    sums = stream.merged(sums_of_panel(batch, often, basis.features(task), workers))
+    sums = stream.merged(sums_of_panel(batch, often, None, basis.features(task), workers))
     plan: Any = fit.plan
     plan = replace(plan, n_samples=plan.n_samples + int(batch.shape[0]))
     is_weighted = weights is not None or fit.weight_sum is not None
