@@ -9,6 +9,7 @@ import numpy as np
 
 from gpukpca.algorithms.kernel_pca.candidates import check_rank
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener
+from gpukpca.algorithms.kernel_pca.landmark_fit import landmark_fit, spanned_fit, updated_fit
 from gpukpca.algorithms.kernel_pca.landmark_rows import (
     FirstRows,
     first_rows,
@@ -19,7 +20,6 @@ from gpukpca.algorithms.kernel_pca.landmark_rows import (
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of_batches
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
-from gpukpca.algorithms.kernel_pca.streaming import landmark_fit, spanned_fit, updated_fit
 from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
