@@ -145,7 +145,7 @@ def _of_svd(Z: CenteredMatrix, request: PairRequest) -> Components:
     if matrix is None:
         _, s, Vt = thin_svd(_checked(Z.own_triangle()))
         squares = s**2
-        V = cast(Vt[: _count(request, squares), :].T.copy(), Z.dtype)
+        V = from_host(Vt[: _count(request, squares), :].T.copy(), Z.like, Z.dtype)
         norms = value_bounds(V, Z.scatter_times(V), squares[: V.shape[1]])
         return Components(V, squares[: V.shape[1]], norms, spectrum=squares)
     U, s, Vt = thin_svd(_checked(matrix))
