@@ -12,10 +12,11 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
 from gpukpca.backend.namespace import cast, is_foreign, is_sparse, library_of, move, same_place, to_host
-from gpukpca.data.batches import BatchedRows, is_stream
+from gpukpca.data.batches import is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.gate import as_rows
+from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels import Precomputed
@@ -75,7 +76,7 @@ def counted_rows(X: Any, sample_weight: Any, kernel: Any = None, is_batch: bool 
     return kept_rows(X, weights)
 
 
-def weights_of_batches(X: Any, sample_weight: Any, batches: BatchedRows) -> np.ndarray | None:
+def weights_of_batches(X: Any, sample_weight: Any, batches: Rows) -> np.ndarray | None:
     """Return the weights (n,) of rows that are read batch by batch, checked; raise for an iterable of batches."""
     if sample_weight is None:
         return None

@@ -12,7 +12,6 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
-from gpukpca.data.batches import BatchedRows
 from gpukpca.data.place import Placement
 from gpukpca.data.rows import Rows
 from gpukpca.distributed.rows import ClusterRows
@@ -24,7 +23,7 @@ BLOCKS_IN_TRANSIT = 6
 
 @dataclass(frozen=True)
 class Task:
-    """The rows X of a fit (n, d), dense, CSR, in batches or on a cluster, and its resources.
+    """The rows X of a fit (n, d), dense, CSR, in panels or on a cluster, and its resources.
 
     While a fit is planned, the rows may not be at the place of `resources` yet.
     """
@@ -59,8 +58,8 @@ class Task:
 
     @property
     def is_batched(self) -> bool:
-        """Return whether the rows are read in batches."""
-        return isinstance(self.X, BatchedRows)
+        """Return whether the rows are read panel by panel, by this process as far as it knows."""
+        return self.is_in_panels and not self.is_on_cluster
 
     @property
     def is_in_panels(self) -> bool:

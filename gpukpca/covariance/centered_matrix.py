@@ -33,9 +33,6 @@ from gpukpca.data.scale import factor_near_one, needs_own_scale, power_of_two_sc
 from gpukpca.data.statistics import half_range
 from gpukpca.exceptions import InvalidParameterError
 
-# Most and fewest rows whose mean is the shift, and most entries of them. The mean of 128 rows differs from that of all
-# by a tenth of a standard deviation, which costs no digit.
-SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 128, 16, 2**19
 # Σ(x - shift)² may exceed Σ(x - mean)² by this factor before the sums are computed again about the new mean.
 MOST_CANCELLED = 20.0
 # Columns of a panel of a square matrix that is computed by products.
@@ -293,12 +290,6 @@ def matrix_of_products(product: Callable[[Array], Array], size: int, matrix: Cen
     A = concat(panels, axis=1)
     del panels
     return symmetric_from_upper(A, namespace_of(A).linalg.diagonal(A))
-
-
-def sampling_step(n: int, d: int) -> int:
-    """Return the distance between the rows whose mean is the shift; rows are few where they are wide."""
-    limit = min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ENTRIES // max(1, d)))
-    return max(1, -(-n // limit))
 
 
 def mean_of_sample(rows: Array, wide: Any) -> Array:

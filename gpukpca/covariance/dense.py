@@ -24,9 +24,10 @@ from gpukpca.backend.parallel import (
     sum_over,
     worker_count,
 )
-from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample, sampling_step
+from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample
 from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.frequencies import Frequencies
+from gpukpca.data.rows import sampling_step
 from gpukpca.data.slicing import row_panels
 from gpukpca.data.statistics import feature_bounds, outer_bounds
 

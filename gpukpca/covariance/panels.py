@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,12 +9,19 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.elementwise import add
-from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, move, namespace_of
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    empty_like,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
 from gpukpca.backend.orthogonalization import joined_triangle
-from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample
 from gpukpca.covariance.dense import DenseCenteredMatrix
-from gpukpca.data.batches import BatchedRows
 from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.rows import Merge, Rows, gathered
 from gpukpca.data.statistics import outer_bounds
@@ -51,10 +57,10 @@ class PanelCenteredMatrix(CenteredMatrix):
     rows : Rows
     by_rows : bool
         Whether panels are read in blocks of rows, else of columns.
-    shift : array, shape (d,)
+    shift : array, shape (d,), optional
         The mean of some rows, in their dtype.
     n_jobs : int, optional
-        Threads of a panel.
+        Threads of a panel; one where `rows.threads` work on panels.
     center : bool
         False: the mean, and the shift, are 0.
     frequencies : Frequencies, optional
@@ -70,7 +76,7 @@ class PanelCenteredMatrix(CenteredMatrix):
         self,
         rows: Rows,
         by_rows: bool,
-        shift: Array,
+        shift: Array | None = None,
         n_jobs: int | None = None,
         center: bool = True,
         frequencies: Frequencies | None = None,
@@ -80,11 +86,14 @@ class PanelCenteredMatrix(CenteredMatrix):
         self._roots = None if frequencies is None else rows.split(frequencies.roots)
         self.center = center
         self.by_rows = by_rows
-        self.n_jobs = n_jobs
+        # One thread where a panel has one of many: there are more panels than threads.
+        self.n_jobs = n_jobs if rows.threads is None else 1
         self.shape: tuple[int, int] = rows.shape
         self.dtype: Any = rows.dtype
         self.like: Array = empty_like(rows.like)
         self.wide: Any = accumulation_dtype(rows.like)
+        if shift is None:
+            shift = cast(mean_of_sample(rows.sample(), self.wide), self.dtype)
         is_of_all = center and not (frequencies is not None and frequencies.skips_rows)
         self.shift: Array = shift if is_of_all else namespace_of(shift).zeros_like(shift)
 
@@ -101,8 +110,7 @@ class PanelCenteredMatrix(CenteredMatrix):
 
     def _sum(self, method: str, *blocks: Array, merge: Merge | None = None) -> Any:
         """Return the merged results of a method of all panels."""
-        # Results on workers belong to Dask, and are not added up in place.
-        merge = merge or (partial(sum_of_results, plus=add) if isinstance(self.source, BatchedRows) else sum_of_results)
+        merge = merge or partial(sum_of_results, plus=self.source.plus)
         return self.source.fold(method_of_panel, self._roots, self._spec, method, *blocks, merge=merge)
 
     # -- products ------------------------------------------------------------------------------------------------------
@@ -144,6 +152,9 @@ class PanelCenteredMatrix(CenteredMatrix):
     def shifted_gram(self) -> Array:
         """Return the products of the shifted rows, of rows that are few beside their features: all are read at once."""
         roots = None if self.frequencies is None else self.frequencies.roots
+        shared = self.source.pairs(products_of_rows, self._spec, roots)
+        if shared is not None:
+            return shared
         return self._spec.rows(gathered(self.source), roots).shifted_gram()
 
 
@@ -157,6 +168,14 @@ def adjoint_of_panel(panel: Array, U: Array, roots: Array | None, spec: Centerin
     return spec.rows(panel, roots).wide_adjoint(move(U, panel))
 
 
-def sum_of_results(a: Any, b: Any, plus: Merge = operator.add) -> Any:
+def products_of_rows(shared: tuple[CenteringSpec], *parts: Array) -> np.ndarray:
+    """Return the products of the rows of two panels, on the host; the roots of their frequencies may follow each."""
+    one, other = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+    with device_context(one[0]), overflow_allowed():
+        rows = shared[0].rows(*one)
+        return to_host(rows.products_with(rows if other[0] is one[0] else shared[0].rows(*other)))
+
+
+def sum_of_results(a: Any, b: Any, plus: Merge) -> Any:
     """Return the sum of two arrays, or of two tuples of them."""
     return tuple(map(plus, a, b)) if isinstance(a, tuple) else plus(a, b)

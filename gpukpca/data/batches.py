@@ -13,6 +13,7 @@ import numpy as np
 
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.backend import blocking
+from gpukpca.backend.elementwise import add
 from gpukpca.backend.namespace import concat, from_host, is_foreign, is_memory_map, is_sparse
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import uniform
@@ -20,7 +21,7 @@ from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.gate import column_names, dask_kind
 from gpukpca.data.place import own_copy
 from gpukpca.data.reading import UnreadableError, rows_of_set
-from gpukpca.data.rows import Merge, Rows
+from gpukpca.data.rows import Merge, Rows, sampling_step
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
@@ -127,10 +128,12 @@ def _rows_of(batch: Any) -> Any:
 
 
 def is_sliced(X: Any) -> bool:
-    """Return whether X (n, d) is read by slices of rows: a memory map, or a set of zarr, HDF5 or the like."""
+    """Return whether X (n, d) is read by slices of rows: a memory map, a set of zarr, HDF5 or the like, or `Rows`."""
     if is_memory_map(X):
         return X.ndim == 2 and X.size > 0 and X.dtype.kind in "fiub"
-    if isinstance(X, (np.ndarray, Rows)) or is_foreign(X) or is_sparse(X) or dask_kind(X):
+    if isinstance(X, Rows):
+        return not X.is_checked
+    if isinstance(X, np.ndarray) or is_foreign(X) or is_sparse(X) or dask_kind(X):
         return False
     is_array = hasattr(X, "dtype") and hasattr(X, "__getitem__")
     # A data frame has what is called like its columns.
@@ -138,7 +141,7 @@ def is_sliced(X: Any) -> bool:
 
 
 def is_set(X: Any) -> bool:
-    """Return whether X (n, d) is a set of zarr, HDF5 or the like, which is never read whole; a memory map is none."""
+    """Return whether X (n, d) is a set of zarr, HDF5 or the like, or `Rows`, and no memory map."""
     return is_sliced(X) and not is_memory_map(X)
 
 
@@ -169,6 +172,8 @@ class BatchedRows(Rows):
     largest : int
         The rows of the largest batch so far.
     """
+
+    is_checked = True
 
     def __init__(self, read: Callable[[], Iterator[Array]], like: Array, sizes: list[int] | None = None) -> None:
         self._read = read
@@ -217,12 +222,9 @@ class BatchedRows(Rows):
             start += int(batch.shape[0])
         return rows, numbers, self
 
-    def less(self, weights: np.ndarray) -> BatchedRows:
-        """Return the batches without the rows of weight 0; `weights` (n,) are on the host."""
-        bounds = list(pairwise(np.cumsum([0, *self.counted()]).tolist()))
-        kept = [np.flatnonzero(weights[start:stop]) for start, stop in bounds]
-        pairs = partial(zip, kept, strict=True)
-        return BatchedRows(lambda: (gather_rows(b, k) for k, b in pairs(self)), self.like, list(map(len, kept)))
+    @staticmethod
+    def plus(a: Any, b: Any) -> Any:
+        return add(a, b)
 
     @property
     def n_rows(self) -> int | None:
@@ -234,9 +236,9 @@ class BatchedRows(Rows):
         """Return (n, d), after a pass over batches of unknown sizes."""
         return sum(self.counted()), int(self.like.shape[1])
 
-    def sample(self, step: int) -> Array:
-        """Return every row at a distance of `step` in the first batch, one at least."""
-        return next(iter(self))[::step, :]
+    def sample(self) -> Array:
+        """Return rows of the first batch, at the distance that those of the largest one have."""
+        return next(iter(self))[:: sampling_step(self.largest, int(self.like.shape[1])), :]
 
     def counted(self) -> list[int]:
         """Return the rows of every batch, after a pass where they are unknown."""
@@ -311,6 +313,14 @@ class BatchedRows(Rows):
             parts.append(concat([gather_rows(one, rows) for one in (batch, *more)], axis=1))
             start = stop
         return gather_rows(concat(parts, axis=0), np.argsort(order, kind="stable"))
+
+
+def rows_of_weight(rows: Rows, weights: np.ndarray) -> BatchedRows:
+    """Return rows without those of weight 0, panel by panel in this process; `weights` (n,) are on the host."""
+    bounds = pairwise(np.cumsum([0, *rows.counted()]).tolist())
+    kept = [np.flatnonzero(weights[start:stop]) for start, stop in bounds]
+    pairs = partial(zip, kept, strict=True)
+    return BatchedRows(lambda: (gather_rows(b, k) for k, b in pairs(rows)), rows.like, list(map(len, kept)))
 
 
 def _changed(how: str) -> InvalidParameterError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,19 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.rows import Rows
-from gpukpca.data.slicing import gather_rows
+from gpukpca.data.rows import Rows, fold
+from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.exceptions import InvalidParameterError
 
 # Advice for infinity, which is not a missing value.
 FINITE = "Every entry must be a finite number; look where this one comes from."
 # Advice where an entry is missing, for which the shell names its options.
 IMPUTE = "impute or drop them first"
+# Entries of one kind: their count, and row and column of the first.
+Entries = tuple[int, int, int]
+NONE_FOUND: Entries = (0, 0, 0)
+# The rows of a panel, its NaN and its infinities.
+PanelEntries = tuple[int, Entries, Entries]
 
 
 @dataclass(frozen=True)
@@ -64,24 +70,70 @@ def check_finite(
     With `missing` only infinity raises. `of_missing` is the advice for NaN where it differs. Of a dense X only the rows
     with `counts` (n,) are read, by default all.
     """
-    before = 0
-    for panel in _panels(X, counts):
-        xp = namespace_of(panel)
-        if bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel)))):
-            before += int(panel.shape[0])
-            continue
-        if isinstance(X, Rows):
-            host = to_host(panel)
-        else:
-            host, before = X.data[:, None] if is_sparse(X) else blanked(to_host(X), counts), 0
-        kind, bad = f"infinity or a value too large for {host.dtype}", np.argwhere(np.isinf(host))
-        if not missing and np.isnan(host).any():
-            kind, bad, advice = "NaN", np.argwhere(np.isnan(host)), of_missing or advice
-        row, column = bad[0]
-        if is_sparse(X):
-            row, column = np.searchsorted(X.indptr, row, side="right") - 1, X.indices[row]
-        text = f"{what} contains {kind}: {len(bad)} value(s), the first in row "
-        raise NotFiniteError(text, before + int(row), ", column ", int(column), f". {advice}")
+    if isinstance(X, Rows):
+        found = X.fold(entries_of_panel, merge=operator.add)
+    elif all(_is_allowed(panel, missing) for panel in _panels(X, counts)):
+        return
+    else:
+        found = entries_of_panel(X if is_sparse(X) else blanked(to_host(X), counts))
+    refuse_entries(found, X.dtype, advice, what, missing=missing, of_missing=of_missing)
+
+
+def refuse_entries(
+    found: Sequence[PanelEntries],
+    dtype: Any,
+    advice: str,
+    what: str,
+    *,
+    missing: bool = False,
+    of_missing: str | None = None,
+) -> None:
+    """Raise `NotFiniteError` where consecutive panels hold NaN or infinity; see `check_finite`."""
+    sizes = [size for size, *_ in found]
+    kind = f"infinity or a value too large for {dtype_name(dtype)}"
+    count, row, column = first_of_all([infinity for *_, infinity in found], sizes)
+    nan = NONE_FOUND if missing else first_of_all([nan for _, nan, _ in found], sizes)
+    if nan[0]:
+        kind, (count, row, column), advice = "NaN", nan, of_missing or advice
+    if count:
+        text = f"{what} contains {kind}: {count} value(s), the first in row "
+        raise NotFiniteError(text, row, ", column ", column, f". {advice}")
+
+
+def entries_of_panel(panel: Any) -> list[PanelEntries]:
+    """Return the rows of a panel with its NaN and its infinities, in a list, so that those of panels are added."""
+    return [(int(panel.shape[0]), *entries_not_finite(panel))]
+
+
+def entries_not_finite(panel: Any) -> tuple[Entries, Entries]:
+    """Return count and first place of NaN and of infinity."""
+    entries = place_of(panel)
+    xp = namespace_of(entries)
+    if bool(xp.all(xp.isfinite(entries))):
+        return NONE_FOUND, NONE_FOUND
+    host = to_host(entries)
+    return _entries(panel, np.isnan(host)), _entries(panel, np.isinf(host))
+
+
+def _entries(panel: Any, marks: np.ndarray) -> Entries:
+    """Return count and first place of marked entries, the stored ones of a CSR panel."""
+    if not (count := int(np.count_nonzero(marks))):
+        return NONE_FOUND
+    first = int(np.argmax(marks))
+    if is_sparse(panel):
+        return count, int(np.searchsorted(panel.indptr, first, side="right")) - 1, int(panel.indices[first])
+    row, column = divmod(first, int(panel.shape[1]))
+    return count, row, column
+
+
+def first_of_all(found: Sequence[Entries], lengths: Sequence[int]) -> Entries:
+    """Return the count over panels of these lengths, and the first place with its row counted over all of them."""
+    start = 0
+    for (count, row, column), length in zip(found, lengths, strict=True):
+        if count:
+            return sum(other[0] for other in found), start + row, column
+        start += length
+    return NONE_FOUND
 
 
 def blanked(X: Any, counts: np.ndarray | None) -> Any:
@@ -106,7 +158,11 @@ def blanked(X: Any, counts: np.ndarray | None) -> Any:
 
 def has_missing(X: Any) -> bool:
     """Return whether an entry is NaN."""
-    return any(bool(namespace_of(panel).any(namespace_of(panel).isnan(panel))) for panel in _panels(X))
+    return bool(fold(X, _misses_entries, merge=operator.or_))
+
+
+def _misses_entries(panel: Any) -> bool:
+    return any(bool(namespace_of(part).any(namespace_of(part).isnan(part))) for part in _panels(panel))
 
 
 def not_finite(op: SymmetricOperator | NumberSource, i: int, j: int, value: float) -> InvalidParameterError:
@@ -125,11 +181,14 @@ def overflow(op: SymmetricOperator | NumberSource, where: str) -> InvalidParamet
     )
 
 
+def _is_allowed(panel: Array, missing: bool) -> bool:
+    """Return whether no entry is infinite or, without `missing`, NaN."""
+    xp = namespace_of(panel)
+    return bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel))))
+
+
 def _panels(X: Any, counts: np.ndarray | None = None) -> Iterator[Array]:
-    """Yield the entries by panels of rows, those of batches as they come; the stored ones of a sparse X."""
-    if isinstance(X, Rows):
-        yield from X  # type: ignore[misc]  # batches can be iterated
-        return
+    """Yield the entries of an array by panels of rows, the stored ones of a sparse X."""
     values = X.data[:, None] if is_sparse(X) else X
     for start, stop in row_slices(int(values.shape[0]), blocking.CHECKED_ROWS):
         yield blanked(values[start:stop, :], None if counts is None or is_sparse(X) else counts[start:])

@@ -92,6 +92,9 @@ def placement_for(device: Any, X: Any) -> Placement:
     "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy, and where float32 products round their
     operands (TF32).
     """
+    known: Placement | None = X.place if isinstance(X, Rows) else None
+    if known is not None:
+        return known
     place = _placement_for(device, X)
     if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
         return place
@@ -105,8 +108,8 @@ def _placement_for(device: Any, X: Any) -> Placement:
     if isinstance(X, Rows):
         if kind in ("cpu", "cuda") and (kind == "cuda") != is_on_gpu(origin):
             raise InvalidParameterError(
-                f"device={device!r}: a kernel matrix that is known by its products is multiplied where it is, on "
-                f"{describe_device(origin)}. Leave device=None, or pass an array."
+                f"device={device!r}: rows in panels, and a kernel matrix that is known by its products, are computed "
+                f"where they are, on {describe_device(origin)}. Leave device=None, or pass an array."
             )
         return Placement(origin, origin)
     if kind == "cpu":
@@ -148,7 +151,8 @@ def rows_on_host(X: Any) -> Any:
 
 def to_caller(result: Array, X: Any) -> Array:
     """Return a result in the library of an argument; on the host where that is a host container."""
-    return move(result, X) if is_foreign(X) else to_host(result)
+    like = place_of(X)
+    return move(result, like) if is_foreign(like) else to_host(result)
 
 
 def own_copy(X: Array, container: Any) -> Array:

@@ -24,7 +24,7 @@ from gpukpca.backend.random import Seed, generator
 from gpukpca.data.batches import is_set, is_sliced, is_stream
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, LatentAttributes, publish
-from gpukpca.decomposition._batches import PlacedBatches, batches_of, held_batches, repeated
+from gpukpca.decomposition._batches import batches_of, held_batches, repeated
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._model_files import Saved
@@ -107,7 +107,7 @@ class LatentVariableEstimator(
         raise NotImplementedError
 
     def _fit_direct(self, data: Any, session: FitSession) -> None:
-        place = data.place if isinstance(data, PlacedBatches) else session.place(data)
+        place = session.place(data)
         with session.on(place, data) as resources:
             fit = fit_spectrum(data, self._task(resources))
         self._publish(fit, place, session.budget.failures)

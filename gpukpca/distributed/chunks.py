@@ -17,7 +17,8 @@ from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.batches import slice_of
-from gpukpca.data.rows import Merge, itself
+from gpukpca.data.finite import Entries, first_of_all
+from gpukpca.data.rows import Merge, itself, row_count, sampling_step
 from gpukpca.data.slicing import gather_rows
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.contents import (
@@ -25,14 +26,12 @@ from gpukpca.distributed.contents import (
     checked_width,
     chunk_facts,
     chunk_fault,
-    first_of_all,
     lost_digits,
 )
 from gpukpca.distributed.lazy import whole_rows
 from gpukpca.distributed.rows import (
     JOINED,
     ClusterRows,
-    Entries,
     as_panel,
     merge_results,
     merged_in_tree,
@@ -151,10 +150,10 @@ class ChunkRows(ClusterRows):
         self.infinity: Entries = first_of_all([fact.infinity for fact in facts], self.chunks)
         self._check(self)
 
-    def sample(self, step: int) -> Array:
-        """Return rows of some chunks, spread as if every row at a distance of `step` were taken."""
+    def sample(self) -> Array:
+        """Return rows of some chunks, as many as `Rows.sample`."""
         few = np.unique(np.linspace(0, len(self._kept) - 1, CHUNKS_SAMPLED).astype(np.int64)).tolist()
-        count = -(-self.shape[0] // (step * len(few)))
+        count = -(-self.shape[0] // (sampling_step(*self.shape) * len(few)))
         return np.concatenate(self._of_chunks({self._kept[k]: partial(some_rows, count=count) for k in few}))
 
     def fold(self, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
@@ -430,11 +429,6 @@ def merged_checked(merge: Merge, a: tuple[Any, list[Any]], b: tuple[Any, list[An
 
 def nothing(_: Any) -> None:
     """Return None: that the argument is there."""
-
-
-def row_count(panel: Array) -> int:
-    """Return the number of rows of a panel."""
-    return int(panel.shape[0])
 
 
 def some_rows(panel: Array, count: int) -> Array:

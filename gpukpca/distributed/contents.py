@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, namespace_of, to_host
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse
+from gpukpca.data.finite import NONE_FOUND, Entries, entries_not_finite
 from gpukpca.data.gate import LARGEST_EXACT, OF_EXTENDED, OF_INTEGERS
-from gpukpca.data.slicing import dense_rows, place_of
-from gpukpca.distributed.rows import Entries
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,8 @@ class ChunkFacts:
     dtype: str
     on_gpu: bool = False
     largest: int = 0
-    nan: Entries = (0, 0, 0)
-    infinity: Entries = (0, 0, 0)
+    nan: Entries = NONE_FOUND
+    infinity: Entries = NONE_FOUND
 
 
 def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
@@ -40,7 +38,7 @@ def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
     with device_context(chunk):
         if kind in "iu" and chunk.size:
             largest = max(abs(int(chunk.max())), abs(int(chunk.min())))
-        nan, infinity = entries_not_finite(chunk) if kind == "f" else ((0, 0, 0),) * 2
+        nan, infinity = entries_not_finite(chunk) if kind == "f" else (NONE_FOUND,) * 2
     largest = largest if largest > LARGEST_EXACT else 0
     shape = tuple(map(int, chunk.shape))
     return [ChunkFacts(shape, dtype, is_foreign(chunk), largest, nan, infinity)]
@@ -56,30 +54,6 @@ def chunk_fault(chunk: Any, dtype: Any) -> str:
     if not (is_numpy(chunk) or is_foreign(chunk) or is_sparse(chunk)):
         return f"is of the type {type(chunk).__name__}; arrays are needed"
     return "" if dtype.kind in "biuf" else f"holds {dtype}; real numbers are needed: X.astype(float)"
-
-
-def entries_not_finite(panel: Array) -> tuple[Entries, Entries]:
-    """Return count and first place of NaN and of infinity."""
-    entries = place_of(panel)
-    xp = namespace_of(entries)
-    if bool(xp.all(xp.isfinite(entries))):
-        return (0, 0, 0), (0, 0, 0)
-    nan, infinity = (np.argwhere(test(to_host(dense_rows(panel)))) for test in (np.isnan, np.isinf))
-    return _entries(nan), _entries(infinity)
-
-
-def _entries(places: np.ndarray) -> Entries:
-    return (len(places), int(places[0, -2]), int(places[0, -1])) if len(places) else (0, 0, 0)
-
-
-def first_of_all(found: Sequence[Entries], lengths: Sequence[int]) -> Entries:
-    """Return the count over chunks of these lengths, and the first place with its row counted over all of them."""
-    start = 0
-    for (count, row, column), length in zip(found, lengths, strict=True):
-        if count:
-            return sum(other[0] for other in found), start + row, column
-        start += length
-    return 0, 0, 0
 
 
 def checked_width(facts: Sequence[ChunkFacts]) -> int:

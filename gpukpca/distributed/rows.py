@@ -15,14 +15,13 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import cuda_place, device_context, placed_rows
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
+from gpukpca.data.finite import Entries
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Merge, Rows, itself
 from gpukpca.data.slicing import dense_rows, gather_rows
 from gpukpca.distributed.client import Cluster, LostWorkError
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, held_warnings
 
-# Entries of one kind: their count, and row and column of the first.
-Entries = tuple[int, int, int]
 Result = TypeVar("Result")
 Leaf = TypeVar("Leaf")
 
@@ -73,6 +72,7 @@ class ClusterRows(Rows):
     """
 
     reports = True
+    is_checked = True
 
     def __init__(
         self,
@@ -154,9 +154,13 @@ class ClusterRows(Rows):
         """The rows in panels of about one length that stay on the workers, for products of all pairs of rows."""
         return self
 
-    def sample(self, step: int) -> Array:
-        """Return every row at a distance of `step`, or rows that are spread alike, in this process."""
-        return self.take(np.arange(0, self.shape[0], step))
+    @property
+    def threads(self) -> int:
+        return self.cluster.threads
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (f"cluster: {self.cluster.describe()}",)
 
     # -- work on panels ------------------------------------------------------------------------------------------------
 
@@ -245,6 +249,26 @@ class ClusterRows(Rows):
         for k, found in zip(touched, every[-1].retried(picked), strict=True):
             out[owners == k] = found
         return out
+
+    def pairs(self, function: Callable[..., Any], shared: Any, column: Array | None) -> np.ndarray:
+        """Return the matrix of pairs of groups of rows, each computed by a worker; see `Rows.pairs`."""
+        count = group_count(self.threads)
+        rows, G = self.grouped(count, limit=count + count // 2), np.empty((self.shape[0],) * 2)
+        pairs = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
+        named = [(*rows.bounds[i], *rows.bounds[j]) for i, j in pairs]
+        names = ["products of rows {} to {} with {} to {}".format(*bounds) for bounds in named]
+
+        def blocks() -> list[Any]:
+            sent = self.cluster.share(shared)
+            columns = [] if column is None else [rows.split(column).panels]
+            parts = list(zip(rows.panels, *columns, strict=True))
+            futures = [self.cluster.submit(function, sent, *parts[i], *parts[j], name="gram") for i, j in pairs]
+            return self.cluster.results(futures, names)
+
+        for (a, b, p, q), block in zip(named, rows.retried(blocks), strict=True):
+            G[a:b, p:q] = block
+            G[p:q, a:b] = block.T
+        return G
 
     def as_dask(self, A: Array) -> Any:
         """Return a host array with a row for every row as a Dask array in the chunks of the user."""

@@ -10,7 +10,6 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.namespace import is_sparse, namespace_of
 from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.gate import as_rows
-from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -28,8 +27,6 @@ def checked_rows(*others: Array, **named: Any) -> list[Array]:
 
 def checked_matrix(A: Any, name: str, shape: str) -> Array:
     """Return a dense real matrix of two dimensions in float32 or float64; errors call it `name`, of `shape`."""
-    if isinstance(A, Rows):
-        return A
     if is_sparse(A):
         raise InvalidParameterError(f"{name} must be dense; pass {name}.toarray().")
     return as_rows(A, shape=shape, name=name)

@@ -23,10 +23,10 @@ from sklearn.base import clone
 import gpukpca
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, exceptions
 from gpukpca.cli.app import gpukpca as program
+from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.decomposition._dask import shared_rows
 from gpukpca.distributed.client import Cluster, connected
-from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import Nystrom
@@ -302,7 +302,7 @@ MEMBERS = [
 @pytest.mark.parametrize(("shape", "by_rows", "offset", "dtype", "scaled"), MEMBERS)
 def test_every_member_of_rows_on_a_cluster_agrees_with_the_matrix(client, shape, by_rows, offset, dtype, scaled):
     X = twins.rows(shape, offset, dtype)
-    Z = ClusterCenteredMatrix(ClusterRows.of_array(X, Cluster(client)), by_rows)
+    Z = PanelCenteredMatrix(ClusterRows.of_array(X, Cluster(client)), by_rows)
     twins.check_twin(Z, X, np.linspace(0.5, 2.0, shape[1]) if scaled else None)
 
 

@@ -26,7 +26,7 @@ from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.parameters import same_value
 from gpukpca.backend.random import Randomness
-from gpukpca.data.batches import BatchedRows
+from gpukpca.data.batches import BatchedRows, rows_of_weight
 from gpukpca.data.distinct import DistinctRows
 from gpukpca.eigen.landmarks import Nystrom
 from gpukpca.exceptions import InvalidParameterError
@@ -59,7 +59,7 @@ def fit_by_landmarks(
 
 
 def fit_batches(
-    batches: BatchedRows,
+    batches: Any,
     kernel: Kernel,
     settings: KernelPCASettings,
     resources: Resources,
@@ -92,7 +92,7 @@ def fit_batches(
 
 
 def plan_batches(
-    batches: BatchedRows, kernel: Kernel, settings: KernelPCASettings, resources: Resources, has_checkpoint: bool
+    batches: Any, kernel: Kernel, settings: KernelPCASettings, resources: Resources, has_checkpoint: bool
 ) -> Plan:
     """Return the plan of `fit_batches`; the rows among which landmarks are chosen are read, and no others."""
     task = _begun(batches, kernel, settings, resources, once=True, has_checkpoint=has_checkpoint)[0]
@@ -116,7 +116,7 @@ def _solver_of(settings: KernelPCASettings) -> Nystrom:
 
 
 def _begun(
-    batches: BatchedRows,
+    batches: Any,
     kernel: Kernel,
     settings: KernelPCASettings,
     resources: Resources,
@@ -145,7 +145,7 @@ def _begun(
             argument="eigen_solver",
         )
     if weights is not None and not np.all(weights):
-        numbers, batches = np.flatnonzero(weights), batches.less(weights)
+        numbers, batches = np.flatnonzero(weights), rows_of_weight(batches, weights)
         weights = weights[numbers]
     if rng is not None and (from_all or (numbers is not None and not once)):  # the first rows may count for little
         sample, places, rows = batches.drawn(count, rng)

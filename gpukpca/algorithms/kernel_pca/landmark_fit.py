@@ -31,9 +31,8 @@ from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
 from gpukpca.backend.namespace import epsilon, from_host, full, to_host, writable
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import worker_count
-from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.data.distinct import DistinctRows
-from gpukpca.data.rows import Merge, Rows
+from gpukpca.data.rows import Merge, Rows, sampling_step
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import EigenResult, Nystrom
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs

@@ -14,6 +14,7 @@ from gpukpca.backend.random import random_subset
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import rows_at
+from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom, checked_landmarks
 from gpukpca.exceptions import InvalidParameterError
@@ -44,7 +45,7 @@ def sampled_candidates(task: FitTask, count: int, rng: np.random.Generator) -> C
     return Candidates(gather_rows(task.X, numbers), task.numbers_of(numbers))
 
 
-def sample_size(solver: Nystrom, batches: BatchedRows, limit: int | None) -> int:
+def sample_size(solver: Nystrom, batches: Rows, limit: int | None) -> int:
     """Return how many of the first rows of batches are read at once, within a `limit` of bytes."""
     count = solver.sample_within(int(batches.like.shape[1]) * item_size(batches.dtype), limit)
     return max(FEWEST_SAMPLED, count) if solver.is_given else count
@@ -57,13 +58,13 @@ class FirstRows(NamedTuple):
     """
 
     sample: Candidates
-    rows: BatchedRows
+    rows: Rows
     held: DistinctRows | None
     weights: np.ndarray | None
 
 
 def first_rows(
-    batches: BatchedRows,
+    batches: Rows,
     count: int,
     needed: int,
     *,

@@ -20,7 +20,8 @@ from gpukpca.algorithms.kernel_pca.task import FitTask, explicit_features
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import writes_in_place
-from gpukpca.data.batches import BatchedRows, slice_of
+from gpukpca.data.batches import slice_of
+from gpukpca.data.rows import Rows
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
 from gpukpca.eigen.solve import most_by_passes
@@ -70,7 +71,7 @@ def _pass_too_big(fewest: Plan) -> str:
     )
 
 
-def plan_of_batches(task: FitTask, batches: BatchedRows) -> Plan:
+def plan_of_batches(task: FitTask, batches: Rows) -> Plan:
     """Return the plan of a fit of batches in one pass; `task` is that of some of their rows."""
     requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
     batch = batches.largest or slice_of(task.d)

@@ -16,7 +16,6 @@ from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.namespace import from_host, is_memory_map
-from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
@@ -133,7 +132,7 @@ class FitTask(Task):
             return task
         if is_on_cluster and (settings.is_nystrom or task.is_spanned):  # where other rows are read once
             points = getattr(settings.solver_for(n, p, False)[0], "points", None)
-            sample = X.sample(sampling_step(n, task.d)) if points is None else from_host(points, X.like)
+            sample = X.sample() if points is None else from_host(points, X.like)
         template = kernel.template(X if sample is None else sample, centered=settings.center)
         return replace(task, template=template, sample=sample)
 

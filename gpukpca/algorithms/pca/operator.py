@@ -8,23 +8,15 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, HasShape
-from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
-    is_sparse,
-    to_host,
-)
-from gpukpca.covariance.centered_matrix import CONSTANT_ENTRIES, CenteredMatrix, mean_of_sample, sampling_step
+from gpukpca.backend.namespace import is_sparse, to_host
+from gpukpca.covariance.centered_matrix import CONSTANT_ENTRIES, CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
-from gpukpca.data.batches import BatchedRows
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import Frequencies, checked_frequencies, degrees_of_freedom
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import place_of
-from gpukpca.distributed.covariance import ClusterCenteredMatrix
-from gpukpca.distributed.rows import ClusterRows
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -36,13 +28,8 @@ def centered_matrix(
     `weights` (n,) on the host say how often each row counts.
     """
     frequencies = None if weights is None else Frequencies.of(weights, place_of(X))
-    if isinstance(X, ClusterRows):
-        return ClusterCenteredMatrix(X, by_rows, center, frequencies)
-    if isinstance(X, BatchedRows):
-        shift = cast(
-            mean_of_sample(X.sample(sampling_step(X.largest, X.shape[1])), accumulation_dtype(X.like)), X.dtype
-        )
-        return PanelCenteredMatrix(X, by_rows, shift, n_jobs, center, frequencies)
+    if isinstance(X, Rows):
+        return PanelCenteredMatrix(X, by_rows, None, n_jobs, center, frequencies)
     if is_sparse(X):
         return SparseCenteredMatrix(X, by_rows, center, frequencies)
     return DenseCenteredMatrix(X, by_rows, n_jobs, center=center, frequencies=frequencies)

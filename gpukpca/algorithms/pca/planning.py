@@ -16,8 +16,8 @@ from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import even_length, worker_count
 from gpukpca.backend.work import Work
-from gpukpca.covariance.centered_matrix import sampling_step
 from gpukpca.covariance.dense import SQUARES
+from gpukpca.data.rows import sampling_step
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.block_krylov import WIDENING, too_many
 from gpukpca.exceptions import InvalidParameterError
@@ -76,7 +76,7 @@ class PCATask(Task):
     @cached_property
     def workers(self) -> int:
         """Return the number of threads, those of a cluster together."""
-        return sum(worker.threads for worker in self.X.cluster.workers) if self.is_on_cluster else super().workers
+        return getattr(self.X, "threads", None) or super().workers
 
     def row_products(self, columns: int) -> Work:
         """Return the work of a product of the rows and a block of so many columns."""
@@ -244,9 +244,7 @@ def _candidate(
     if not task.is_on_cluster:
         work += Work(bytes=SWEEPS * task.stored * task.item, calls=STEPS) + task.row_products(task.first)
         seconds = work.seconds(task.place.work, task.item, task.workers)
-    notes: tuple[str, ...] = (f"cluster: {task.X.cluster.describe()}",) if task.is_on_cluster else ()
-    if task.is_batched:
-        notes += (f"rows are read in every pass, in batches of up to {task.rows_at_once}",)
+    notes: tuple[str, ...] = getattr(task.X, "notes", ())
     if task.settings.has_checkpoint and not (solver and solver.grows_with_p):
         notes += (NO_CHECKPOINT,)
     plan = task.plan(
