@@ -111,7 +111,7 @@ class Resources:
             The device does not work.
         """
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
-        X = as_rows(X, missing=True)
+        X = X if isinstance(X, Rows) else as_rows(X, missing=True)
         return cls.at(placement_for(device, X), memory_limit, n_jobs)
 
     @classmethod

@@ -30,7 +30,8 @@ from gpukpca.backend.namespace import (
     real_floating,
 )
 from gpukpca.data.csr import canonical, check_compressed
-from gpukpca.data.finite import FINITE, IMPUTE, NotFiniteError, blanked, check_finite
+from gpukpca.data.finite import FINITE, IMPUTE, NotFiniteError, blanked, check_finite, refuse_entries
+from gpukpca.data.panels import CheckedRows, counted_and_checked
 from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
@@ -62,6 +63,7 @@ def as_rows(
     missing: bool = False,
     finite: bool = False,
     counts: np.ndarray | None = None,
+    panels: bool = False,
 ) -> Any:
     """Return X as rows: an array (n, d) of float64 or float32, or a canonical CSR matrix, where it is.
 
@@ -80,6 +82,8 @@ def as_rows(
     counts : host array of bool, shape (n,), optional
         Which rows count; the others may hold anything, and come out as zeros where that is not finite. Those of a
         memory map stay as they are.
+    panels : bool
+        `Rows` of a class outside of the library are taken: they are counted and checked in a pass.
 
     Raises
     ------
@@ -94,7 +98,7 @@ def as_rows(
         The numbers lose digits in the floating-point type.
     """
     if isinstance(X, Rows):
-        return X
+        return X if X.is_checked else _checked_panels(X, purpose, name, missing, counts, panels)
     container = X
     if not (type(X) is np.ndarray and X.dtype in FLOATS):
         X = _converted(X, purpose, name, shape, missing)
@@ -107,11 +111,37 @@ def as_rows(
     if counts is not None and not is_memory_map(X):
         X = blanked(X, counts)
     if finite:
-        whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
-        of_missing = f"{whose}; {IMPUTE}."
         with columns_named(container):
-            check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=of_missing, counts=counts)
+            check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=_of_missing(purpose), counts=counts)
     return X
+
+
+def is_in_panels(X: Any) -> bool:
+    """Return whether rows from `as_rows` are those of a class outside of the library."""
+    return isinstance(X, CheckedRows)
+
+
+def _of_missing(purpose: str) -> str:
+    """Return the advice where an entry is missing."""
+    whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
+    return f"{whose}; {IMPUTE}."
+
+
+def _checked_panels(
+    X: Rows, purpose: str, name: str, missing: bool, counts: np.ndarray | None, is_taken: bool
+) -> CheckedRows:
+    """Return rows of a class outside of the library, counted and checked; raise with two ways out where not taken."""
+    caller = purpose or "this call"
+    if not is_taken:
+        raise InvalidParameterError(
+            f"{caller} takes one array here, and {name} is of class {type(X).__name__}, rows in panels; pass "
+            f"{name}.take(numpy.arange({int(X.shape[0])})), or fit them panel by panel: PCA, IncrementalPCA, "
+            "ProbabilisticPCA, BayesianPCA, and KernelPCA with eigen_solver=gpukpca.Nystrom(...) do."
+        )
+    check_not_empty(X, caller)
+    rows, found = counted_and_checked(X, name, counts)
+    refuse_entries(found, X.dtype, FINITE, f"Input {name}", missing=missing, of_missing=_of_missing(purpose))
+    return rows
 
 
 def check_not_empty(X: Any, purpose: str) -> None:

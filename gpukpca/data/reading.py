@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.namespace import is_sparse
+from gpukpca.data.rows import Rows
 from gpukpca.exceptions import InvalidParameterError
 
 # What ends the work, whoever raises it.
@@ -42,8 +43,10 @@ def reading(what: str, *, system: bool = False) -> Iterator[None]:
 
 
 def rows_of_set(X: Any, start: int, stop: int) -> Any:
-    """Return rows of a set of zarr, HDF5 or the like in memory, an array or a CSR matrix."""
+    """Return rows of a set of zarr, HDF5 or the like, or of `Rows`, in memory: an array or a CSR matrix."""
     with reading(f"rows {start} to {stop - 1} of {_name_of(X)} cannot be read, it is damaged or closed"):
+        if isinstance(X, Rows):
+            return X.slice(start, stop)
         rows = X[start:stop]
         return rows if is_sparse(rows) else np.asarray(rows)
 

@@ -27,6 +27,7 @@ from gpukpca.data.batches import (
     spread_runs,
 )
 from gpukpca.data.place import placement_for
+from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import dense_rows, take_rows
 from gpukpca.decomposition._session import restore_on_error
 from gpukpca.decomposition._validation import new_data, training_data
@@ -169,8 +170,15 @@ def add_batches(estimator: Any, X: Any, sample_weight: Any, add: Callable[..., A
     return estimator
 
 
-def batches_in_slices(estimator: Any, X: Any, sample_weight: Any = None) -> PlacedBatches:
-    """Return the batches of an iterable, or those of a set that is read by slices, as large as the limit allows."""
+def batches_in_slices(estimator: Any, X: Any, sample_weight: Any = None) -> Any:
+    """Return the batches of an iterable, or of a set that is read by slices, as large as the limit allows; or `Rows`.
+
+    These stay where they are, and are computed there.
+    """
+    if isinstance(X, Rows):
+        rows: Any = training_data(estimator, X, sample_weight=sample_weight, panels=True)
+        rows.place = placement_for(estimator.device, rows)
+        return rows
     return batches_of(estimator, X, lambda _, d: slice_within(estimator, d), 0, sample_weight=sample_weight)
 
 

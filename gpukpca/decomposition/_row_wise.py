@@ -17,6 +17,7 @@ from gpukpca.backend.namespace import concat, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.batches import each_batch, is_set, is_stream, named, slice_of_set
 from gpukpca.data.finite import NotFiniteError
+from gpukpca.data.place import to_caller
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._batches import slice_within
@@ -79,13 +80,13 @@ def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any
 
 
 def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[str, Any], out: Any) -> Any:
-    """Return the results of all slices of rows X (n, d) in one host array, or in `out`."""
+    """Return the results of all slices of rows X (n, d), in `out` or where the rows are."""
     if not is_set(X) and not isinstance(X, np.ndarray):  # held in memory as a whole
         scores = to_host(method(estimator, X, **given))
         checked_out(out, scores.shape)[...] = scores
         return out
     n, d = map(int, X.shape)
-    if out is not None:
+    if is_given := out is not None:
         checked_out(out, (n, int(estimator._n_features_out)))
     for start, stop in row_slices(n, slice_within(estimator, d)) or [(0, 0)]:
         with named(f"rows {start} to {stop - 1}"):
@@ -97,4 +98,4 @@ def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[s
         if out is None:
             out = np.empty((n, *part.shape[1:]), part.dtype)
         out[start:stop] = part
-    return out
+    return out if is_given else to_caller(out, X)

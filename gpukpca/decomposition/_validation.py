@@ -27,6 +27,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import seeded_subset
 from gpukpca.data.batches import is_set, is_stream, slice_of_set, spread_runs
 from gpukpca.data.gate import as_rows, column_names, counting_column
+from gpukpca.data.rows import Rows
 from gpukpca.data.shapes import DataShape, most_planned_rows
 from gpukpca.data.slicing import dense_rows, gather_rows
 from gpukpca.decomposition._kernels import is_precomputed
@@ -34,13 +35,19 @@ from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
 
 def training_data(
-    estimator: Any, X: Any, *, missing: bool = False, counts: np.ndarray | None = None, sample_weight: Any = None
+    estimator: Any,
+    X: Any,
+    *,
+    missing: bool = False,
+    counts: np.ndarray | None = None,
+    sample_weight: Any = None,
+    panels: bool = False,
 ) -> Array:
     """Return X of `fit` as a floating-point array (n, d) or CSR matrix; set `n_features_in_` and the feature names.
 
     With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
     scikit-learn does, infinity and else NaN included, but in rows that do not count; see `as_rows`. These are known, or
-    follow from weights.
+    follow from weights. `panels` as in `as_rows`.
     """
     if counts is None:
         counts = rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight)
@@ -51,7 +58,7 @@ def training_data(
             "gpukpca.Nystrom(...) fit batches."
         )
     with device_context(X), overflow_allowed():
-        return _checked(estimator, X, reset=True, missing=missing, counts=counts)
+        return _checked(estimator, X, reset=True, missing=missing, counts=counts, panels=panels)
 
 
 def weighted_data(
@@ -97,7 +104,7 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
 
 def _sampled_rows(X: Any) -> int | None:
     """Return how many rows of a memory map or a set a plan reads; None where it reads all, or X is something else."""
-    if not (is_set(X) or (is_memory_map(X) and X.ndim == 2 and X.size)):
+    if isinstance(X, Rows) or not (is_set(X) or (is_memory_map(X) and X.ndim == 2 and X.size)):
         return None
     limit = most_planned_rows(int(X.shape[1]))
     return limit if limit < X.shape[0] else None
@@ -145,11 +152,12 @@ def _checked(
     missing: bool = False,
     finite: bool = True,
     counts: np.ndarray | None = None,
+    panels: bool = False,
 ) -> Array:
     is_matrix = is_precomputed(getattr(estimator, "kernel", None))
     if is_matrix:
         _check_not_condensed(container)
-    X = as_rows(container, _name(estimator), missing=missing, finite=finite, counts=counts)
+    X = as_rows(container, _name(estimator), missing=missing, finite=finite, counts=counts, panels=panels)
     _check_unique_names(container)
     if reset and not is_matrix:
         _warn_of_row_numbers(container, X)

@@ -32,7 +32,7 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
-from gpukpca.data.batches import BatchedRows, is_set, is_stream
+from gpukpca.data.batches import is_set, is_stream
 from gpukpca.data.place import Placement, placement_for, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, PCAAttributes, publish
 from gpukpca.decomposition._batches import batches_in_slices, repeated
@@ -332,7 +332,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
             if is_dask_array(X):
                 return self.transform(X)
             scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
-            return self._output(scores, place.origin if isinstance(data, BatchedRows) else X)
+            return self._output(scores, place.origin)
 
     def _rows_and_place(self, container: Any, reader: str = "PCA", sample_weight: Any = None) -> tuple[Any, Placement]:
         """Return the checked data of a fit, and where it is computed; errors of an iterator name the `reader`."""
@@ -343,7 +343,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
         data = unread_data(self, compute_dask(self, container), sample_weight)
         return data, placement_for(self.device, data)
 
-    def _batched(self, container: Any, reader: str, sample_weight: Any) -> tuple[BatchedRows, Placement]:
+    def _batched(self, container: Any, reader: str, sample_weight: Any) -> tuple[Any, Placement]:
         """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
         batches = batches_in_slices(self, repeated(container, reader), sample_weight)
         with device_context(batches.like):

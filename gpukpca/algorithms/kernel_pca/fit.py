@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
-from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows
-from gpukpca.algorithms.kernel_pca.batches import fit_by_landmarks
+from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows, weights_of_batches
+from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_by_landmarks
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
@@ -21,7 +21,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness
-from gpukpca.data.gate import as_rows
+from gpukpca.data.gate import as_rows, is_in_panels
 from gpukpca.data.place import own_copy
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
@@ -124,7 +124,11 @@ def fit_kernel_pca(
     with device_context(X), overflow_allowed():
         X = kernel_matrix(X) if isinstance(kernel, Precomputed) else X
         counts = rows_to_check(settings.eigen_solver, sample_weight)
-        container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts)
+        container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts, panels=settings.is_nystrom)
+        if is_in_panels(X):
+            resources, weights = Resources.for_fit(resources, X), weights_of_batches(X, sample_weight, X)
+            how: dict[str, Any] = {"progress": progress, "open_checkpoint": open_checkpoint}
+            return fit_batches(X, kernel, settings, resources, random=random, weights=weights, **how)
         every, (X, weights, numbers) = X, counted_rows(X, sample_weight, kernel)
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():

@@ -131,7 +131,7 @@ def fit_pca(
     progress = checked_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
     with device_context(X), overflow_allowed():
-        X = as_rows(X, "PCA")
+        X = as_rows(X, "PCA", panels=True)
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
             COUNT_OR_SHARE.check_argument("n_components", n_components)
