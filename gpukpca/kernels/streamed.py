@@ -8,7 +8,7 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.data.batches import BatchedRows
+from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -33,7 +33,7 @@ class StreamedRows(LazyRows):
 
     in_memory = False
 
-    def __init__(self, kernel: Kernel, X: Array | BatchedRows, template: PreparedRows, keep: int) -> None:
+    def __init__(self, kernel: Kernel, X: Array | Rows, template: PreparedRows, keep: int) -> None:
         super().__init__(kernel, int(X.shape[0]), template)
         self.X = X
         self.keep = keep
@@ -45,7 +45,7 @@ class StreamedRows(LazyRows):
         with self._lock:  # two workers that need the same slice read it once
             if (rows := self._kept.pop((start, stop), None)) is None:
                 self.rows_read += stop - start
-                part = self.X.slice(start, stop) if isinstance(self.X, BatchedRows) else self.X[start:stop, :]
+                part = self.X.slice(start, stop) if isinstance(self.X, Rows) else self.X[start:stop, :]
                 # In new memory: a slice of a memory map is no copy, and that of a batch would keep all of it.
                 rows = self.kernel.prepare(namespace_of(part).asarray(part, copy=True), like=self._template)
             self._kept[start, stop] = rows

@@ -6,6 +6,7 @@ The class is that of the page on containers, which says the same in prose.
 from __future__ import annotations
 
 import itertools
+import pickle
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ from tests import tolerances
 from tests.test_docs import ROOT, blocks
 
 N, D = 60, 5
-# Where panels end: one of all rows, short ones first and last, one row each, empty ones at both ends and between.
-CUTS = ((), (1, 58), tuple(range(1, N)), (0, 25, 25, N))
+# Where panels end: one of all rows, one row first and last, empty ones at both ends and between; and one row each.
+CUTS, SINGLE = ((), (1, 59), (0, 25, 25, N)), tuple(range(1, N))
 # So smooth that the landmarks span all rows, whichever are chosen.
 NYSTROM = {"kernel": "rbf", "gamma": 2e-4, "eigen_solver": Nystrom(rank=45), "random_state": 0}
 ESTIMATORS = {
@@ -70,7 +71,7 @@ class AnyParts(Parts):
         return concat([gather_rows(concat(rows.parts), chosen) for rows in (self, *others)], axis=1)
 
 
-def parts_of(xp: Any, X: np.ndarray, cuts: tuple[int, ...] = (1, 58), kind: Any = AnyParts) -> Any:
+def parts_of(xp: Any, X: np.ndarray, cuts: tuple[int, ...] = (1, 59), kind: Any = AnyParts) -> Any:
     return kind([xp.array(part) for part in np.split(X, cuts)])
 
 
@@ -100,7 +101,7 @@ def test_every_fit_is_that_of_the_array(xp: Any, dtype: str, X: np.ndarray) -> N
         iterates = "Nystrom" in name or name == "randomized"
         room = (1e10 if iterates else 1e4) * tolerances.eps("float64") if dtype == "float64" else 2e-3
         expected = results(clone(estimator).fit(xp.array(X)), xp.array(X), xp.host)
-        for cuts in CUTS:
+        for cuts in (*CUTS, SINGLE) if xp.name == "numpy" else CUTS:
             rows = parts_of(xp, X, cuts)
             model = clone(estimator).fit(rows)
             assert xp.owns(model.transform(rows))
@@ -127,7 +128,7 @@ def test_weights_are_those_of_the_rows_and_rows_of_weight_0_may_hold_anything(
 def test_functions_and_methods_of_rows_are_those_of_the_array(xp: Any, X: np.ndarray) -> None:
     A, settings = xp.array(X), KernelPCASettings(eigen_solver=NYSTROM["eigen_solver"])
     weights = np.arange(N) % 3.0
-    model, latent = PCA(3).fit(A), ProbabilisticPCA(2).fit(A)
+    model, latent, nystrom = PCA(3).fit(A), ProbabilisticPCA(2).fit(A), KernelPCA(2, **NYSTROM).fit(A)
     for cuts in CUTS:
         rows = parts_of(xp, X, cuts)
         for w in (None, weights):
@@ -145,8 +146,9 @@ def test_functions_and_methods_of_rows_are_those_of_the_array(xp: Any, X: np.nda
         out = np.empty((N, 3))
         assert model.transform(rows, out=out) is out
         np.testing.assert_allclose(out, xp.host(model.transform(A)), atol=1e-11)
-        found, expected = residuals(model, rows), residuals(model, A)
-        np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-9)
+        for fitted in (model, nystrom):
+            found, expected = residuals(fitted, rows), residuals(fitted, A)
+            np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-9)
         assert f"batches of up to {max(np.diff([0, *cuts, N]))}" in str(PCA(3).plan(rows))
 
 
@@ -206,18 +208,33 @@ def test_panels_that_are_not_what_the_rows_say_are_refused(X: np.ndarray) -> Non
     assert PCA(2).fit(whole).n_samples_ == N
 
 
-def test_sums_are_made_where_the_panels_are(rng: np.random.Generator) -> None:
-    """A fit of PCA takes a sample of the rows into this process, and folds the others where they are."""
+def test_what_panels_are_called_with_can_be_sent_to_other_machines(rng: np.random.Generator) -> None:
+    """Functions, arguments and results pass through pickle; of PCA a sample of the rows alone comes to this process."""
     X, taken = rng.standard_normal((600, 4)) * [4.0, 3.0, 2.0, 1.0], []
+    weights = rng.integers(0, 3, 600).astype(float)
 
-    class Counted(Parts):
+    class Sent(Parts):
+        def each(self, function: Any, *arguments: Any) -> list[Any]:
+            def there(*panels: Any) -> Any:
+                work, *given = pickle.loads(pickle.dumps((function, *panels)))
+                return pickle.loads(pickle.dumps(work(*given)))
+
+            return super().each(there, *arguments)
+
         def take(self, chosen: Any, *others: Any) -> Any:
             taken.append(len(chosen))
             return super().take(chosen, *others)
 
-    model = PCA(2).fit(Counted(np.split(X, 4)))
-    np.testing.assert_allclose(model.explained_variance_, PCA(2).fit(X).explained_variance_, rtol=1e-12)
-    assert 0 < sum(taken) <= 128
+    rows = Sent(np.split(X, (100, 100, 500)))
+    for model in (PCA(2), PCA(2, svd_solver="full"), PCA(2, svd_solver="randomized", random_state=0)):
+        for given in (None, weights):
+            found, expected = (clone(model).fit(one, sample_weight=given).explained_variance_ for one in (rows, X))
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+            assert 0 < sum(taken) <= 128
+            taken.clear()
+    for given in (None, weights):
+        nystrom = [KernelPCA(2, **NYSTROM).fit(one, sample_weight=given).eigenvalues_ for one in (rows, X)]
+        np.testing.assert_allclose(*nystrom, rtol=1e-6)
 
 
 def test_the_class_of_the_page_takes_rows_in_any_order(X: np.ndarray) -> None:

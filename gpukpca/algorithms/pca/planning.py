@@ -100,13 +100,7 @@ class PCATask(Task):
         settings = self.settings
         width = None if settings.oversampling is None else self.first + settings.oversampling
         # A product of sparse rows takes as long a column in a narrow block, of which fewer columns do.
-        if (
-            width is None
-            and settings.passes is None
-            and self.is_sparse
-            and not self.is_in_panels
-            and self.rank.share is None
-        ):
+        if width is None and settings.passes is None and self.is_sparse and self.rank.share is None:
             width = max(NARROWEST, self.first // PAIRS_A_COLUMN)
         to_rounding = settings.svd_solver == "arpack"
         return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width, to_rounding=to_rounding)
