@@ -27,7 +27,7 @@ from gpukpca.backend.linalg import (
 from gpukpca.backend.namespace import cast, concat, dtype_name, epsilon, from_host, full, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.finite import IMPUTE
+from gpukpca.data.finite import advice_for
 from gpukpca.data.frequencies import Frequencies, without_mean
 from gpukpca.data.scale import factor_near_one, needs_own_scale, power_of_two_scale, scale_for_squares
 from gpukpca.data.statistics import half_range
@@ -38,7 +38,7 @@ MOST_CANCELLED = 20.0
 # Columns of a panel of a square matrix that is computed by products.
 PRODUCT_COLUMNS = 64
 # Advice where an entry is NaN.
-OF_MISSING = f"PCA does not accept missing values; {IMPUTE}."
+OF_MISSING = advice_for("PCA")
 # Deviations of a column up to this share of the rounding of its mean are rounding: of the mean itself, and of entries
 # where they would be divided by their deviation.
 CONSTANT, CONSTANT_ENTRIES = 1e-2, 2.0

@@ -56,6 +56,12 @@ class NotFiniteError(InvalidParameterError):
         return NotFiniteError(text, row, *(repr(names[one]) if names and isinstance(one, int) else one for one in rest))
 
 
+def advice_for(purpose: str) -> str:
+    """Return the advice where an entry is missing, for what needs the entries; empty where that has no name."""
+    whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
+    return f"{whose}; {IMPUTE}."
+
+
 def check_finite(
     X: Any,
     advice: str,

@@ -30,7 +30,7 @@ from gpukpca.backend.namespace import (
     real_floating,
 )
 from gpukpca.data.csr import canonical, check_compressed
-from gpukpca.data.finite import FINITE, IMPUTE, NotFiniteError, blanked, check_finite, refuse_entries
+from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, blanked, check_finite, refuse_entries
 from gpukpca.data.panels import CheckedRows, counted_and_checked
 from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
@@ -112,19 +112,13 @@ def as_rows(
         X = blanked(X, counts)
     if finite:
         with columns_named(container):
-            check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=_of_missing(purpose), counts=counts)
+            check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=advice_for(purpose), counts=counts)
     return X
 
 
 def is_in_panels(X: Any) -> bool:
     """Return whether rows from `as_rows` are those of a class outside of the library."""
     return isinstance(X, CheckedRows)
-
-
-def _of_missing(purpose: str) -> str:
-    """Return the advice where an entry is missing."""
-    whose = f"{purpose} does not accept missing values" if purpose else "missing values are not supported"
-    return f"{whose}; {IMPUTE}."
 
 
 def _checked_panels(
@@ -140,7 +134,7 @@ def _checked_panels(
         )
     check_not_empty(X, caller)
     rows, found = counted_and_checked(X, name, counts)
-    refuse_entries(found, X.dtype, FINITE, f"Input {name}", missing=missing, of_missing=_of_missing(purpose))
+    refuse_entries(found, X.dtype, FINITE, f"Input {name}", missing=missing, of_missing=advice_for(purpose))
     return rows
 
 

@@ -17,7 +17,7 @@ from gpukpca.algorithms.progress import chunk_report, waiting_report
 from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import item_size, to_host
-from gpukpca.data.finite import IMPUTE, NotFiniteError
+from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, refuse_entries
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.rows import gathered
 from gpukpca.decomposition._base import output_of_transform
@@ -120,13 +120,8 @@ def local_placement(rows: ClusterRows) -> Placement:
 
 def _check_entries(estimator: Any, rows: ClusterRows) -> None:
     """Raise ValueError where a chunk holds NaN or infinity, with the count and the first row; warn of lost digits."""
-    kinds = (rows.nan, "NaN"), (rows.infinity, f"infinity or a value too large for {rows.dtype}")
-    for (count, row, column), what in kinds:
-        if count:
-            raise ValueError(
-                f"Input X contains {what}: {count} value(s), the first in row {row}, column {column}. "
-                f"{type(estimator).__name__} does not accept missing values; {IMPUTE}."
-            )
+    found, of_missing = [(rows.shape[0], rows.nan, rows.infinity)], advice_for(type(estimator).__name__)
+    refuse_entries(found, rows.dtype, FINITE, "Input X", of_missing=of_missing)
     if rows.lost_digits:
         warn_user(rows.lost_digits, PrecisionWarning)
 
