@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
-from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_foreign, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_foreign, move, namespace_of, to_host
 from gpukpca.data.gate import LARGEST_EXACT
-from gpukpca.data.slicing import row_panels
+from gpukpca.data.rows import along, fold
+from gpukpca.data.slicing import place_of, row_panels
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
 TO_WEIGHTS = "Pass one finite number >= 0 for each row: how often the row counts."
@@ -138,3 +140,22 @@ def checked_frequencies(sample_weight: Any, n: int, is_batch: bool = False) -> n
 
 def _refused(why: str) -> InvalidParameterError:
     return InvalidParameterError(f"sample_weight is not allowed: {why}. {TO_WEIGHTS}", argument="sample_weight")
+
+
+def sum_over_rows(X: Any, weights: np.ndarray | None, function: Callable[..., Array], *arguments: Any) -> float:
+    """Return Σ w f(x) over the rows of any container, ``function(panel, *arguments)`` holding f(x), shape (b,).
+
+    `weights` (n,) are on the host; None counts each row once.
+    """
+    like = place_of(X)
+    own = None if weights is None else along(X, from_host(weights[:, None], like, accumulation_dtype(like)))
+    return float(fold(X, _sum_of_panel, own, function, *arguments))
+
+
+def _sum_of_panel(panel: Any, weights: Array | None, function: Callable[..., Array], *arguments: Any) -> float:
+    values = function(panel, *arguments)
+    xp = namespace_of(values)
+    if weights is not None:  # a row of weight 0 may hold anything
+        weights = move(weights, values)[:, 0]
+        values = xp.where(weights > 0, values * cast(weights, values.dtype), xp.zeros_like(values))
+    return float(xp.sum(values))

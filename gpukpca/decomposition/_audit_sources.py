@@ -28,7 +28,7 @@ from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placem
 from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from, matrix_of
 from gpukpca.decomposition._session import FitSession
 from gpukpca.decomposition._validation import training_data
-from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
+from gpukpca.decomposition._fitted import samples_of, spectrum_of
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA

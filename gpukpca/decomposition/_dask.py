@@ -18,6 +18,7 @@ from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import item_size, to_host
 from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, refuse_entries
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.rows import gathered
 from gpukpca.decomposition._base import output_of_transform
@@ -140,12 +141,17 @@ def lazy_answer(estimator: Any, X: Any, method: str, given: dict[str, Any], answ
     return mapped_rows(X, partial(_asked, method, given), model, width, estimator._dtype_out)
 
 
-def mean_of(numbers: Array) -> float:
-    """Return the mean of one number a row; those of a Dask array are computed now."""
+def mean_of(numbers: Array, sample_weight: Any = None) -> float:
+    """Return the mean of one number a row, each as often as its weight says; those of a Dask array are computed now."""
     if is_dask_array(numbers):
-        return float(numbers.mean(dtype="float64").compute())
+        if sample_weight is None:
+            return float(numbers.mean(dtype="float64").compute())
+        numbers = numbers.compute()
     values = to_host(numbers).astype(np.float64)
-    return float(np.sum(values / len(values)))  # divided first: a sum of huge numbers would overflow
+    weights = checked_frequencies(sample_weight, len(values), is_batch=True)
+    # Divided first: a sum of huge numbers would overflow.
+    shares = values / len(values) if weights is None else values * (weights / np.sum(weights))
+    return float(np.sum(shares))
 
 
 def _check_arguments(estimator: Any, method: str, settings: dict[str, Any]) -> None:

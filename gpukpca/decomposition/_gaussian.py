@@ -7,14 +7,14 @@ from typing import Any, Generic
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Held
+from gpukpca._typing import Array, ArrayLike, Held, Vector
 from gpukpca.algorithms.pca.gaussian import UNCENTERED, GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._dask import mean_of
+from gpukpca.decomposition._fitted import is_centered
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition.diagnostics import is_centered
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -125,6 +125,6 @@ class WithLikelihood(WithGaussianModel[Held]):
         return self._log_densities(X)
 
     @OnlyWhere(_without_covariance, AttributeError)
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Return the mean log-likelihood of a row; see `score_samples`."""
-        return mean_of(self.score_samples(X))
+    def score(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> float:
+        """Return the mean log-likelihood of a row, Σ w log p(x) / Σ w with weights (m,); see `score_samples`."""
+        return mean_of(self.score_samples(X), sample_weight)

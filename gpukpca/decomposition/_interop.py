@@ -21,8 +21,8 @@ from gpukpca.backend.namespace import cast, overflow_allowed, to_host
 from gpukpca.data.frequencies import number_of
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.slicing import gather_rows
+from gpukpca.decomposition._fitted import is_centered, total_variance_of
 from gpukpca.decomposition._kernels import kernel_from
-from gpukpca.decomposition.diagnostics import is_centered, total_variance_of
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import kernel_matmat

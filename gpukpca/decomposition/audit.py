@@ -32,7 +32,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition.diagnostics import is_centered, samples_of, spectrum_of
+from gpukpca.decomposition._fitted import is_centered, samples_of, spectrum_of
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
 

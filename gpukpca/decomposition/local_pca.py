@@ -9,7 +9,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, UnknownRows, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
@@ -383,9 +383,9 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         """
         return to_caller(self._numbers(X, "score_samples", LocalModel.values), X)
 
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Return the mean log-likelihood of a row, or with "hard" minus the mean squared error; see `score_samples`."""
-        return mean_of(self.score_samples(X))
+    def score(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> float:
+        """Return the mean of `score_samples`, Σ w s / Σ w with weights (m,)."""
+        return mean_of(self.score_samples(X), sample_weight)
 
     def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:
         """Return ``work(model, rows, n_jobs)`` of checked rows, where the model is."""

@@ -7,17 +7,18 @@ from typing import Any, overload
 
 from sklearn.utils import get_tags
 
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.correlations import correlations
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import concat, from_host, namespace_of, overflow_allowed
 from gpukpca.data.batches import each_batch, is_stream, named
-from gpukpca.data.gate import as_rows, columns_named
+from gpukpca.data.gate import as_rows
 from gpukpca.decomposition._base import AxesAttributes
 from gpukpca.decomposition._batches import repeated
 from gpukpca.decomposition._dask import compute_dask
-from gpukpca.decomposition.diagnostics import axes_of, check_model, fitted_value
+from gpukpca.decomposition._fitted import axes_of, check_model, fitted_value
+from gpukpca.decomposition._reader import read_rows
 from gpukpca.decomposition.pca import PCA
 from gpukpca.exceptions import InvalidParameterError
 
@@ -77,12 +78,20 @@ def loadings(model: Any) -> Array:
 
 
 @overload
-def variable_correlations(model: Any, X: UnknownRows, Y: Any = None) -> Array: ...
+def variable_correlations(
+    model: Any, X: UnknownRows, Y: Any = None, *, sample_weight: Vector | None = None
+) -> Array: ...
 @overload
-def variable_correlations(model: Any, X: NumpyRows, Y: NumpyRows | None = None) -> NumpyArray: ...
+def variable_correlations(
+    model: Any, X: NumpyRows, Y: NumpyRows | None = None, *, sample_weight: Vector | None = None
+) -> NumpyArray: ...
 @overload
-def variable_correlations(model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None) -> Array: ...
-def variable_correlations(model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None) -> Array:
+def variable_correlations(
+    model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None, *, sample_weight: Vector | None = None
+) -> Array: ...
+def variable_correlations(
+    model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None, *, sample_weight: Vector | None = None
+) -> Array:
     """Return the correlations of variables with the scores of a model: the coordinates in the correlation circle.
 
     Parameters
@@ -93,13 +102,16 @@ def variable_correlations(model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stre
         Rows whose scores are taken. They need not be those of the fit.
     Y : the same kinds, shape (n, q), optional
         Supplementary variables of these rows, which the model has not seen. Default: the columns of X.
+    sample_weight : array, shape (n,), optional
+        How often each row counts; see `gpukpca.PCA.fit`. Give the weights of the fit to read a model of weighted rows.
+        The model scores all rows, so a row of weight 0 is finite too.
 
     Returns
     -------
     array, shape (d, p), or (q, p) with Y; in the library of the variables
-        Entry (j, k) is Σ (x_j - x̄_j)(z_k - z̄_k) / (Σ (x_j - x̄_j)² Σ (z_k - z̄_k)²)^½ over the rows; 0 where a variable
-        or a score is constant. Of PCA on its own data this is v_jk λ_k^½ / s_j, and the squares of a row over all
-        components sum to 1.
+        Entry (j, k) is Σ w (x_j - x̄_j)(z_k - z̄_k) / (Σ w (x_j - x̄_j)² Σ w (z_k - z̄_k)²)^½ over the rows,
+        x̄ = Σ w x / Σ w; 0 where a variable or a score is constant. Without weights w = 1. Of PCA on its own data
+        this is v_jk λ_k^½ / s_j, and the squares of a row over all components sum to 1.
 
     Raises
     ------
@@ -138,21 +150,16 @@ def variable_correlations(model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stre
     check_model(model)
     if Y is None and get_tags(model).input_tags.pairwise:
         raise InvalidParameterError("X is a kernel matrix, whose columns are no variables; give the variables as Y.")
-    name, reader, variables = "variable_correlations", PCA(), X if Y is None else Y
+    name, variables = "variable_correlations", X if Y is None else Y
     if is_stream(X):
         scores = concat([as_rows(Z) for Z in each_batch(repeated(X, name), name, model.transform)], axis=0)
     else:
-        scores = compute_dask(reader, model.transform(X))
-    with (
-        device_context(variables),
-        overflow_allowed(),
-        nullcontext() if Y is None else named("Y"),
-        columns_named(variables),
-    ):
-        rows, place = reader._rows_and_place(variables, name)
+        scores = compute_dask(PCA(), model.transform(X))
+    with device_context(variables), overflow_allowed(), nullcontext() if Y is None else named("Y"):
+        rows, place, weights = read_rows(name, variables, sample_weight)
         if rows.shape[0] != scores.shape[0]:
             raise InvalidParameterError(f"{rows.shape[0]} rows of variables for {scores.shape[0]} rows of X.")
         if rows.shape[0] < 2:
             raise InvalidParameterError("got 1 row, and correlations need at least 2; pass all rows of the data.")
         Z = new_scores(scores, int(scores.shape[1]), place.work)
-        return from_host(correlations(rows, Z), place.origin, place.origin.dtype)
+        return from_host(correlations(rows, Z, weights), place.origin, place.origin.dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, of_rows
+from gpukpca._typing import Array, ArrayLike, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver
 from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import Resources
@@ -303,9 +303,9 @@ class KernelPCACV(ArrayTransformer):
         return self._best(X, "denoise").denoise(X, n_components)
 
     @OnlyWhere(_without_model, AttributeError)
-    def score(self, X: ArrayLike, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
-        return self._best(X, "score").score(X)
+        return self._best(X, "score").score(X, sample_weight=sample_weight)
 
     @OnlyWhere(_without_model, AttributeError)
     @of_rows

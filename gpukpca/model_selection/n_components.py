@@ -11,27 +11,31 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_real, number, word
-from gpukpca._typing import Array, ArrayLike
+from gpukpca._typing import Array, ArrayLike, Stream, Vector
 from gpukpca.algorithms.latent.ard import ard_in_span, rounding_of, varying_features
-from gpukpca.algorithms.pca.fit import fit_pca
+from gpukpca.algorithms.pca.fit import fit_rows
+from gpukpca.algorithms.pca.model import PCAFit
+from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.pca.spectrum import log_evidence, most_evident
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
-from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, overflow_allowed, to_host
-from gpukpca.backend.random import Seed, generator, standard_normal
-from gpukpca.data.gate import as_rows
-from gpukpca.data.scale import row_bounds, safe_scale, scaled_rows, variances_of_data
-from gpukpca.data.slicing import dense_rows
-from gpukpca.data.statistics import feature_means
-from gpukpca.decomposition.diagnostics import (
+from gpukpca.backend.namespace import accumulation_dtype, epsilon, from_host, overflow_allowed, to_host
+from gpukpca.backend.random import Randomness, Seed, generator, standard_normal
+from gpukpca.data.frequencies import degrees_of_freedom
+from gpukpca.data.place import Placement
+from gpukpca.data.scale import rescaled, variances_of_data
+from gpukpca.data.slicing import dense_rows, in_memory, place_of
+from gpukpca.decomposition._fitted import (
     fitted_value,
     is_centered,
     rows_of,
+    samples_of,
     spectrum_of,
     total_variance_of,
     whole_rank,
 )
+from gpukpca.decomposition._reader import read_rows
 from gpukpca.eigen.request import TIE, count_of_share
 from gpukpca.exceptions import InvalidParameterError
 
@@ -80,19 +84,50 @@ class RankSelection:
 
 
 @dataclass(frozen=True)
+class _Data:
+    """Rows of any container, their place, and the weights (n,) of rows that do not count once each."""
+
+    rows: Any
+    place: Placement
+    weights: np.ndarray | None
+
+    def fitted(self, unit: float) -> PCAFit:
+        """Return the PCA of the rows times a power of two."""
+        settings, resources = PCASettings(warns_of_rounding=False), Resources.at(self.place, None, None)
+        with device_context(self.place.work), overflow_allowed():
+            rows = rescaled(self.rows, unit)
+            return fit_rows(rows, None, settings, resources, Randomness(0), sample_weight=self.weights)
+
+    def in_memory(self) -> Array:
+        """Return dense rows that the rule "parallel" permutes; raise `InvalidParameterError` where it cannot."""
+        if self.weights is not None:
+            raise InvalidParameterError(
+                'rule "parallel" draws random rows, each of which counts once; it takes no sample_weight.',
+                argument="sample_weight",
+            )
+        if in_memory(self.rows) is None:
+            raise InvalidParameterError(
+                'rule "parallel" permutes the columns of X, which needs all rows in memory; pass them as one array.'
+            )
+        return dense_rows(self.rows)
+
+
+@dataclass(frozen=True)
 class _Variances:
     """Variances over n - 1, descending, with their exact total, of rows or of a model.
 
-    `rank` variances can differ from zero. `of_kernel`: they are variances in the feature space of a kernel. Rows and
-    variances are those of the data times the power of two `unit`.
+    The rows count `count` times together; n is that as an integer, and no less than the rows. `rank` variances can
+    differ from zero. `of_kernel`: they are variances in the feature space of a kernel. Variances are those of the data
+    times the power of two `unit`.
     """
 
     variances: np.ndarray
     total: float
     n: int
+    count: float
     d: int
     rank: int
-    rows: Array | None = None
+    data: _Data | None = None
     model: Any = None
     of_kernel: bool = False
     unit: float = 1.0
@@ -104,7 +139,7 @@ class _Variances:
     @property
     def like(self) -> Array:
         """Return an array of the type in which the variances are computed or published."""
-        return self.model.explained_variance_ if self.rows is None else self.rows
+        return self.model.explained_variance_ if self.data is None else place_of(self.data.rows)
 
     @property
     def is_whole(self) -> bool:
@@ -153,7 +188,7 @@ class RankRule:
 
 
 def n_components_for(
-    model_or_X: ArrayLike | BaseEstimator,
+    model_or_X: ArrayLike | Stream | BaseEstimator,
     rule: RuleName = "variance",
     value: float | None = None,
     *,
@@ -163,15 +198,17 @@ def n_components_for(
     null: Literal["permutation", "normal"] = "permutation",
     random_state: Seed = 0,
     return_report: bool = False,
+    sample_weight: Vector | None = None,
 ) -> Any:
     """Return the number of principal components to keep, by a rule.
 
     Parameters
     ----------
-    model_or_X : fitted PCA or KernelPCA; or array, sparse matrix or data frame of shape (n, d)
+    model_or_X : fitted PCA or KernelPCA; or rows (n, d) in any container that `PCA.fit` takes
         Variances of a kernel PCA are those in its feature space: only "variance" and "error" take it. Data are centered
-        and not standardized: standardize them first for the correlation matrix. "parallel" needs the data; "mle" and
-        "bayesian" need them or a model with all components.
+        and not standardized: standardize them first for the correlation matrix. "parallel" needs the data, in one array
+        in memory; "mle" and "bayesian" need them or a model with all components. Memory maps and sets are read by
+        slices.
     rule : str
         "variance"
             The fewest with a cumulative share of the variance of more than `value`, as `PCA`, or all that vary,
@@ -179,6 +216,7 @@ def n_components_for(
         "error"
             The fewest with a squared reconstruction error of at most `value`, in the units of X squared: with
             per="sample" the mean over samples, (n - 1)/n Σ_{d>K} λ_d, with per="total" the sum (Eckart & Young 1936).
+            With weights n is their sum; of a sum below 2 the mean is Σ_{d>K} λ_d.
         "mle"
             The largest Laplace approximation of the evidence of a probabilistic PCA (Minka 2000); 1 <= K < d <= n.
         "bayesian"
@@ -204,6 +242,9 @@ def n_components_for(
         For "parallel".
     return_report : bool
         Return a `RankSelection` with the numbers compared, for a plot.
+    sample_weight : array, shape (n,), optional
+        How often each row of data counts, as in `gpukpca.PCA.fit`; n is Σ w. Not for a model, which has the weights of
+        its fit, nor for "parallel", whose random rows count once each.
 
     Returns
     -------
@@ -243,7 +284,7 @@ def n_components_for(
         value = USUAL_SHARE
     settings = _Settings(value, per, quantile, n_draws, null, random_state)
     _check(rule, settings)
-    selection = _select(rule, _spectrum_of(model_or_X), settings)
+    selection = _select(rule, _spectrum_of(model_or_X, sample_weight), settings)
     return selection if return_report else selection.n_components
 
 
@@ -276,18 +317,26 @@ def _select(rule: str, known: _Variances, settings: _Settings) -> RankSelection:
 # -- the spectrum ------------------------------------------------------------------------------------------------------
 
 
-def _spectrum_of(model_or_X: Any) -> _Variances:
+def _spectrum_of(model_or_X: Any, sample_weight: Any) -> _Variances:
     if hasattr(model_or_X, "fit"):
+        if sample_weight is not None:
+            raise InvalidParameterError(
+                "a model has the weights of its fit; pass sample_weight with data alone.", argument="sample_weight"
+            )
         return _of_model(model_or_X)
-    rows = dense_rows(as_rows(model_or_X, "a rule", finite=True))
-    n, d = int(rows.shape[0]), int(rows.shape[1])
+    rows, place, weights = read_rows("n_components_for", model_or_X, sample_weight)
+    n, d = map(int, rows.shape)
+    count, n = (n, n) if weights is None else (float(np.sum(weights)), int(np.count_nonzero(weights)))
     if n < 2 or d < 1:
         raise InvalidParameterError(f"data of shape ({n}, {d}) have no variance: at least 2 samples are needed.")
-    with device_context(rows), overflow_allowed():
-        unit = safe_scale(*row_bounds([rows]), rows.dtype)
-        rows = scaled_rows(rows, unit)
-        variances = _variances(rows)
-    return _Variances(variances, float(np.sum(variances)), n, d, min(n - 1, d), rows, unit=unit)
+    with device_context(place.work), overflow_allowed():
+        variances, unit = _variances(rows, weights)
+    # Repeated rows are as many as their weights say; what these do not span has variance 0.
+    n = max(n, round(count))
+    known = np.zeros(min(n - 1, d))
+    known[: len(variances)] = variances[: len(known)]
+    data = _Data(rows, place, weights)
+    return _Variances(known, float(np.sum(known)), n, count, d, len(known), data, unit=unit)
 
 
 def _of_model(model: Any) -> _Variances:
@@ -298,8 +347,7 @@ def _of_model(model: Any) -> _Variances:
             "center=True, or request a share of the squares by n_components."
         )
     variances, of_kernel = spectrum_of(model), fitted_value(model, "components_") is None
-    vectors = fitted_value(model, "eigenvectors_")
-    n = rows_of(model) if vectors is None else int(vectors.shape[0])
+    n = rows_of(model)
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
     d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
@@ -308,21 +356,17 @@ def _of_model(model: Any) -> _Variances:
         raise InvalidParameterError(
             f"the variances of {type(model).__name__} underflow, and are 0; fit it to the data times a large constant."
         )
-    return _Variances(np.maximum(variances, 0.0), total, n, d, rank, model=model, of_kernel=of_kernel)
+    return _Variances(
+        np.maximum(variances, 0.0), total, n, samples_of(model), d, rank, model=model, of_kernel=of_kernel
+    )
 
 
-def _variances(rows: Array) -> np.ndarray:
-    """Return the min(n - 1, d) variances of dense rows, over n - 1, descending, on the host in float64."""
-    mean = feature_means(rows)
-    centered = cast(rows, mean.dtype) - mean[None, :]
-    n, d = centered.shape
-    columns = centered if d <= n else centered.T
-    products = inner_products(columns, columns)
-    # LAPACK does not return from some matrices with infinity.
-    values = np.linalg.eigvalsh(products) if np.all(np.isfinite(products)) else np.full(1, np.inf)
-    if not np.all(np.isfinite(values)):
-        raise ValueError("the variances of the data overflow; divide the data by a constant.")
-    return np.maximum(values[::-1][: min(n - 1, d)], 0.0) / (n - 1)
+def _variances(rows: Any, weights: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+    """Return the min(n, d) variances of rows times a power of two, descending, on the host, and that power."""
+    Z = centered_matrix(rows, True, None, weights=weights)
+    n, d = Z.shape
+    values = np.linalg.eigvalsh(to_host(Z.scatter() if d <= n else Z.gram()).astype(np.float64))
+    return np.maximum(values[::-1], 0.0) / degrees_of_freedom(Z.count), Z.unit
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -346,7 +390,7 @@ def _error(known: _Variances, settings: _Settings) -> _Choice:
     left = np.append(known.total, known.total - np.cumsum(known.variances))
     if known.is_whole:  # sums of the tail: exact where the difference is rounding
         left = np.append(np.cumsum(known.variances[::-1])[::-1], 0.0)
-    errors = np.maximum(left, 0.0) * (known.n - 1) / (known.n if settings.per == "sample" else 1)
+    errors = np.maximum(left, 0.0) * degrees_of_freedom(known.count) / (known.count if settings.per == "sample" else 1)
     errors = known.in_units_of_data(errors)
     reached = np.flatnonzero(errors <= settings.value)
     if not len(reached):
@@ -371,12 +415,12 @@ def _bayesian(known: _Variances, settings: _Settings) -> _Choice:
     if not known.total > 0:
         return 0, "squared length of a column of W", known.variances, None
     # PCA separates small variances from rounding, which the square of the data does not.
-    if known.rows is None:
+    if known.data is None:
         variances, mean, like = known.model.explained_variance_, known.model.mean_, known.model.components_
     else:
-        fit = fit_pca(known.rows, settings=PCASettings(warns_of_rounding=False))
+        fit = known.data.fitted(known.unit)
         variances, mean, like = fit.explained_variance, fit.mean, fit.components
-    spectrum = to_host(variances).astype(np.float64)[: known.rank] * (known.n - 1) / known.n
+    spectrum = to_host(variances).astype(np.float64)[: known.rank] * degrees_of_freedom(known.count) / known.count
     rounding = rounding_of(mean, like, float(np.sum(spectrum)))
     varying = varying_features(like.T[:, : len(spectrum)], spectrum, 0.0, rounding)
     solution = ard_in_span(spectrum, 0.0, rounding, known.n, varying, known.d)
@@ -393,12 +437,12 @@ def _check_whole(rule: str, known: _Variances) -> None:
 
 
 def _parallel(known: _Variances, settings: _Settings) -> _Choice:
-    like = known.rows
-    if like is None:
+    if known.data is None:
         raise InvalidParameterError('rule "parallel" compares with permuted data; pass the data instead of a model.')
+    like = known.data.in_memory()
     rng, wide = generator(settings.random_state), accumulation_dtype(like)
     with device_context(like):
-        host = np.asarray(to_host(like), dtype=np.float64)
+        host = np.asarray(to_host(like), dtype=np.float64) * known.unit
 
         def draw() -> Array:
             if settings.null == "permutation":  # the variances stay, the correlations go
@@ -406,7 +450,7 @@ def _parallel(known: _Variances, settings: _Settings) -> _Choice:
             deviations = from_host(np.std(host, axis=0, ddof=1), like, wide)
             return standard_normal(rng, host.shape, deviations) * deviations[None, :]
 
-        drawn = np.stack([_variances(draw()) for _ in range(settings.n_draws)])
+        drawn = np.stack([_variances(draw())[0][: known.rank] for _ in range(settings.n_draws)])
     quantiles = np.quantile(drawn, settings.quantile, axis=0)
     values, thresholds = known.in_units_of_data(known.variances), known.in_units_of_data(quantiles)
     return _leading(known.variances > quantiles), "variance", values, thresholds

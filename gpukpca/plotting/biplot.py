@@ -92,6 +92,7 @@ class BiplotDisplay(ScoresDisplay):
         estimator: Any,
         X: ArrayLike,
         *,
+        sample_weight: Vector | None = None,
         features: Sequence[str] | None = None,
         n_arrows: int = ARROWS,
         labels: Vector | None = None,
@@ -106,6 +107,8 @@ class BiplotDisplay(ScoresDisplay):
         estimator : fitted estimator
             With `transform` and `explained_variance_ratio_`.
         X : array, shape (n, d)
+        sample_weight : array, shape (n,), optional
+            How often each row counts in the correlations of a model without axes.
         features : sequence of d str, optional
             Names of the columns; default: those of the data frame of fit.
         n_arrows : int
@@ -122,7 +125,7 @@ class BiplotDisplay(ScoresDisplay):
         """
         axes = getattr(estimator, "components_", None)
         if axes is None:
-            arrows = variable_correlations(estimator, X)
+            arrows = variable_correlations(estimator, X, sample_weight=sample_weight)
         else:
             arrows = loadings(estimator) if getattr(estimator, "whiten", False) else host(axes).T
         features = getattr(estimator, "feature_names_in_", None) if features is None else features

@@ -300,7 +300,6 @@ def test_methods_of_one_table_send_batches_to_a_loop(X: np.ndarray) -> None:
     calls: tuple[tuple[np.ndarray, Callable[[Any], Any]], ...] = (
         (X, lambda batches: ridge.denoise(batches, return_info=True)),
         (K, lambda batches: given.feature_space_error(batches, diagonal=np.ones(len(X)))),
-        (X, inertia),
         (X, intrinsic_dimension),
         (X, local.predict),
         (X, local.predict_proba),

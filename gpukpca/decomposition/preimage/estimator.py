@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, UnknownRows, of_rows
+from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.result import (
@@ -264,7 +264,7 @@ class WithPreimages:
         return self._square_errors(X, n_components)
 
     @OnlyWhere(_without_score)
-    def score(self, X: ArrayLike, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return minus the mean of `reconstruction_error` over the points: higher is better.
 
         It has the units of the data whatever the kernel. So kernels, their parameters and methods can be compared on
@@ -274,6 +274,8 @@ class WithPreimages:
         ----------
         X : array or data frame, shape (m, d)
         y : ignored
+        sample_weight : array, shape (m,), optional
+            How often each point counts in the mean Σ w e / Σ w.
 
         Returns
         -------
@@ -286,7 +288,7 @@ class WithPreimages:
         ValueError
         """
         # In the widest type: squares of data near 1e-25 are 0 in float32, and no kernel would be the best.
-        return -mean_of(self._square_errors(X, wide=True))
+        return -mean_of(self._square_errors(X, wide=True), sample_weight)
 
     # -- feature space ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,32 @@
+"""The rows of functions without an estimator: one reader for every container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca.algorithms.inputs import rows_that_count
+from gpukpca.data.batches import is_sliced
+from gpukpca.data.frequencies import checked_frequencies
+from gpukpca.data.gate import as_rows, columns_named
+from gpukpca.data.place import Placement
+from gpukpca.decomposition.pca import PCA
+
+
+def read_rows(
+    name: str, X: Any, sample_weight: Any = None, model: Any = None
+) -> tuple[Any, Placement, np.ndarray | None]:
+    """Return the finite rows of X for the function `name`, where they are, and their weights (n,) on the host.
+
+    X is an array, a CSR matrix, a data frame, an iterable of batches, or a Dask array, whose rows stay on the workers.
+    A memory map, and a set of zarr or HDF5, is read by slices. The weights are None where each row counts once. A row
+    of weight 0 may hold anything. The columns of X have the names of those that `model` was fitted to.
+    """
+    reader: Any = PCA()
+    reader._audited = model
+    read = reader._batched if is_sliced(X) else reader._rows_and_place
+    with columns_named(X):
+        rows, place = read(X, name, sample_weight)
+        rows = as_rows(rows, name, finite=True, counts=rows_that_count(sample_weight))
+    return rows, place, checked_frequencies(sample_weight, int(rows.shape[0]), is_batch=True)
