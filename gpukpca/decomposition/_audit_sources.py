@@ -25,10 +25,10 @@ from gpukpca.data.place import Placement, rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
 from gpukpca.decomposition._batches import batches_in_slices, repeated
 from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
+from gpukpca.decomposition._fitted import samples_of, spectrum_of
 from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from, matrix_of
 from gpukpca.decomposition._session import FitSession
 from gpukpca.decomposition._validation import training_data
-from gpukpca.decomposition._fitted import samples_of, spectrum_of
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
@@ -221,16 +221,6 @@ def check_stated(found: EigenpairAudit, noise: float) -> None:
             f"X are not the rows of the fit: its eigenvalues, up to {float(np.max(found.eigenvalues)):.6g}, differ by "
             f"up to {off:.3g} from those that the landmarks have for X, up to {largest:.6g}."
         )
-
-
-def check_weights(source: KernelSource, sample_weight: Any) -> None:
-    """Raise `InvalidParameterError` where an audit needs weights and has none, or cannot take them."""
-    if source.landmarks is not None and (source.weighted or sample_weight is not None):
-        raise InvalidParameterError(
-            "residuals audits no model of landmarks (Nystrom) with sample_weight; its certificate_ holds.",
-            argument="sample_weight",
-        )
-    check_has_weights(source.weighted, sample_weight)
 
 
 def check_has_weights(weighted: bool, sample_weight: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 from sklearn.pipeline import Pipeline
 
 from gpukpca._rules import Rule, is_integer
@@ -22,17 +23,16 @@ from gpukpca.decomposition._audit_sources import (
     check_rows_of_fit,
     check_shape,
     check_stated,
-    check_weights,
     fitted_model,
     last_step,
     rows_and_place,
     source_of,
 )
 from gpukpca.decomposition._callbacks import listener_of
+from gpukpca.decomposition._fitted import is_centered, samples_of, spectrum_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition._fitted import is_centered, samples_of, spectrum_of
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
 
@@ -64,7 +64,7 @@ def residuals(
         The rows of the fit, in their order; the kernel matrix (n, n) with kernel="precomputed". A memory map, a set of
         zarr, HDF5 or the like, and an iterable that starts again are read in parts, and never held whole.
     sample_weight : array, shape (n,), optional
-        The weights of the fit. Not for an approximation by landmarks.
+        The weights of the fit: pairs are those of W^½ K W^½.
     passes : 1 or 2
         Passes over K for an approximation by landmarks. A second one tightens `norm_bound`. Others take one.
     random_state : None, int, RandomState or Generator
@@ -168,11 +168,11 @@ def _audit_of_pairs(
 ) -> EigenpairAudit:
     """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
     data, place = rows_and_place(reader, container, session, sample_weight)
-    check_weights(source, sample_weight)
-    data, weights, _ = counted_rows(data, sample_weight, kernel_from(reader))
-    check_shape(data, source.shape)
-    if source.kept is not None:
-        check_rows_of_fit(data, *source.kept)
+    check_has_weights(source.weighted, sample_weight)
+    every, (data, weights, _) = data, counted_rows(data, sample_weight, kernel_from(reader))
+    check_shape(data, source.shape, weights if source.vectors is None else None)
+    if source.kept is not None:  # landmarks may have weight 0
+        check_rows_of_fit(data if source.landmarks is None else every, *source.kept)
     with session.on(place, data) as resources:
         X = place.to_work(data)
         kernel = resolved_within(kernel_from(reader), X, resources)
@@ -191,5 +191,6 @@ def _audit_of_pairs(
             random=Randomness(reader.random_state),
             progress=listener_of(reader),
         )
-        check_stated(found, 0.0 if landmarks is None else landmarks.start.noise * found.n_samples)
+        count = found.n_samples if weights is None else float(np.sum(weights))
+        check_stated(found, 0.0 if landmarks is None else landmarks.start.noise * count)
         return found

@@ -312,9 +312,12 @@ def test_audits_take_the_weights_of_the_fit(data):
         rtol=1e-9,
     )
     model = KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20), random_state=0).fit(X, sample_weight=w)
-    for weights in (w, None):
-        with pytest.raises(InvalidParameterError, match="audits no model of landmarks"):
-            gpukpca.residuals(model, X, sample_weight=weights)
+    found = gpukpca.residuals(model, X, sample_weight=w, passes=2, random_state=0)
+    exact = KernelPCA(2, kernel="rbf").fit(X, sample_weight=w).eigenvalues_
+    assert np.all((found.bounds[:, 0] <= exact) & (exact <= found.bounds[:, 1]))
+    assert found.norm_bound < 1.01 * found.trace_bound <= 1.02 * model.certificate_
+    with pytest.raises(InvalidParameterError, match="pass the same weights"):
+        gpukpca.residuals(model, X)
     part = np.where(np.arange(60) % 2, 0.25, 1.75)  # whose sum is the number of rows
     for make in (lambda: PCA(2), lambda: IncrementalPCA(2, batch_size=7), lambda: KernelPCA(2)):
         model = make().fit(X, sample_weight=part)

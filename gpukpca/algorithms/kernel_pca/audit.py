@@ -171,17 +171,18 @@ class CenteredFactor:
     workers: int
 
     def products(self, V: Array) -> tuple[np.ndarray, np.ndarray]:
-        """Return FᵀF (r, r) and FᵀV (r, b) on the host in float64."""
+        """Return FᵀF (r, r) and FᵀV (r, b) on the host in float64, the rows of F times the roots of their weights."""
         r = self.features.rank
-        P = fold(self.X, products_of_panel, along(self.X, V), self.features, self.workers)
+        roots = None if self.op.frequencies is None else along(self.X, self.op.frequencies.roots)
+        P = fold(self.X, products_of_panel, along(self.X, V), roots, self.features, self.workers)
         # Centered, a constant row of F changes nothing; else the shift is 0.
-        P = P[:r] - np.outer(P[:r, r], P[r]) * (self.op.center / self.op.shape[0])
+        P = P[:r] - np.outer(P[:r, r], P[r]) * (self.op.center / self.op.count)
         return (P[:, :r] + P[:, :r].T) / 2.0, P[:, r + 1 :]
 
     def times(self, S: np.ndarray) -> Array:
         """Return F S for a small host matrix (r, b)."""
         shift = self.features.start.shift
-        return self.op.project(joined(self.X, features_times, self.features, shift, S, self.workers))
+        return self.op.project(self.op.rooted(joined(self.X, features_times, self.features, shift, S, self.workers)))
 
 
 def _with_error(
@@ -228,8 +229,9 @@ def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray
     """
     if not (op.base.has_diagonal and features.is_projection and may_be_semidefinite(features.kernel)):
         return None
-    n, base = op.shape[0], to_host(op.base.diagonal()).astype(np.float64)
+    diagonal, often = op.base.diagonal(), op.frequencies
+    base = to_host(diagonal if often is None else often.times(diagonal)).astype(np.float64)
     share = max(ROUNDING[dtype_name(op.dtype)], op.rounding * epsilon(op.like))
     expected = share * max(float(np.sum(np.abs(base))), op.noise_scale)
-    noise = NOISE * max(0.0, n * features.start.noise - expected)
+    noise = NOISE * max(0.0, op.count * features.start.noise - expected)
     return max(op.trace - float(np.sum(theta)), 0.0) + expected + noise

@@ -391,14 +391,17 @@ def features_times(panel: Any, features: LandmarkFeatures, mean: np.ndarray, M: 
         return assemble_rows(product, features.panels(panel), (n, M.shape[1]), like, workers)
 
 
-def products_of_panel(panel: Any, V: Array, features: LandmarkFeatures, workers: int) -> np.ndarray:
-    """Return Gᵀ [G, V] for a panel of rows with G = [f - shift, 1], on the host in float64."""
+def products_of_panel(
+    panel: Any, V: Array, roots: Array | None, features: LandmarkFeatures, workers: int
+) -> np.ndarray:
+    """Return Gᵀ [G, V] for a panel of rows with G = [f - shift, 1], times `roots` (n, 1), on the host in float64."""
     wide, like = features.wide, features.like
     shift = from_host(features.start.shift, like, wide)[None, :]
 
     def products(first: int, last: int, _: Any) -> Array:
         f = cast(features.rows_of(take_rows(panel, first, last)), wide)
         G = concat([f - shift, full((last - first, 1), 1.0, f)], axis=1)
+        G = G if roots is None else G * cast(roots[first:last, :], wide)
         return G.T @ concat([G, cast(V[first:last, :], wide)], axis=1)
 
     with overflow_allowed():
