@@ -25,8 +25,9 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.data.csr import canonical, stored_means
+from gpukpca.data.frequencies import sum_over_rows
 from gpukpca.data.rows import fold
-from gpukpca.data.slicing import gather_rows, place_of, row_panels, shifted_rows, take_rows
+from gpukpca.data.slicing import by_panels, gather_rows, place_of, row_panels, shifted_rows, take_rows
 
 
 def feature_means(X: Array) -> Array:
@@ -97,8 +98,15 @@ def row_norms(X: Any) -> np.ndarray:
     return np.concatenate([column_norms(panel.T) for panel in panels])
 
 
-def variance_of_entries(X: Any) -> float:
-    """Return the variance of all entries about their common mean, in the widest floating type."""
+def variance_of_entries(X: Any, weights: np.ndarray | None = None) -> float:
+    """Return the variance of all entries about their common mean, in the widest floating type.
+
+    `weights` (n,) on the host say how often each row counts.
+    """
+    if weights is not None:
+        count = float(np.sum(weights)) * int(X.shape[1])
+        mean = sum_over_rows(X, weights, _row_powers_about, 0.0, 1) / count
+        return sum_over_rows(X, weights, _row_powers_about, mean, 2) / count
     count = int(X.shape[0]) * int(X.shape[1])
     if is_sparse(X):
         mean = sum(float(values.sum()) for values in _stored_values(X)) / count
@@ -108,6 +116,17 @@ def variance_of_entries(X: Any) -> float:
         return (squares + (count - stored) * mean * mean) / count
     mean = fold(X, _sum_of_entries) / count
     return float(fold(X, _squares_about, mean)) / count
+
+
+def _row_powers_about(X: Any, mean: float, power: int) -> Array:
+    """Return Σ (x - mean)^power over the entries of every row of one array, shape (n,)."""
+    if is_sparse(X):
+        stored = np.diff(X.indptr)
+        rows, n = np.repeat(np.arange(len(stored)), stored), len(stored)
+        deviations = (X.data.astype(np.float64) - mean) ** power
+        return np.bincount(rows, deviations, minlength=n) + (X.shape[1] - stored) * (0.0 - mean) ** power
+    xp, wide = namespace_of(X), accumulation_dtype(X)
+    return by_panels(X, lambda panel, *_: xp.sum((cast(panel, wide) - mean) ** power, axis=1))
 
 
 def _stored_values(X: Any) -> Iterator[np.ndarray]:

@@ -146,9 +146,11 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
     )
 
 
-def kernel_and_settings(estimator: Any, X: Any, resources: Resources) -> tuple[Kernel, KernelPCASettings]:
+def kernel_and_settings(
+    estimator: Any, X: Any, resources: Resources, weights: np.ndarray | None = None
+) -> tuple[Kernel, KernelPCASettings]:
     """Return the kernel of a KernelPCA with numbers in place of rules, and the parameters that the algorithm needs."""
-    kernel = resolved_within(kernel_from(estimator), X, resources)
+    kernel = resolved_within(kernel_from(estimator), X, resources, weights=weights)
     settings = settings_of(estimator, kernel)
     if settings.preimage is not None:
         if is_sparse(X):

@@ -298,7 +298,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         y : ignored
         sample_weight : array, shape (n,), optional
             How often each row counts, as in `PCA.fit`; not on a cluster. Eigenvalues are those of W^½ Kc W^½. Rules for
-            gamma read each row of weight > 0 once. A landmark may have weight 0.
+            gamma count rows alike. A landmark may have weight 0.
 
         Returns
         -------
@@ -337,7 +337,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         place = session.place(data)
         with session.on(place, data) as resources:
             X = place.to_work(data)
-            kernel, settings = kernel_and_settings(self, X, resources)
+            kernel, settings = kernel_and_settings(self, X, resources, weights)
             data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             tools = fit_tools(self, X, kernel, weights) | {"weights": weights, "numbers": numbers, "every": whole}

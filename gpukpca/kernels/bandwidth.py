@@ -12,6 +12,7 @@ from gpukpca._rules import NONE, one_of, word
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import epsilon, overflow_allowed
+from gpukpca.backend.random import seeded_subset
 from gpukpca.data.gate import check_not_empty
 from gpukpca.data.slicing import place_of, sampled_panels
 from gpukpca.data.statistics import total_range, variance_of_entries
@@ -38,13 +39,16 @@ PANEL_COPIES = 3
 FAR_APART, WIDE_ROWS = 1e-4, 32
 
 
-def resolved_gamma(owner: str, gamma: Any, X: Array, of_length: bool = False) -> float:
+def resolved_gamma(
+    owner: str, gamma: Any, X: Array, of_length: bool = False, weights: np.ndarray | None = None
+) -> float:
     """Return gamma as a number: a number >= 0 itself, None as 1/d, or by a rule from X (n, d); raise for the rest.
 
     "scale" is 1 / (d · Var(X)) over all entries. "median" is 1 / (2 m²) with m the median Euclidean distance between
     the distinct rows of a sample of at most 1000 (the same rows in every run). Data without spread give 1/d for both.
     `of_length` is for exp(-γ ‖x - y‖₁): with √(γ/d) for γ its exponent is at most the root of γ ‖x - y‖₂², since
-    ‖x - y‖₁ ≤ √d ‖x - y‖₂, and follows the units of X as that does.
+    ‖x - y‖₁ ≤ √d ‖x - y‖₂, and follows the units of X as that does. A row counts as often as its weight (n,) says, in
+    Var(X) and in the median over pairs of different rows.
     """
     d = int(X.shape[1])
     if gamma is None:
@@ -54,7 +58,7 @@ def resolved_gamma(owner: str, gamma: Any, X: Array, of_length: bool = False) ->
         return float(gamma)
     check_not_empty(X, f"gamma={gamma!r}")
     with overflow_allowed():
-        spread = variance_of_entries(X) * d if gamma == "scale" else 2.0 * _median_distance(X) ** 2
+        spread = variance_of_entries(X, weights) * d if gamma == "scale" else 2.0 * _median_distance(X, weights) ** 2
     if spread == 0 and not _squares_vanish(X):
         return 1.0 / d
     with overflow_allowed():
@@ -86,12 +90,16 @@ def _squares_vanish(X: Any) -> bool:
     return reach > 0.0 and reach * reach < float(np.finfo(np.float64).tiny)
 
 
-def _median_distance(X: Any) -> float:
-    """Return the median distance between distinct rows of a seeded sample."""
+def _median_distance(X: Any, weights: np.ndarray | None) -> float:
+    """Return the median distance between distinct rows of a seeded sample, pairs counting w_i w_j times."""
+    n = min(int(X.shape[0]), MEDIAN_SAMPLE)
+    often = None
+    if weights is not None:
+        chosen = weights[seeded_subset(int(X.shape[0]), n)]
+        often = np.outer(chosen, chosen)[np.triu_indices(n, 1)]  # the order of `pdist`
     by_product = _squares_by_product(X)
     if by_product is not None:
-        return _median(np.sqrt(by_product, out=by_product))
-    n = min(int(X.shape[0]), MEDIAN_SAMPLE)
+        return _median(np.sqrt(by_product, out=by_product), often)
     squares, lengths = np.zeros(n * (n - 1) // 2), np.zeros(n)
     for rows in sampled_panels(X, MEDIAN_SAMPLE):
         squares += pdist(rows, "sqeuclidean")
@@ -106,8 +114,8 @@ def _median_distance(X: Any) -> float:
             start, stop = stop, stop + n - 1 - i
             own = distances[start:stop]
             kept[start:stop] = (own > 0) & (own >= np.maximum(least[i], least[i + 1 :]))
-        distances = distances[kept]
-    return _median(distances) if distances.size else 0.0
+        distances, often = distances[kept], None if often is None else often[kept]
+    return _median(distances, often) if distances.size else 0.0
 
 
 def _squares_by_product(X: Any) -> np.ndarray | None:
@@ -127,11 +135,16 @@ def _squares_by_product(X: Any) -> np.ndarray | None:
     return found if found.min() > FAR_APART * lengths.max() else None
 
 
-def _median(values: np.ndarray) -> float:
-    """Return the median of values, whose order is changed.
+def _median(values: np.ndarray, often: np.ndarray | None = None) -> float:
+    """Return the median of values, whose order is changed, each of which is there as often as `often` says.
 
     NumPy partitions for both middle values of an even number, which takes four times as long.
     """
+    if often is not None:
+        order = np.argsort(values)
+        counted = np.cumsum(often[order])
+        middles = [np.searchsorted(counted, 0.5 * counted[-1], side) for side in ("left", "right")]
+        return float(np.mean(values[order][middles]))
     middle = len(values) // 2
     values.partition(middle)
     upper = float(values[middle])

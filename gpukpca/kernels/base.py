@@ -147,15 +147,18 @@ class Kernel(ParameterObject):
             kernel = self.resolve(X)
             return kernel.tile_diagonal(kernel.prepare(X))
 
-    def resolve(self, X: Array) -> Kernel:
-        """Return a checked copy in which parameters that depend on the data (``gamma="scale"``) are numbers."""
+    def resolve(self, X: Array, weights: np.ndarray | None = None) -> Kernel:
+        """Return a checked copy in which parameters that depend on the data (``gamma="scale"``) are numbers.
+
+        `weights` (n,) on the host say how often each row counts.
+        """
         parameters = {
-            name: value.resolve(X) if isinstance(value, Kernel) else value
+            name: value.resolve(X, weights) if isinstance(value, Kernel) else value
             for name, value in self.get_params(deep=False).items()
         }
         if "gamma" in parameters:
             gamma = parameters["gamma"]
-            parameters["gamma"] = resolved_gamma(type(self).__name__, gamma, X, self.gamma_of_length)
+            parameters["gamma"] = resolved_gamma(type(self).__name__, gamma, X, self.gamma_of_length, weights)
         resolved = type(self)(**parameters)
         resolved.check()
         return resolved
@@ -279,10 +282,10 @@ class Kernel(ParameterObject):
         return Power(self, exponent)
 
 
-def resolved_on(kernel: Any, X: Array) -> Kernel:
+def resolved_on(kernel: Any, X: Array, weights: np.ndarray | None = None) -> Kernel:
     """Return the kernel with numbers in place of rules; raise where it is no kernel."""
     if isinstance(kernel, Kernel):
-        return kernel.resolve(X)
+        return kernel.resolve(X) if weights is None else kernel.resolve(X, weights)
     raise InvalidParameterError(
         f"expected a kernel object such as gpukpca.kernels.RBF(gamma=0.1), got {kernel!r}. Names and plain functions "
         "are for KernelPCA."

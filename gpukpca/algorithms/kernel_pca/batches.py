@@ -154,7 +154,10 @@ def _begun(
         needed = rows_needed(kernel, settings)
         first = first_rows(batches, count, needed, once=once, held=held, weights=weights, numbers=numbers)
     has_rule, sample = kernel.rule_bytes(1, 1) > 0, first.sample.rows
-    kernel = resolved_within(kernel, batches if has_rule and not once else sample, resources, shown=sample)
+    whole = has_rule and not once
+    kernel = resolved_within(
+        kernel, batches if whole else sample, resources, shown=sample, weights=weights if whole else None
+    )
     settings = replace(settings, eigen_solver=solver)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint, weights=first.weights)
     among = given_landmarks(solver, sample if every is None else every, sample) or first.sample

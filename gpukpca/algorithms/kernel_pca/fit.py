@@ -136,7 +136,7 @@ def fit_kernel_pca(
         X = resources.place.to_work(X)
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
             X = own_copy(X, container)
-        kernel = resolved_within(kernel, X, resources)
+        kernel = resolved_within(kernel, X, resources, weights=weights)
         return fit_rows(
             X,
             kernel,

@@ -213,14 +213,16 @@ def rows_to_check(eigen_solver: Any, sample_weight: Any) -> np.ndarray | None:
     return rows_that_count(sample_weight, numbered_landmarks(eigen_solver))
 
 
-def resolved_within(kernel: Kernel, X: Any, resources: Resources, shown: Any = None) -> Kernel:
+def resolved_within(
+    kernel: Kernel, X: Any, resources: Resources, shown: Any = None, weights: np.ndarray | None = None
+) -> Kernel:
     """Return the kernel with numbers in place of rules; raise where a rule does not fit, or values are not symmetric.
 
-    The values are those of some rows `shown`, by default of X.
+    The values are those of some rows `shown`, by default of X. The rules count rows as `weights` (n,) say.
     """
     if isinstance(kernel, Kernel):
         needed = kernel.rule_bytes(int(X.shape[0]), int(X.shape[1]))
         resources.check(needed, f"{kernel!r} needs, to choose gamma,", "Give gamma as a number")
-    kernel = resolved_on(kernel, X)
+    kernel = resolved_on(kernel, X, weights)
     check_symmetry(kernel, X if shown is None else shown)
     return kernel
