@@ -216,7 +216,7 @@ def test_algorithms_import_each_other_as_the_drawing_says(path):
 # Modules of the package that one file may import from, and the wider files: their numbers may only fall.
 MODULES = 20
 WIDER = {
-    "algorithms/latent/fit.py": 25,
+    "algorithms/latent/fit.py": 21,
     "algorithms/pca/fit.py": 22,
     "decomposition/kernel_pca.py": 31,
     "decomposition/_latent.py": 23,

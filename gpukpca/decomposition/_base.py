@@ -109,7 +109,7 @@ class LatentAttributes(AxesAttributes[Held]):
     """The attributes of a fitted `ProbabilisticPCA` or `BayesianPCA`."""
 
     loadings_: Held
-    n_samples_: int
+    n_samples_: int | float
     n_iter_: int
     log_likelihoods_: Held
     converged_: bool

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Held, Stream, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector, of_rows
 from gpukpca.algorithms.latent.fit import LatentTask, fit_em, fit_spectrum, is_direct
 from gpukpca.algorithms.latent.memory import check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
@@ -74,7 +74,7 @@ class LatentVariableEstimator(
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike | Stream, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Self:
         """Fit the model to X.
 
         Parameters
@@ -84,39 +84,47 @@ class LatentVariableEstimator(
             zarr or HDF5, is read a batch at a time. An iterable must give the same batches in every pass: `Batches`, or
             an object with ``__iter__``, but not a generator.
         y : ignored
+        sample_weight : array, shape (n,), optional
+            How often each row counts, as in `gpukpca.PCA.fit`: the likelihood is Π p(x)^w, and variances have
+            Σ w - ddof degrees of freedom. The prior of `BayesianPCA` weighs less beside larger weights.
 
         Returns
         -------
         self
         """
         with fit_session(self, X) as session:
-            data = None if is_stream(X) else self._rows(X)
+            data = None if is_stream(X) else self._rows(X, sample_weight)
             direct = is_direct(data, self.solver, self._direct)
-            attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
+            attempt = partial(self._fit_direct if direct else self._fit_em, data if direct else X, sample_weight)
             session.retry(attempt)
         return self
 
-    def _rows(self, X: Any) -> Any:
+    def _rows(self, X: Any, sample_weight: Any) -> Any:
         """Return the checked rows of one data set; those of a set of zarr or HDF5 are read by slices."""
         if is_set(X):
-            return batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
-        return training_data(self, X, missing=True)
+            return self._batches(X, sample_weight)
+        return training_data(self, X, missing=True, sample_weight=sample_weight)
+
+    def _batches(self, X: Any, sample_weight: Any) -> PlacedBatches:
+        how: dict[str, Any] = {"missing": True, "sample_weight": sample_weight}
+        return batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, **how)
 
     def _prior(self) -> LatentPrior:
         """Return the prior of the loadings."""
         raise NotImplementedError
 
-    def _fit_direct(self, data: Any, session: FitSession) -> None:
+    def _fit_direct(self, data: Any, sample_weight: Any, session: FitSession) -> None:
         place = session.place(data)
         with session.on(place, data) as resources:
-            fit = fit_spectrum(data, self._task(resources))
+            fit = fit_spectrum(data, self._task(resources).weighted(sample_weight, int(data.shape[0])))
         self._publish(fit, place, session.budget.failures)
 
-    def _fit_em(self, X: Any, session: FitSession) -> None:
-        batches = batches_of(self, repeated(X, "EM"), lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
+    def _fit_em(self, X: Any, sample_weight: Any, session: FitSession) -> None:
+        batches = self._batches(repeated(X, "EM"), sample_weight)
+        n = 0 if sample_weight is None else sum(batches.counted())
         with device_context(batches.like):
             resources = session.resources(batches.place)
-            task, d = self._task(resources), int(self.n_features_in_)
+            task, d = self._task(resources).weighted(sample_weight, n), int(self.n_features_in_)
             copied = batches.place.moved or is_sparse(X) or is_sliced(X)
             batch_bytes = batches.largest * d * item_size(batches.dtype) if copied else 0
             check_em_memory(resources, batches.n_rows, d, task.max_count, batch_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from gpukpca._typing import ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows
+from gpukpca._typing import ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
 from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior
 from gpukpca.decomposition._latent import LatentVariableEstimator
@@ -54,7 +54,8 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
         Of the data where no entry is missing, else of the model.
     mean_ : array (d,)
         μ.
-    n_components_, n_samples_, n_features_in_ : int
+    n_samples_ : int, or float where weights are fractions
+    n_components_, n_features_in_ : int
     feature_names_in_ : array of str
     n_iter_ : int
         Steps of EM, extrapolations included, also those that were undone; 1 for the closed form.
@@ -120,12 +121,16 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
     if TYPE_CHECKING:
 
         @overload
-        def fit(self, X: UnknownRows, y: Any = None) -> ProbabilisticPCA[Any]: ...
+        def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> ProbabilisticPCA[Any]: ...
         @overload
-        def fit(self, X: NumpyRows, y: Any = None) -> ProbabilisticPCA[NumpyArray]: ...
+        def fit(
+            self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None
+        ) -> ProbabilisticPCA[NumpyArray]: ...
         @overload
-        def fit(self, X: ArrayLike | Stream, y: Any = None) -> ProbabilisticPCA[Any]: ...
-        def fit(self, X: Any, y: Any = None) -> Any:
+        def fit(
+            self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None
+        ) -> ProbabilisticPCA[Any]: ...
+        def fit(self, X: Any, y: Any = None, sample_weight: Vector | None = None) -> Any:
             """Fit the model to X."""
 
     def _prior(self) -> FlatPrior:
@@ -229,12 +234,14 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
     if TYPE_CHECKING:
 
         @overload
-        def fit(self, X: UnknownRows, y: Any = None) -> BayesianPCA[Any]: ...
+        def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> BayesianPCA[Any]: ...
         @overload
-        def fit(self, X: NumpyRows, y: Any = None) -> BayesianPCA[NumpyArray]: ...
+        def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> BayesianPCA[NumpyArray]: ...
         @overload
-        def fit(self, X: ArrayLike | Stream, y: Any = None) -> BayesianPCA[Any]: ...
-        def fit(self, X: Any, y: Any = None) -> Any:
+        def fit(
+            self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None
+        ) -> BayesianPCA[Any]: ...
+        def fit(self, X: Any, y: Any = None, sample_weight: Vector | None = None) -> Any:
             """Fit the model to X."""
 
     def _prior(self) -> ARDPrior:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -58,8 +59,8 @@ class Posterior:
 class SufficientStatistics:
     """Sums over rows that the M step and the likelihood need; q = p (p + 1)/2."""
 
-    rows: int
-    observed: int = field_of("", "observed entries")
+    rows: float = field_of("", "rows, each as often as its weight says, as in all sums")
+    observed: float = field_of("", "observed entries")
     misfit: float = field_of("", "Σ ‖x_o - W_o ⟨z⟩ - μ_o‖² / σ² + ‖⟨z⟩‖²")
     spread: float = field_of("", "Σ tr C")
     log_determinants: float = field_of("", "Σ log |M|")
@@ -101,42 +102,49 @@ class EStep:
         if self._pairs is None:
             self._pairs = products_of_pairs(self._turned)
 
-    def sums(self, rows: Array) -> SufficientStatistics:
-        """Return the sums over a panel of rows, NaN where an entry is missing."""
-        parts, _ = self.by_completeness(rows, self._of_complete, self._of_incomplete)
+    def sums(self, rows: Array, *roots: Array) -> SufficientStatistics:
+        """Return the sums over a panel of rows, NaN where an entry is missing, with the `roots` (b, 1) of weights.
+
+        Rows, and the ones beside them, are multiplied by the roots: all sums but those of C and log |M| are products.
+        """
+        parts, _ = self.by_completeness(rows, self._of_complete, self._of_incomplete, *roots)
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def by_completeness(
-        self, rows: Array, complete: Callable[[Array], Result], incomplete: Callable[[Array, Array], Result]
+        self, rows: Array, complete: Callable[..., Result], incomplete: Callable[..., Result], *more: Array
     ) -> tuple[list[Result], np.ndarray]:
         """Return the results for complete rows (b, d) and for the others, where there are any, and the places of both.
 
-        `complete` takes centered rows, `incomplete` those with 0 for missing entries, and the mask.
+        `complete` takes centered rows, `incomplete` those with 0 for missing entries, and the mask; then both take the
+        rows of `more` arrays (b, k).
         """
         seen = ~namespace_of(rows).isnan(rows)
         is_complete = to_host(namespace_of(rows).all(seen, axis=1))
         whole, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
         places = np.concatenate([whole, others])
         if not len(others):
-            return [complete(self.centered(rows))], places
+            return [complete(self.centered(rows), *more)], places
         if not len(whole):
-            return [incomplete(*self._without_missing(rows, seen))], places
-        first = complete(self.centered(gather_rows(rows, whole)))
-        return [first, incomplete(*self._without_missing(gather_rows(rows, others), gather_rows(seen, others)))], places
+            return [incomplete(*self._without_missing(rows, seen), *more)], places
+        first = complete(self.centered(gather_rows(rows, whole)), *(gather_rows(one, whole) for one in more))
+        rows, seen, *more = (gather_rows(one, others) for one in (rows, seen, *more))  # type: ignore[assignment]
+        return [first, incomplete(*self._without_missing(rows, seen), *more)], places
 
     def centered(self, rows: Array) -> Array:
         """Return rows less the mean, in the widest type."""
         mean = self.parameters.mean
         return cast(rows, mean.dtype) - mean[None, :]
 
-    def _of_complete(self, R: Array) -> SufficientStatistics:
+    def _of_complete(self, R: Array, roots: Array | None = None) -> SufficientStatistics:
         xp, W, noise = namespace_of(R), self.parameters.loadings, self.parameters.noise
+        ones, n = full((int(R.shape[0]), 1), 1.0, R), float(R.shape[0])
+        if roots is not None:
+            R, ones, n = R * roots, roots, _sum_of_squares(roots)
         Z = (R @ W) @ from_host(self._inverse, R)
         E = R - Z @ self._turned
-        residuals, squares, n = _sum_of_squares(E), _sum_of_squares(Z), int(R.shape[0])
-        ones = full((n, 1), 1.0, R)
-        C = noise * self._inverse
-        moments = np.concatenate([packed_symmetric(inner_products(Z, Z) + n * C), to_host(column_sums(Z)), [float(n)]])
+        residuals, squares = _sum_of_squares(E), _sum_of_squares(Z)
+        C, means = noise * self._inverse, column_sums(Z if roots is None else Z * roots)
+        moments = np.concatenate([packed_symmetric(inner_products(Z, Z) + n * C), to_host(means), [float(n)]])
         return SufficientStatistics(
             rows=n,
             observed=n * int(R.shape[1]),
@@ -150,22 +158,25 @@ class EStep:
             partial=None,
         )
 
-    def _of_incomplete(self, R: Array, mask: Array) -> SufficientStatistics:
+    def _of_incomplete(self, R: Array, mask: Array, roots: Array | None = None) -> SufficientStatistics:
         xp, noise = namespace_of(R), self.parameters.noise
+        R = R if roots is None else R * roots
         found = self.posterior(R, mask)
         Z = found.means
         E = R - mask * (Z.T @ self._turned)
         residuals, squares = _sum_of_squares(E), _sum_of_squares(Z)
-        ones = full((1, int(Z.shape[1])), 1.0, Z)
-        moments = xp.concat([packed_entries(found.covariances) + products_of_pairs(Z), Z, ones], axis=0)
+        ones = full((1, int(Z.shape[1])), 1.0, Z) if roots is None else roots.T
+        often = ones * ones
+        second = packed_entries(found.covariances) * often + products_of_pairs(Z)
+        moments = xp.concat([second, Z * ones, often], axis=0)
         latent = to_host(xp.sum(moments, axis=1))
         diagonal = np.flatnonzero(packed_symmetric(np.eye(self.p)))
         return SufficientStatistics(
-            rows=int(R.shape[0]),
-            observed=round(float(xp.sum(mask))),
+            rows=float(xp.sum(often)),
+            observed=float(xp.sum(mask * often.T)),
             misfit=residuals / noise + squares,
             spread=float(np.sum(latent[diagonal])) - squares,
-            log_determinants=float(xp.sum(found.log_determinants)),
+            log_determinants=float(xp.sum(found.log_determinants * often[0, :])),
             residuals=residuals,
             cross=xp.concat([Z, ones], axis=0) @ R,
             latent=latent,
@@ -197,21 +208,33 @@ def _sum_of_squares(A: Array) -> float:
     return float(namespace_of(A).sum(A * A))
 
 
-def accumulate(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> SufficientStatistics:
-    """Return the sums over all rows."""
+def accumulate(
+    batches: Iterable[Array], step: EStep, n_jobs: int | None, roots: Array | None = None
+) -> SufficientStatistics:
+    """Return the sums over all rows; `roots` (n, 1) are those of their weights."""
     total: SufficientStatistics | None = None
+    before = 0
     step.prepare_missing()
     for batch in batches:
+        own = () if roots is None else (roots[before : before + batch.shape[0], :],)
+        before += batch.shape[0]
         workers = worker_count(batch, n_jobs, batch.shape[0] * batch.shape[1] * (step.p**2 + blocking.ENTRY_PASS))
         panels = row_slices(int(batch.shape[0]), e_step_panel_rows(int(batch.shape[1]), step.p, is_on_gpu(batch)))
         for first in range(0, len(panels), blocking.E_STEP_WAVE * workers):
             wave = panels[first : first + blocking.E_STEP_WAVE * workers]
-            for parts in map_tiles(lambda cut: step.sums(batch[cut[0] : cut[1], :]), wave, workers):  # noqa: B023
+            of_panel = partial(_sums_of_panel, step, batch, *own)
+            for parts in map_tiles(of_panel, wave, workers):
                 for part in parts:
                     total = part if total is None else total + part
     if total is None:
         raise ValueError("the iterable of batches is empty when it is read again.")
     return total
+
+
+def _sums_of_panel(step: EStep, *arguments: Any) -> SufficientStatistics:
+    """Return the sums over the rows of a cut, for (batch, roots of its weights if any, cut)."""
+    *of_batch, (start, stop) = arguments
+    return step.sums(*(one[start:stop, :] for one in of_batch))
 
 
 def e_step_panel_rows(d: int, p: int, on_gpu: bool) -> int:

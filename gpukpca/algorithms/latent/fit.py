@@ -6,43 +6,37 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, EMStep
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
-from gpukpca.algorithms.latent.memory import bytes_of_em
+from gpukpca.algorithms.latent.memory import bytes_of_em, plan_text
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
 from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, FlatPrior, KnownSpectrum, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.pca.fit import fit_rows
+from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.algorithms.pca.settings import PCASettings
-from gpukpca.algorithms.plan import seconds_text
 from gpukpca.algorithms.progress import Listener, Progress, timed
-from gpukpca.algorithms.resources import Resources, memory_text
-from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, device_context
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
-    dtype_name,
     from_host,
-    is_sparse,
-    item_size,
     move,
     namespace_of,
     to_host,
 )
-from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import Randomness
-from gpukpca.backend.work import Work
 from gpukpca.data.finite import check_finite, has_missing
+from gpukpca.data.frequencies import Frequencies, checked_frequencies, degrees_of_freedom, number_of
 from gpukpca.data.scale import rescaled, row_bounds, safe_scale
-from gpukpca.data.statistics import feature_means
 from gpukpca.exceptions import (
     ConvergenceWarning,
     GpuKPCAWarning,
@@ -52,8 +46,8 @@ from gpukpca.exceptions import (
     warn_user,
 )
 
-# Bytes of the data, the mask and residuals that a step of EM reads or writes for an entry, beyond those in cache.
-BYTES_AN_ENTRY = 64
+# Sums of weights that differ by less, relatively, are the same but for the order of the sum.
+SAME = 1e-12
 # Components of EM with n_components=None: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20
 
@@ -68,11 +62,20 @@ class LatentTask:
     resources: Resources
     rng: np.random.Generator
     progress: Listener | None = None
+    weights: np.ndarray | None = None  # of the rows, (n,) on the host
 
     @property
     def max_count(self) -> int:
         """Return the most components that EM computes."""
         return MOST_BY_DEFAULT if self.n_components is None else int(self.n_components)
+
+    def weighted(self, sample_weight: Any, n: int) -> LatentTask:
+        """Return the task of n rows that count as often as the weights say, checked."""
+        return replace(self, weights=checked_frequencies(sample_weight, n))
+
+    def counted(self, n: int) -> int:
+        """Return how many of n rows count."""
+        return n if self.weights is None else int(np.count_nonzero(self.weights))
 
     def count(self, n: int, d: int, below: int) -> int:
         """Return the number of components, less than `below`; raise `InvalidParameterError` for too many."""
@@ -112,27 +115,32 @@ def is_direct(X: Array | None, solver: str, direct: str) -> bool:
 
 def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
     """Return the fit of complete, checked rows X (n, d) from their variances."""
-    n, d = (int(size) for size in X.shape)
-    p, prior, resources = task.count(n, d, below=d + 1), task.prior, task.resources
+    counted, d = task.counted(int(X.shape[0])), int(X.shape[1])
+    p, prior, resources = task.count(counted, d, below=d + 1), task.prior, task.resources
     with device_context(X):
         scale = safe_scale(*row_bounds([X]), X.dtype)
         X = rescaled(X, scale)
     # With n_components=None a low rank gives no warning.
     count, settings = None if task.n_components is None else p, PCASettings(warns_of_rounding=False)
-    pca = fit_rows(X, count, settings, resources, Randomness(task.rng), progress=task.progress)
-    degrees = max(n - 1, 1) / n
+    random, weights = Randomness(task.rng), task.weights
+    pca = fit_rows(X, count, settings, resources, random, sample_weight=weights, progress=task.progress)
+    n = pca.n_samples
+    rows = max(counted, n)  # repeated rows are as many as their weights say
+    degrees = degrees_of_freedom(n) / n
     values = (to_host(pca.singular_values).astype(np.float64) / np.sqrt(n)) ** 2
     spectrum, total = values[:p], max(pca.total_variance * degrees, float(np.sum(values)))
-    # Rounding is 0 in the noise of PCA, a mean over min(n, d) - len(values) variances.
-    left_out = pca.noise_variance * (min(n, d) - len(values)) * degrees
+    # Rounding is 0 in the noise of PCA, a mean over min(rows, d) - len(values) variances.
+    left_out = pca.noise_variance * (min(rows, d) - len(values)) * degrees
     rest = float(np.sum(values[p:])) + left_out
     axes = cast(pca.projection.axes, accumulation_dtype(pca.projection.axes))[:, :p]
-    if is_sparse(X):
-        mean = from_host(np.asarray(X.mean(axis=0, dtype=np.float64)).reshape(-1), axes)
-    else:
-        with device_context(X):
-            mean = move(feature_means(X), axes)
-    known = KnownSpectrum(LatentModel(axes, spectrum, 0.0, mean), rest, rounding_of(mean, pca.components, total), n)
+    with device_context(X):
+        mean = move(centered_matrix(X, True, resources.n_jobs, weights=weights).mean, axes)
+    known = KnownSpectrum(
+        LatentModel(axes, spectrum, 0.0, mean),
+        rest,
+        rounding_of(mean, pca.components, total),
+        round(rows),
+    )
     factor = n / task.settings.degrees(n)
     model, steps, converged = prior.of_spectrum(known, factor)
     fit = LatentFit.of(
@@ -158,22 +166,24 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     """
     settings, prior, resources = task.settings, task.prior, task.resources
     like, tol = resources.place.work, prior.tol if settings.tol is None else settings.tol
-    moments, batches, scale = safe_observed_moments(batches)
-    n, d = moments.rows, int(moments.means.shape[0])
-    p = task.count(n, d, below=d)
+    roots = None if task.weights is None else Frequencies.of(task.weights, like).roots
+    moments, batches, roots, scale = safe_observed_moments(batches, roots)
+    n, d = number_of(moments.rows), int(moments.means.shape[0])
+    counted = task.counted(int(n))
+    p = task.count(counted, d, below=d)
     if task.n_components is None and p > MOST_BY_DEFAULT:
         warn_user(
             f"n_components=None: EM takes {MOST_BY_DEFAULT} components, as all that are possible need much memory and "
             "steps of O(n d p²). Set n_components.",
             GpuKPCAWarning,
             possible=p,
-            bytes_of_all=bytes_of_em(like, n, d, p, resources.n_jobs),
+            bytes_of_all=bytes_of_em(like, counted, d, p, resources.n_jobs),
         )
         p = MOST_BY_DEFAULT
-    needed = bytes_of_em(like, n, d, p, resources.n_jobs)
+    needed = bytes_of_em(like, counted, d, p, resources.n_jobs)
     total = float(np.sum(moments.variances))
     observed = float(namespace_of(moments.counts).sum(moments.counts))
-    is_complete = observed == n * d
+    is_complete = math.isclose(observed, n * d, rel_tol=SAME)
     # The change of units makes densities of the data larger by this.
     log_volume = math.log(scale) * observed
     factor = n / settings.degrees(n)
@@ -185,9 +195,9 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     else:
         listener = timed(task.progress)
         if listener is not None:
-            listener(Progress("plan", _plan_text(task, n, d, p, needed, is_complete)))
-        start, floor = start_of(batches, moments, p, task.rng)
-        sums_at = partial(_sums, batches, n, resources.n_jobs)
+            listener(Progress("plan", plan_text(resources, counted, d, p, needed, is_complete)))
+        start, floor = start_of(batches, moments, p, task.rng, roots)
+        sums_at = partial(_sums, batches, n, resources.n_jobs, roots)
         report = partial(_report, listener, prior, tol, settings.max_iter, observed, math.log(scale))
         result = prior.iterate(EMProblem(sums_at, start, floor, tol, settings.max_iter, report), moments)
         if isinstance(prior, FlatPrior) and result.parameters.noise <= AT_THE_FLOOR * floor:
@@ -222,38 +232,17 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     return fit.with_precisions(prior.precisions(model, p))
 
 
-def _sums(batches: Iterable[Array], n: int, n_jobs: int | None, parameters: Parameters) -> SufficientStatistics:
+def _sums(
+    batches: Iterable[Array], n: float, n_jobs: int | None, roots: Array | None, parameters: Parameters
+) -> SufficientStatistics:
     """Return the sums of an E step; raise ValueError where the batches changed since the first pass."""
-    sums = accumulate(batches, EStep(parameters), n_jobs)
-    if sums.rows != n:
+    sums = accumulate(batches, EStep(parameters), n_jobs, roots)
+    if not math.isclose(sums.rows, n, rel_tol=SAME):
         raise ValueError(
             f"the batches changed between passes: the first pass gave {n} rows, a later one {sums.rows}. EM needs an "
             "iterable that gives the same batches in every pass."
         )
     return sums
-
-
-def _plan_text(task: LatentTask, n: int, d: int, p: int, needed: int, is_complete: bool) -> str:
-    """Return the plan of EM, with the time of a step: their number depends on the data."""
-    like, resources = task.resources.place.work, task.resources
-    workers = worker_count(like, resources.n_jobs, n * d * (p**2 + blocking.ENTRY_PASS))
-    seconds = work_of_step(n, d, p, is_complete).seconds(like, item_size(accumulation_dtype(like)), workers)
-    return "\n".join(
-        [
-            f"data      {n} x {d}, {dtype_name(like.dtype)}, on {describe_device(like)}",
-            f"method    EM for {pluralize(p, 'component')}{'' if is_complete else ', entries are missing'}",
-            f"memory    {memory_text(needed, resources.allowed(needed))}",
-            f"time      {seconds_text(seconds)} a step, estimated",
-        ]
-    )
-
-
-def work_of_step(n: int, d: int, p: int, is_complete: bool) -> Work:
-    """Return the work of a step of EM on rows that are all complete, or all incomplete."""
-    pairs = p * (p + 1) // 2
-    # Scores, means of entries and sums; for incomplete rows refined scores and two products with the mask.
-    columns = 4 * p if is_complete else 6 * p + 2 * pairs
-    return Work(blocks=2.0 * n * d * columns, bytes=BYTES_AN_ENTRY * n * d)
 
 
 def _report(

@@ -16,6 +16,7 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_ho
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.data.batches import BatchedRows
+from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.scale import are_safe, row_bounds, safe_scale, scaled_batches
 from gpukpca.data.slicing import gather_rows, row_panels
 from gpukpca.eigen import BlockKrylov, top_eigh
@@ -35,7 +36,7 @@ LEAST_ABOVE = 1e-3
 class ObservedMoments:
     """Moments of the observed entries of every feature, in the widest floating type."""
 
-    rows: int
+    rows: float = field_of("", "rows, each as often as its weight says, as in all sums")
     counts: Array = field_of("d", "observed entries")
     means: Array = field_of("d", "of these")
     squares: Array = field_of("d", "Σ (x - mean)²")
@@ -62,13 +63,19 @@ class ObservedMoments:
         return self.variances > rounding**2
 
 
-def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
-    """Return the moments of all rows, in one pass; ValueError for a feature without an observed entry."""
+def observed_moments(batches: Iterable[Array], roots: Array | None = None) -> ObservedMoments:
+    """Return the moments of all rows, in one pass; ValueError for a feature without an observed entry.
+
+    `roots` (n, 1) are those of the weights of rows.
+    """
     total: ObservedMoments | None = None
+    before = 0
     for batch in batches:
         for start, stop in row_panels(batch):
-            part = _of_panel(batch[start:stop, :], 0 if total is None else total.rows + len(total.empty))
+            own = None if roots is None else roots[before : before + stop - start, :]
+            part = _of_panel(batch[start:stop, :], before, own)
             total = part if total is None else total.merged(part)
+            before += stop - start
     if total is None:
         raise ValueError("the iterable of batches is empty.")
     empty = np.flatnonzero(to_host(total.counts) == 0)
@@ -80,20 +87,27 @@ def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
     return total
 
 
-def _of_panel(rows: Array, before: int) -> ObservedMoments:
+def _of_panel(rows: Array, before: int, roots: Array | None) -> ObservedMoments:
     xp, wide = namespace_of(rows), accumulation_dtype(rows)
+
+    def sums(A: Array) -> Array:
+        return column_sums(A if roots is None else A * (roots * roots))
+
     seen = ~xp.isnan(rows)
     empty = np.flatnonzero(~to_host(xp.any(seen, axis=1)))
-    counts = column_sums(cast(seen, wide))
+    counts = sums(cast(seen, wide))
     nothing = xp.zeros_like(rows)
-    means = column_sums(xp.where(seen, rows, nothing)) / _at_least_one(counts)
+    means = sums(xp.where(seen, rows, nothing)) / _at_least_one(counts)
     centered = cast(rows, wide) - means[None, :]
     centered = xp.where(seen, centered, xp.zeros_like(centered))
     # The mean was rounded, so the differences do not quite sum to zero.
-    left = column_sums(centered)
-    squares = column_sums(centered * centered) - left * left / _at_least_one(counts)
+    left = sums(centered)
+    squares = sums(centered * centered) - left * left / _at_least_one(counts)
     squares = xp.where(squares < 0, xp.zeros_like(squares), squares)
-    return ObservedMoments(int(rows.shape[0]) - len(empty), counts, means, squares, tuple((before + empty).tolist()))
+    count: float = int(rows.shape[0]) - len(empty)
+    if roots is not None:
+        count = float(np.sum(np.delete(to_host(roots), empty, axis=0) ** 2))
+    return ObservedMoments(count, counts, means, squares, tuple((before + empty).tolist()))
 
 
 def _at_least_one(counts: Array) -> Array:
@@ -101,12 +115,14 @@ def _at_least_one(counts: Array) -> Array:
     return xp.where(counts > 0, counts, xp.ones_like(counts))
 
 
-def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, Iterable[Array], float]:
-    """Return the moments of rows times a power of two, these rows, and that number, which is 1 at usual sizes.
+def safe_observed_moments(
+    batches: Iterable[Array], roots: Array | None = None
+) -> tuple[ObservedMoments, Iterable[Array], Array | None, float]:
+    """Return the moments of rows times a power of two, these rows, the roots of their weights, and that number.
 
-    Rows without an observed entry say nothing of the model, and are left out.
+    It is 1 at usual sizes. Rows without an observed entry say nothing of the model, and are left out.
     """
-    moments = observed_moments(batches)
+    moments = observed_moments(batches, roots)
     if moments.empty:
         warn_user(
             "rows without any observed entry are left out of the fit, and their scores are 0.",
@@ -114,15 +130,17 @@ def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, It
             rows=moments.empty,
         )
         batches = BatchedRows(partial(_observed_rows, batches), moments.means[None, :][:0, :])
+        if roots is not None:
+            roots = gather_rows(roots, np.delete(np.arange(roots.shape[0]), moments.empty))
     if are_safe(moments.squares):
-        return moments, batches, 1.0
+        return moments, batches, roots, 1.0
     low, high = row_bounds(imputed(batches, moments.means))
     scale = safe_scale(low, high, moments.means.dtype)
     scaled = scaled_batches(batches, moments.means[None, :][:0, :], scale)
-    moments = observed_moments(scaled)
+    moments = observed_moments(scaled, roots)
     varying = from_host(low < high, moments.squares) > 0.5  # the rounding of a huge mean has squares too
     squares = namespace_of(varying).where(varying, moments.squares, namespace_of(varying).zeros_like(moments.squares))
-    return replace(moments, squares=squares), scaled, scale
+    return replace(moments, squares=squares), scaled, roots, scale
 
 
 def _observed_rows(batches: Iterable[Array]) -> Iterator[Array]:
@@ -148,12 +166,13 @@ def imputed(batches: Iterable[Array], means: Array) -> BatchedRows:
 
 
 def start_of(
-    batches: Iterable[Array], moments: ObservedMoments, p: int, rng: np.random.Generator
+    batches: Iterable[Array], moments: ObservedMoments, p: int, rng: np.random.Generator, roots: Array | None = None
 ) -> tuple[Parameters, float]:
     """Return the start with p < d loadings, and the least noise variance; the variances have a positive sum."""
     n, d = moments.rows, int(moments.means.shape[0])
-    Z = PanelCenteredMatrix(imputed(batches, moments.means), True, moments.means)
-    Z.rest, Z.squares = namespace_of(Z.like).zeros_like(moments.means), to_host(moments.squares).astype(np.float64)
+    frequencies = None if roots is None else Frequencies(roots, n)
+    Z = PanelCenteredMatrix(imputed(batches, moments.means), True, moments.means, frequencies=frequencies)
+    Z.rest, Z.squares = moments.means - Z.shift, to_host(moments.squares).astype(np.float64)
     eigen = top_eigh(ScatterOperator(Z, of_samples=False), p, START, rng=rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0) / n
     largest = max(float(values[0]), float(np.max(moments.variances)))

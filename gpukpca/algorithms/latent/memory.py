@@ -1,18 +1,23 @@
-"""The bytes of EM from shapes alone: the start, which reads the rows by panels, and a step."""
+"""The bytes and the time of EM from shapes alone: of the start, which reads the rows by panels, and of a step."""
 
 from __future__ import annotations
 
+from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import e_step_panel_rows
 from gpukpca.algorithms.latent.initialization import START
-from gpukpca.algorithms.resources import Resources
+from gpukpca.algorithms.plan import seconds_text
+from gpukpca.algorithms.resources import Resources, memory_text
 from gpukpca.backend import blocking
-from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import accumulation_dtype, item_size
+from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.namespace import accumulation_dtype, dtype_name, item_size
 from gpukpca.backend.parallel import worker_count
+from gpukpca.backend.work import Work
 
 # Arrays of the size of a panel where moments are formed, and where means replace missing entries.
 IN_START = 6
+# Bytes of the data, the mask and residuals that a step of EM reads or writes for an entry, beyond those in cache.
+BYTES_AN_ENTRY = 64
 
 
 def bytes_of_em(like: Array, n: int | None, d: int, p: int, n_jobs: int | None) -> int:
@@ -37,3 +42,26 @@ def check_em_memory(resources: Resources, n: int | None, d: int, p: int, batch_b
     p = max(1, min(p, d - 1, n or p))  # more are refused with another error
     needed = bytes_of_em(resources.place.work, n, d, p, resources.n_jobs) + batch_bytes
     resources.check(needed, f"EM with {p} components of {d} features needs", "Request fewer components")
+
+
+def plan_text(resources: Resources, n: int, d: int, p: int, needed: int, is_complete: bool) -> str:
+    """Return the plan of EM, with the time of a step: their number depends on the data."""
+    like = resources.place.work
+    workers = worker_count(like, resources.n_jobs, n * d * (p**2 + blocking.ENTRY_PASS))
+    seconds = work_of_step(n, d, p, is_complete).seconds(like, item_size(accumulation_dtype(like)), workers)
+    return "\n".join(
+        [
+            f"data      {n} x {d}, {dtype_name(like.dtype)}, on {describe_device(like)}",
+            f"method    EM for {pluralize(p, 'component')}{'' if is_complete else ', entries are missing'}",
+            f"memory    {memory_text(needed, resources.allowed(needed))}",
+            f"time      {seconds_text(seconds)} a step, estimated",
+        ]
+    )
+
+
+def work_of_step(n: int, d: int, p: int, is_complete: bool) -> Work:
+    """Return the work of a step of EM on rows that are all complete, or all incomplete."""
+    pairs = p * (p + 1) // 2
+    # Scores, means of entries and sums; for incomplete rows refined scores and two products with the mask.
+    columns = 4 * p if is_complete else 6 * p + 2 * pairs
+    return Work(blocks=2.0 * n * d * columns, bytes=BYTES_AN_ENTRY * n * d)

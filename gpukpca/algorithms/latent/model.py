@@ -184,7 +184,7 @@ class LatentFit:
     explained_variance_ratio: Array = field_of("p", "shares of the total variance", "nonnegative")
     total_variance: float = field_of("", "of the data where no entry is missing, else of the model", "nonnegative")
     noise_variance: float = field_of("", "σ²", "nonnegative")
-    n_samples: int = field_of("", "rows of the fit", "positive")
+    n_samples: float = field_of("", "rows of the fit, each as often as its weight says", "positive")
     n_iter: int = field_of("", "steps of EM; 1 for the closed form")
     converged: bool = field_of("", "whether the iteration reached its tolerance")
     solver: str = field_of("", "the method that ran")
@@ -199,7 +199,7 @@ class LatentFit:
     def of(
         cls,
         model: LatentModel,
-        n: int,
+        n: float,
         dtype: Any,
         *,
         total: float | None,

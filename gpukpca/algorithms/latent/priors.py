@@ -104,11 +104,12 @@ class ARDPrior:
     def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
         """Return the maximum of likelihood times prior by EM; the span of the data decides which columns stay."""
         d, candidates = (int(size) for size in em.start.loadings.shape)
-        rank = min(moments.rows - 1, int(np.sum(moments.varying)))
+        n = round(moments.rows)
+        rank = min(n - 1, int(np.sum(moments.varying)))
         if 1 < rank < d:
             em = replace(em, start=_start_in_span(em, moments, rank))
         result = _maximize_posterior(em, d)
-        self._warn_if_most_stay(int(result.parameters.loadings.shape[1]), min(candidates, rank - 1), moments.rows)
+        self._warn_if_most_stay(int(result.parameters.loadings.shape[1]), min(candidates, rank - 1), n)
         if result.parameters.noise <= AT_THE_FLOOR * em.floor:
             _warn_of_no_noise("fell to its floor")
         return result

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpukpca._rules import COUNT, NONE, Rule, is_integer, number, one_of
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.data.frequencies import degrees_of_freedom
 
 # Of parameters of the estimators.
 RULES = {
@@ -30,6 +31,6 @@ class LatentSettings:
     )
     max_iter: int = field_of("", "most steps of EM, extrapolations included", default=1000)
 
-    def degrees(self, n: int) -> int:
+    def degrees(self, n: float) -> float:
         """Return the degrees of freedom of n rows."""
-        return max(n - self.ddof, 1)
+        return degrees_of_freedom(n) if self.ddof else n
