@@ -279,7 +279,7 @@ class _ProbabilisticPCA(Method):
     summary = "probabilistic PCA, also of data with missing cells"
     estimator: type = ProbabilisticPCA
     title = "probabilistic PCA"
-    options = ("max_iter", "components")
+    options = ("max_iter", "weight_column", "components")
     arrays: tuple[str, ...] = ("components", "mean", "loadings", *VARIANCES, "noise_variance")
     takes_missing = True
     no_plan = "its memory is that of the data and a batch"

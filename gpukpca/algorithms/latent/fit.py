@@ -133,8 +133,10 @@ def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
     left_out = pca.noise_variance * (min(rows, d) - len(values)) * degrees
     rest = float(np.sum(values[p:])) + left_out
     axes = cast(pca.projection.axes, accumulation_dtype(pca.projection.axes))[:, :p]
-    with device_context(X):
-        mean = move(centered_matrix(X, True, resources.n_jobs, weights=weights).mean, axes)
+    mean = pca.mean
+    if mean.dtype != axes.dtype:  # rounded to that of X
+        with device_context(X):
+            mean = move(centered_matrix(X, True, resources.n_jobs, weights=weights).mean, axes)
     known = KnownSpectrum(
         LatentModel(axes, spectrum, 0.0, mean),
         rest,
