@@ -107,7 +107,7 @@ class _Data:
             )
         if in_memory(self.rows) is None:
             raise InvalidParameterError(
-                'rule "parallel" permutes the columns of X, which needs all rows in memory; pass them as one array.'
+                'rule "parallel" permutes the columns of X, which needs all rows in memory; pass numpy.array(X).'
             )
         return dense_rows(self.rows)
 
