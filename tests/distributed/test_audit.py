@@ -23,18 +23,20 @@ def data(n: int = 301) -> np.ndarray:
 def test_a_cluster_gives_the_audit_of_one_process(active):
     X = data()
     rbf, landmarks = {"n_components": 3, "kernel": "rbf", "random_state": 0}, Nystrom(rank=20)
-    for model in (
+    ours = (
         KernelPCA(**rbf, gamma=0.1),
         KernelPCA(**rbf, gamma=0.1, eigen_solver=landmarks),
         KernelPCA(**rbf, gamma=1e-7, eigen_solver=Nystrom(rank=6)),  # relative to a base point
-        make_pipeline(Nystroem(gamma=0.1, n_components=20, random_state=0), PeerPCA(3)),
         KernelPCA(3),
         PCA(3),
         PCA(3, scale=True),
-    ):
-        model.fit(X)
-        here = residuals(model, X, passes=2, random_state=0)
-        there = residuals(model, da.from_array(X, chunks=(100, -1)), passes=2, random_state=0)
+    )
+    peer = make_pipeline(Nystroem(gamma=0.1, n_components=20, random_state=0), PeerPCA(3))
+    counts = {"sample_weight": np.random.default_rng(1).integers(1, 4, len(X))}
+    for model, weights in (*((model, weights) for model in ours for weights in ({}, counts)), (peer, {})):
+        model.fit(X, **weights)
+        here = residuals(model, X, passes=2, random_state=0, **weights)
+        there = residuals(model, da.from_array(X, chunks=(100, -1)), passes=2, random_state=0, **weights)
         assert there.n_passes == here.n_passes
         largest = here.rayleigh_quotients[0]
         for name in NAMES:

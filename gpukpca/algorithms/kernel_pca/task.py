@@ -108,11 +108,6 @@ class FitTask(Task):
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
                 "kernel object or a name, or fit in one process."
             )
-        if weights is not None and is_on_cluster:
-            raise InvalidParameterError(
-                "sample_weight is not taken by kernel PCA of rows on a cluster. Use PCA, or fit in one process.",
-                argument="sample_weight",
-            )
         if kernel.stored_only and (numbers := more.get("numbers")) is not None:
             settings = settings.among(numbers)
         is_matrix = isinstance(kernel, Precomputed)
