@@ -70,7 +70,7 @@ KernelPCA(kernel=3)  # type: ignore[arg-type]
 KernelPCA(device=0)  # type: ignore[arg-type]
 PCA(whiten="yes")  # type: ignore[arg-type]
 IncrementalPCA(0.9)  # type: ignore[arg-type]
-ProbabilisticPCA(2).fit(X, sample_weight=[1, 1, 1, 1, 2])  # type: ignore[call-overload]
+ProbabilisticPCA(2).fit(X, sample_weight=[1, 1, 1, 1, 2])
 BayesianPCA(solver="closed_form")  # type: ignore[arg-type]
 KernelPCACV().fit(X, sample_weight=[1, 1, 1, 1, 2])  # type: ignore[call-arg]
 fit_pca(X, "mle")

@@ -105,7 +105,7 @@ class LatentVariableEstimator(
             return self._batches(X, sample_weight)
         return training_data(self, X, missing=True, sample_weight=sample_weight)
 
-    def _batches(self, X: Any, sample_weight: Any) -> PlacedBatches:
+    def _batches(self, X: Any, sample_weight: Any) -> Any:
         how: dict[str, Any] = {"missing": True, "sample_weight": sample_weight}
         return batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, **how)
 

@@ -219,7 +219,7 @@ def test_weights_of_any_range_leave_scores_and_files(data, tmp_path):
                 assert gpukpca.load(tmp_path / "m").transform(X).tobytes() == model.transform(X).tobytes()
                 assert getattr(model, "plan_", None) is None or model.plan_.n_samples == 60
     model = KernelPCA(2, eigen_solver=Nystrom(landmarks=X[::3])).partial_fit(X, sample_weight=np.full(60, 1e15))
-    with pytest.raises(InvalidParameterError, match="no model of landmarks"):  # and makes no 6e16 row numbers
+    with pytest.raises(InvalidParameterError, match="pass the same weights"):  # and makes no 6e16 row numbers
         gpukpca.residuals(model, X)
 
 
