@@ -76,16 +76,19 @@ def counted_rows(X: Any, sample_weight: Any, kernel: Any = None, is_batch: bool 
     return kept_rows(X, weights)
 
 
-def weights_of_batches(X: Any, sample_weight: Any, batches: Rows) -> np.ndarray | None:
+def weights_of_batches(X: Any, sample_weight: Any, batches: Rows, is_batch: bool = False) -> np.ndarray | None:
     """Return the weights (n,) of rows that are read batch by batch, checked; raise for an iterable of batches."""
-    if sample_weight is None:
-        return None
-    if is_stream(X):
+    check_no_weights(X, sample_weight)
+    return None if sample_weight is None else checked_frequencies(sample_weight, sum(batches.counted()), is_batch)
+
+
+def check_no_weights(X: Any, sample_weight: Any) -> None:
+    """Raise `InvalidParameterError` where weights come with an iterable of batches, none of which is read."""
+    if sample_weight is not None and is_stream(X):
         raise InvalidParameterError(
             "sample_weight is not taken with batches; call partial_fit(batch, sample_weight=w) for each.",
             argument="sample_weight",
         )
-    return checked_frequencies(sample_weight, sum(batches.counted()))
 
 
 def kept_rows(X: Any, weights: np.ndarray) -> CountedRows:

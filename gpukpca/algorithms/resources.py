@@ -214,8 +214,11 @@ class MemoryBudget:
         )
 
 
-def retry_on_oom(attempt: Callable[[], Result], budget: MemoryBudget) -> Result:
-    """Return the result of the first attempt that does not run out of device memory; else raise `MemoryBudgetError`."""
+def retry_on_oom(attempt: Callable[[], Result], budget: MemoryBudget, once: bool = False) -> Result:
+    """Return the result of the first attempt that does not run out of device memory; else raise `MemoryBudgetError`.
+
+    An attempt that is made `once` uses up what it reads.
+    """
     for share in SHARES:
         budget.share = share
         try:
@@ -228,6 +231,8 @@ def retry_on_oom(attempt: Callable[[], Result], budget: MemoryBudget) -> Result:
             if not is_out_of_device_memory(error, budget.like):
                 raise
             budget.add_failure(error)
+            if once:
+                break
     raise budget.error()
 
 

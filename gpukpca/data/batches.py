@@ -315,6 +315,18 @@ class BatchedRows(Rows):
         return gather_rows(concat(parts, axis=0), np.argsort(order, kind="stable"))
 
 
+def filled(batches: Iterable[Array], least: int) -> Iterator[Array]:
+    """Yield batches (b, d), the first of them joined until they have so many rows, and none without rows."""
+    held: list[Array] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(int(one.shape[0]) for one in held) >= max(least, 1):
+            yield held[0] if len(held) == 1 else concat(held, axis=0)
+            held, least = [], 1
+    if any(batch.shape[0] for batch in held):
+        yield concat(held, axis=0)
+
+
 def rows_of_weight(rows: Rows, weights: np.ndarray) -> BatchedRows:
     """Return rows without those of weight 0, panel by panel in this process; `weights` (n,) are on the host."""
     bounds = pairwise(np.cumsum([0, *rows.counted()]).tolist())

@@ -23,12 +23,10 @@ from gpukpca.data.frequencies import number_of
 from gpukpca.data.gate import as_rows
 from gpukpca.data.place import Placement, rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
-from gpukpca.decomposition._batches import batches_in_slices, repeated
-from gpukpca.decomposition._dask import cluster_rows, compute_dask, local_placement
+from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition._fitted import samples_of, spectrum_of
+from gpukpca.decomposition._interop import kernel_of_peer
 from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from, matrix_of
-from gpukpca.decomposition._session import FitSession
-from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
@@ -143,11 +141,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
 
 def _source_of_peer(peer: Any) -> KernelSource:
     """Return the pairs of a `sklearn.decomposition.KernelPCA`, which centers the K of a precomputed kernel in place."""
-    options = None if isinstance(peer.kernel, str) else peer.kernel_params  # which it ignores with a name
-    kernel = kernel_from(SimpleNamespace(**vars(peer) | {"kernel_params": options}))
-    if "gamma" in kernel.get_params():
-        kernel.set_params(gamma=float(peer.gamma_))
-    n = int(peer.eigenvectors_.shape[0])
+    kernel, n = kernel_of_peer(peer), int(peer.eigenvectors_.shape[0])
     kept = None if isinstance(kernel, Precomputed) else (np.arange(n), peer.X_fit_)
     shape = n, int(peer.n_features_in_)
     return KernelSource(kernel, peer.eigenvectors_, _host(peer.eigenvalues_), shape, None, kept)
@@ -194,17 +188,12 @@ def _host(values: Any) -> np.ndarray:
     return to_host(values).astype(np.float64)
 
 
-def rows_and_place(reader: KernelPCA, container: Any, session: FitSession, sample_weight: Any) -> tuple[Any, Placement]:
+def audited_rows(reader: KernelPCA, container: Any, sample_weight: Any) -> tuple[Any, Placement]:
     """Return the checked rows, where they are or in batches that are read again, and where they are computed."""
-    container = matrix_of(reader, container)
-    if (rows := cluster_rows(reader, container)) is not None:
-        return rows, local_placement(rows)
-    if (is_stream(container) or is_sliced(container)) and not kernel_from(reader).stored_only:
-        batches = batches_in_slices(reader, repeated(container, "residuals"), sample_weight)
-        batches.counted()
-        return batches, batches.place
-    data = training_data(reader, compute_dask(reader, container), sample_weight=sample_weight)
-    return data, session.place(data)
+    X = matrix_of(reader, container)
+    in_batches = (is_stream(X) or is_sliced(X)) and not kernel_from(reader).stored_only
+    how: dict[str, Any] = {"in_batches": in_batches, "counted": True, "sample_weight": sample_weight}
+    return rows_and_place(reader, X, "residuals", **how)
 
 
 def check_stated(found: EigenpairAudit, noise: float) -> None:

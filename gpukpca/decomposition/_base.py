@@ -22,6 +22,7 @@ from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, to_host
+from gpukpca.data.place import Placement
 from gpukpca.decomposition._callbacks import CallbackSupportMixin
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import VersionWarning, warn_user
@@ -142,6 +143,8 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
 
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
+    # Whether `fit` takes Dask arrays, whose rows stay on the workers of a client.
+    _on_cluster = True
 
     if TYPE_CHECKING:
 
@@ -214,16 +217,19 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
 def publish(
     estimator: Any,
     fit: Any,
-    to_origin: Callable[[Array], Array],
+    place: Placement,
+    retries: tuple[str, ...] = (),
     *,
     without: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
     properties: tuple[str, ...] = (),
 ) -> None:
-    """Set the fitted attributes of the fields and of some `properties` of a result, every array moved by `to_origin`.
+    """Set `_result` and the fitted attributes: fields and some `properties` of a fit, every array where the data are.
 
-    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None.
+    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None. `retries`
+    are attempts that ran out of memory.
     """
+    to_origin = place.to_origin
     derived = {f"{name}_": getattr(fit, name) for name in properties}
     derived = {name: to_origin(value) if hasattr(value, "shape") else value for name, value in derived.items()}
     for name, value in (attributes_of(fit, *without, move_to=to_origin) | derived).items():
@@ -231,6 +237,9 @@ def publish(
             setattr(estimator, name, value)
         elif name in vars(estimator):
             delattr(estimator, name)
+    if (fallbacks := getattr(fit, "fallbacks", None)) is not None:
+        estimator.fallbacks_ = (*place.notes, *retries, *fallbacks)
+    estimator._result = fit
 
 
 def output_of_transform(estimator: Any) -> str:
@@ -245,51 +254,40 @@ def with_host_arrays(state: Any) -> Any:
     """
     if "cupy" not in sys.modules:
         return state
-    buffer = io.BytesIO()
-    pickler = _ToHost(buffer)
-    pickler.dump(state)
-    return _FromHost(buffer, pickler.arrays).load() if pickler.found else state
+    buffer, known = io.BytesIO(), dict[int, tuple[Any, np.ndarray, bool]]()
+    _ToHost(buffer, known).dump(state)
+    return _FromHost(buffer, known).load() if any(one[2] for one in known.values()) else state
 
 
 class _ToHost(pickle.Pickler):
-    """Write all but arrays of numbers: these are collected, those of a device as the NumPy arrays of their numbers."""
+    """Write all but arrays of numbers. These are `known` by `id`: each, its twin on the host, if it is of a device."""
 
-    found = False
-
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, known: dict[int, tuple[Any, np.ndarray, bool]]) -> None:
         super().__init__(file)
-        self.arrays: list[np.ndarray] = []
-        self.of_device: list[bool] = []
-        self._places: dict[int, tuple[int, Any]] = {}  # held, so that no other array gets the same number
+        self.known = known  # holds the arrays, so that no other gets the same number
 
     def persistent_id(self, thing: Any) -> int | None:
         of_device = is_cupy(thing)
         if not of_device and not (is_numpy(thing) and thing.dtype != object):
             return None
-        if id(thing) not in self._places:
-            self._places[id(thing)] = self._place(to_host(thing), of_device), thing
-        return self._places[id(thing)][0]
-
-    def _place(self, array: np.ndarray, of_device: bool) -> int:
-        self.found |= of_device
-        for place, (other, other_of_device) in enumerate(zip(self.arrays, self.of_device, strict=True)):
-            if of_device != other_of_device and other.dtype == array.dtype and np.array_equal(other, array):
-                return place
-        self.arrays.append(array)
-        self.of_device.append(of_device)
-        return len(self.arrays) - 1
+        if id(thing) not in self.known:
+            host = to_host(thing)
+            others = [one for _, one, on_device in self.known.values() if on_device != of_device]
+            equal = (one for one in others if one.dtype == host.dtype and np.array_equal(one, host))
+            self.known[id(thing)] = thing, next(equal, host), of_device
+        return id(thing)
 
 
 class _FromHost(pickle.Unpickler):
     """Read what `_ToHost` wrote."""
 
-    def __init__(self, file: io.BytesIO, arrays: list[np.ndarray]) -> None:
+    def __init__(self, file: io.BytesIO, known: dict[int, tuple[Any, np.ndarray, bool]]) -> None:
         file.seek(0)
         super().__init__(file)
-        self.arrays = arrays
+        self.known = known
 
-    def persistent_load(self, place: int) -> np.ndarray:
-        return self.arrays[place]
+    def persistent_load(self, number: int) -> np.ndarray:
+        return self.known[number][1]
 
 
 class OnlyWhere:

@@ -1,4 +1,4 @@
-"""Batches of rows: of an array, of a memory map that is read piece by piece, or of an iterable of arrays."""
+"""The door of all estimators: checked rows of any container, and where a fit of them computes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_place, weights_of_batches
+from gpukpca.algorithms.inputs import check_no_weights, check_place
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources, parsed_bytes
-from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, item_size
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, is_memory_map, item_size
 from gpukpca.data.batches import (
     BatchedRows,
     Batches,
     each_batch,
+    is_set,
     is_sliced,
     is_stream,
     read_slice,
@@ -26,14 +28,19 @@ from gpukpca.data.batches import (
     slice_of,
     spread_runs,
 )
-from gpukpca.data.place import placement_for
+from gpukpca.data.place import Placement, placement_for
 from gpukpca.data.rows import Rows
-from gpukpca.data.slicing import dense_rows, take_rows
+from gpukpca.data.slicing import dense_rows, place_of, take_rows
+from gpukpca.decomposition._dask import cluster_of, cluster_rows, compute_dask
 from gpukpca.decomposition._session import restore_on_error
 from gpukpca.decomposition._validation import new_data, training_data
-from gpukpca.distributed.lazy import chunk_batches
+from gpukpca.distributed.chunks import chunk_batches
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError, held_warnings
+
+# From n and d to the rows of a batch; from (start, stop) to rows.
+Size = Callable[[int, int], int]
+Read = Callable[..., Any]
 
 
 class PlacedBatches(BatchedRows):
@@ -46,15 +53,10 @@ class PlacedBatches(BatchedRows):
     """
 
     def __init__(
-        self,
-        estimator: Any,
-        first: Array,
-        pieces: Callable[[], Iterator[Array]],
-        cuts: list[slice],
-        read: Callable[[int, int], Array] | None = None,
+        self, estimator: Any, first: Array, pieces: Any, sizes: list[int] | None = None, read: Read | None = None
     ) -> None:
+        self.place: Placement
         self.place = place = placement_for(estimator.device, first)
-        sizes = [cut.stop - cut.start for cut in cuts] or None
         like = from_host(np.empty((0, int(estimator.n_features_in_))), place.work, place.work.dtype)
         super().__init__(lambda: (self._placed(piece) for piece in pieces()), like, sizes)
         self._read_rows = read
@@ -94,56 +96,89 @@ class PlacedBatches(BatchedRows):
         return cast(batch, self.dtype)
 
 
-def batches_of(
-    estimator: Any,
-    X: Any,
-    rows: Callable[[int, int], int],
-    smallest: int,
-    *,
-    missing: bool = False,
-    sample_weight: Any = None,
-) -> PlacedBatches:
-    """Return the batches of rows X (n, d), or of an iterable; set `n_features_in_` and the names of the features.
+def training_rows(
+    estimator: Any, X: Any, reader: str = "", size: Size | None = None, in_batches: bool | None = None, **how: Any
+) -> Any:
+    """Return the checked rows of a fit: an array, a CSR matrix, batches, or rows on a cluster.
 
-    `rows` gives the rows of a batch from n and d; a last batch of fewer than `smallest` is joined to the one before.
-    The batches of an iterable stay as they are, and are checked when they come. With `missing` NaN is a missing entry.
-    Rows of weight 0 are not checked.
+    Sets `n_features_in_` and the names of the features. Iterables come in batches, and sets of zarr, HDF5 and the like
+    in slices of `size` rows, unless `in_batches` says which do. They are read again where there is a `reader`, which
+    the refusal of an iterator names. `how` are arguments of `training_data`. Rows of
+    another class stay in their panels, but where a `size` of slices is given.
     """
-    first: Any = None
-    counts = rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight)
-    seen: set[str] = set()
+    if estimator._on_cluster and (rows := cluster_rows(estimator, X)) is not None:
+        return rows
+    if (is_stream(X) or is_set(X)) if in_batches is None else in_batches:
+        if isinstance(X, Rows) and size is None:
+            return training_data(estimator, X, panels=True, **how)
+        return batches_of(estimator, repeated(X, reader) if reader else X, size, **how)
+    return training_data(estimator, compute_dask(estimator, X) if estimator._on_cluster else X, **how)
+
+
+def rows_and_place(estimator: Any, X: Any, reader: str = "", *, counted: bool, **how: Any) -> tuple[Any, Placement]:
+    """Return the checked rows of a fit, and where it computes; see `training_rows`.
+
+    Where batches are to be `counted`, a first pass does it, and finds their type.
+    """
+    rows = training_rows(estimator, X, reader, **how)
+    if counted and getattr(rows, "sizes", ()) is None:
+        with device_context(rows.like):
+            rows.counted()
+    return rows, placement_for(estimator.device, rows)
+
+
+def batches_of(
+    estimator: Any, X: Any, size: Size | None = None, *, least: int = 0, after: Any = None, **how: Any
+) -> PlacedBatches:
+    """Return the batches of rows X (n, d), of an iterable, or of the chunks of a Dask array.
+
+    Rows are cut into batches of `size`, by default as large as the memory limit of the estimator allows, and a last one
+    of fewer than `least` rows is joined to the one before. The batches of an iterable stay as they are. Each is checked
+    when it comes, as `training_data` takes `how`: as the first one, or `after` the results of a fit.
+    """
+    first, seen, missing = after, set[str](), how.get("missing", False)
+    counts = rows_to_check(getattr(estimator, "eigen_solver", None), how.get("sample_weight"))
 
     def check(batch: Any, name: str, start: int) -> Any:
         """Check that a batch has the width, library and device of the first; warn of each batch once."""
         is_known = name in seen
         seen.add(name)
-        how: dict[str, Any] = {"missing": missing, "counts": None if counts is None else counts[start:]}
+        some = None if counts is None else counts[start:]
         with held_warnings() if is_known else nullcontext():
-            if first is None:
-                return training_data(estimator, batch, **how)
-            check_place(name, batch if is_foreign(batch) else np.empty(0), "the first one", first)
-            return new_data(estimator, batch, first, "fit", **how)
+            return checked_batch(estimator, batch, first, name, missing=missing, counts=some)
 
+    if is_dask_array(X):
+        X = Batches(partial(chunk_batches, X, cluster_of(estimator)))
     if is_stream(X):
         head, pieces = read_stream(X, type(estimator).__name__, check)
-        first = empty_like(head)
-        return PlacedBatches(estimator, first, pieces, [])
-    if is_sliced(X):
-        cuts = list(gen_batches(int(X.shape[0]), rows(*X.shape), min_batch_size=smallest))
-        first = empty_like(read_slice(X, 0, 1, check, 0))
+        first = empty_like(head) if first is None else first
+        return PlacedBatches(estimator, empty_like(head), pieces)
+    if not is_sliced(X):
+        return cut_rows(estimator, checked_batch(estimator, X, first, missing=missing, counts=counts), size, least)
+    read = partial(read_slice, X, check=check)
+    head = empty_like(read(0, 1, number=0))
+    first = head if first is None else first
+    return cut_rows(estimator, X, size, least, head, read)
 
-        def slices() -> Iterator[Array]:
-            return (read_slice(X, cut.start, cut.stop, check, number) for number, cut in enumerate(cuts))
 
-        return PlacedBatches(estimator, first, slices, cuts, lambda a, b: read_slice(X, a, b, check))
-    data = training_data(estimator, X, missing=missing, counts=counts)
-    n, d = map(int, data.shape)
-    cuts = list(gen_batches(n, rows(n, d), min_batch_size=smallest))
+def checked_batch(estimator: Any, X: Any, first: Any, name: str = "the batch", **how: Any) -> Any:
+    """Return a batch, checked as by `training_data`: the first one, or one with the library and width of `first`."""
+    if first is None:
+        return training_data(estimator, X, **how)
+    check_place(name, X if is_foreign(X) else np.empty(0), "the first one", place_of(first))
+    return new_data(estimator, X, first, "partial_fit", **how)
 
-    def parts() -> Iterator[Array]:
-        return (take_rows(data, cut.start, cut.stop) for cut in cuts)
 
-    return PlacedBatches(estimator, empty_like(data), parts, cuts)
+def cut_rows(
+    estimator: Any, X: Any, size: Size | None, least: int = 0, head: Any = None, read: Read | None = None
+) -> PlacedBatches:
+    """Return rows X (n, d) in batches; see `batches_of`. They are checked, or a function reads and checks slices."""
+    (n, d), data = map(int, X.shape), np.asarray(X) if read is None and is_memory_map(X) else X
+    get = read or (lambda start, stop, number: take_rows(data, start, stop))
+    cuts = list(gen_batches(n, size(n, d) if size else slice_within(estimator, d), min_batch_size=least))
+    first, sizes = empty_like(place_of(X)) if head is None else head, [cut.stop - cut.start for cut in cuts]
+    pieces = partial(map, lambda k: get(cuts[k].start, cuts[k].stop, number=k), range(len(cuts)))
+    return PlacedBatches(estimator, first, pieces, sizes, read)
 
 
 def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:
@@ -155,31 +190,14 @@ def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array
     return list(batches) if 2 * needed <= resources.allowed() else batches
 
 
-def in_batches(X: Any) -> Any:
-    """Return the chunks of a Dask array as batches; anything else as it is."""
-    return Batches(partial(chunk_batches, X)) if is_dask_array(X) else X
-
-
 def add_batches(estimator: Any, X: Any, sample_weight: Any, add: Callable[..., Any]) -> Any:
     """Return the estimator after ``add(batch)`` of all batches of an iterable, or of X; as before on an error."""
     if not is_stream(X):
         return add(X, sample_weight)
-    weights_of_batches(X, sample_weight, X)  # which refuses them
+    check_no_weights(X, sample_weight)
     with restore_on_error(estimator):
         list(each_batch(X, type(estimator).__name__, add))
     return estimator
-
-
-def batches_in_slices(estimator: Any, X: Any, sample_weight: Any = None) -> Any:
-    """Return the batches of an iterable, or of a set that is read by slices, as large as the limit allows; or `Rows`.
-
-    These stay where they are, and are computed there.
-    """
-    if isinstance(X, Rows):
-        rows: Any = training_data(estimator, X, sample_weight=sample_weight, panels=True)
-        rows.place = placement_for(estimator.device, rows)
-        return rows
-    return batches_of(estimator, X, lambda _, d: slice_within(estimator, d), 0, sample_weight=sample_weight)
 
 
 def slice_within(estimator: Any, d: int) -> int:

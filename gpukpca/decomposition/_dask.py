@@ -13,12 +13,13 @@ from sklearn.utils.validation import validate_data
 
 from gpukpca._formatting import format_allowance, format_need
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.task import is_spanned
 from gpukpca.algorithms.progress import chunk_report, waiting_report
-from gpukpca.algorithms.resources import allowed_bytes
+from gpukpca.algorithms.resources import Resources, allowed_bytes
 from gpukpca.backend.device import parsed_device
-from gpukpca.backend.namespace import item_size, to_host
+from gpukpca.backend.namespace import item_size
 from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, refuse_entries
-from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.rows import gathered
 from gpukpca.decomposition._base import output_of_transform
@@ -29,6 +30,7 @@ from gpukpca.distributed.client import Cluster, active_cluster
 from gpukpca.distributed.lazy import known_width, mapped_rows
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
+from gpukpca.kernels import Kernel
 
 # Columns of the result, by its kind.
 WIDTHS: dict[str, Callable[[Any], int | None]] = {
@@ -51,15 +53,16 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     """
     if isinstance(X, ClusterRows):
         rows = X
-    elif not is_dask_array(X) or (cluster := _cluster_of(estimator)) is None:
+    elif not is_dask_array(X) or (cluster := cluster_of(estimator)) is None:
         return None
     else:
         rows = ChunkRows(X, cluster, cuda=_on_gpus(estimator), check=partial(_check_entries, estimator))
     validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
+    rows.place = Placement(like := rows.like[:, 0], like)  # small computations are those of this process
     return rows
 
 
-def _cluster_of(estimator: Any) -> Cluster | None:
+def cluster_of(estimator: Any) -> Cluster | None:
     """Return the cluster of the active client, which reports to the listener of an estimator."""
     listener = listener_of(estimator)
     return active_cluster(waiting_report(listener), chunk_report(listener))
@@ -95,15 +98,17 @@ def compute_dask(estimator: Any, X: Any) -> Any:
     return X.compute()
 
 
-def rows_in_memory(rows: ClusterRows, limit: int, copied: bool) -> Array:
-    """Return all rows in the memory of this process, for a model whose basis is its training set.
+def basis_of(rows: ClusterRows, kernel: Kernel, settings: KernelPCASettings, resources: Resources) -> Any:
+    """Return the rows that a model keeps of those on a cluster: some of them, or all, in the memory of this process.
 
-    Rows that came from this process are not sent back; with `copied` they are copied. Raises `MemoryBudgetError` where
-    they do not fit into `limit` bytes.
+    Rows that came from this process are not sent back, and are copied where the settings say so. Raises
+    `MemoryBudgetError` where they do not fit.
     """
-    if rows.local is not None and not copied:
+    if (settings.is_nystrom and settings.preimage is None) or is_spanned(kernel, settings, *rows.shape):
+        return rows
+    if rows.local is not None and not settings.copies_data:
         return rows.local
-    needed = rows.shape[0] * rows.shape[1] * item_size(rows.dtype)
+    needed, limit = rows.shape[0] * rows.shape[1] * item_size(rows.dtype), resources.allowed()
     if needed > limit:
         raise MemoryBudgetError(
             f"a model of all {rows.shape[0]} rows keeps them in this process, {format_need(needed)}, and "
@@ -111,12 +116,6 @@ def rows_in_memory(rows: ClusterRows, limit: int, copied: bool) -> Array:
             "data take half."
         )
     return gathered(rows) if rows.local is None else rows.local.copy()
-
-
-def local_placement(rows: ClusterRows) -> Placement:
-    """Return the placement of small computations: the host of this process."""
-    like = rows.like[:, 0]
-    return Placement(like, like)
 
 
 def _check_entries(estimator: Any, rows: ClusterRows) -> None:
@@ -135,40 +134,27 @@ def lazy_answer(estimator: Any, X: Any, method: str, given: dict[str, Any], answ
 
     `answer` is the result for every row: "scores", "points" or "numbers".
     """
-    _check_arguments(estimator, method, given)
+    _check_arguments(method, given)
+    if method == "transform":
+        check_no_data_frames(estimator, X)
     _check_rows(estimator, X, method, of)
     model, width = _copy_for_workers(estimator), WIDTHS[answer](estimator)
     return mapped_rows(X, partial(_asked, method, given), model, width, estimator._dtype_out)
 
 
-def mean_of(numbers: Array, sample_weight: Any = None) -> float:
-    """Return the mean of one number a row, each as often as its weight says; those of a Dask array are computed now."""
-    if is_dask_array(numbers):
-        if sample_weight is None:
-            return float(numbers.mean(dtype="float64").compute())
-        numbers = numbers.compute()
-    values = to_host(numbers).astype(np.float64)
-    weights = checked_frequencies(sample_weight, len(values), is_batch=True)
-    # Divided first: a sum of huge numbers would overflow.
-    shares = values / len(values) if weights is None else values * (weights / np.sum(weights))
-    return float(np.sum(shares))
-
-
-def _check_arguments(estimator: Any, method: str, settings: dict[str, Any]) -> None:
+def _check_arguments(method: str, settings: dict[str, Any]) -> None:
     for name in OF_ALL_ROWS:
         if settings.get(name, False) is not False:
             raise InvalidParameterError(
                 f"{method} of a Dask array is computed later, block by block, and takes no {name}; leave it out, or "
                 "call it for blocks in memory."
             )
-    if method == "transform":
-        check_no_data_frames(estimator)
 
 
-def check_no_data_frames(estimator: Any) -> None:
-    """Raise where `transform` is to answer with data frames, and the rows are those of a Dask array."""
+def check_no_data_frames(estimator: Any, X: Any) -> None:
+    """Raise where `transform` is to answer with data frames, and X is a Dask array."""
     output = output_of_transform(estimator)
-    if output != "default":
+    if output != "default" and is_dask_array(X):
         raise InvalidParameterError(
             f'set_output(transform="{output}") makes data frames in memory, and a Dask array is answered by a Dask '
             'array; use set_output(transform="default").'

@@ -27,12 +27,7 @@ SAMPLE = 16
 
 
 def kernel_fingerprint(
-    estimator: Any,
-    X: Any,
-    kernel: Kernel,
-    rng: np.random.Generator,
-    sample_weight: Any,
-    solver: PlannedSolver,
+    estimator: Any, X: Any, kernel: Kernel, rng: np.random.Generator, sample_weight: Any, solver: PlannedSolver
 ) -> Fingerprint:
     """Return the fingerprint of a fit of a `KernelPCA`; `kernel` has numbers in place of rules.
 

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import to_host
-from gpukpca.data.frequencies import number_of
+from gpukpca.data.frequencies import checked_frequencies, number_of
+from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -83,3 +84,16 @@ def is_centered(model: Any) -> bool:
     """Return whether the fit of a model subtracted the mean, as those of other libraries do."""
     result = getattr(model, "_result", None)
     return bool(getattr(fitted_value(result, "projection", "map", "state"), "center", True))
+
+
+def mean_of(numbers: Array, sample_weight: Any = None) -> float:
+    """Return the mean of one number a row, each as often as its weight says; those of a Dask array are computed now."""
+    if is_dask_array(numbers):
+        if sample_weight is None:
+            return float(numbers.mean(dtype="float64").compute())
+        numbers = numbers.compute()
+    values = to_host(numbers).astype(np.float64)
+    weights = checked_frequencies(sample_weight, len(values), is_batch=True)
+    # Divided first: a sum of huge numbers would overflow.
+    shares = values / len(values) if weights is None else values * (weights / np.sum(weights))
+    return float(np.sum(shares))

@@ -12,8 +12,7 @@ from gpukpca.algorithms.pca.gaussian import UNCENTERED, GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
 from gpukpca.decomposition._base import OnlyWhere
-from gpukpca.decomposition._dask import mean_of
-from gpukpca.decomposition._fitted import is_centered
+from gpukpca.decomposition._fitted import is_centered, mean_of
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.exceptions import InvalidParameterError
 

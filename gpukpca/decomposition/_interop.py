@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -293,7 +294,7 @@ def _fit_of(model: Any, peer: Any) -> KernelPCAFit:
     """Return the fit of a peer. The kernel is used unchanged, with the terms that centering would remove."""
     U, values = np.array(to_host(peer.eigenvectors_)), to_host(peer.eigenvalues_).astype(np.float64)
     X = _training_rows(peer)
-    kernel = _resolved(model, peer, X)
+    kernel = kernel_of_peer(peer).resolve(X)
     alphas = U * inverse_roots(values)[None, :]
     rows, mean = to_host(peer._centerer.K_fit_rows_).astype(np.float64), float(peer._centerer.K_fit_all_)
     projection = (alphas - np.mean(alphas, axis=0, keepdims=True)).astype(U.dtype)
@@ -336,11 +337,13 @@ def _training_rows(peer: Any) -> Any:
     return X
 
 
-def _resolved(model: Any, peer: Any, X: Any) -> Kernel:
-    kernel = kernel_from(model)
+def kernel_of_peer(peer: Any) -> Kernel:
+    """Return the kernel of a fitted `sklearn.decomposition.KernelPCA`, which has a number for gamma."""
+    options = None if isinstance(peer.kernel, str) else peer.kernel_params  # which it ignores with a name
+    kernel = kernel_from(SimpleNamespace(**vars(peer) | {"kernel_params": options}))
     if "gamma" in kernel.get_params():
         kernel.set_params(gamma=float(peer.gamma_))
-    return kernel.resolve(X)
+    return kernel
 
 
 def _residual_norms(X: Any, U: np.ndarray, values: np.ndarray, kernel: Kernel, n_jobs: int | None) -> np.ndarray:

@@ -21,17 +21,17 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
-from gpukpca.data.batches import is_set, is_sliced, is_stream
+from gpukpca.data.batches import is_sliced, is_stream
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, LatentAttributes, publish
-from gpukpca.decomposition._batches import batches_of, held_batches, repeated
+from gpukpca.decomposition._batches import PlacedBatches, cut_rows, held_batches, training_rows
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._session import FitSession, fit_session
-from gpukpca.decomposition._validation import checked_scores, new_data, training_data
+from gpukpca.decomposition._session import FitSession, fit_in_session
+from gpukpca.decomposition._validation import checked_scores, new_data
 
 # The name of the solver for complete data in one array.
 Direct = TypeVar("Direct", bound=str)
@@ -44,6 +44,7 @@ class LatentVariableEstimator(
 
     _direct: str
     _result: LatentFit
+    _on_cluster = False
 
     def __init__(
         self,
@@ -92,44 +93,34 @@ class LatentVariableEstimator(
         -------
         self
         """
-        with fit_session(self, X) as session:
-            data = None if is_stream(X) else self._rows(X, sample_weight)
-            direct = is_direct(data, self.solver, self._direct)
-            attempt = partial(self._fit_direct if direct else self._fit_em, data if direct else X, sample_weight)
-            session.retry(attempt)
+        fit_in_session(self, X, partial(self._fit, X, sample_weight))
         return self
-
-    def _rows(self, X: Any, sample_weight: Any) -> Any:
-        """Return the checked rows of one data set; those of a set of zarr or HDF5 are read by slices."""
-        if is_set(X):
-            return self._batches(X, sample_weight)
-        return training_data(self, X, missing=True, sample_weight=sample_weight)
-
-    def _batches(self, X: Any, sample_weight: Any) -> Any:
-        how: dict[str, Any] = {"missing": True, "sample_weight": sample_weight}
-        return batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, **how)
 
     def _prior(self) -> LatentPrior:
         """Return the prior of the loadings."""
         raise NotImplementedError
 
-    def _fit_direct(self, data: Any, sample_weight: Any, session: FitSession) -> None:
-        place = session.place(data)
-        with session.on(place, data) as resources:
-            fit = fit_spectrum(data, self._task(resources).weighted(sample_weight, int(data.shape[0])))
+    def _fit(self, X: Any, sample_weight: Any, session: FitSession) -> None:
+        """Fit once: complete rows of one table by their spectrum, all others by EM."""
+        size = partial(self._rows_of_a_batch, X)
+        if stream := is_stream(X):
+            is_direct(None, self.solver, self._direct)  # which refuses a solver of all rows, before a batch is read
+        rows = training_rows(self, X, "EM", size, missing=True, sample_weight=sample_weight)
+        direct = not stream and is_direct(rows, self.solver, self._direct)
+        if not direct and not isinstance(rows, PlacedBatches):
+            rows = cut_rows(self, rows, size)
+        place = session.place(rows)
+        with session.on(place, rows) as resources:
+            n = 0 if sample_weight is None else int(rows.shape[0])
+            task = self._task(resources).weighted(sample_weight, n)
+            if direct:
+                fit = fit_spectrum(rows, task)
+            else:
+                d, is_copied = int(self.n_features_in_), place.moved or _is_copied(X)
+                batch_bytes = rows.largest * d * item_size(rows.dtype) if is_copied else 0
+                check_em_memory(resources, rows.n_rows, d, task.max_count, batch_bytes)
+                fit = fit_em(held_batches(rows, resources), task)
         self._publish(fit, place, session.budget.failures)
-
-    def _fit_em(self, X: Any, sample_weight: Any, session: FitSession) -> None:
-        batches = self._batches(repeated(X, "EM"), sample_weight)
-        n = 0 if sample_weight is None else sum(batches.counted())
-        with device_context(batches.like):
-            resources = session.resources(batches.place)
-            task, d = self._task(resources).weighted(sample_weight, n), int(self.n_features_in_)
-            copied = batches.place.moved or is_sparse(X) or is_sliced(X)
-            batch_bytes = batches.largest * d * item_size(batches.dtype) if copied else 0
-            check_em_memory(resources, batches.n_rows, d, task.max_count, batch_bytes)
-            fit = fit_em(held_batches(batches, resources), task)
-        self._publish(fit, batches.place, session.budget.failures)
 
     def _task(self, resources: Resources) -> LatentTask:
         tol = None if self.tol is None else float(self.tol)
@@ -139,23 +130,15 @@ class LatentVariableEstimator(
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(
-            self,
-            fit,
-            place.to_origin,
-            without=("model",),
-            optional=("log_likelihoods", "precisions"),
-            properties=("n_components", "device"),
-        )
-        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
-        self._result = fit
+        optional, properties = ("log_likelihoods", "precisions"), ("n_components", "device")
+        publish(self, fit, place, retries, without=("model",), optional=optional, properties=properties)
 
-    def _rows_of_a_batch(self, X: Any, d: int) -> int:
-        """Return the rows of a batch: all of those in memory that need no conversion."""
+    def _rows_of_a_batch(self, X: Any, n: int, d: int) -> int:
+        """Return the rows of a batch of X (n, d): all of those in memory that need no conversion."""
         if self.batch_size is not None:
             return int(self.batch_size)
-        in_place = self.device is None and not is_sparse(X) and not is_sliced(X)
-        return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, blocking.EM_BATCH_ENTRIES // d)
+        stays = self.device is None and hasattr(X, "shape") and not _is_copied(X)
+        return n if stays else max(1, blocking.EM_BATCH_ENTRIES // d)
 
     # -- the latent variables --------------------------------------------------------------------------------------
 
@@ -327,3 +310,8 @@ class LatentVariableEstimator(
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         return tags
+
+
+def _is_copied(X: Any) -> bool:
+    """Return whether batches of X are new arrays: those of sparse rows, and those of a file."""
+    return is_sparse(X) or is_sliced(X)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +20,6 @@ from gpukpca.decomposition._parameters import check_parameters
 
 class WithPlan:
     """Add the method `plan` to an estimator with `_plan`."""
-
-    memory_limit: Any
-    n_jobs: int | None
-    _plan: Callable[[Any], Plan]
 
     def plan(self, X: ArrayLike | Stream | tuple[int, int], dtype: Any = None) -> Plan:
         """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.
@@ -73,7 +68,7 @@ class WithPlan:
             plan: Plan = twin._plan(data)
             return _with_rule_of_gamma(twin, plan) if isinstance(data, DataShape) and plan.kernel else plan
 
-    def _resources(self, place: Placement) -> Resources:
+    def _resources(self: Any, place: Placement) -> Resources:
         """Return the resources of a fit that is planned for a place."""
         return Resources.at(place, self.memory_limit, self.n_jobs)
 

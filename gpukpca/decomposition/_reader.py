@@ -12,6 +12,7 @@ from gpukpca.data.batches import is_sliced
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.gate import as_rows, columns_named
 from gpukpca.data.place import Placement
+from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition.pca import PCA
 
 
@@ -26,9 +27,9 @@ def read_rows(
     """
     reader: Any = _reader_of(name)()
     reader._audited = model
-    read = reader._batched if is_sliced(X) else reader._rows_and_place
+    how: dict[str, Any] = {"in_batches": True if is_sliced(X) else None, "sample_weight": sample_weight}
     with columns_named(X):
-        rows, place = read(X, name, sample_weight)
+        rows, place = rows_and_place(reader, X, name, counted=True, finite=False, **how)
         rows = as_rows(rows, name, finite=True, counts=rows_that_count(sample_weight))
     return rows, place, checked_frequencies(sample_weight, int(rows.shape[0]), is_batch=True)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
-from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import (
     ENDS_WITHOUT_LOCALS,
     MemoryBudget,
@@ -29,7 +29,7 @@ from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
 from gpukpca.decomposition._kernels import kernel_from
-from gpukpca.decomposition._parameters import CheckpointFolder, check_parameters
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -56,23 +56,15 @@ class FitSession:
     budget: MemoryBudget
     n_jobs: int | None = None
 
-    def retry(self, attempt: Callable[[FitSession], Result]) -> Result:
-        """Return the result of an attempt; repeat it, with less memory, where a device runs out of it."""
-        return retry_on_oom(partial(attempt, self), self.budget)
-
     def place(self, data: Any) -> Placement:
         """Return where the data are computed."""
         return placement_for(self.device, data)
-
-    def resources(self, place: Placement) -> Resources:
-        """Return the resources of an attempt at a place."""
-        return Resources.within(self.budget, place, self.n_jobs)
 
     @contextmanager
     def on(self, place: Placement, data: Any) -> Iterator[Resources]:
         """Make a place current, once the data fit there; the value is the resources."""
         with device_context(place.work):
-            resources = self.resources(place)
+            resources = Resources.within(self.budget, place, self.n_jobs)
             resources.check_copy(data)
             yield resources
 
@@ -93,9 +85,9 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
 
 
 def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
-    """Return the result of `attempt` in a `fit_session`; repeat it where a device runs out of memory."""
+    """Return the result of `attempt` in a `fit_session`; repeat it, with less memory, where a device runs out of it."""
     with fit_session(estimator, X) as session:
-        return session.retry(attempt)
+        return retry_on_oom(partial(attempt, session), session.budget, once=isinstance(X, Iterator))
 
 
 @contextmanager
@@ -113,20 +105,18 @@ def restore_on_error(estimator: Any) -> Iterator[None]:
 
 
 def open_checkpoint(
-    solver: PlannedSolver | None,
-    checkpoint: CheckpointFolder,
-    fingerprint: Callable[[PlannedSolver], Fingerprint],
-    listener: Listener | None = None,
+    estimator: Any, fingerprint: Callable[[PlannedSolver], Fingerprint], solver: PlannedSolver | None
 ) -> AbstractContextManager[FolderCheckpointer | None]:
-    """Return the checkpointer of a fit; None inside where there is none, or without passes."""
-    if checkpoint is None or solver is None or not solver.grows_with_p:
+    """Return the checkpointer of a fit with a folder; None inside where the solver makes no passes."""
+    if solver is None or not solver.grows_with_p:
         return nullcontext()
+    listener = listener_of(estimator)
 
     def report(stage: str, text: str, done: int) -> None:
         if listener is not None:
             listener(Progress(stage, text, done))
 
-    return FolderCheckpointer(Checkpoint.of(checkpoint), fingerprint(solver), report)
+    return FolderCheckpointer(Checkpoint.of(estimator.checkpoint), fingerprint(solver), report)
 
 
 def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
@@ -161,10 +151,9 @@ def kernel_and_settings(
 
 def fit_tools(estimator: Any, X: Any, kernel: Kernel, weights: np.ndarray | None = None) -> dict[str, Any]:
     """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
-    random, listener = Randomness(estimator.random_state), listener_of(estimator)
-    tools: dict[str, Any] = {"random": random, "progress": listener}
+    random = Randomness(estimator.random_state)
+    tools: dict[str, Any] = {"random": random, "progress": listener_of(estimator)}
     if estimator.checkpoint is not None:
         fingerprint = partial(kernel_fingerprint, estimator, X, kernel, random.generator, weights)
-        folder = {"checkpoint": estimator.checkpoint, "fingerprint": fingerprint, "listener": listener}
-        tools["open_checkpoint"] = partial(open_checkpoint, **folder)
+        tools["open_checkpoint"] = partial(open_checkpoint, estimator, fingerprint)
     return tools

@@ -1,30 +1,27 @@
-"""KernelPCA of batches: fits of iterables and of sets that are read by slices, and `partial_fit`."""
+"""`KernelPCA.partial_fit`, and what fits that read each row once require."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from gpukpca._typing import Array, ArrayLike, Stream, Vector
-from gpukpca.algorithms.inputs import CountedRows, check_place, counted_rows, rows_that_count, weights_of_batches
-from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_batches, fit_next_batch, plan_batches, rows_needed
+from gpukpca._typing import ArrayLike, Stream, Vector
+from gpukpca.algorithms.inputs import CountedRows, check_no_weights, counted_rows
+from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_next_batch, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.settings import is_nystrom
-from gpukpca.algorithms.plan import Plan
-from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import is_foreign
+from gpukpca.algorithms.kernel_pca.settings import is_nystrom, rows_to_check
 from gpukpca.data.batches import BatchedRows, is_set, is_stream
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import Placement
-from gpukpca.data.slicing import place_of, take_rows
+from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
-from gpukpca.decomposition._batches import add_batches, batches_in_slices, repeated
+from gpukpca.decomposition._batches import add_batches, checked_batch
+from gpukpca.decomposition._kernel_fits import fit_of_batches
 from gpukpca.decomposition._kernels import check_same_kernel, is_stored_only, kernel_from
-from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, settings_of
-from gpukpca.decomposition._validation import new_data, weighted_data
+from gpukpca.decomposition._session import FitSession, fit_in_session, settings_of
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, RankWarning, warn_user
 
 
@@ -50,18 +47,7 @@ RESULTS = {"_result", *KernelPCAAttributes.__annotations__}
 
 
 class WithStreams:
-    """Add to KernelPCA the fits that read each row once."""
-
-    eigen_solver: Any
-    preimage: Any
-    checkpoint: Any
-    fit_inverse_transform: bool
-    projection_: Array
-    eigenvalues_: Array
-    transform: Callable[..., Array]
-    _publish: Callable[..., None]
-    _resources: Callable[[Placement], Resources]
-    _result: KernelPCAFit
+    """Add to KernelPCA `partial_fit`, and the results of rows that it holds."""
 
     @OnlyWhere(lambda estimator: _needs_all_rows(estimator)[0], AttributeError)
     def partial_fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Self:
@@ -116,128 +102,103 @@ class WithStreams:
         >>> model.n_samples_seen_, model.transform(X[:5]).shape
         (900, (5, 2))
         """
-        return add_batches(self, X, sample_weight, self._add)
-
-    def _add(self, X: Any, sample_weight: Any = None) -> Self:
-        """Add one batch."""
-        with fit_session(self, X) as session:
-            return session.retry(lambda attempt: self._fit_batch(X, attempt, sample_weight))
-
-    def _fit_batch(self, X: Any, session: FitSession, sample_weight: Any) -> Any:
-        """Hold the first batches, fit them, or add one to those before."""
-        held: DistinctRows | None = vars(self).get("_held")
-        before: KernelPCAFit | None = vars(self).get("_result") if held is None else None
-        if before is not None and before.stream is None:
-            before = None
-            warn_user(
-                "partial_fit begins a new stream: another solver had fitted the model, and that fit is dropped.",
-                GpuKPCAWarning,
-            )
-        if before is None:
-            self._begin(X, held, session, sample_weight)
-            return self
-        check_same_kernel(kernel_from(self), before.kernel)
-        _, (data, weights, _) = self._following(X, self.projection_, sample_weight)
-        place = Placement(before.map.like, self.eigenvalues_[:0])
-        with session.on(place, data) as resources:
-            settings = settings_of(self, before.kernel)
-            fit = fit_next_batch(before, place.to_work(data), settings, resources, weights)
-        self._publish(fit, place, session.budget.failures)
-        return self
-
-    def _following(self, X: Any, first: Array, sample_weight: Any) -> tuple[Any, CountedRows]:
-        """Return a batch in the library of the `first` rows or results, and its rows that count."""
-        check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", place_of(first))
-        data = new_data(self, X, first, "partial_fit", counts=rows_that_count(sample_weight))
-        return data, counted_rows(data, sample_weight, is_batch=True)
-
-    def _begin(self, X: Any, held: DistinctRows | None, session: FitSession, sample_weight: Any) -> None:
-        """Fit the `held` rows and a batch where enough of them differ, else hold both."""
-        kernel = kernel_from(self)
-        if held is None:
-            every, counted = weighted_data(self, X, sample_weight, kernel, is_batch=True)
-            rows = counted.rows
-        else:
-            every, counted = self._following(X, held.rows, sample_weight)
-            rows = stacked([held.rows, counted.rows])
-            counted = counted._replace(rows=take_rows(rows, len(held), int(rows.shape[0])))  # of the type of the first
-        needed = rows_needed(kernel, settings_of(self, kernel))
-        if len(first_of_each(rows, needed)[0]) >= needed:
-            self._fit_first(counted, every, held, session)
-            vars(self).pop("_held", None)
-            return
-        more = DistinctRows.of(counted.rows, counted.weights, counted.numbers, int(every.shape[0]))
-        for name in RESULTS & vars(self).keys():
-            delattr(self, name)
-        self._held: DistinctRows = more if held is None else held.joined(more)
-
-    def _fit_first(self, counted: CountedRows, every: Any, held: DistinctRows | None, session: FitSession) -> None:
-        """Fit rows that were held, and those that count of `every` row of a batch."""
-        data, weights, numbers = counted
-        place, b = session.place(data), int(data.shape[0])
-        batches = BatchedRows(lambda: iter([place.to_work(data)]), data[:0, :], [b])
-        weights = np.ones(b) if held is not None and weights is None else weights
-        rows: dict[str, Any] = {"held": held, "numbers": numbers, "every": every}
-        with session.on(place, data) as resources:
-            fit = self._fit_of_batches(batches, resources, weights, once=True, **rows)
-        self._publish(fit, place, session.budget.failures)
+        return add_batches(self, X, sample_weight, partial(_add, self))
 
     if not TYPE_CHECKING:  # which then finds names that are no attributes
 
         def __getattr__(self, name: str) -> Any:
             """Fit the rows that are held where a result is read."""
-            held: DistinctRows | None = vars(self).get("_held")
-            if held is None or name not in RESULTS or "_result" in vars(self):
-                return object.__getattribute__(self, name)  # raises its own error
-            if why := _needs_all_rows(self)[0]:
-                raise AttributeError(why)
-            warn_user(
-                "the batches so far have fewer different rows than landmarks are to be chosen: each of them is one. "
-                "Further batches change this result.",
-                RankWarning,
-                rows=len(held),
-            )
-            none, twin = CountedRows(take_rows(held.rows, 0, 0), None), copy.copy(self)
-            twin.random_state = copy.deepcopy(self.random_state)  # so that reading changes no later fit
-            with fit_session(twin, held.rows) as session:
-                session.retry(lambda attempt: twin._fit_first(none, held.rows, held, attempt))
-            vars(self).update({key: value for key, value in vars(twin).items() if key in RESULTS})
-            return object.__getattribute__(self, name)
+            if name in RESULTS and "_held" in vars(self) and "_result" not in vars(self):
+                _fit_held(self)
+            return object.__getattribute__(self, name)  # raises its own error
 
-    def _streams(self, container: Any) -> bool:
-        """Return whether `fit` reads a container batch by batch."""
-        return is_stream(container) or (is_nystrom(self.eigen_solver) and is_set(container))
 
-    def _fit_stream(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
-        """Make one attempt with an iterable of batches, or a set that is read by slices; return scores or None."""
-        self._check_streams(container)
-        container = repeated(container, "fit_transform") if wants_scores else container
-        if session.budget.failures and isinstance(container, Iterator):
-            raise session.budget.error()  # the attempt before has used up batches
-        batches = batches_in_slices(self, container, sample_weight)
-        weights = weights_of_batches(container, sample_weight, batches)
-        with session.on(batches.place, batches.like) as resources:
-            fit = self._fit_of_batches(batches, resources, weights, once=isinstance(container, Iterator))
-        self._publish(fit, batches.place, session.budget.failures)
-        return self.transform(container) if wants_scores else None
+def _add(model: Any, X: Any, sample_weight: Any = None) -> Any:
+    """Return the model with one batch more."""
+    fit_in_session(model, X, lambda session: _fit_batch(model, X, session, sample_weight))
+    return model
 
-    def _plan_stream(self, X: Any) -> Plan:
-        """Return the plan of a fit of batches, or of a set that is read by slices."""
-        self._check_streams(X)
-        batches, kernel = batches_in_slices(self, repeated(X, "plan, with the fit after it,")), kernel_from(self)
-        resources, has_checkpoint = self._resources(batches.place), self.checkpoint is not None
-        return plan_batches(batches, kernel, settings_of(self, kernel), resources, has_checkpoint)
 
-    def _fit_of_batches(
-        self, batches: Any, resources: Resources, weights: np.ndarray | None, **how: Any
-    ) -> KernelPCAFit:
-        kernel = kernel_from(self)
-        how |= fit_tools(self, batches, kernel, weights)
-        return fit_batches(batches, kernel, settings_of(self, kernel), resources, weights=weights, **how)
+def _fit_batch(model: Any, X: Any, session: FitSession, sample_weight: Any) -> None:
+    """Hold the first batches, fit them, or add one to those before."""
+    held: DistinctRows | None = vars(model).get("_held")
+    before: KernelPCAFit | None = vars(model).get("_result") if held is None else None
+    if before is not None and before.stream is None:
+        before = None
+        warn_user(
+            "partial_fit begins a new stream: another solver had fitted the model, and that fit is dropped.",
+            GpuKPCAWarning,
+        )
+    kernel = kernel_from(model)
+    if before is not None:
+        check_same_kernel(kernel, before.kernel)
+    first: Any = held.rows if held is not None else None if before is None else model.projection_
+    counts = rows_to_check(model.eigen_solver if first is None else None, sample_weight)
+    every = checked_batch(model, X, first, counts=counts)
+    counted = counted_rows(every, sample_weight, kernel, is_batch=True)
+    if before is None:
+        _begin(model, counted, every, held, session)
+        return
+    place = Placement(before.map.like, model.eigenvalues_[:0])
+    with session.on(place, counted.rows) as resources:
+        batch, settings = place.to_work(counted.rows), settings_of(model, before.kernel)
+        fit = fit_next_batch(before, batch, settings, resources, counted.weights)
+    model._publish(fit, place, session.budget.failures)
 
-    def _check_streams(self, container: Any) -> None:
-        """Raise `InvalidParameterError` where the parameters do not suit a container that is read batch by batch."""
-        what = "an iterable of batches" if is_stream(container) else "a set that is read by slices"
-        why, argument = _needs_all_rows(self, what)
-        if why:
-            raise InvalidParameterError(why, argument=argument)
+
+def _begin(model: Any, counted: CountedRows, every: Any, held: DistinctRows | None, session: FitSession) -> None:
+    """Fit the `held` rows and those that count of a batch where enough of them differ, else hold both."""
+    kernel, rows = kernel_from(model), counted.rows
+    if held is not None:
+        rows = stacked([held.rows, rows])
+        counted = counted._replace(rows=take_rows(rows, len(held), int(rows.shape[0])))  # of the type of the first
+    needed = rows_needed(kernel, settings_of(model, kernel))
+    if len(first_of_each(rows, needed)[0]) >= needed:
+        _fit_first(model, counted, every, held, session)
+        vars(model).pop("_held", None)
+        return
+    more = DistinctRows.of(counted.rows, counted.weights, counted.numbers, int(every.shape[0]))
+    for name in RESULTS & vars(model).keys():
+        delattr(model, name)
+    model._held = more if held is None else held.joined(more)
+
+
+def _fit_first(model: Any, counted: CountedRows, every: Any, held: DistinctRows | None, session: FitSession) -> None:
+    """Fit rows that were held, and those that count of `every` row of a batch."""
+    data, weights, numbers = counted
+    place, b = session.place(data), int(data.shape[0])
+    batches = BatchedRows(lambda: iter([place.to_work(data)]), data[:0, :], [b])
+    weights = np.ones(b) if held is not None and weights is None else weights
+    with session.on(place, data) as resources:
+        how: dict[str, Any] = {"once": True, "held": held, "numbers": numbers, "every": every}
+        fit = fit_of_batches(model, batches, resources, weights, **how)
+    model._publish(fit, place, session.budget.failures)
+
+
+def _fit_held(model: Any) -> None:
+    """Set the results of the rows that are held, which are held on."""
+    held = model._held
+    if why := _needs_all_rows(model)[0]:
+        raise AttributeError(why)
+    warn_user(
+        "the batches so far have fewer different rows than landmarks are to be chosen: each of them is one. "
+        "Further batches change this result.",
+        RankWarning,
+        rows=len(held),
+    )
+    none, twin = CountedRows(take_rows(held.rows, 0, 0), None), copy.copy(model)
+    twin.random_state = copy.deepcopy(model.random_state)  # so that reading changes no later fit
+    fit_in_session(twin, held.rows, lambda session: _fit_first(twin, none, held.rows, held, session))
+    vars(model).update({key: value for key, value in vars(twin).items() if key in RESULTS})
+
+
+def reads_batches(model: Any, X: Any, sample_weight: Any = None) -> bool:
+    """Return whether `KernelPCA.fit` reads X batch by batch; raise where the parameters do not suit that."""
+    what = "an iterable of batches" if is_stream(X) else ""
+    if is_nystrom(model.eigen_solver) and is_set(X):
+        what = "a set that is read by slices"
+    why, argument = _needs_all_rows(model, what) if what else ("", "")
+    if why:
+        raise InvalidParameterError(why, argument=argument)
+    check_no_weights(X, sample_weight)
+    return bool(what)

@@ -11,7 +11,7 @@ from sklearn import get_config
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import CountedRows, counted_rows, new_scores, rows_that_count
+from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
@@ -24,12 +24,11 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.random import seeded_subset
 from gpukpca.data.batches import is_set, is_stream, slice_of_set, spread_runs
 from gpukpca.data.gate import as_rows, column_names, counting_column
 from gpukpca.data.rows import Rows
 from gpukpca.data.shapes import DataShape, most_planned_rows
-from gpukpca.data.slicing import dense_rows, gather_rows
+from gpukpca.data.slicing import dense_rows
 from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
@@ -39,7 +38,8 @@ def training_data(
     X: Any,
     *,
     missing: bool = False,
-    counts: np.ndarray | None = None,
+    finite: bool = True,
+    counts: Any = None,
     sample_weight: Any = None,
     panels: bool = False,
 ) -> Array:
@@ -47,8 +47,11 @@ def training_data(
 
     With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
     scikit-learn does, infinity and else NaN included, but in rows that do not count; see `as_rows`. These are known, or
-    follow from weights. `panels` as in `as_rows`.
+    follow from weights. Without `finite` the fit finds NaN and infinity in its own first pass. Of a `DataShape` return
+    rows that take no memory. `panels` as in `as_rows`.
     """
+    if isinstance(X, DataShape):
+        return X.rows()
     if counts is None:
         counts = rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight)
     if is_stream(X):
@@ -58,26 +61,7 @@ def training_data(
             "gpukpca.Nystrom(...) fit batches."
         )
     with device_context(X), overflow_allowed():
-        return _checked(estimator, X, reset=True, missing=missing, counts=counts, panels=panels)
-
-
-def weighted_data(
-    estimator: Any, X: Any, sample_weight: Any, kernel: Any, is_batch: bool = False
-) -> tuple[Array, CountedRows]:
-    """Return X of `fit` as `training_data` does, and its rows that count; see `counted_rows`."""
-    data = training_data(estimator, X, sample_weight=sample_weight)
-    return data, counted_rows(data, sample_weight, kernel, is_batch)
-
-
-def unread_data(estimator: Any, X: Any, sample_weight: Any = None) -> Array:
-    """Return X of `fit` as `training_data` does, for a fit that finds NaN and infinity in its own first pass.
-
-    Of a `DataShape` return rows that take no memory.
-    """
-    if isinstance(X, DataShape):
-        return X.rows()
-    with device_context(X), overflow_allowed():
-        return _checked(estimator, X, reset=True, finite=False, counts=rows_that_count(sample_weight))
+        return _checked(estimator, X, reset=True, missing=missing, finite=finite, counts=counts, panels=panels)
 
 
 def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
@@ -93,11 +77,8 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
     if limit is None:
         data = training_data(estimator, X)
         return data, data
-    if is_set(X):
-        runs = spread_runs(int(X.shape[0]), limit)
-        sample = training_data(estimator, concat([dense_rows(slice_of_set(X, a, b)) for a, b in runs]))
-    else:
-        sample = training_data(estimator, gather_rows(np.asarray(X), seeded_subset(len(X), limit)))
+    runs = spread_runs(int(X.shape[0]), limit)
+    sample = training_data(estimator, concat([dense_rows(slice_of_set(X, a, b)) for a, b in runs]))
     stays = is_memory_map(X) and X.dtype == sample.dtype
     return np.asarray(X) if stays else DataShape(tuple(X.shape), sample.dtype).rows(), sample
 
@@ -111,13 +92,7 @@ def _sampled_rows(X: Any) -> int | None:
 
 
 def new_data(
-    estimator: Any,
-    X: Any,
-    fitted: Array,
-    method: str,
-    *,
-    missing: bool = False,
-    counts: np.ndarray | None = None,
+    estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False, counts: np.ndarray | None = None
 ) -> Array:
     """Return X of `transform`, checked, with the width of fit, where it came from. `missing` and `counts` as in fit.
 

@@ -19,13 +19,13 @@ from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.decomposition._audit_sources import (
     LINEAR,
     KernelSource,
+    audited_rows,
     check_has_weights,
     check_rows_of_fit,
     check_shape,
     check_stated,
     fitted_model,
     last_step,
-    rows_and_place,
     source_of,
 )
 from gpukpca.decomposition._callbacks import listener_of
@@ -167,7 +167,7 @@ def _audit_of_pairs(
     source: KernelSource, container: Any, sample_weight: Any, reader: Any, session: FitSession, passes: int
 ) -> EigenpairAudit:
     """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
-    data, place = rows_and_place(reader, container, session, sample_weight)
+    data, place = audited_rows(reader, container, sample_weight)
     check_has_weights(source.weighted, sample_weight)
     every, (data, weights, _) = data, counted_rows(data, sample_weight, kernel_from(reader))
     check_shape(data, source.shape, weights if source.vectors is None else None)

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any, overload
+from functools import partial
+from typing import Any, Self, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
-from gpukpca.algorithms.inputs import (
-    CountedRows,
-    check_place,
-    counted_rows,
-    kept_rows,
-    rows_that_count,
-    weights_of_batches,
-)
+from gpukpca.algorithms.inputs import check_no_weights, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
-    IncrementalState,
-    add_batch,
-    check_update,
-    checked_count,
+    state_after,
     warn_of_equal_rows,
 )
-from gpukpca.algorithms.progress import Progress
-from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_foreign, item_size, overflow_allowed
+from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.data.batches import is_set
 from gpukpca.data.finite import check_finite
-from gpukpca.data.place import Placement, placement_for
+from gpukpca.data.place import Placement
 from gpukpca.decomposition._base import ArrayTransformer, IncrementalPCAAttributes, publish
-from gpukpca.decomposition._batches import PlacedBatches, add_batches, batches_of, in_batches, repeated
+from gpukpca.decomposition._batches import batches_of, repeated
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._session import fit_session, restore_on_error
-from gpukpca.decomposition._validation import checked_scores, densifying, new_data, training_data
+from gpukpca.decomposition._session import FitSession, fit_in_session, restore_on_error
+from gpukpca.decomposition._validation import checked_scores, densifying, new_data
 
 # scikit-learn's rule for the rows of a batch; and the batches from which on they are longer, up to a size in bytes.
 ROWS_A_FEATURE, BATCHES = 5, 100
@@ -175,7 +164,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         ----------
         X : array, sparse matrix, data frame or Dask array, shape (n, d); or an iterable of batches, such as `Batches`
             A memory map, or a set of zarr or HDF5, is read a batch at a time. The chunks of a Dask array are its
-            batches, of which this process holds one at a time.
+            batches, of which this process holds one at a time. The first batches are joined until they have as many
+            rows as n_components.
         y : ignored
         sample_weight : array, shape (n,), optional
             How often each row counts, as in `PCA.fit`. With an iterable of batches call `partial_fit` for each.
@@ -185,15 +175,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         IncrementalPCA
             The estimator itself.
         """
-        with fit_session(self, X):
-            smallest = self.n_components or 0
-            batches = batches_of(self, in_batches(X), self._rows_of_a_batch, smallest, sample_weight=sample_weight)
-            weights = weights_of_batches(X, sample_weight, batches)
-            with device_context(batches.like), self._few_threads():
-                fit = self._updated_by_all(batches, weights)
-                self._publish(fit, batches.place)
-                warn_of_equal_rows(fit.state)
-        return self
+        return fit_in_session(self, X, partial(self._update, X, sample_weight, False))
 
     @of_rows
     def fit_transform(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Array:
@@ -201,16 +183,24 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         with restore_on_error(self):  # an object whose __iter__ gives one iterator has no batches left after the fit
             return self.fit(repeated(X, "fit_transform"), y, sample_weight).transform(X)
 
-    def _updated_by_all(self, batches: PlacedBatches, weights: np.ndarray | None) -> IncrementalFit:
-        listener, state, count = listener_of(self), None, 0
-        for number, batch in enumerate(batches):
-            start, count = count, count + int(batch.shape[0])
-            rows, some, _ = CountedRows(batch, None) if weights is None else kept_rows(batch, weights[start:count])
-            if int(rows.shape[0]):
-                state = self._next_state(state, rows, some)
-            if listener is not None:
-                listener(Progress("batch", f"batch {number}: {count} rows", count, batches.n_rows or 0))
-        return IncrementalFit.of(state, batches.dtype)  # type: ignore[arg-type]  # a pass without a batch raises
+    def _update(self, X: Any, sample_weight: Any, adds: bool, session: FitSession) -> Self:
+        """Fit the batches of X: after those before where it `adds`, to which an array is one batch, else anew."""
+        check_no_weights(X, sample_weight)
+        before = self._result if adds else None
+        after, state = (None, None) if before is None else (self.components_, before.state)
+        size = (lambda n, d: n) if adds and not is_set(X) else self._rows_of_a_batch
+        least = int(self.n_components or 1) if before is None else 1
+        batches = batches_of(self, X, size, least=least, after=after, sample_weight=sample_weight)
+        weights = weights_of_batches(X, sample_weight, batches, is_batch=adds)
+        few_threads = single_threaded_blas(self.n_features_in_ <= blocking.BATCH_ONE_THREAD_UP_TO)
+        with session.on(batches.place, batches), few_threads:
+            settings = self.n_components, bool(self.center), self.memory_limit
+            state = state_after(state, batches, *settings, weights, listener_of(self))
+            dtype = batches.dtype if after is None else after.dtype
+            self._publish(IncrementalFit.of(state, dtype), batches.place)
+            if not adds:
+                warn_of_equal_rows(state)
+        return self
 
     @overload
     def partial_fit(
@@ -233,7 +223,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         ----------
         X : array or data frame, shape (m, d); or an iterable of such batches
             An array is one batch; the first one has at least n_components rows. The batches of an iterable, such as
-            `Batches`, are added in turn: all, or none on an error.
+            `Batches`, are added in turn: all, or none on an error. A set of zarr or HDF5, and a Dask array, are read as
+            by `fit`.
         y : ignored
         check_input : bool
             Ignored, as in scikit-learn's signature; X is always checked.
@@ -256,48 +247,12 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         >>> model.n_samples_seen_
         1500
         """
-        return add_batches(self, X, sample_weight, self._add)
-
-    def _add(self, X: Any, sample_weight: Any = None) -> IncrementalPCA:
-        """Update the model with one batch."""
-        with fit_session(self, X):
-            if densifying(X):
-                raise TypeError(
-                    "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
-                    "IncrementalPCA.fit to do so in batches."
-                )
-            state = None if self._result is None else self._result.state
-            counts = rows_that_count(sample_weight)
-            batch = training_data(self, X, counts=counts) if state is None else self._following(X, counts)
-            batch, weights, _ = counted_rows(batch, sample_weight, is_batch=True)
-            place = placement_for(self.device, batch)
-            with device_context(place.work), self._few_threads():
-                origin = place.origin if state is None else self.components_[:0, 0]
-                state = self._next_state(state, place.to_work(batch), weights)
-                self._publish(IncrementalFit.of(state, origin.dtype), Placement(place.work, origin))
-        return self
-
-    def _following(self, X: Any, counts: np.ndarray | None) -> Array:
-        """Return a checked batch in the library of the ones before."""
-        check_place("the batch", X if is_foreign(X) else np.empty(0), "the first one", self.components_)
-        return new_data(self, X, self.components_, "partial_fit", counts=counts)
-
-    def _next_state(self, state: IncrementalState | None, batch: Array, weights: np.ndarray | None) -> IncrementalState:
-        """Return the state after one more batch, within the memory allowed."""
-        rows, d = map(int, batch.shape)
-        p, item = checked_count(self.n_components, state, rows, d), item_size(batch.dtype)
-        smallest = p if state is None and self.n_components is not None else 1
-
-        budget = MemoryBudget(self.memory_limit, batch)
-
-        def attempt() -> IncrementalState:
-            check_update(rows, d, p, smallest, item, Resources.within(budget, Placement(batch, batch), None))
-            return add_batch(state, batch, p, self.center, weights)
-
-        return retry_on_oom(attempt, budget)
-
-    def _few_threads(self) -> AbstractContextManager[None]:
-        return single_threaded_blas(self.n_features_in_ <= blocking.BATCH_ONE_THREAD_UP_TO)
+        if densifying(X):
+            raise TypeError(
+                "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
+                "IncrementalPCA.fit to do so in batches."
+            )
+        return fit_in_session(self, X, partial(self._update, X, sample_weight, True))
 
     def _rows_of_a_batch(self, n: int, d: int) -> int:
         """Return the rows of a batch. Free memory, which differs between runs, must not change the last digits."""
@@ -307,9 +262,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
 
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_origin, without=("state",), properties=("n_components", "device"))
+        publish(self, fit, place, without=("state",), properties=("n_components", "device"))
         self.batch_size_: int = self._rows_of_a_batch(round(fit.n_samples_seen), int(self.n_features_in_))
-        self._result = fit
 
     @property
     def _projection(self) -> BatchProjection:

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
-from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
-from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, overflow_allowed
 from gpukpca.backend.random import Seed
-from gpukpca.data.place import Placement, own_copy, placement_for
-from gpukpca.data.slicing import gather_rows, in_memory, place_of
+from gpukpca.data.place import Placement, placement_for
+from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._base import ArrayTransformer, KernelPCAAttributes, publish
-from gpukpca.decomposition._clusters import fit_on_cluster
-from gpukpca.decomposition._dask import (
-    check_no_data_frames,
-    cluster_rows,
-    compute_dask,
-    local_placement,
-)
+from gpukpca.decomposition._batches import rows_and_place, training_rows
+from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernels import is_precomputed, kernel_from, kernel_gamma, matrix_of, warn_of_unused
+from gpukpca.decomposition._kernel_fits import fit_any, plan_stream, scores_as_given
+from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, matrix_of, warn_of_unused
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -43,13 +38,10 @@ from gpukpca.decomposition._parameters import (
 )
 from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._session import FitSession, fit_session, fit_tools, kernel_and_settings
-from gpukpca.decomposition._streams import WithStreams
-from gpukpca.decomposition._validation import checked_out, new_data, planned_data, weighted_data
+from gpukpca.decomposition._session import FitSession, fit_in_session, kernel_and_settings
+from gpukpca.decomposition._streams import WithStreams, reads_batches
+from gpukpca.decomposition._validation import checked_out, new_data, planned_data
 from gpukpca.decomposition.preimage.estimator import WithPreimages
-from gpukpca.distributed.lazy import in_chunks_of
-from gpukpca.distributed.rows import is_dask_array
-from gpukpca.kernels import Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 
 # Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
@@ -318,50 +310,32 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
 
     def _fit(self, X: Any, wants_scores: bool, sample_weight: Any) -> Array | None:
         """Fit, and return the scores or None; on any exception the estimator is as it was."""
-        if wants_scores and is_dask_array(X):
-            check_no_data_frames(self)
-        with fit_session(self, X) as session:
-            warn_of_unused(self)
-            vars(self).pop("_held", None)
-            rows = matrix_of(self, X)
-            return session.retry(lambda attempt: self._fit_within(rows, attempt, wants_scores, sample_weight))
+        if wants_scores:
+            check_no_data_frames(self, X)
+        return fit_in_session(self, X, partial(self._fit_within, X, wants_scores, sample_weight))
 
-    def _fit_within(self, container: Any, session: FitSession, wants_scores: bool, sample_weight: Any) -> Array | None:
+    def _fit_within(self, X: Any, wants_scores: bool, sample_weight: Any, session: FitSession) -> Array | None:
         """Make one attempt; return the scores in the library of the data, or None."""
-        if (rows := cluster_rows(self, container)) is not None:
-            return fit_on_cluster(self, rows, container, session, wants_scores, sample_weight)
-        if self._streams(container):
-            return self._fit_stream(container, session, wants_scores, sample_weight)
-        remote, container = container, compute_dask(self, container)
-        whole, (data, weights, numbers) = weighted_data(self, container, sample_weight, kernel_from(self))
-        place = session.place(data)
-        with session.on(place, data) as resources:
-            X = place.to_work(data)
-            kernel, settings = kernel_and_settings(self, X, resources, weights)
-            data = own_copy(data, container) if self.copy_X and not isinstance(kernel, Precomputed) else data
-            X = X if place.moved else data
-            tools = fit_tools(self, X, kernel, weights) | {"weights": weights, "numbers": numbers, "every": whole}
-            fit = fit_rows(X, kernel, settings, resources, **tools)
-            fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
-            self._publish(fit, place, session.budget.failures, in_memory(data if fit.landmarks is None else whole))
-            if not wants_scores:
-                return None
-            if fit.scores is None or int(whole.shape[0]) > int(fit.scores.shape[0]):  # not of all rows
-                return self.transform(remote)
-            scores = self._output(fit.scores, place_of(container))
-            return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
+        warn_of_unused(self)
+        vars(self).pop("_held", None)
+        X, reader = matrix_of(self, X), "fit_transform" if wants_scores else ""
+        how: dict[str, Any] = {"in_batches": reads_batches(self, X, sample_weight), "sample_weight": sample_weight}
+        rows, place = rows_and_place(self, X, reader, counted=False, **how)
+        with session.on(place, rows) as resources:
+            fit, kept = fit_any(self, rows, X, resources, sample_weight)
+            self._publish(fit, place, session.budget.failures, kept)
+            return scores_as_given(self, fit.scores, rows, X, place.origin) if wants_scores else None
 
     def _plan(self, X: Any) -> Plan:
         """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""
         X = matrix_of(self, X)
-        if self._streams(X):
-            return self._plan_stream(X)
+        if reads_batches(self, X):
+            return plan_stream(self, training_rows(self, X, "plan, with the fit after it,", in_batches=True))
         if (rows := cluster_rows(self, X)) is not None:
-            sample, place = rows, local_placement(rows)
+            sample = rows
         else:
             rows, sample = planned_data(self, compute_dask(self, X))
-            place = placement_for(self.device, rows)
-        resources = self._resources(place)
+        resources = self._resources(placement_for(self.device, rows))
         saves, resolved = self.checkpoint is not None, kernel_and_settings(self, sample, resources)
         return plan_of(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan
 
@@ -373,9 +347,8 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         `data` are the rows of the fit as given, where they are in memory.
         """
         to_origin, landmarks, preimage = place.to_origin, fit.landmarks, fit.preimage
-        publish(
-            self, fit, to_origin, without=NO_ATTRIBUTES, optional=("certificate", "eigenvectors"), properties=PROPERTIES
-        )
+        optional = ("certificate", "eigenvectors")
+        publish(self, fit, place, retries, without=NO_ATTRIBUTES, optional=optional, properties=PROPERTIES)
         rows = fit.map.basis
         if data is None or not (place.moved or rows is None) or fit.has_other_rows:
             rows = to_origin(rows)
@@ -387,11 +360,10 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         self.solver_seconds_: float = fit.seconds
         self.gamma_: float = kernel_gamma(fit.kernel, int(self.n_features_in_))
         self.device_: str = describe_device(place.work)
-        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
         # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
         vectors, scores = vars(self).get("eigenvectors_"), None if preimage is None else fit.scores
         self._result = replace(fit, eigenvectors=vectors, scores=scores)
-        optional = {
+        others = {
             "X_fit_": rows,
             "n_samples_seen_": fit.stream and fit.stream.count,
             "landmarks_": landmarks,
@@ -399,7 +371,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
             "dual_coef_": to_origin(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,
             "X_transformed_fit_": None if preimage is None or fit.scores is None else to_origin(fit.scores),
         }
-        for name, value in optional.items():
+        for name, value in others.items():
             self.__dict__.pop(name, None)
             if value is not None:
                 setattr(self, name, value)

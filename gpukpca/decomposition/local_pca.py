@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, overload
 
 from sklearn.base import ClusterMixin
@@ -18,13 +19,14 @@ from gpukpca.backend.namespace import indices, is_foreign, move, overflow_allowe
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, LocalPCAAttributes, OnlyWhere, publish
+from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import mean_of
+from gpukpca.decomposition._fitted import mean_of
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition._validation import checked_scores, densifying, new_data, training_data
+from gpukpca.decomposition._validation import checked_scores, densifying, new_data
 from gpukpca.exceptions import PrecisionWarning, warn_user
 
 
@@ -147,6 +149,7 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
 
     _result: MixtureFit
     _result_type = MixtureFit
+    _on_cluster = False
 
     def __init__(
         self,
@@ -199,38 +202,24 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         LocalPCA
             The estimator itself.
         """
-        fit_in_session(self, X, lambda session: self._fit(X, session))
+        fit_in_session(self, X, partial(self._fit, X))
         return self
 
     def _fit(self, X: Any, session: FitSession) -> None:
         _check_dense(X)
-        data = training_data(self, X)
-        place = session.place(data)
+        data, place = rows_and_place(self, X, counted=False, in_batches=False)
+        settings = MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg)
         with session.on(place, data) as resources:
-            fit = fit_clusters(
-                data,
-                self.n_clusters,
-                self.n_components,
-                MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg),
-                resources,
-                generator(self.random_state),
-                listener_of(self),
-            )
+            tools = settings, resources, generator(self.random_state), listener_of(self)
+            fit = fit_clusters(data, self.n_clusters, self.n_components, *tools)
         self._publish(fit, place, session.budget.failures)
 
     def _publish(self, fit: MixtureFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(
-            self,
-            fit,
-            place.to_origin,
-            without=("labels", "model"),
-            optional=("log_likelihoods", "errors"),
-            properties=("n_clusters", "n_components", "device"),
-        )
+        without, optional = ("labels", "model"), ("log_likelihoods", "errors")
+        properties = ("n_clusters", "n_components", "device")
+        publish(self, fit, place, retries, without=without, optional=optional, properties=properties)
         self.labels_: Array = _labels_at(fit.labels, place.origin)
-        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
-        self._result = fit
 
     # -- rows and clusters -----------------------------------------------------------------------------------------
 

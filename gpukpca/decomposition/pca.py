@@ -32,12 +32,11 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
-from gpukpca.data.batches import is_set, is_stream
-from gpukpca.data.place import Placement, placement_for, to_caller
+from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, PCAAttributes, publish
-from gpukpca.decomposition._batches import batches_in_slices, repeated
+from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask, local_placement
+from gpukpca.decomposition._dask import check_no_data_frames
 from gpukpca.decomposition._fingerprint import pca_fingerprint
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._interop import PCAPeer
@@ -52,7 +51,7 @@ from gpukpca.decomposition._parameters import (
 from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
-from gpukpca.decomposition._validation import checked_scores, new_data, unread_data
+from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.eigen.krylov_state import Checkpointer
 
@@ -300,61 +299,39 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
 
     def _fit(self, X: Any, with_scores: bool, sample_weight: Any) -> Array | None:
         """Fit, and return the scores if they are requested."""
-        if with_scores and is_dask_array(X):
-            check_no_data_frames(self)
-        return fit_in_session(self, X, lambda session: self._fit_within(X, session, with_scores, sample_weight))
+        if with_scores:
+            check_no_data_frames(self, X)
+        return fit_in_session(self, X, partial(self._fit_within, X, with_scores, sample_weight))
 
-    def _fit_within(self, X: Any, session: FitSession, with_scores: bool, sample_weight: Any) -> Array | None:
+    def _fit_within(self, X: Any, with_scores: bool, sample_weight: Any, session: FitSession) -> Array | None:
         """Fit once; return the scores in the library of the data."""
         # A row that counts for nothing may hold anything, but its scores may not.
         data, place = self._rows_and_place(X, sample_weight=None if with_scores else sample_weight)
+        is_lazy = with_scores and is_dask_array(X)
         with session.on(place, data) as resources:
-            random, listener = Randomness(self.random_state), listener_of(self)
+            random = Randomness(self.random_state)
 
             def opened(plan: Plan) -> AbstractContextManager[Checkpointer | None]:
                 fingerprint = partial(pca_fingerprint, self, data, plan, random.generator, sample_weight)
-                return open_checkpoint(plan.solver, self.checkpoint, fingerprint, listener)
+                return open_checkpoint(self, fingerprint, plan.solver)
 
-            fit = fit_rows(
-                data,
-                self.n_components,
-                self._settings(),
-                resources,
-                random,
-                sample_weight=sample_weight,
-                progress=listener,
-                open_checkpoint=None if self.checkpoint is None else opened,
-                with_scores=with_scores and not is_dask_array(X),
-            )
+            how: dict[str, Any] = {"sample_weight": sample_weight, "with_scores": with_scores and not is_lazy}
+            how |= {"open_checkpoint": None if self.checkpoint is None else opened, "progress": listener_of(self)}
+            fit = fit_rows(data, self.n_components, self._settings(), resources, random, **how)
             self._publish(fit, place, session.budget.failures)
-            if not with_scores:
-                return None
-            if is_dask_array(X):
-                return self.transform(X)
+            if fit.scores is None:
+                return self.transform(X) if is_lazy else None
             scores = fit.projection.whitened(fit.scores) if self.whiten else fit.scores
             return self._output(scores, place.origin)
 
-    def _rows_and_place(self, container: Any, reader: str = "PCA", sample_weight: Any = None) -> tuple[Any, Placement]:
-        """Return the checked data of a fit, and where it is computed; errors of an iterator name the `reader`."""
-        if (rows := cluster_rows(self, container)) is not None:
-            return rows, local_placement(rows)
-        if is_stream(container) or is_set(container):
-            return self._batched(container, reader, sample_weight)
-        data = unread_data(self, compute_dask(self, container), sample_weight)
-        return data, placement_for(self.device, data)
-
-    def _batched(self, container: Any, reader: str, sample_weight: Any) -> tuple[Any, Placement]:
-        """Return the batches of an iterable, or of a set that is read by slices; the first pass counts and checks."""
-        batches = batches_in_slices(self, repeated(container, reader), sample_weight)
-        with device_context(batches.like):
-            batches.counted()
-        return batches, batches.place
+    def _rows_and_place(self, X: Any, reader: str = "PCA", sample_weight: Any = None) -> tuple[Any, Placement]:
+        """Return the rows of a fit, which looks for NaN itself, and their place; see `training_rows` for the reader."""
+        return rows_and_place(self, X, reader, counted=True, finite=False, sample_weight=sample_weight)
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""
-        publish(self, fit, place.to_origin, without=("projection", "scores", "weighted"), properties=("n_components",))
-        self.fallbacks_: tuple[str, ...] = (*place.notes, *retries, *fit.fallbacks)
-        self._result = fit if fit.scores is None else replace(fit, scores=None)
+        fit, hidden = fit if fit.scores is None else replace(fit, scores=None), ("projection", "scores", "weighted")
+        publish(self, fit, place, retries, without=hidden, properties=("n_components",))
 
     # -- new points ------------------------------------------------------------------------------------------------
 

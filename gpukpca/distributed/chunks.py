@@ -6,7 +6,7 @@ import operator
 import pickle
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -355,6 +355,21 @@ class ChunkGraph:
 def unique_name(function: Callable[..., Any]) -> str:
     """Return the beginning of the keys of the tasks of a pass."""
     return f"gpukpca-{short_name(function)}-{uuid.uuid4().hex}"
+
+
+def chunk_batches(X: Any, cluster: Cluster | None) -> Iterator[Any]:
+    """Yield the chunks of a Dask array (n, d), each in this process when it comes, and no empty ones.
+
+    The workers of a cluster compute them, or without one Dask in this process.
+    """
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
+    chunks, settings = whole_rows(X).blocks, {"retries": RETRIES} | annotations_of(X)
+    for k in range(chunks.shape[0]):
+        one = chunks[k]
+        chunk = one.compute() if cluster is None else cluster.computed(one, f"chunk {k}", settings)
+        if chunk.shape[0]:
+            yield chunk
 
 
 def annotations_of(X: Any) -> dict[str, Any]:

@@ -208,6 +208,12 @@ class Cluster:
         with self._open_client():
             return self.client.persist(X, **settings)
 
+    def computed(self, X: Any, name: str, settings: Mapping[str, Any]) -> Any:
+        """Return a Dask array, which errors call by its `name`, in this process; see `submit_graph`."""
+        with self._open_client():
+            future = self.client.compute(X, **settings)
+        return self.results([future], [name])[0]
+
     def share(self, *arguments: Any) -> Any:
         """Return a future of the tuple of the arguments: it is sent once, and workers copy it from each other."""
         return self.submit(tuple, arguments=(arguments,), name="shared")

@@ -1,10 +1,10 @@
-"""Dask arrays block by block: results for new rows on request, and chunks as batches in this process."""
+"""Dask arrays block by block: results for new rows on request."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,23 +40,12 @@ def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | N
     )
 
 
-def chunk_batches(X: Any) -> Iterator[Any]:
-    """Return an iterator over the chunks of a Dask array (n, d), each in this process when it comes; no empty ones.
-
-    The active client computes them, or Dask in this process.
-    """
-    if X.ndim != 2:
-        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
-    chunks = whole_rows(X).blocks
-    computed = (chunks[k].compute() for k in range(chunks.shape[0]))
-    return (chunk for chunk in computed if chunk.shape[0])
-
-
-def in_chunks_of(A: Array, X: Any) -> Any:
-    """Return an array with a row for every row of X as a Dask array; in one chunk where those of X are unknown."""
+def in_chunks_of(A: Array, X: Any, known: Sequence[int] | None) -> Any:
+    """Return an array with a row for every row of a Dask array X, in its chunks; in one where these are unknown."""
     import dask.array
 
-    return dask.array.from_array(A, chunks=(-1 if math.isnan(X.shape[0]) else X.chunks[0], -1))
+    chunks = tuple(known) if known else -1 if math.isnan(X.shape[0]) else X.chunks[0]
+    return dask.array.from_array(A, chunks=(chunks, -1))
 
 
 def known_width(X: Any) -> int | None:

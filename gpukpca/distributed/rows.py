@@ -270,12 +270,6 @@ class ClusterRows(Rows):
             G[p:q, a:b] = block.T
         return G
 
-    def as_dask(self, A: Array) -> Any:
-        """Return a host array with a row for every row as a Dask array in the chunks of the user."""
-        import dask.array
-
-        return dask.array.from_array(A, chunks=(tuple(self.chunks), A.shape[1]))
-
 
 def short_name(function: Callable[..., Any]) -> str:
     """Return the name of a function for keys and errors."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA
 from gpukpca.backend.blocking import TILES_ALONG_A_SIDE
 from gpukpca.backend.device import free_bytes, release_unused
 from gpukpca.eigen import BlockKrylov
@@ -331,7 +331,14 @@ def test_extreme_entries_are_scaled_before_cusolver(cuda: Any, size: float) -> N
     np.testing.assert_allclose(estimator.eigenvalues_.get(), wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("estimator", [IncrementalPCA(2), PCA(2)], ids=["IncrementalPCA", "PCA"])
+OF_BATCHES = {
+    "IncrementalPCA": IncrementalPCA(2),
+    "PCA": PCA(2),
+    "EM": ProbabilisticPCA(2, tol=1e-3, random_state=0),
+}
+
+
+@pytest.mark.parametrize("estimator", OF_BATCHES.values(), ids=OF_BATCHES)
 def test_batches_of_a_fit_that_ran_out_of_memory_once_are_all_counted_once(cuda: Any, estimator: Any) -> None:
     batches = Batches([cuda.asarray(batch) for batch in np.split(data(60, 4), 3)])
     with cupy_device.count_allocations() as made:

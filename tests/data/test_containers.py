@@ -265,6 +265,62 @@ def test_partial_fit_adds_all_batches_or_none(X: np.ndarray) -> None:
         assert all(np.array_equal(before[key], found) for key, found in results(begun, X).items())
 
 
+@pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
+def test_partial_fit_goes_on_after_a_fit_of_every_container(X: np.ndarray, tmp_path: Any) -> None:
+    """And `fit` begins again, whatever held the rows before."""
+    points = KernelPCA(2, eigen_solver=Nystrom(landmarks=X[:20]), **RBF)
+    rule = ESTIMATORS["KernelPCA, Nystrom"]  # which chooses other landmarks in every container
+    for name, estimator in (("incremental", ESTIMATORS["incremental"]), ("points", points), ("rule", rule)):
+        expected = results(clone(estimator).partial_fit(X).partial_fit(X[:30]), X)
+        model = clone(estimator)
+        for container, given in held_by_all(X, tmp_path):
+            assert model.fit(given).n_samples_seen_ == N, container
+            assert model.partial_fit(X[:30]).n_samples_seen_ == N + 30, container
+            if name == "rule" or (name, container) in DIFFER:
+                continue
+            for key, found in results(model, X).items():
+                room = 1e-9 * np.max(np.abs(expected[key]))
+                np.testing.assert_allclose(found, expected[key], atol=room, err_msg=f"{name}, {container}: {key}")
+
+
+def test_every_fit_names_the_batch_and_changes_nothing(X: np.ndarray) -> None:
+    infinite = np.where(np.arange(N)[:, None] == 70, np.inf, X)
+    for name, estimator in ESTIMATORS.items():
+        model = clone(estimator).fit(X)
+        before = dict(vars(model))
+        sources: list[tuple[Any, str]] = [(Slices(infinite), "row 70, column 0")]
+        if (name, "batches") not in REFUSED:
+            sources += [
+                (Batches([X, infinite]), "batch 1: .*infinity.* row 70, column 0"),
+                (Batches([X, X[:, :4]]), "batch 1: X has 4 features"),
+                (Batches([X, 1j * X]), "batch 1: Complex data"),
+                (Batches([X[:0], X]), "batch 0: Found array with 0 sample"),
+                (Batches([]), "the iterable of batches is empty"),
+            ]
+        for source, words in sources:
+            for fit in (model.fit, model.fit_transform):
+                with pytest.raises(ValueError, match=words):
+                    fit(source)
+                assert vars(model) == before, (name, words)
+
+
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")
+def test_no_fit_has_more_components_than_rows(X: np.ndarray) -> None:
+    few = X[:4]
+    held = (few, scipy.sparse.csr_array(few), Slices(few), Batches([few[:1], few[1:]]))
+    for name, estimator in ESTIMATORS.items():
+        for given in held:
+            if name in ("local", "KernelPCA, Nystrom") or (name == "PCA, full" and given is held[1]):
+                continue
+            if given is held[3] and (name, "batches") in REFUSED:
+                continue
+            model = clone(estimator).set_params(n_components=None).fit(given)
+            assert model.transform(few).shape[1] <= 4, name
+            if not name.startswith("KernelPCA"):  # which has as many as there are, and says so
+                with pytest.raises(InvalidParameterError, match="n_components=5"):
+                    clone(estimator).set_params(n_components=5).fit(given)
+
+
 def test_scores_of_batches_are_of_one_library_or_a_frame(X: np.ndarray) -> None:
     strict = pytest.importorskip("array_api_strict")
     model, parts = PCA(3).fit(X), [strict.asarray(X[:20]), strict.asarray(X[20:])]
@@ -663,6 +719,11 @@ def test_an_iterator_that_is_refused_loses_no_batch(X: np.ndarray) -> None:
         batches = iter([X[:40], X[40:]])
         with pytest.raises(InvalidParameterError, match="reads the batches more than once, and an iterator"):
             refuse(batches)
+        assert IncrementalPCA(2).fit(batches).n_samples_seen_ == len(X)
+    for call in (IncrementalPCA(2).fit, IncrementalPCA(2).partial_fit, stream.fit, stream.partial_fit):
+        batches = iter([X[:40], X[40:]])
+        with pytest.raises(InvalidParameterError, match="sample_weight is not taken with batches"):
+            call(batches, sample_weight=np.ones(len(X)))
         assert IncrementalPCA(2).fit(batches).n_samples_seen_ == len(X)
 
 

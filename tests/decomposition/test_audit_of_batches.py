@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, Batches, KernelPCA, Nystrom, residuals
-from gpukpca.decomposition._batches import batches_in_slices
+from gpukpca.decomposition._batches import batches_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import RBF, Laplacian, Linear, Polynomial, Precomputed
 
@@ -100,7 +100,7 @@ def test_every_dtype_and_many_threads_have_the_same_audit(small, threads_for_lit
 
 def test_rows_of_a_set_are_read_with_those_after_them(small):
     X = points()
-    batches, calls = batches_in_slices(KernelPCA(), rows := Sliced(X)), rows.calls
+    batches, calls = batches_of(KernelPCA(), rows := Sliced(X)), rows.calls
     assert all(np.array_equal(batches.slice(start, start + 10), X[start : start + 10]) for start in range(0, 50, 10))
     assert rows.calls == calls + 1
 

@@ -276,6 +276,18 @@ def test_whitened_zeros():
     assert np.max(np.abs(peer[:, 1:])) > 0.1
 
 
+@pytest.mark.filterwarnings("ignore:(Mean of empty slice|invalid value):RuntimeWarning")
+def test_short_first_batches():
+    X = data(20, 4)
+    with pytest.raises(ValueError, match="from 2 to 3"):
+        theirs.IncrementalPCA(3, batch_size=2).fit(X)
+    found = IncrementalPCA(3, batch_size=2).fit(X)
+    expected = IncrementalPCA(3).fit(Batches([X[:4], *(X[k : k + 2] for k in range(4, 16, 2)), X[16:]]))
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    with pytest.raises(InvalidParameterError, match="must be less or equal to the batch number of samples 2"):
+        IncrementalPCA(3).partial_fit(X[:2])
+
+
 def test_size_of_batches():
     peer = theirs.IncrementalPCA(1).fit(data(1000, 2)).batch_size_
     for rows, d, expected in ((1000, 2, peer), (3000, 2, 30), (550_000, 1, 5500), (40, 4, 20)):

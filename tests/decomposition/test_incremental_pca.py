@@ -212,6 +212,70 @@ def test_batches_with_names_are_checked_like_frames(X):
     assert list(scores.columns) == ["incrementalpca0", "incrementalpca1", "incrementalpca2"]
 
 
+class Sliced:
+    """A set that knows its shape, its dtype and slices of rows."""
+
+    def __init__(self, rows):
+        self.rows, self.shape, self.dtype, self.longest = rows, rows.shape, rows.dtype, 0
+
+    def __getitem__(self, part):
+        self.longest = max(self.longest, len(self.rows[part]))
+        return self.rows[part]
+
+
+def test_short_first_batches_are_joined(X):
+    """Until they have a row for every component, whatever holds them; later ones stay as they are."""
+    expected = IncrementalPCA(3).partial_fit(X[:4]).partial_fit(X[4:5]).partial_fit(X[5:])
+    batches = cut(X, 1, 2, 4, 5)
+    for source in (Batches(batches), iter(batches), Again(*batches)):
+        assert_same(IncrementalPCA(3).fit(source), expected)
+    assert_same(IncrementalPCA(3).partial_fit(Batches(batches)), expected)
+    assert_same(IncrementalPCA(3).fit(Batches([X[:1], X[1:]])), IncrementalPCA(3).partial_fit(X))
+    mixed = IncrementalPCA(3).fit(Batches([X[:1].astype(np.float32), X[1:]]))
+    assert mixed.components_.dtype == np.float64
+    by_four = IncrementalPCA(3, batch_size=2).partial_fit(X[:4])
+    for start in range(4, N - 4, 2):
+        by_four.partial_fit(X[start : start + 2])
+    by_four.partial_fit(X[-4:])  # a last batch has as many rows too
+    for rows in (X, Sliced(X)):
+        assert_same(IncrementalPCA(3, batch_size=2).fit(rows), by_four)
+    weights = np.ones(N)
+    weights[:9] = 0.0  # the rows of the first batches that count are joined
+    model = IncrementalPCA(3, batch_size=5).fit(X, sample_weight=weights)
+    assert_same(model, IncrementalPCA(3, batch_size=5).partial_fit(Batches(cut(X[9:], *range(6, N - 9, 5)))))
+    with pytest.raises(InvalidParameterError, match="has at most 2 components"):  # a batch of its own
+        IncrementalPCA(3).partial_fit(X[:2])
+
+
+def test_partial_fit_goes_on_after_any_fit_and_fit_begins_again(X, rng):
+    new = rng.standard_normal((20, D))
+    expected = IncrementalPCA(3, batch_size=N).partial_fit(X).partial_fit(new)
+    twice = IncrementalPCA(3, batch_size=N).partial_fit(Batches([X, new, new]))
+    begun = IncrementalPCA(3, batch_size=N)
+    for given in (X, Sliced(X), Batches([X]), iter([X]), scipy.sparse.csr_array(X)):
+        model = begun.fit(given)
+        assert model.n_samples_seen_ == N
+        assert_same(model.partial_fit(new), expected, factor=1000)
+        assert_same(model.partial_fit(Sliced(new)), twice, factor=1000)
+        assert model.n_samples_seen_ == N + 40
+    stored = Sliced(X)
+    model = IncrementalPCA(3, batch_size=20).partial_fit(stored)
+    assert stored.longest == 20
+    assert_same(model, IncrementalPCA(3, batch_size=20).fit(X))
+
+
+def test_no_more_components_than_rows(rng):
+    X = rng.standard_normal((5, 9))
+    weights = np.array([1, 0, 2, 0, 1])
+    for make, count in ((lambda: IncrementalPCA(), 5), (lambda: IncrementalPCA(batch_size=2), 2)):
+        for rows in (X, Sliced(X)):
+            assert len(make().fit(rows).components_) == count
+    assert len(IncrementalPCA().fit(X, sample_weight=weights).components_) == 3
+    for rows in (X, Sliced(X), Batches([X]), Batches([X[:2], X[2:]])):
+        with pytest.raises(InvalidParameterError, match="has at most 5 components"):
+            IncrementalPCA(6).fit(rows)
+
+
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
@@ -286,7 +350,7 @@ def test_more_components_than_features_are_refused(X):
 
 
 BAD_BATCHES = [
-    ("small first", lambda X: Batches([X[:2], X[2:]]), r"the first batch of shape \(2, 7\) has at most 2 components"),
+    ("few rows", lambda X: Batches([X[:1], X[1:2]]), r"the first batch of shape \(2, 7\) has at most 2 components"),
     ("width", lambda X: Batches([X, X[:, :4]]), "batch 1: X has 4 features, but IncrementalPCA is expecting 7"),
     (
         "nan",

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from gpukpca import Batches, KernelPCA, Nystrom, residuals
 from gpukpca.decomposition import RidgePreimage
-from gpukpca.exceptions import RankWarning
+from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
 from tests import oracle
 from tests.decomposition.test_pca_of_batches import Stored
@@ -57,7 +57,7 @@ WAYS = {
     "poly": lambda rows, weights: model_of(kernel="poly", gamma=0.1).fit(rows, sample_weight=weights),
     "linear": lambda rows, weights: model_of(kernel="linear").fit(rows, sample_weight=weights),
     "not centered": lambda rows, weights: model_of(gamma=0.1, center=False).fit(rows, sample_weight=weights),
-    "rank above n": lambda rows, weights: model_of(gamma=0.1, solver=Nystrom()).fit(rows, sample_weight=weights),
+    "rank is n": lambda rows, weights: model_of(gamma=0.1, solver=Nystrom(rank=N)).fit(rows, sample_weight=weights),
     "set": lambda rows, weights: model_of(gamma=0.1).fit(Stored(rows), sample_weight=weights),
     "batches": lambda rows, weights: model_of(gamma=0.1).fit(Batches([rows]), sample_weight=weights),
 }
@@ -190,6 +190,44 @@ def test_counted_rows_are_repeated_rows_and_eigenvectors_are_orthonormal(X):
     for given in (K, scipy.sparse.csr_array(K)):
         model = model_of(kernel="precomputed").fit(given, sample_weight=counts + 1)
         np.testing.assert_allclose(model.eigenvectors_.T @ model.eigenvectors_, np.eye(P), atol=1e-12)
+
+
+def test_more_landmarks_than_rows(X):
+    """All components, and a share of the variance, of fewer rows than landmarks; rows of weight 0 are none."""
+    points = np.random.default_rng(2).standard_normal((12, D))
+    counts = np.r_[np.ones(5), np.zeros(N - 5)]
+    for rows, weights in ((X[:5], None), (X, counts)):
+        for solver in (Nystrom(landmarks=points), Nystrom(landmarks=list(range(12 if weights is not None else 5)))):
+            model = model_of(None, gamma=0.5, solver=solver).fit(rows, sample_weight=weights)
+            basis = np.asarray(model.X_fit_)
+            S, C = np.asarray(model.kernel_(X[:5], basis)), np.asarray(model.kernel_(basis))
+            values = _eigenvalues(S @ np.linalg.pinv(C, rcond=1e-13, hermitian=True) @ S.T, None, True)[:4]
+            np.testing.assert_allclose(model.eigenvalues_, values, rtol=0, atol=1e-10)
+    with pytest.raises(InvalidParameterError, match="known to hold"):
+        model_of(0.999999, gamma=5.0, solver=Nystrom(landmarks=points)).fit(X[:5])
+
+
+def test_rows_far_from_the_mean_of_the_landmarks_keep_their_digits():
+    """Squares of float32 rows are formed in float64 where the mean would cancel their digits."""
+    rng = np.random.default_rng(0)
+    rows = (rng.standard_normal((2000, 3)) * 0.01 + [1.5, 0.0, 0.0]).astype("float32")
+    solver = Nystrom(landmarks=rng.standard_normal((40, 3)) * 2.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        narrow, wide = (model_of(gamma=0.3, solver=solver).fit(one) for one in (rows, rows.astype("float64")))
+        nothing = model_of(gamma=0.1, solver=solver).fit(rows[:50] * 0 + 100)
+    np.testing.assert_allclose(narrow.eigenvalues_, wide.eigenvalues_, rtol=0, atol=2e-5 * wide.eigenvalues_[0])
+    assert not np.any(nothing.eigenvalues_)
+
+
+def test_rows_after_a_fit_of_fewer_rows_than_landmarks_warn(X):
+    model = model_of(gamma=0.1).fit(X[:7])
+    with pytest.warns(RankWarning, match="fewer rows than landmarks"):
+        model.partial_fit(X[7:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model_of(gamma=0.1).fit(X[:20]).partial_fit(X[20:])
+        model_of(kernel="linear").fit(X[:7]).partial_fit(X[7:])
 
 
 def test_matrices_and_functions_of_two_rows_are_fitted_by_the_same_fold(X):

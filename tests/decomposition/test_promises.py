@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import sys
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sklearn.base import clone
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
 from gpukpca.algorithms.fields import field_of
 from gpukpca.data.place import Placement
-from gpukpca.exceptions import ConvergenceWarning, RankWarning
+from gpukpca.exceptions import ConvergenceWarning, MemoryBudgetError, RankWarning
 from tests.conftest import Namespace
 from tests.datasets import data
 from tests.each import each
@@ -202,6 +203,40 @@ def test_sparse_rows_are_rows_or_refused(name: str) -> None:
             return
         scores = model.fit(sparse).transform(sparse)
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+class Exhausted(RuntimeError):
+    """Stand for the error of a device whose memory is full."""
+
+
+class Reads:
+    """Batches, of which a read fails once."""
+
+    def __init__(self, X: np.ndarray, fails: int) -> None:
+        self.X, self.left = X, fails
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        for part in np.array_split(self.X, 4):
+            self.left -= 1
+            if not self.left:
+                raise Exhausted
+            yield part
+
+
+def test_every_fit_of_batches_is_repeated_where_a_device_runs_out_of_memory(monkeypatch: Any) -> None:
+    X = rows("float64")
+    names = "gpukpca.algorithms.resources.is_out_of_device_memory"
+    monkeypatch.setattr(names, lambda error, like: isinstance(error, Exhausted))
+    landmarks = KernelPCA(**RBF, eigen_solver=Nystrom(landmarks=X[:20]))
+    for model in (PCA(2), IncrementalPCA(2), ProbabilisticPCA(2, random_state=0), landmarks):
+        expected = clone(model).fit(Reads(X, 0)).transform(X)
+        for fails in (2, 3, 7):
+            np.testing.assert_array_equal(clone(model).fit(Reads(X, fails)).transform(X), expected)
+        if isinstance(model, IncrementalPCA | KernelPCA):  # batches that an attempt has read are gone
+            before = vars(model.fit(X)).copy()
+            with pytest.raises(MemoryBudgetError, match="memory ran out"):
+                model.fit(iter(Reads(X, 3)))
+            assert vars(model) == before
 
 
 @pytest.mark.parametrize(

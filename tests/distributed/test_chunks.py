@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom, Progress, exceptions, load, residuals, save
 from gpukpca.data.rows import gathered
-from gpukpca.distributed.chunks import ChunkRows
+from gpukpca.distributed.chunks import ChunkRows, chunk_batches
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.rows import merged_in_tree
 from gpukpca.gram.storage import LandmarkStorage
@@ -330,6 +330,20 @@ def test_incremental_pca_reads_the_chunks_in_order(active):
         IncrementalPCA(2).fit(da.from_array(with_value(233, np.nan), chunks=(100, D)))
     with pytest.raises(ValueError, match="Expected 2D array, got 1D"):
         IncrementalPCA(2).fit(source.array[:, 0])
+    with active.as_current():
+        found = IncrementalPCA(2).fit(Loads(X, failing=2).array)  # loads are tried again, as those of other fits
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    again = IncrementalPCA(2).partial_fit(source.array).partial_fit(source.array)
+    assert again.n_samples_seen_ == 2 * N
+
+
+def test_chunks_of_a_client_that_is_closed_are_named(client):
+    closed = distributed.Client(client.scheduler.address, set_as_default=False)
+    chunks = chunk_batches(da.from_array(data(), chunks=(100, D)), Cluster(closed))
+    assert next(chunks).shape == (100, D)
+    closed.close()
+    with pytest.raises(exceptions.ClusterError, match=r"scheduler .* cannot be reached"):
+        next(chunks)
 
 
 # -- CSR chunks --------------------------------------------------------------------------------------------------------

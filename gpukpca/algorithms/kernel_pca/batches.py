@@ -29,7 +29,7 @@ from gpukpca.backend.random import Randomness
 from gpukpca.data.batches import BatchedRows, rows_of_weight
 from gpukpca.data.distinct import DistinctRows
 from gpukpca.eigen.landmarks import Nystrom
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels.base import Kernel
 
@@ -186,6 +186,14 @@ def fit_next_batch(
             f"center={settings.center} is requested now, and was {fit.map.center} in the first batch; begin a new "
             "stream with sklearn.base.clone(model) to change it.",
             argument="center",
+        )
+    if not solver.is_given and fit.plan.storage.sample and fit.plan.n_samples < (solver.rank or 0):  # type: ignore
+        warn_user(
+            "the fit had fewer rows than landmarks were requested, and further rows add none. Begin with partial_fit, "
+            "which holds rows until there are enough, or fit more rows first.",
+            RankWarning,
+            n_samples=fit.plan.n_samples,
+            rank=solver.rank,
         )
     settings, basis = replace(settings, eigen_solver=solver), fit.map.basis
     p = fit.plan.n_components if settings.n_components is None or settings.is_share else int(settings.n_components)

@@ -48,6 +48,9 @@ from gpukpca.gram.product import compute_tile
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 
+# The share of Σ ‖f‖² that the mean may hold where squares of float32 rows are formed in float32.
+CANCELS = 0.5
+
 
 @documented
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -365,7 +368,9 @@ def moments_about(f: Array, roots: Array | None, like: Array) -> Array:
     sums = transposed_product(cast(f, wide), one)
     if has_narrow_square(like):
         square = narrow_square(cast(f, like.dtype), 1)
-        if bool(xp.all(xp.isfinite(square))):  # else squares leave the range of float32
+        most = CANCELS * float(xp.sum(one * one)) * float(np.trace(square))
+        # Else the mean cancels digits of the squares, or these leave the range of float32.
+        if float(xp.sum(sums * sums)) <= most < np.inf:
             return concat([square, sums], axis=1)
     f = cast(f, wide)
     return concat([transposed_product(f, f), sums], axis=1)

@@ -19,10 +19,10 @@ from gpukpca.algorithms.kernel_pca.factor_sums import (
     sums_of_factor,
     sums_of_panel,
 )
-from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis, template_of_landmarks
 from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, finished_fit, pairs_of
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
 from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress
@@ -104,9 +104,12 @@ def spanned_fit(
     These landmarks span all points, so that F is exact; see `landmark_fit`.
     """
     few = np.arange(0, task.n, sampling_step(task.n, task.d))
-    some = to_host(gather_rows(task.X, few) if task.sample is None else task.sample).astype(np.float64)
-    step = float(np.max(np.std(some, axis=0))) or 1.0
-    points = np.mean(some, axis=0) + step * np.eye(task.d + 1, task.d)
+    rows_shown = gather_rows(task.X, few) if task.sample is None else task.sample
+    some = to_host(rows_shown).astype(np.float64)
+    size = float(np.max(np.abs(some), initial=0.0)) or 1.0  # no sum of rows, or of squares, overflows
+    step = float(np.max(np.std(some / size, axis=0))) or 1.0
+    check_underflow(rows_shown, task.kernel, task.n * (step * size) * (step * size))
+    points = (np.mean(some / size, axis=0) + step * np.eye(task.d + 1, task.d)) * size
     among = Candidates(from_host(points, task.place.work), None)
     by_points = replace(plan, solver=Nystrom(len(points), landmarks=list(range(len(points)))))
     fit = landmark_fit(task, by_points, rows, among, rng, listener, **how)
@@ -154,7 +157,7 @@ def fit_of_sums(
     basis: LandmarkBasis,
     sums: FactorSums,
     second: Callable[..., Array] | None = None,
-    before: AffineProjection | None = None,
+    before: Any = None,
     is_weighted: bool = False,
 ) -> KernelPCAFit:
     """Return the fit of the rows that were added up; `second` multiplies their centered features by a small matrix.
@@ -163,14 +166,14 @@ def fit_of_sums(
     """
     found = basis.approximation(sums, task)
     is_all = pairs_of(task, plan) is None
-    count = max(1, found.rank) if is_all else min(int(task.settings.n_components or 0), plan.n_samples)
+    count = min(max(1, found.rank) if is_all else int(task.settings.n_components or 0), plan.n_samples)
     task = replace(task, basis=basis.rows)
     eigen, axes = _eigenpairs(found, count)
     if before is not None:
         axes *= _signs_of(before, sums.pivot_factor, axes)
     if second is not None:
-        values = to_host(eigen.eigenvalues).astype(np.float64)
-        U = second(found.mean, axes * reciprocals(values)[None, :])
+        roots = reciprocals(np.sqrt(to_host(eigen.eigenvalues).astype(np.float64)))[None, :]
+        U = second(found.mean, axes * roots * roots)  # whose square may overflow
         sign = signs(U)
         U = orthonormal_columns(U if task.frequencies is None else task.frequencies.rooted(U))
         U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
@@ -180,7 +183,7 @@ def fit_of_sums(
     return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
 
 
-def _signs_of(before: AffineProjection, L: np.ndarray, axes: np.ndarray) -> np.ndarray:
+def _signs_of(before: Any, L: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """Return +1 or -1 for every column of axes (k, p), such that none is opposite to that of an earlier map."""
     A = to_host(before.projection)[: len(L)].astype(np.float64)
     kept = min(int(A.shape[1]), int(axes.shape[1]))

@@ -84,7 +84,8 @@ class Approximation:
     @cached_property
     def gram(self) -> LowRankGram:
         """Return F Fᵀ without its rows, with the size of the numbers that cancel where rows are centered."""
-        cancelled = self.sums.sizes - self.sums.trace + self.n * float(self.mean @ self.mean)
+        apart = self.sums.sums / self.n  # the mean less the shift
+        cancelled = self.sums.sizes - self.sums.trace + self.n * float(self.mean @ self.mean + apart @ apart)
         return LowRankGram(full((0, self.rank), 0.0, self.op.like), cancelled)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_type
-from gpukpca.algorithms.resources import Resources
+from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend.device import describe_device
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
@@ -22,13 +24,15 @@ from gpukpca.backend.namespace import (
     cast,
     epsilon,
     from_host,
+    item_size,
     namespace_of,
     to_host,
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
 from gpukpca.covariance.moments import Moments, moments_and_rows
+from gpukpca.data.batches import BatchedRows, filled, rows_of_weight
 from gpukpca.data.frequencies import Frequencies, degrees_of_freedom, number_of
-from gpukpca.data.place import rows_at
+from gpukpca.data.place import Placement, rows_at
 from gpukpca.data.scale import (
     are_safe,
     check_variance,
@@ -239,6 +243,48 @@ def warn_of_equal_rows(state: IncrementalState) -> None:
     if not state.total > 0:
         rows = "equal" if state.center else "0"
         warn_user(f"all rows are {rows}: every variance is 0, and the components are arbitrary.", RankWarning)
+
+
+def state_after(
+    state: IncrementalState | None,
+    batches: BatchedRows,
+    n_components: int | None,
+    center: bool,
+    memory_limit: Any,
+    weights: np.ndarray | None = None,
+    progress: Listener | None = None,
+) -> IncrementalState:
+    """Return the state after batches, the first of a new one joined until they have a row for every component.
+
+    Each update stays within the memory limit, and is repeated where a device runs out of memory. `weights` (n,) say how
+    often the rows count.
+    """
+    rows, counts = (batches, None) if weights is None else (rows_of_weight(batches, weights), weights[weights > 0])
+    stop, fewest = 0, int(n_components or 1) if state is None else 1
+    for number, batch in enumerate(filled(rows, fewest)):
+        start, stop = stop, stop + int(batch.shape[0])
+        update = partial(_updated, state, batch, n_components, center, None if counts is None else counts[start:stop])
+        state = retry_on_oom(partial(update, budget := MemoryBudget(memory_limit, batch)), budget)
+        if progress is not None:
+            progress(Progress("batch", f"batch {number}: {stop} rows", stop, rows.n_rows or 0))
+    return state  # type: ignore[return-value]  # a pass without a batch raises
+
+
+def _updated(
+    before: IncrementalState | None,
+    batch: Array,
+    n_components: int | None,
+    center: bool,
+    weights: np.ndarray | None,
+    budget: MemoryBudget,
+) -> IncrementalState:
+    """Return the state after one more batch, where its update fits into the memory."""
+    rows, d = map(int, batch.shape)
+    p = checked_count(n_components, before, rows, d)
+    fewest = p if before is None and n_components is not None else 1
+    resources = Resources.within(budget, Placement(batch, batch), None)
+    check_update(rows, d, p, fewest, item_size(batch.dtype), resources)
+    return add_batch(before, batch, p, center, weights)
 
 
 def add_batch(

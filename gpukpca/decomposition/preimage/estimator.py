@@ -24,7 +24,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import host_values, overflow_allowed
 from gpukpca.backend.parameters import check_has_options
 from gpukpca.decomposition._base import OnlyWhere
-from gpukpca.decomposition._dask import mean_of
+from gpukpca.decomposition._fitted import mean_of
 from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._validation import checked_scores, new_data
