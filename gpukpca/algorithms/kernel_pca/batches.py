@@ -187,7 +187,8 @@ def fit_next_batch(
             "stream with sklearn.base.clone(model) to change it.",
             argument="center",
         )
-    if not solver.is_given and fit.plan.storage.sample and fit.plan.n_samples < (solver.rank or 0):  # type: ignore
+    storage: Any = fit.plan.storage
+    if not solver.is_given and storage.sample and fit.plan.n_samples < (solver.rank or 0):
         warn_user(
             "the fit had fewer rows than landmarks were requested, and further rows add none. Begin with partial_fit, "
             "which holds rows until there are enough, or fit more rows first.",
