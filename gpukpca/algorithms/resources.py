@@ -29,8 +29,10 @@ from gpukpca.backend.device import (
 )
 from gpukpca.backend.limits import SHARE_OF_FREE
 from gpukpca.backend.namespace import item_size, library_of, same_place
+from gpukpca.data.batches import is_set
 from gpukpca.data.gate import as_rows
 from gpukpca.data.place import Placement, placement_for
+from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import DeviceLostError, DeviceMismatchError, InvalidParameterError, MemoryBudgetError
@@ -111,7 +113,8 @@ class Resources:
             The device does not work.
         """
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
-        X = X if isinstance(X, Rows) else as_rows(X, missing=True)
+        if not isinstance(X, Rows):
+            X = as_rows(rows_of_set(X, 0, 1) if is_set(X) else X, missing=True)
         return cls.at(placement_for(device, X), memory_limit, n_jobs)
 
     @classmethod

@@ -14,11 +14,11 @@ import numpy as np
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.namespace import concat, from_host, is_foreign, is_memory_map, is_sparse
+from gpukpca.backend.namespace import concat, from_host, is_memory_map
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import uniform
 from gpukpca.data.finite import NotFiniteError
-from gpukpca.data.gate import column_names, dask_kind
+from gpukpca.data.gate import FLOATS, dask_kind, is_unread
 from gpukpca.data.place import own_copy
 from gpukpca.data.reading import UnreadableError, rows_of_set
 from gpukpca.data.rows import Merge, Rows, sampling_step
@@ -133,16 +133,22 @@ def is_sliced(X: Any) -> bool:
         return X.ndim == 2 and X.size > 0 and X.dtype.kind in "fiub"
     if isinstance(X, Rows):
         return not X.is_checked
-    if isinstance(X, np.ndarray) or is_foreign(X) or is_sparse(X) or dask_kind(X):
-        return False
-    is_array = hasattr(X, "dtype") and hasattr(X, "__getitem__")
-    # A data frame has what is called like its columns.
-    return is_array and len(getattr(X, "shape", ())) == 2 and all(X.shape) and column_names(X) is None
+    return is_unread(X) and all(X.shape)
 
 
 def is_set(X: Any) -> bool:
     """Return whether X (n, d) is a set of zarr, HDF5 or the like, or `Rows`, and no memory map."""
     return is_sliced(X) and not is_memory_map(X)
+
+
+def is_held(X: Any) -> bool:
+    """Return whether rows are in memory: no batches, set or Dask array."""
+    return not (is_stream(X) or is_set(X) or dask_kind(X))
+
+
+def is_converted(X: Any) -> bool:
+    """Return whether rows are read by slices and converted: a set, or a memory map of a type that fits convert."""
+    return is_sliced(X) and not (is_memory_map(X) and X.dtype in FLOATS)
 
 
 def slice_of(d: int, limit: int | None = None) -> int:
@@ -388,20 +394,25 @@ def read_slice(X: Any, start: int, stop: int, check: Check, number: int | None =
     """Return some rows of a set that is read by slices, checked; `number` is that of the batch they are."""
     with named(name := f"rows {start} to {stop - 1}" + ("" if number is None else f" (batch {number})")):
         try:
-            return check(slice_of_set(X, start, stop), name, start)
+            return check(rows_of_set(X, start, stop), name, start)
         except NotFiniteError as error:
             raise error.moved(start) from None
 
 
-def slice_of_set(X: Any, start: int, stop: int) -> Any:
-    """Return some rows of a set in memory, a CSR matrix where the set gives one; raise where they are not so many."""
-    rows = rows_of_set(X, start, stop)
-    if len(getattr(rows, "shape", ())) == 2 and rows.shape[0] != stop - start:
-        raise InvalidParameterError(
-            f"X[{start}:{stop}] gave {rows.shape[0]} row(s), and X has the shape {tuple(X.shape)}; is it still open "
-            "and whole?"
-        )
-    return rows
+def each_slice(X: Any, function: Check, length: int | None = None) -> Iterator[Any]:
+    """Yield ``function(rows, name, start)`` of slices of X (n, d), a set or an array; errors name the rows.
+
+    They have `length` rows, or as many as a pass reads at once.
+    """
+    n, d = map(int, X.shape)
+    return (read_slice(X, *bounds, function) for bounds in row_slices(n, length or slice_of(d)))
+
+
+def by_slices(X: Any, function: Callable[[Any], Array]) -> Array:
+    """Return ``function(rows)`` of all rows of X, one result a row; a set of zarr or HDF5 is read by slices."""
+    if not is_set(X):
+        return function(X)
+    return concat(list(each_slice(X, lambda rows, *_: function(rows))), axis=0)
 
 
 def spread_runs(n: int, count: int) -> list[tuple[int, int]]:

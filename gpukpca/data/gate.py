@@ -6,6 +6,7 @@ where it has one.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -17,6 +18,10 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 
+from gpukpca._formatting import format_allowance, format_need
+from gpukpca.backend import blocking
+from gpukpca.backend.device import host_free_bytes
+from gpukpca.backend.limits import SHARE_OF_FREE
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -26,6 +31,7 @@ from gpukpca.backend.namespace import (
     is_jax,
     is_memory_map,
     is_sparse,
+    item_size,
     library_of,
     real_floating,
 )
@@ -34,7 +40,7 @@ from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, blanked, che
 from gpukpca.data.panels import CheckedRows, counted_and_checked
 from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
 
 FLOATS = (np.float64, np.float32)
 # Integers up to this one are float64 numbers.
@@ -49,6 +55,11 @@ MOST_HELD = 5
 HOLDERS = {"layers": "", "mod": ".X", "tables": ".X", "obsm": ""}
 # When a list of tables can be given as batches; not all estimators read them.
 OF_BATCHES = "where each holds rows and the estimator reads batches"
+# What reads a set that does not fit into memory.
+OF_SETS = (
+    "PCA and KernelPCA with eigen_solver=gpukpca.Nystrom(rank=...) read it by slices; pass a part of its rows "
+    "elsewhere, such as X[:1000]."
+)
 # What rows lose in float64, in the words of the warning.
 OF_INTEGERS = "integers that exceed 2**53 lose digits in float64."
 OF_EXTENDED = "extended precision is reduced to float64."
@@ -64,6 +75,7 @@ def as_rows(
     finite: bool = False,
     counts: np.ndarray | None = None,
     panels: bool = False,
+    limit: int | None = None,
 ) -> Any:
     """Return X as rows: an array (n, d) of float64 or float32, or a canonical CSR matrix, where it is.
 
@@ -84,9 +96,13 @@ def as_rows(
         memory map stay as they are.
     panels : bool
         `Rows` of a class outside of the library are taken: they are counted and checked in a pass.
+    limit : int, optional
+        Bytes that a set of zarr, HDF5 or the like may take, which is read whole here; see `check_held`.
 
     Raises
     ------
+    MemoryBudgetError
+        X is a set that does not fit into memory.
     InvalidParameterError
         X is no table of real numbers, is empty, or its entries are masked, NaN or infinite.
     TypeError
@@ -101,7 +117,7 @@ def as_rows(
         return X if X.is_checked else _checked_panels(X, purpose, name, missing, counts, panels)
     container = X
     if not (type(X) is np.ndarray and X.dtype in FLOATS):
-        X = _converted(X, purpose, name, shape, missing)
+        X = _converted(X, purpose, name, shape, missing, limit)
     if X.ndim != 2:
         raise InvalidParameterError(_wrong_dimension(X, purpose, name))
     if purpose:
@@ -162,7 +178,7 @@ def _wrong_dimension(X: Any, purpose: str, name: str) -> str:
     )
 
 
-def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> Any:
+def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool, limit: int | None) -> Any:
     """Return X as a floating-point array or CSR matrix; one without two dimensions as it is."""
     if kind := dask_kind(X):
         raise TypeError(
@@ -175,8 +191,10 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
     check_numbers(X, missing, name)
     if is_foreign(X):
         return _of_library(X)
-    if _is_set(X):
+    if is_unread(X):
+        check_held(X, name, limit, OF_SETS)
         X = rows_of_set(X, 0, int(X.shape[0]))
+        check_numbers(X, missing, name)
     if is_sparse(X):
         check_compressed(X)
         return _floating(X.tocsr())
@@ -187,10 +205,26 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool) -> An
         return _floating(X) if X.ndim == 2 else X
 
 
-def _is_set(X: Any) -> bool:
-    """Return whether X is a table that its library reads, such as one of zarr or HDF5: no array, frame or matrix."""
-    is_table = len(getattr(X, "shape", ())) == 2 and hasattr(X, "__getitem__")
-    return is_table and not (isinstance(X, np.ndarray) or hasattr(X, "tocsr")) and column_names(X) is None
+def is_unread(X: Any) -> bool:
+    """Return whether X is a table that its library reads, such as a set of zarr or HDF5: no array, frame or matrix."""
+    if isinstance(X, (np.ndarray, Rows)) or hasattr(X, "tocsr") or is_foreign(X) or dask_kind(X):
+        return False
+    is_table = len(getattr(X, "shape", ())) == 2 and hasattr(X, "dtype") and hasattr(X, "__getitem__")
+    return is_table and column_names(X) is None  # a data frame has what is called like its columns
+
+
+def check_held(X: Any, name: str, limit: int | None, advice: str) -> None:
+    """Raise `MemoryBudgetError` where a set or a Dask array does not fit into memory as floating-point rows.
+
+    `limit` are the bytes that it may take; None: most of what is free.
+    """
+    needed = math.prod(X.shape) * item_size(getattr(X, "dtype", None))
+    if limit is None and needed > blocking.UNREAD_BYTES:
+        limit = int(SHARE_OF_FREE * host_free_bytes())
+    if limit is not None and needed > limit:  # never where chunks are of unknown length
+        raise MemoryBudgetError(
+            f"{name} takes {format_need(needed)} in memory, and {format_allowance(limit)} are allowed or free. {advice}"
+        )
 
 
 def _floating(X: Any) -> Any:
@@ -253,7 +287,7 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
             f"{name} is of type {type(X).__name__}, which holds arrays by name; pass "
             f"{'one of them: ' if len(names) > 1 else ''}{', '.join(names)}."
         )
-    if not is_array and hasattr(X, "__iter__") and not hasattr(X, "__getitem__") and not isinstance(X, Set):
+    if not is_array and hasattr(X, "__iter__") and not isinstance(X, (Sequence, Set, Mapping)):
         raise InvalidParameterError(
             f"{name} is of type {type(X).__name__}, an iterable of batches, and this call takes one table of shape "
             f"{shape}; call it for each batch where it takes rows one by one, or join them with "

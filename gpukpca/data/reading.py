@@ -43,12 +43,18 @@ def reading(what: str, *, system: bool = False) -> Iterator[None]:
 
 
 def rows_of_set(X: Any, start: int, stop: int) -> Any:
-    """Return rows of a set of zarr, HDF5 or the like, or of `Rows`, in memory: an array or a CSR matrix."""
+    """Return rows of a set of zarr, HDF5 or the like, or of `Rows`, in memory; raise for another number of rows."""
     with reading(f"rows {start} to {stop - 1} of {_name_of(X)} cannot be read, it is damaged or closed"):
         if isinstance(X, Rows):
             return X.slice(start, stop)
         rows = X[start:stop]
-        return rows if is_sparse(rows) else np.asarray(rows)
+        rows = rows if is_sparse(rows) else np.asanyarray(rows)  # those of netCDF are masked
+    if rows.ndim == 2 and rows.shape[0] != stop - start:
+        raise InvalidParameterError(
+            f"X[{start}:{stop}] gave {rows.shape[0]} row(s), and X has the shape {tuple(X.shape)}; is it still open "
+            "and whole?"
+        )
+    return rows
 
 
 def _name_of(X: Any) -> str:

@@ -13,13 +13,14 @@ from sklearn.utils import gen_batches
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_no_weights, check_place
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
-from gpukpca.algorithms.resources import Resources, parsed_bytes
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, is_memory_map, item_size
 from gpukpca.data.batches import (
     BatchedRows,
     Batches,
     each_batch,
+    each_slice,
     is_set,
     is_sliced,
     is_stream,
@@ -28,12 +29,13 @@ from gpukpca.data.batches import (
     slice_of,
     spread_runs,
 )
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import dense_rows, place_of, take_rows
 from gpukpca.decomposition._dask import cluster_of, cluster_rows, compute_dask
 from gpukpca.decomposition._session import restore_on_error
-from gpukpca.decomposition._validation import new_data, training_data
+from gpukpca.decomposition._validation import limit_of, new_data, training_data
 from gpukpca.distributed.chunks import chunk_batches
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError, held_warnings
@@ -190,20 +192,34 @@ def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array
     return list(batches) if 2 * needed <= resources.allowed() else batches
 
 
-def add_batches(estimator: Any, X: Any, sample_weight: Any, add: Callable[..., Any]) -> Any:
-    """Return the estimator after ``add(batch)`` of all batches of an iterable, or of X; as before on an error."""
-    if not is_stream(X):
+def add_batches(
+    estimator: Any, X: Any, sample_weight: Any, add: Callable[..., Any], rows: Callable[[int, int], int]
+) -> Any:
+    """Return the estimator after ``add(batch, weights)`` of X, of all batches of an iterable, or all slices of a set.
+
+    `rows` gives the rows of a slice from n and d. On an error the estimator is as before.
+    """
+    if is_stream(X):
+        check_no_weights(X, sample_weight)
+        parts = each_batch(X, type(estimator).__name__, add)
+    elif is_set(X):
+        weights = checked_frequencies(sample_weight, int(X.shape[0]))
+
+        def add_slice(part: Any, _: str, start: int) -> Any:
+            return add(part, None if weights is None else weights[start : start + int(part.shape[0])])
+
+        parts = each_slice(X, add_slice, rows(*map(int, X.shape)))
+    else:
         return add(X, sample_weight)
-    check_no_weights(X, sample_weight)
     with restore_on_error(estimator):
-        list(each_batch(X, type(estimator).__name__, add))
+        for _ in parts:
+            pass
     return estimator
 
 
 def slice_within(estimator: Any, d: int) -> int:
     """Return the rows of a slice of d features that are read at once, within the limit of an estimator, if any."""
-    limit = getattr(estimator, "memory_limit", None)
-    return slice_of(d, None if limit is None else parsed_bytes(limit))
+    return slice_of(d, limit_of(estimator))
 
 
 def repeated(X: Any, what: str) -> Any:

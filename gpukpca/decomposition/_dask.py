@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,32 +10,32 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from gpukpca._formatting import format_allowance, format_need
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.kernel_pca.task import is_spanned
 from gpukpca.algorithms.progress import chunk_report, waiting_report
-from gpukpca.algorithms.resources import Resources, allowed_bytes
 from gpukpca.backend.device import parsed_device
-from gpukpca.backend.namespace import item_size
 from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, refuse_entries
+from gpukpca.data.gate import check_held
 from gpukpca.data.place import Placement, rows_on_host
-from gpukpca.data.rows import gathered
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._validation import Shape, training_data
+from gpukpca.decomposition._kernels import matrix_of
+from gpukpca.decomposition._validation import Shape, limit_of, training_data
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster, active_cluster
 from gpukpca.distributed.lazy import known_width, mapped_rows
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
-from gpukpca.kernels import Kernel
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
+# What computes a Dask array that does not fit into memory.
+OF_CLIENTS = "Start a client, distributed.Client(...), and the fit is shared out to its workers."
 # Columns of the result, by its kind.
 WIDTHS: dict[str, Callable[[Any], int | None]] = {
     "scores": lambda model: int(model._n_features_out),
     "points": lambda model: int(model.n_features_in_),
+    "rows": lambda model: int(model.n_features_in_),
+    "shares": lambda model: int(model.n_clusters_),
     "numbers": lambda model: None,
+    "labels": lambda model: None,
 }
 # Arguments that concern all rows at once.
 OF_ALL_ROWS = ("out", "return_info", "labels", "diagonal")
@@ -86,36 +85,14 @@ def _on_gpus(estimator: Any) -> bool:
 
 
 def compute_dask(estimator: Any, X: Any) -> Any:
-    """Return a Dask array in the memory of this process, where no client is; anything else as it is."""
+    """Return a Dask array in the memory of this process, where no client is; anything else as it is.
+
+    A kernel matrix of sparse chunks becomes the rows of its operator.
+    """
     if not is_dask_array(X):
         return X
-    limit, needed = allowed_bytes(estimator.memory_limit, np.empty(0)), math.prod(X.shape) * X.dtype.itemsize
-    if needed > limit:  # never where chunks are of unknown length
-        raise MemoryBudgetError(
-            f"the Dask array takes {format_need(needed)} in memory, and {format_allowance(limit)} are allowed or "
-            "free. Start a client, distributed.Client(...), and the fit is shared out to its workers."
-        )
-    return X.compute()
-
-
-def basis_of(rows: ClusterRows, kernel: Kernel, settings: KernelPCASettings, resources: Resources) -> Any:
-    """Return the rows that a model keeps of those on a cluster: some of them, or all, in the memory of this process.
-
-    Rows that came from this process are not sent back, and are copied where the settings say so. Raises
-    `MemoryBudgetError` where they do not fit.
-    """
-    if (settings.is_nystrom and settings.preimage is None) or is_spanned(kernel, settings, *rows.shape):
-        return rows
-    if rows.local is not None and not settings.copies_data:
-        return rows.local
-    needed, limit = rows.shape[0] * rows.shape[1] * item_size(rows.dtype), resources.allowed()
-    if needed > limit:
-        raise MemoryBudgetError(
-            f"a model of all {rows.shape[0]} rows keeps them in this process, {format_need(needed)}, and "
-            f'{format_allowance(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
-            "data take half."
-        )
-    return gathered(rows) if rows.local is None else rows.local.copy()
+    check_held(X, "the Dask array", limit_of(estimator), OF_CLIENTS)
+    return matrix_of(estimator, X.compute())
 
 
 def _check_entries(estimator: Any, rows: ClusterRows) -> None:
@@ -132,14 +109,16 @@ def _check_entries(estimator: Any, rows: ClusterRows) -> None:
 def lazy_answer(estimator: Any, X: Any, method: str, given: dict[str, Any], answer: str, of: str) -> Any:
     """Return the lazy result of a method for a Dask array of points or scores, with further arguments as `given`.
 
-    `answer` is the result for every row: "scores", "points" or "numbers".
+    `answer` is the result for every row, a key of `WIDTHS`; "rows" have the precision of X.
     """
     _check_arguments(method, given)
     if method == "transform":
         check_no_data_frames(estimator, X)
     _check_rows(estimator, X, method, of)
     model, width = _copy_for_workers(estimator), WIDTHS[answer](estimator)
-    return mapped_rows(X, partial(_asked, method, given), model, width, estimator._dtype_out)
+    own = "float32" if X.dtype == np.float32 else "float64"
+    dtype = {"labels": "int64", "rows": own}.get(answer, estimator._dtype_out)
+    return mapped_rows(X, partial(_asked, method, given), model, width, dtype)
 
 
 def _check_arguments(method: str, settings: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Generic
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Held, Vector
+from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector
 from gpukpca.algorithms.pca.gaussian import UNCENTERED, GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
@@ -124,6 +124,6 @@ class WithLikelihood(WithGaussianModel[Held]):
         return self._log_densities(X)
 
     @OnlyWhere(_without_covariance, AttributeError)
-    def score(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> float:
+    def score(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return the mean log-likelihood of a row, Σ w log p(x) / Σ w with weights (m,); see `score_samples`."""
         return mean_of(self.score_samples(X), sample_weight)

@@ -14,16 +14,17 @@ from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.resources import Resources
+from gpukpca.data.batches import is_set
 from gpukpca.data.panels import CheckedRows
 from gpukpca.data.place import own_copy, placement_for
 from gpukpca.data.slicing import in_memory
 from gpukpca.decomposition._batches import PlacedBatches
-from gpukpca.decomposition._dask import basis_of
+from gpukpca.decomposition._cluster_basis import basis_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._session import fit_tools, kernel_and_settings, settings_of
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, held_warnings
 from gpukpca.kernels import Precomputed
 
 
@@ -51,6 +52,13 @@ def fit_any(model: Any, rows: Any, X: Any, resources: Resources, sample_weight: 
     fit = fit_rows(work, kernel, settings, resources, basis=basis, **tools)
     fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
     return fit, in_memory(data if fit.landmarks is None else rows)
+
+
+def check_plan(model: Any, X: Any, in_batches: bool, sample_weight: Any) -> None:
+    """Raise where no plan of a KernelPCA fits into memory, before a set is read whole."""
+    if is_set(X) and not in_batches and sample_weight is None and not kernel_from(model).stored_only:
+        with held_warnings():
+            model.plan(X)
 
 
 def fit_of_batches(model: Any, batches: Any, resources: Resources, weights: Any, **how: Any) -> KernelPCAFit:

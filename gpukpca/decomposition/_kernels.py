@@ -137,7 +137,7 @@ def is_stored_only(kernel: Any) -> bool:
 
 def matrix_of(estimator: Any, X: Any) -> Any:
     """Return the data of `fit`: the rows of an operator where X is a kernel matrix that is known by its products."""
-    return kernel_matrix(X) if is_precomputed(estimator.kernel) else X
+    return kernel_matrix(X) if is_precomputed(getattr(estimator, "kernel", None)) else X
 
 
 def check_same_kernel(kernel: Kernel, fitted: Kernel) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector
 from gpukpca.algorithms.latent.fit import LatentTask, fit_em, fit_spectrum, is_direct
 from gpukpca.algorithms.latent.memory import check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
@@ -188,6 +188,11 @@ class LatentVariableEstimator(
         check_is_fitted(self)
         if X is None:
             return from_host(np.diag(self._result.model.posterior_variances), self.components_)
+        return self._posterior_covariances(X)
+
+    @row_wise()
+    def _posterior_covariances(self, X: Any) -> Array:
+        """Return `posterior_covariance` of every row."""
         covariances = self._answer(
             X, "posterior_covariance", lambda fit, Y: fit.in_dtype(fit.model.posterior_covariances(Y))
         )
@@ -233,7 +238,7 @@ class LatentVariableEstimator(
         """
         return self._output(self._answer(X, "denoise", denoise), X)
 
-    @of_rows
+    @row_wise("rows")
     def impute(self, X: ArrayLike) -> Array:
         """Return X with the means of missing entries given the others in their place.
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from sklearn.base import clone
 
+from gpukpca._formatting import format_need
 from gpukpca._typing import ArrayLike, Stream
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import overflow_allowed
+from gpukpca.backend.namespace import item_size, overflow_allowed
+from gpukpca.data.batches import is_set
 from gpukpca.data.place import Placement
 from gpukpca.data.shapes import DataShape, planned_shape
 from gpukpca.decomposition._kernels import kernel_from
@@ -66,6 +68,9 @@ class WithPlan:
             twin: Any = clone(self)
             data = planned_shape(X, dtype)
             plan: Plan = twin._plan(data)
+            if is_set(X) and plan.kernel and not plan.is_approximate:
+                held = format_need(plan.n_samples * plan.n_features * item_size(plan.dtype))
+                plan = replace(plan, notes=(*plan.notes, f"the set is read whole, {held} more"))
             return _with_rule_of_gamma(twin, plan) if isinstance(data, DataShape) and plan.kernel else plan
 
     def _resources(self: Any, place: Placement) -> Resources:

@@ -12,26 +12,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, MethodOfRows, OfRows, P
 from gpukpca.algorithms.inputs import check_place
+from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import concat, to_host
-from gpukpca.backend.parallel import row_slices
-from gpukpca.data.batches import each_batch, is_set, is_stream, named, slice_of_set
-from gpukpca.data.finite import NotFiniteError
+from gpukpca.backend.namespace import concat, host_values, to_host
+from gpukpca.data.batches import each_batch, each_slice, is_converted, is_set, is_stream
 from gpukpca.data.place import to_caller
-from gpukpca.data.slicing import take_rows
-from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._batches import slice_within
 from gpukpca.decomposition._dask import OF_ALL_ROWS, lazy_answer
 from gpukpca.decomposition._validation import checked_out
 from gpukpca.distributed.rows import is_dask_array
+from gpukpca.exceptions import InvalidParameterError
+
+# Arguments with an entry for every row.
+OF_EACH_ROW = ("labels", "diagonal")
 
 
-def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callable[[MethodOfRows[P]], OfRows[P]]:
+def row_wise(answer: str = "", *, of: str = "points", writes: bool = False) -> Callable[[MethodOfRows[P]], OfRows[P]]:
     """Return a decorator of a method of rows, of points or scores, whose result for a row depends on that row alone.
 
-    `answer` is that result: "scores", "points" or "numbers". A Dask array is answered by a lazy one. A set of zarr,
-    HDF5 or the like is read by slices, an iterable batch by batch. Their results are written to `out`, where the method
-    has that argument, but not for arrays where it `writes` itself.
+    `answer` is that result, a key of `WIDTHS`: a Dask array is answered by a lazy one, and without it refused. A set of
+    zarr, HDF5 or the like is read by slices, an iterable batch by batch. Their results are written to `out`, where the
+    method has that argument, but not for arrays where it `writes` itself.
     """
 
     def decorated(method: MethodOfRows[P]) -> OfRows[P]:
@@ -39,7 +40,7 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
 
         @wraps(method)
         def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
-            is_lazy, is_read, is_batched = is_dask_array(X), is_set(X), is_stream(X)
+            is_lazy, is_read, is_batched = bool(answer) and is_dask_array(X), is_converted(X), is_stream(X)
             if not (is_lazy or is_read or is_batched) and (writes or (not arguments and settings.get("out") is None)):
                 return method(self, X, *arguments, **settings)
             check_is_fitted(self)
@@ -48,12 +49,15 @@ def row_wise(answer: str, *, of: str = "points", writes: bool = False) -> Callab
             if is_lazy:
                 return lazy_answer(self, X, method.__name__, given, answer, of)
             out = given.pop("out", None)
-            of_all = any(given.get(name, False) is not False for name in OF_ALL_ROWS)
-            if is_batched and not of_all:
+            if is_batched and not any(given.get(name, False) is not False for name in OF_ALL_ROWS):
                 return _by_batches(self, partial(method, self, **given), X, out)
-            if out is None and (not is_read or of_all or output_of_transform(self) != "default"):
-                return method(self, slice_of_set(X, 0, int(X.shape[0])) if is_read else X, *arguments, **settings)
-            return _by_slices(self, method, X, given, out)
+            if is_read or (out is not None and isinstance(X, np.ndarray)):
+                return _by_slices(self, method, X, given, out)
+            result = cast(Any, method)(self, X, **given)
+            if out is None:
+                return result
+            checked_out(out, result.shape)[...] = to_host(result)
+            return out
 
         return cast(OfRows[P], wrapper)
 
@@ -80,7 +84,7 @@ def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any
 
 
 def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[str, Any], out: Any) -> Any:
-    """Return the results of all slices of rows X (n, d), in `out` or where the rows are."""
+    """Return the results of all slices of rows X (n, d), in `out` or where the rows are, and what is known of each."""
     if not is_set(X) and not isinstance(X, np.ndarray):  # held in memory as a whole
         scores = to_host(method(estimator, X, **given))
         checked_out(out, scores.shape)[...] = scores
@@ -88,14 +92,24 @@ def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[s
     n, d = map(int, X.shape)
     if is_given := out is not None:
         checked_out(out, (n, int(estimator._n_features_out)))
-    for start, stop in row_slices(n, slice_within(estimator, d)) or [(0, 0)]:
-        with named(f"rows {start} to {stop - 1}"):
-            rows = slice_of_set(X, start, stop) if is_set(X) else take_rows(X, start, stop)
-            try:
-                part = to_host(method(estimator, rows, **given))
-            except NotFiniteError as error:
-                raise error.moved(start) from None
-        if out is None:
-            out = np.empty((n, *part.shape[1:]), part.dtype)
+    of_rows = {name: host_values(given.pop(name)) for name in OF_EACH_ROW if name in given}
+    for name, values in of_rows.items():
+        if values.shape != (n,):
+            raise InvalidParameterError(f"{name} must have an entry for each of {n} rows; got shape {values.shape}.")
+    infos: list[PreimageInfo] = []
+
+    def write(rows: Any, _: str, start: int) -> None:
+        nonlocal out
+        stop = start + int(rows.shape[0])
+        part = method(estimator, rows, **given, **{name: values[start:stop] for name, values in of_rows.items()})
+        if isinstance(part, tuple):
+            part, info = part
+            infos.append(info)
+        part = to_host(part)
+        out = np.empty((n, *part.shape[1:]), part.dtype) if out is None else out
         out[start:stop] = part
-    return out if is_given else to_caller(out, X)
+
+    for _ in each_slice(X, write, slice_within(estimator, d)):
+        pass
+    found = out if is_given else to_caller(out, X)
+    return (found, PreimageInfo.concatenate(infos)) if infos else found

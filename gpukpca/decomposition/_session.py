@@ -144,7 +144,7 @@ def kernel_and_settings(
     settings = settings_of(estimator, kernel)
     if settings.preimage is not None:
         if is_sparse(X):
-            raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
+            raise InvalidParameterError("Inverse transform not implemented for sparse matrices! Pass X.toarray().")
         check_preimage_suits(settings.preimage, kernel, by_flag=estimator.preimage is None)
     return kernel, settings
 

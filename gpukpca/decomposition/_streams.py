@@ -18,7 +18,7 @@ from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import Placement
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
-from gpukpca.decomposition._batches import add_batches, checked_batch
+from gpukpca.decomposition._batches import add_batches, checked_batch, slice_within
 from gpukpca.decomposition._kernel_fits import fit_of_batches
 from gpukpca.decomposition._kernels import check_same_kernel, is_stored_only, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_in_session, settings_of
@@ -60,7 +60,8 @@ class WithStreams:
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (b, d); or an iterable of such batches
-            An array is one batch. Those of an iterable, such as `Batches`, are added in turn: all, or none on an error.
+            An array is one batch. Those of an iterable, such as `Batches`, or the slices of a set, are added
+            in turn: all, or none on an error.
         y : ignored
         sample_weight : array, shape (b,), optional
             How often each row of one batch counts; see `fit`. `n_samples_seen_` is their sum.
@@ -102,7 +103,7 @@ class WithStreams:
         >>> model.n_samples_seen_, model.transform(X[:5]).shape
         (900, (5, 2))
         """
-        return add_batches(self, X, sample_weight, partial(_add, self))
+        return add_batches(self, X, sample_weight, partial(_add, self), lambda _, d: slice_within(self, d))
 
     if not TYPE_CHECKING:  # which then finds names that are no attributes
 

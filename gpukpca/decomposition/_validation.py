@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
+from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     concat,
@@ -24,8 +25,9 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.data.batches import is_set, is_stream, slice_of_set, spread_runs
+from gpukpca.data.batches import is_set, is_sliced, is_stream, spread_runs
 from gpukpca.data.gate import as_rows, column_names, counting_column
+from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
 from gpukpca.data.shapes import DataShape, most_planned_rows
 from gpukpca.data.slicing import dense_rows
@@ -78,14 +80,14 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
         data = training_data(estimator, X)
         return data, data
     runs = spread_runs(int(X.shape[0]), limit)
-    sample = training_data(estimator, concat([dense_rows(slice_of_set(X, a, b)) for a, b in runs]))
+    sample = training_data(estimator, concat([dense_rows(as_rows(rows_of_set(X, *run))) for run in runs]))
     stays = is_memory_map(X) and X.dtype == sample.dtype
     return np.asarray(X) if stays else DataShape(tuple(X.shape), sample.dtype).rows(), sample
 
 
 def _sampled_rows(X: Any) -> int | None:
     """Return how many rows of a memory map or a set a plan reads; None where it reads all, or X is something else."""
-    if isinstance(X, Rows) or not (is_set(X) or (is_memory_map(X) and X.ndim == 2 and X.size)):
+    if isinstance(X, Rows) or not is_sliced(X):
         return None
     limit = most_planned_rows(int(X.shape[1]))
     return limit if limit < X.shape[0] else None
@@ -132,7 +134,15 @@ def _checked(
     is_matrix = is_precomputed(getattr(estimator, "kernel", None))
     if is_matrix:
         _check_not_condensed(container)
-    X = as_rows(container, _name(estimator), missing=missing, finite=finite, counts=counts, panels=panels)
+    how: dict[str, Any] = {
+        "missing": missing,
+        "finite": finite,
+        "counts": counts,
+        "panels": panels,
+        "limit": limit_of(estimator),
+    }
+    X = as_rows(container, _name(estimator), **how)
+    X = dense_rows(X) if is_matrix else X
     _check_unique_names(container)
     if reset and not is_matrix:
         _warn_of_row_numbers(container, X)
@@ -143,6 +153,12 @@ def _checked(
         _check_not_transposed(estimator, *X.shape)
     check_width(estimator, container, X, reset)
     return X
+
+
+def limit_of(estimator: Any) -> int | None:
+    """Return the bytes that the parameter `memory_limit` of an estimator allows; None without one."""
+    limit = getattr(estimator, "memory_limit", None)
+    return None if limit is None else parsed_bytes(limit)
 
 
 def _warn_of_variables(container: Any, X: Array) -> None:
@@ -250,11 +266,10 @@ def _warn_of_row_numbers(container: Any, X: Array) -> None:
         )
 
 
-def densifying(X: Any) -> str:
-    """Return the call that makes an array of sparse rows; empty for dense ones. The first row of a set tells."""
-    if is_sparse(X):
-        return "X.toarray()"
-    return "X[:].toarray()" if is_set(X) and is_sparse(slice_of_set(X, 0, 1)) else ""
+def check_dense(X: Any, text: str) -> None:
+    """Raise TypeError with a text, in which {call} makes an array, for sparse rows. The first row of a set tells."""
+    if is_sparse(X) or (is_set(X) and is_sparse(rows_of_set(X, 0, 1))):
+        raise TypeError(text.format(call=f"X{'' if is_sparse(X) else '[:]'}.toarray()"))
 
 
 def checked_out(out: Any, shape: tuple[int | str, int]) -> np.ndarray:

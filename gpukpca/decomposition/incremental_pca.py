@@ -31,10 +31,15 @@ from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, restore_on_error
-from gpukpca.decomposition._validation import checked_scores, densifying, new_data
+from gpukpca.decomposition._validation import check_dense, checked_scores, new_data
 
 # scikit-learn's rule for the rows of a batch; and the batches from which on they are longer, up to a size in bytes.
 ROWS_A_FEATURE, BATCHES = 5, 100
+# Why `partial_fit` takes no sparse rows.
+DENSE_BATCHES = (
+    "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
+    "IncrementalPCA.fit to do so in batches."
+)
 
 
 class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[Held], ArrayTransformer):
@@ -247,11 +252,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         >>> model.n_samples_seen_
         1500
         """
-        if densifying(X):
-            raise TypeError(
-                "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
-                "IncrementalPCA.fit to do so in batches."
-            )
+        check_dense(X, DENSE_BATCHES)
         return fit_in_session(self, X, partial(self._update, X, sample_weight, True))
 
     def _rows_of_a_batch(self, n: int, d: int) -> int:

@@ -25,7 +25,7 @@ from gpukpca.decomposition._base import ArrayTransformer, KernelPCAAttributes, p
 from gpukpca.decomposition._batches import rows_and_place, training_rows
 from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask
 from gpukpca.decomposition._interop import KernelPeer
-from gpukpca.decomposition._kernel_fits import fit_any, plan_stream, scores_as_given
+from gpukpca.decomposition._kernel_fits import check_plan, fit_any, plan_stream, scores_as_given
 from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, matrix_of, warn_of_unused
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
@@ -320,6 +320,7 @@ class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, Wit
         vars(self).pop("_held", None)
         X, reader = matrix_of(self, X), "fit_transform" if wants_scores else ""
         how: dict[str, Any] = {"in_batches": reads_batches(self, X, sample_weight), "sample_weight": sample_weight}
+        check_plan(self, X, **how)
         rows, place = rows_and_place(self, X, reader, counted=False, **how)
         with session.on(place, rows) as resources:
             fit, kept = fit_any(self, rows, X, resources, sample_weight)

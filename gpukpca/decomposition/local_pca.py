@@ -10,7 +10,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
@@ -26,8 +26,13 @@ from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition._validation import checked_scores, densifying, new_data
+from gpukpca.decomposition._validation import check_dense, checked_scores, new_data
 from gpukpca.exceptions import PrecisionWarning, warn_user
+
+# Why it takes no sparse rows.
+DENSE_ROWS = (
+    "LocalPCA does not support sparse input. Pass {call}, or reduce the rows first: make_pipeline(PCA(50), LocalPCA())."
+)
 
 
 def _without_density(estimator: Any) -> str:
@@ -40,7 +45,8 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
     """Several PCAs, each of one cluster of the data: a mixture of probabilistic PCAs, or quantization by planes.
 
     Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict arrays;
-    results live where the input lives. Sparse rows are not supported: less the mean of their cluster, they are dense.
+    results live where the input lives. `fit` reads a set of zarr or HDF5 whole. Sparse rows are not supported: less the
+    mean of their cluster, they are dense.
 
     Parameters
     ----------
@@ -194,7 +200,7 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         Parameters
         ----------
         X : array or data frame, shape (n, d)
-            A memory map is read by panels.
+            A memory map is read by panels. A set of zarr or HDF5 is read whole, and refused where it does not fit.
         y : ignored
 
         Returns
@@ -206,7 +212,7 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         return self
 
     def _fit(self, X: Any, session: FitSession) -> None:
-        _check_dense(X)
+        check_dense(X, DENSE_ROWS)
         data, place = rows_and_place(self, X, counted=False, in_batches=False)
         settings = MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg)
         with session.on(place, data) as resources:
@@ -223,13 +229,13 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
 
     # -- rows and clusters -----------------------------------------------------------------------------------------
 
-    def predict(self, X: ArrayLike) -> Array:
+    def predict(self, X: ArrayLike | Stream) -> Array:
         """Return the cluster of every row: the most probable one, or with "hard" the one with the nearest plane.
 
         Parameters
         ----------
-        X : array or data frame, shape (m, d)
-            A memory map is read by panels of rows.
+        X : array, data frame or Dask array, shape (m, d); or an iterable of batches
+            A memory map, or a set of zarr or HDF5, is read by slices, as by the other methods of new rows.
 
         Returns
         -------
@@ -253,9 +259,13 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         >>> np.bincount(labels).tolist(), len(set(labels[:80].tolist()))
         ([120, 80], 1)
         """
+        return self._labels(X)
+
+    @row_wise("labels")
+    def _labels(self, X: Any) -> Array:
         return _labels_at(self._answer(X, "predict", LocalModel.labels), X)
 
-    @of_rows
+    @row_wise("shares")
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probability of every cluster given the row; with "hard" 1 for its own cluster, else 0.
 
@@ -294,7 +304,7 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         """
         return self._output(self._numbers(X, "transform", LocalModel.coordinates), X)
 
-    @of_rows
+    @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike, labels: Any = None) -> Array:
         """Return points of data space for local coordinates.
 
@@ -372,14 +382,14 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         """
         return to_caller(self._numbers(X, "score_samples", LocalModel.values), X)
 
-    def score(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> float:
+    def score(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return the mean of `score_samples`, Σ w s / Σ w with weights (m,)."""
         return mean_of(self.score_samples(X), sample_weight)
 
     def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:
         """Return ``work(model, rows, n_jobs)`` of checked rows, where the model is."""
         check_is_fitted(self)
-        _check_dense(X)
+        check_dense(X, DENSE_ROWS)
         Y = new_data(self, X, self.components_, method)
         with device_context(self._result.components), overflow_allowed():
             return work(self._result.model, Y, self.n_jobs)
@@ -413,15 +423,6 @@ class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
         with device_context(self._result.components):
             rows, labels = self._result.model.sample(int(n_samples), rng)
             return move(self._result.in_dtype(rows), self.components_), _labels_at(labels, self.components_)
-
-
-def _check_dense(X: Any) -> None:
-    """Raise TypeError for sparse rows."""
-    if call := densifying(X):
-        raise TypeError(
-            f"LocalPCA does not support sparse input. Pass {call}, or reduce the rows first: "
-            "make_pipeline(PCA(50), LocalPCA())."
-        )
 
 
 def _labels_at(labels: Array, like: Any) -> Array:

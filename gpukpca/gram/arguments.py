@@ -27,9 +27,12 @@ def checked_rows(*others: Array, **named: Any) -> list[Array]:
 
 def checked_matrix(A: Any, name: str, shape: str) -> Array:
     """Return a dense real matrix of two dimensions in float32 or float64; errors call it `name`, of `shape`."""
-    if is_sparse(A):
-        raise InvalidParameterError(f"{name} must be dense; pass {name}.toarray().")
-    return as_rows(A, shape=shape, name=name)
+    rows = as_rows(A, shape=shape, name=name)
+    if is_sparse(rows):
+        raise InvalidParameterError(
+            f"{name} must be dense; pass {name}{'' if hasattr(A, 'toarray') else '[:]'}.toarray()."
+        )
+    return rows
 
 
 def check_block(op: SymmetricOperator, V: Any) -> None:

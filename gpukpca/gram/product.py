@@ -18,7 +18,7 @@ from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespa
 from gpukpca.backend.parallel import TileReport, assemble_rows, map_in_order, row_slices, worker_count
 from gpukpca.data.finite import FINITE, NumberSource, check_finite, not_finite, overflow
 from gpukpca.data.gate import as_rows, check_not_empty, check_numbers
-from gpukpca.data.slicing import check_widths, take_rows
+from gpukpca.data.slicing import check_widths, dense_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import checked_rows
 from gpukpca.gram.tiling import tile_edge_for, tile_order
@@ -109,6 +109,7 @@ def kernel_matmat(
     N_JOBS.check_argument("n_jobs", n_jobs)
     namespace_of(V)
     check_numbers(V, name="V")
+    V = dense_rows(as_rows(V)) if V.ndim == 2 else V
     X, Y = checked_rows(V, X=X, Y=Y)
     W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
     if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):

@@ -12,9 +12,9 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import epsilon, from_host, is_foreign, is_sparse, namespace_of, to_host
-from gpukpca.data.gate import has_entries, is_of_cupyx
+from gpukpca.data.gate import as_rows, has_entries, is_of_cupyx
 from gpukpca.data.operator_rows import OperatorRows
-from gpukpca.data.slicing import gather_rows, place_of
+from gpukpca.data.slicing import dense_rows, gather_rows, place_of
 from gpukpca.exceptions import (
     DeviceMismatchError,
     GpuKPCAWarning,
@@ -56,10 +56,11 @@ class Precomputed(Kernel):
     stored_only = True
 
     def __call__(self, X: Array, Y: Array | None = None) -> Array:
-        return X
+        return dense_rows(as_rows(X))
 
     def diagonal(self, X: Array) -> Array:
-        return namespace_of(X).linalg.diagonal(X)
+        K = self(X)
+        return namespace_of(K).linalg.diagonal(K)
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
         raise InvalidParameterError("a precomputed kernel matrix has no rows of data to compute a tile from.")

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Stream, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver
 from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import Resources
@@ -23,7 +23,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
 from gpukpca.decomposition._session import fit_session
-from gpukpca.decomposition._validation import densifying, new_data, training_data
+from gpukpca.decomposition._validation import check_dense, training_data
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.exceptions import InvalidParameterError
@@ -187,6 +187,7 @@ class KernelPCACV(ArrayTransformer):
         Parameters
         ----------
         X : array or data frame, shape (n, d)
+            A set of zarr or HDF5 is read whole, and refused where it does not fit into memory.
         y : array, shape (n,), optional
             Only for splitters that look at labels.
         groups : array, shape (n,), optional
@@ -203,8 +204,7 @@ class KernelPCACV(ArrayTransformer):
                 "kernel, or choose n_components by n_components_for(model, ...)."
             )
         with fit_session(self, X) as session:
-            if call := densifying(X):
-                raise TypeError(f"KernelPCACV: sparse rows have no pre-image to be scored by; pass {call}.")
+            check_dense(X, "KernelPCACV: sparse rows have no pre-image to be scored by; pass {call}.")
             data = training_data(self, X)
             splits = self._splits(data, y, groups)
             place = session.place(data)
@@ -221,7 +221,7 @@ class KernelPCACV(ArrayTransformer):
             if self.refit:
                 started = time.perf_counter()
                 best = candidates_of(template, [self.best_params_])[0].estimator
-                self.best_estimator_ = best.fit(X)
+                self.best_estimator_ = best.fit(X if hasattr(X, "columns") else data)
                 self.refit_time_ = time.perf_counter() - started
         return self
 
@@ -278,17 +278,15 @@ class KernelPCACV(ArrayTransformer):
 
     # -- the best model --------------------------------------------------------------------------------------------
 
-    def _best(self, X: Any = None, method: str = "") -> KernelPCA:
-        """Return the best model; check new rows for a method of the search."""
+    def _best(self) -> KernelPCA:
+        """Return the best model, which checks and reads new rows."""
         check_is_fitted(self)
-        if X is not None:
-            new_data(self, X, self.best_estimator_.projection_, method)
         return self.best_estimator_
 
     @of_rows
     def transform(self, X: ArrayLike) -> Array:
         """Return the scores (m, p) of new points by the best model; see `KernelPCA.transform`."""
-        return self._best(X, "transform").transform(X)
+        return self._best().transform(X)
 
     @OnlyWhere(_without_model, AttributeError)
     @of_rows
@@ -300,18 +298,18 @@ class KernelPCACV(ArrayTransformer):
     @of_rows
     def denoise(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """Return the pre-images of projected points by the best model; see `KernelPCA.denoise`."""
-        return self._best(X, "denoise").denoise(X, n_components)
+        return self._best().denoise(X, n_components)
 
     @OnlyWhere(_without_model, AttributeError)
-    def score(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> float:
+    def score(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
-        return self._best(X, "score").score(X, sample_weight=sample_weight)
+        return self._best().score(X, sample_weight=sample_weight)
 
     @OnlyWhere(_without_model, AttributeError)
     @of_rows
     def score_samples(self, X: ArrayLike) -> Array:
         """Return minus the squared error in feature space by the best model; see `KernelPCA.score_samples`."""
-        return self._best(X, "score_samples").score_samples(X)
+        return self._best().score_samples(X)
 
     @OnlyWhere(_without_model, AttributeError)
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from gpukpca._formatting import pluralize
 from gpukpca._typing import ArrayLike, Vector
 from gpukpca.decomposition import PCA, reconstruction, reconstruction_error
-from gpukpca.plotting.display import Display, check_has, host, ratios_of
+from gpukpca.plotting.display import Display, check_has, drawn_rows, host, ratios_of
 from gpukpca.plotting.labels import UNKNOWN, ColorScale, Groups, groups_of, read_labels
 from gpukpca.plotting.legends import draw_legend
 from gpukpca.plotting.names import write_names
@@ -17,7 +17,6 @@ from gpukpca.plotting.style import (
     INK,
     LINE,
     SMALL,
-    check_rows,
     draw_points,
     marks,
     tidy,
@@ -74,8 +73,7 @@ class AxesDisplay(Display):
 
     def __init__(self, estimator: Any, X: ArrayLike, *, labels: Vector | None = None) -> None:
         check_has(estimator, "components_", "a fitted PCA or LocalPCA, which has axes in data space")
-        rows = host(X)
-        check_rows(rows, of="X")
+        rows = drawn_rows(X)
         self.labels: Groups | ColorScale | None = read_labels(labels, len(rows), "X")
         self.features: list[str] = list(getattr(estimator, "feature_names_in_", ("feature 1", "feature 2")))
         scale = getattr(estimator, "scale_", None)

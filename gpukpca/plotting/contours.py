@@ -11,14 +11,13 @@ import numpy as np
 
 from gpukpca._typing import ArrayLike, Vector
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.plotting.display import Display, checked_axes, host, new_figure, ratios_of
+from gpukpca.plotting.display import Display, checked_axes, drawn_rows, host, new_figure, ratios_of
 from gpukpca.plotting.labels import ColorScale, Groups, read_labels
 from gpukpca.plotting.legends import draw_legend
 from gpukpca.plotting.style import (
     INK,
     TITLE,
     axis_label,
-    check_rows,
     color_bar,
     draw_points,
     tidy,
@@ -84,8 +83,7 @@ class ContoursDisplay(Display):
         self.grid = grid
         self.values: np.ndarray = host(values)
         self.ratios: np.ndarray = host(ratios)
-        self.X: np.ndarray = host(X)
-        check_rows(self.X, of="X")
+        self.X: np.ndarray = drawn_rows(X)
         self.labels: Groups | ColorScale | None = read_labels(labels, len(self.X), "X")
         self.names: Sequence[str] = FEATURES if names is None else names
 
@@ -126,8 +124,7 @@ class ContoursDisplay(Display):
         -----
         Cost: a transform of 14 400 points.
         """
-        points = host(X)
-        check_rows(points, of="X")
+        points = drawn_rows(X)
         if points.shape[1] != 2 or not isinstance(n_components, Integral) or n_components < 1:
             raise InvalidParameterError(
                 f"contours need data of two features and an integer n_components >= 1; got shape {points.shape} and "

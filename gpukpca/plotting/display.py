@@ -11,6 +11,8 @@ from sklearn.pipeline import Pipeline
 
 from gpukpca._extras import pip_install
 from gpukpca.backend.namespace import is_foreign, to_host
+from gpukpca.data.gate import as_rows, dask_kind
+from gpukpca.data.slicing import dense_rows
 from gpukpca.exceptions import InvalidParameterError
 
 # Dots an inch in a notebook, which would show the 200 of a figure twice as large.
@@ -100,6 +102,12 @@ def on_host(x: Any) -> Any:
 def host(x: Any) -> np.ndarray:
     """Return numbers, or an array of any library, as float64 on the host."""
     return np.asarray(on_host(x), dtype=np.float64)
+
+
+def drawn_rows(X: Any, name: str = "X") -> np.ndarray:
+    """Return rows in any container, finite and at least one, as float64 on the host; errors call them `name`."""
+    X = X.compute() if dask_kind(X) == "Array" else X
+    return host(dense_rows(as_rows(X, "a picture", name=name, finite=True)))
 
 
 def ratios_of(estimator: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
+from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import new_figure, ratios_of
 from gpukpca.plotting.images import COUNTS, ComponentImagesDisplay, ImageRowsDisplay, rows_of_images
@@ -138,7 +139,8 @@ def plot_images(
 
 def _scores_of(model: Any, X: Any, scores: Any, p: int) -> Any:
     """Return the scores of X (n, d): those given where they can be scores of the p components, else computed."""
-    n, *columns = np.shape(X) or (0,)
+    X = as_rows(X) if isinstance(X, Sequence) else X
+    n, *columns = getattr(X, "shape", (0,))
     if scores is None:
         d = getattr(model, "n_features_in_", None)
         if columns == [p] != [d] and d is not None:

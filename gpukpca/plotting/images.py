@@ -10,9 +10,10 @@ import numpy as np
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.data.gate import as_rows
+from gpukpca.data.batches import is_set
+from gpukpca.data.gate import as_rows, check_not_empty
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.plotting.display import Display, check_has, checked_figure, host, new_figure, ratios_of
+from gpukpca.plotting.display import Display, check_has, checked_figure, drawn_rows, host, new_figure, ratios_of
 from gpukpca.plotting.labels import ColorScale, Groups, read_labels
 from gpukpca.plotting.style import SMALL
 
@@ -208,7 +209,7 @@ class ImageRowsDisplay(Display):
         scores, ratios = estimator.transform(X), ratios_of(estimator)
         kept = [count for count in counts if count <= len(ratios)]
         kept += [len(ratios)] if len(kept) < len(counts) and len(ratios) not in kept else []
-        columns = [host(X), *(host(_reconstructed(estimator, scores, count)) for count in kept)]
+        columns = [drawn_rows(X), *(host(_reconstructed(estimator, scores, count)) for count in kept)]
         titles = ["original\n", *(f"K = {count}\n{100 * np.sum(ratios[:count]):.0f} %" for count in kept)]
         rows = {f"{row}": images for row, images in zip(chosen, np.stack(columns, axis=1), strict=True)}
         display = cls(rows, image_shape, titles=titles)
@@ -254,8 +255,9 @@ class ImageRowsDisplay(Display):
 
 def rows_of_images(X: Any, image_shape: tuple[int, int]) -> Any:
     """Return rows (n, d) that are images of a shape, checked."""
-    rows = X if len(getattr(X, "shape", ())) == 2 else as_rows(X)
+    rows = as_rows(X) if is_set(X) or len(getattr(X, "shape", ())) != 2 else X
     check_image_shape(image_shape, rows.shape[1])
+    check_not_empty(rows, "a picture")
     return rows
 
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from gpukpca._typing import ArrayLike, Vector
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.plotting.display import Display, host, ratios_of
-from gpukpca.plotting.labels import ColorScale, Groups, read_labels, shown_names
+from gpukpca.plotting.display import Display, drawn_rows, host, ratios_of
+from gpukpca.plotting.labels import ColorScale, Groups, check_one_a_row, read_labels, shown_names
 from gpukpca.plotting.legends import MAX_ENTRIES, draw_legend
 from gpukpca.plotting.names import name_rows, note_below, write_names
-from gpukpca.plotting.style import FAINT, axis_label, check_rows, draw_points, tidy
+from gpukpca.plotting.style import FAINT, axis_label, draw_points, tidy
 
 # Groups that colors alone distinguish; of more, the names are written among the points too.
 GROUPS_BY_COLOR = 7
@@ -68,8 +68,9 @@ class ScoresDisplay(Display):
         labels: Vector | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        self.scores: np.ndarray = host(scores)
-        check_rows(self.scores, names)
+        self.scores: np.ndarray = drawn_rows(scores, "scores")
+        if names is not None:
+            check_one_a_row("names", names, len(self.scores), "scores")
         self.ratios: np.ndarray | None = None if ratios is None else host(ratios)
         p = self.scores.shape[1]
         if self.ratios is not None and len(self.ratios) < p:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.exceptions import InvalidParameterError
-from gpukpca.plotting.labels import UNKNOWN, ColorScale, Groups, check_one_a_row
+from gpukpca.plotting.labels import UNKNOWN, ColorScale, Groups
 
 BAR, LINE, PLAIN, INK, FAINT = "#5b7fa6", "#c8553d", "#33658a", "#333333", "#d9d9d9"
 # Vector files of more points than this are slow to open.
@@ -104,17 +103,3 @@ def color_bar(axes: list[Any], values: Any, label: str = "", inside: Any = None,
         bar.solids.set_alpha(1.0)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=9, color="#888888", labelcolor=INK, length=3)
-
-
-def check_rows(rows: np.ndarray, names: Any = None, of: str = "scores") -> None:
-    """Raise where rows are no matrix of finite numbers, or names are not one a row; `of` is what has the rows."""
-    if rows.ndim != 2 or 0 in rows.shape:
-        shape = "(n, p) with n, p" if of == "scores" else "(n, d) with n, d"
-        raise InvalidParameterError(f"{of} must have shape {shape} >= 1; got {rows.shape}.")
-    if len(wrong := np.flatnonzero(~np.all(np.isfinite(rows), axis=1))):
-        raise InvalidParameterError(
-            f"{len(wrong)} of {len(rows)} rows of {of} have NaN or infinity, the first is row {wrong[0]}; leave them "
-            "out."
-        )
-    if names is not None:
-        check_one_a_row("names", names, len(rows), of)

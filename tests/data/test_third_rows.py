@@ -179,14 +179,14 @@ def test_functions_that_need_one_array_refuse_with_two_ways_out(X: np.ndarray) -
         exact.fit,
         exact.plan,
         KernelPCA(2, eigen_solver="randomized").fit_transform,
-        KernelPCA(2, **NYSTROM).partial_fit,
         LocalPCA(2, 1).fit,
         lambda rows: fit_kernel_pca(rows, RBF(0.1), 2),
         lambda rows: gram_matrix(RBF(0.1), rows),
     ):
         with pytest.raises(InvalidParameterError, match=REFUSED):
             call(rows)
-    assert IncrementalPCA(2).partial_fit(rows).n_samples_seen_ == len(X)  # by slices, as `fit`
+    for model in (IncrementalPCA(2), KernelPCA(2, **NYSTROM)):  # by slices, as `fit`
+        assert model.partial_fit(rows).n_samples_seen_ == len(X)
     with pytest.raises(InvalidParameterError, match="are computed where they are"):
         PCA(2, device="cuda").fit(rows)
 

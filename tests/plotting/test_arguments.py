@@ -54,8 +54,12 @@ def test_components_that_are_not_there(components: Any) -> None:
     [
         (np.zeros((3, 2)), {"names": ["a", "b"]}, "2 names for 3 rows"),
         (np.zeros((3, 2)), {"labels": [1, 2, 3, 4]}, "4 labels for 3 rows"),
-        (np.zeros(3), {}, r"shape \(n, p\)"),
-        (np.array([[0.0, 1.0], [np.nan, 1.0], [2.0, np.inf]]), {}, "2 of 3 rows of scores .* the first is row 1"),
+        (np.zeros(3), {}, "got 1D array instead: scores has shape"),
+        (
+            np.array([[0.0, 1.0], [np.nan, 1.0], [2.0, np.inf]]),
+            {},
+            "Input scores contains NaN: 1 value.* the first in row 1",
+        ),
         (np.zeros((3, 2)), {"names": 5}, "names=5 must be a sequence"),
         (np.zeros((3, 2)), {"labels": "b"}, "1 labels for 3 rows"),
         (np.zeros((3, 2)), {"labels": np.zeros((3, 2))}, r"labels must have shape \(3,\)"),

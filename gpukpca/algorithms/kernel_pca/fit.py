@@ -21,7 +21,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness
-from gpukpca.data.gate import as_rows, is_in_panels
+from gpukpca.data.gate import as_rows, is_in_panels, is_unread
 from gpukpca.data.place import own_copy
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
@@ -122,7 +122,8 @@ def fit_kernel_pca(
         )
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
-        X = kernel_matrix(X) if isinstance(kernel, Precomputed) else X
+        if isinstance(kernel, Precomputed):
+            X = kernel_matrix(as_rows(X) if is_unread(X) else X)
         counts = rows_to_check(settings.eigen_solver, sample_weight)
         container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts, panels=settings.is_nystrom)
         if is_in_panels(X):

@@ -140,17 +140,18 @@ def finished_fit(task: FitTask, plan: Plan, found: Approximation, eigen: EigenRe
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
     keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
     fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
-    if n > 1 and is_unresolved(values, eigen, found.gram) and not task.is_constant():  # one row has no variance
+    is_far = not sums.relative and _warn_of_far_landmarks(task, sums)
+    # One row has no variance.
+    if n > 1 and not is_far and is_unresolved(values, eigen, found.gram) and not task.is_constant():
         warn_of_rounding(values, eigen, found.gram)
     warn_of_dropped(eigen, spectrum)
     _warn_of_certificate(fit, solver.tol, found.rounding)
-    warn_of_rank(fit.spectrum, keep, n, "the approximation")
-    is_poor = not sums.relative and (
-        _warn_of_far_landmarks(task, sums)
-        or (
-            has_equal_shares(task.kernel, n, spectrum)
-            and warn_of_identity(task.kernel, n, lambda: sums.trace, _suggested_spectrum(found), task.basis)
-        )
+    if not is_far:
+        warn_of_rank(fit.spectrum, keep, n, "the approximation")
+    is_poor = is_far or (
+        not sums.relative
+        and has_equal_shares(task.kernel, n, spectrum)
+        and warn_of_identity(task.kernel, n, lambda: sums.trace, _suggested_spectrum(found), task.basis)
     )
     if not is_poor and not settings.drops_zeros:
         warn_of_gap(eigen.truncated(keep), keep, max(0.0, sums.residual))

@@ -17,6 +17,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, overflow_allowed
+from gpukpca.data.batches import by_slices
 from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.place import to_caller
 from gpukpca.data.statistics import feature_means
@@ -185,7 +186,8 @@ class KernelPCAFit:
         Parameters
         ----------
         X_new : array or CSR matrix, shape (m, d)
-            In any library, on any device; for a precomputed kernel K(X_new, X) of shape (m, n).
+            In any library, on any device; for a precomputed kernel K(X_new, X) of shape (m, n). A set of zarr, HDF5 or
+            the like is read by slices.
 
         Returns
         -------
@@ -208,7 +210,8 @@ class KernelPCAFit:
         Cost: m n kernel values, computed tile by tile and never stored together; m r with r landmarks of Nyström.
         """
         with device_context(self.map.like), overflow_allowed():
-            return to_caller(self.space.new_scores(new_rows(X_new, self.plan.n_features)), X_new)
+            d = self.plan.n_features
+            return by_slices(X_new, lambda rows: to_caller(self.space.new_scores(new_rows(rows, d)), rows))
 
     def truncated(self, keep: int) -> KernelPCAFit:
         """Return the fit with the first `keep` components only, 1 <= keep <= p."""

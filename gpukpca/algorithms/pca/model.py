@@ -32,6 +32,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import projected_rows
+from gpukpca.data.batches import by_slices
 from gpukpca.data.csr import less_full_columns
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import degrees_of_freedom
@@ -165,6 +166,7 @@ class PCAFit:
         Parameters
         ----------
         X_new : array or CSR matrix, shape (m, d)
+            A set of zarr, HDF5 or the like is read by slices.
         whiten : bool
             Divide them by their standard deviations.
 
@@ -181,7 +183,7 @@ class PCAFit:
         """
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
-            return scores_of(self, new_points(X_new, self.components), whiten)
+            return by_slices(X_new, lambda rows: scores_of(self, new_points(rows, self.components), whiten))
 
     def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
         """Return the points of data space with given scores.
@@ -207,12 +209,13 @@ class PCAFit:
         """
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
-            return points_of(self, new_scores(scores, self.n_components, self.components), whiten)
+            p, like = self.n_components, self.components
+            return by_slices(scores, lambda Z: points_of(self, new_scores(Z, p, like), whiten))
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihoods (m,) of new rows under the Gaussian model; see `transform`."""
         with device_context(self.components), overflow_allowed():
-            return log_densities_of(self, new_points(X_new, self.components))
+            return by_slices(X_new, lambda rows: log_densities_of(self, new_points(rows, self.components)))
 
     def truncated(self, p: int) -> PCAFit:
         """Return the fit with its first p components only; the variances of the others join the noise."""

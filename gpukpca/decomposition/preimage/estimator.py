@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, UnknownRows, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.result import (
@@ -264,7 +264,7 @@ class WithPreimages:
         return self._square_errors(X, n_components)
 
     @OnlyWhere(_without_score)
-    def score(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> float:
+    def score(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return minus the mean of `reconstruction_error` over the points: higher is better.
 
         It has the units of the data whatever the kernel. So kernels, their parameters and methods can be compared on
