@@ -40,11 +40,12 @@ Class = TypeVar("Class", bound=type)
 
 # `index`: the number of the CUDA device that `device_context` made current in this thread, where it did.
 _entered = threading.local()
+# The context of arrays that need none.
+HOST = nullcontext()
 
 
-def is_on_gpu(x: Any) -> bool:
-    """Return whether `x` lives on a CUDA device: tensors of PyTorch there are refused as data."""
-    return is_cupy(x)
+# Tensors of PyTorch on a CUDA device are refused as data.
+is_on_gpu = is_cupy
 
 
 def describe_device(x: Any) -> str:
@@ -242,7 +243,7 @@ def device_context(like: Any) -> AbstractContextManager[None]:
     if is_jax(like):  # on an accelerator JAX rounds float32 products to TF32 or bfloat16 by default
         context: AbstractContextManager[None] = sys.modules["jax"].default_matmul_precision("highest")
         return context
-    return nullcontext()
+    return HOST
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import cast, is_cupy, is_numpy, item_size, namespace_of, writable, writes_in_place
@@ -86,16 +88,16 @@ class Scratch:
     """Memory of one worker for results that end with the next one of their name."""
 
     def __init__(self, like: Array) -> None:
-        self._like = like
+        self._dtype = like.dtype if is_numpy(like) else None
         self._memory: dict[str, Array] = {}
 
     def place(self, name: str, shape: tuple[int, int]) -> Array | None:
         """Return memory like `like` for a result of this shape; None outside NumPy, for new memory."""
-        if not is_numpy(self._like):
+        if self._dtype is None:
             return None
         held, size = self._memory.get(name), math.prod(shape)
         if held is None or held.size < size:
-            held = self._memory[name] = namespace_of(self._like).empty(size, dtype=self._like.dtype)
+            held = self._memory[name] = np.empty(size, self._dtype)
         return held[:size].reshape(shape)
 
 

@@ -37,8 +37,8 @@ def as_operator(op: Any) -> SymmetricOperator:
 
     Raise `InvalidParameterError` for anything else, arrays included, and for an object that is not symmetric.
     """
-    has_products = all(hasattr(op, name) for name in ("shape", "dtype", "__matmul__")) and not isinstance(op, type)
-    if isinstance(op, (SymmetricOperator, np.ndarray)) or is_foreign(op) or not has_products:
+    is_known = isinstance(op, (SymmetricOperator, np.ndarray, type)) or is_foreign(op)
+    if is_known or not all(hasattr(op, name) for name in ("shape", "dtype", "__matmul__")):
         check_operator(op)
         return op
     return ExternalOperator(op)

@@ -43,6 +43,8 @@ GESDD = {
     "f": (scipy.linalg.lapack.sgesdd, scipy.linalg.lapack.sgesdd_lwork),
     "d": (scipy.linalg.lapack.dgesdd, scipy.linalg.lapack.dgesdd_lwork),
 }
+# The most entries that it takes.
+LARGEST_SVD = 2**31 - 1
 
 Metric = Literal["sqeuclidean", "cityblock"]
 
@@ -53,13 +55,15 @@ def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
     Large `a` and `b` must not share memory: a buffer times its own transpose takes BLAS's syrk path, which crashes for
     large shapes with the OpenBLAS inside current NumPy wheels.
     """
+    if is_numpy(a) and is_numpy(b):
+        return np.matmul(a, b.T, out=out)
     if is_sparse(a) and is_sparse(b):
         return sparse_row_products(a, b, out)
     if is_sparse(a) or is_sparse(b):
         return np.asarray(a @ b.T)
-    if writes_in_place(a):
+    if is_cupy(a):
         # CuPy computes a product for strided memory elsewhere and copies it, so a later function may as well write it.
-        direct = is_numpy(a) or (out is not None and out.flags.c_contiguous)
+        direct = out is not None and out.flags.c_contiguous
         return namespace_of(a).matmul(a, b.T, out=out if direct else None)
     return a @ b.T
 
@@ -135,7 +139,7 @@ def column_norms(V: Array) -> np.ndarray:
     xp = namespace_of(V)
     wide = cast(V, accumulation_dtype(V))
     with overflow_allowed():
-        norms = np.sqrt(to_host(column_sums(wide * wide)).astype(np.float64))
+        norms = np.sqrt(to_host(down_columns(wide * wide, xp.sum)).astype(np.float64))
     low, high = SAFE_NORMS[dtype_name(wide.dtype)]
     if low < norms.min() and norms.max() < high:
         return norms
@@ -442,7 +446,7 @@ def with_entries(C: Array, rows: Any, values: Array) -> Array:
 def entries_of_columns(C: Array, rows: Array) -> Array:
     """Return the entries C[rows[j], j] of all columns, shape (b,), for an index array `rows` where C lives."""
     if writes_in_place(C):  # these libraries take two index arrays, in a third of the time
-        return C[rows, namespace_of(C).arange(C.shape[1])]
+        return C[rows, arange(C.shape[1], C)]
     return namespace_of(C).take_along_axis(C, rows[None, :], axis=0)[0, :]
 
 
@@ -474,7 +478,7 @@ def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
     a small problem. Raise LinAlgError where the library fails.
     """
     if is_numpy(A):
-        if A.size > np.iinfo(np.int32).max:
+        if A.size > LARGEST_SVD:
             raise np.linalg.LinAlgError(f"the SVD of LAPACK takes fewer than 2**31 entries, not {A.size}")
         gesdd, gesdd_lwork = GESDD[A.dtype.char]
         size, _ = gesdd_lwork(*A.shape, full_matrices=False)

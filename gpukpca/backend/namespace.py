@@ -51,14 +51,14 @@ def is_sparse(x: Any) -> bool:
 
 def is_foreign(x: Any) -> bool:
     """Return whether `x` is an array of a library other than NumPy that follows the standard."""
-    if is_numpy(x) or isinstance(x, np.generic) or is_sparse(x):
+    if isinstance(x, (np.ndarray, np.generic)) or issparse(x):
         return False
     return array_api_compat.is_array_api_obj(x)
 
 
 def writes_in_place(x: Any) -> bool:
     """Return whether elementwise functions on `x` take ``out=``, which the standard lacks."""
-    return is_numpy(x) or is_cupy(x)
+    return isinstance(x, np.ndarray) or is_cupy(x)
 
 
 def namespace_of(*arrays: Any) -> Any:
@@ -125,13 +125,13 @@ def library_of(x: Any) -> str:
 
 
 def device_of(x: Any) -> Any:
-    """Return the device of an array; None for sparse containers."""
-    return None if is_sparse(x) else array_api_compat.device(x)
+    """Return the device of an array; None, which stands for the only one, for NumPy and sparse containers."""
+    return None if isinstance(x, np.ndarray) or issparse(x) else array_api_compat.device(x)
 
 
 def empty_like(x: Any, dtype: Any = None) -> Array:
     """Return an array of size 0 in the namespace, dtype and device of `x`."""
-    if is_numpy(x) or is_sparse(x):
+    if isinstance(x, np.ndarray) or issparse(x):
         return np.empty((0,), dtype=dtype or x.dtype)
     if is_cupy(x):  # array-api-compat makes new arrays on the current device, whichever is named
         return cuda_device.empty_on(x.device.id, dtype or x.dtype)
@@ -149,7 +149,7 @@ def same_place(x: Any, y: Any) -> bool:
 
 def accumulation_dtype(like: Any) -> Any:
     """Return the widest real floating type on the device of `like`."""
-    if is_numpy(like) or is_sparse(like):
+    if isinstance(like, np.ndarray) or issparse(like):
         return np.float64
     xp = namespace_of(like)
     kinds = xp.__array_namespace_info__().dtypes(device=device_of(like), kind="real floating")
@@ -209,9 +209,9 @@ def to_host(x: Any) -> np.ndarray:
     >>> to_host(np.arange(3))
     array([0, 1, 2])
     """
-    if is_numpy(x):
+    if isinstance(x, np.ndarray):
         return np.asarray(x)
-    if is_sparse(x):
+    if issparse(x):
         return np.asarray(x.toarray())
     if is_cupy(x):
         with x.device:  # it need not be the current one
@@ -254,7 +254,7 @@ def from_host(a: Any, like: Any, dtype: Any = None) -> Array:
     >>> from_host([1.0, 2.0], like=np.empty(0, dtype="float32"))
     array([1., 2.], dtype=float32)
     """
-    if is_numpy(like) or is_sparse(like):
+    if isinstance(like, np.ndarray) or issparse(like):
         return np.asarray(a, dtype=dtype or like.dtype)
     xp = namespace_of(like)
     dtype = dtype or like.dtype
@@ -275,7 +275,7 @@ def cast(x: Any, dtype: Any) -> Any:
     """Return `x`, dense or sparse, as `dtype`; without a copy where it has that type."""
     if x.dtype == dtype:
         return x
-    if is_sparse(x):
+    if isinstance(x, np.ndarray) or issparse(x):
         return x.astype(dtype)
     return namespace_of(x).astype(x, dtype, copy=False)
 
@@ -287,6 +287,8 @@ def overflow_allowed() -> Any:
 
 def full(shape: tuple[int, ...], value: float, like: Any, dtype: Any = None) -> Array:
     """Return an array that holds `value` everywhere, in the dtype of `like` unless another is given."""
+    if isinstance(like, np.ndarray):
+        return np.full(shape, value, dtype or like.dtype)
     return namespace_of(like).full(shape, value, dtype=dtype or like.dtype, device=device_of(like))
 
 
@@ -297,6 +299,8 @@ def concat(parts: Sequence[Array], axis: int = 0) -> Array:
 
 def arange(n: int, like: Any, dtype: Any = None) -> Array:
     """Return the integers 0 … n - 1."""
+    if isinstance(like, np.ndarray):
+        return np.arange(n, dtype=dtype)
     return namespace_of(like).arange(n, dtype=dtype, device=device_of(like))
 
 
@@ -307,4 +311,6 @@ def indices(numbers: Any, like: Any) -> Array:
 
 def writable(shape: tuple[int, ...], like: Any) -> Array | None:
     """Return uninitialized memory where the library can write into parts of an array, else None."""
-    return namespace_of(like).empty(shape, dtype=like.dtype, device=device_of(like)) if writes_in_place(like) else None
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, like.dtype)
+    return namespace_of(like).empty(shape, dtype=like.dtype, device=device_of(like)) if is_cupy(like) else None

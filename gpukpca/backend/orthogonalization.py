@@ -83,7 +83,7 @@ def orthonormal_directions(V: Array, floor: float) -> Array | None:
         V = V[:, : V.shape[0]]
     Q, R = orthonormal_factors(V)
     left, sizes, _ = np.linalg.svd(R, full_matrices=False)
-    rank = int(np.sum(sizes > max(floor, 10.0 * epsilon(V) * float(np.max(sizes, initial=0.0)))))
+    rank = int(np.sum(sizes > max(floor, 10.0 * epsilon(V) * float(sizes.max(initial=0.0)))))
     if rank == 0:
         return None
     if rank == V.shape[1] and floor == 0.0:
@@ -119,7 +119,7 @@ def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
     """
     n, b = V.shape
     V, G, norms, divisors = _normalized_gram(V)
-    shift = SHIFT * UNIT_ROUNDOFF * (n * b + b * (b + 1)) * float(np.max(np.diag(G), initial=0.0))
+    shift = SHIFT * UNIT_ROUNDOFF * (n * b + b * (b + 1)) * float(np.diag(G).max(initial=0.0))
     L = scipy.linalg.cholesky(G + max(shift, UNIT_ROUNDOFF) * np.eye(b), lower=True)
     Q = V @ from_host(triangular_inverse(L).T / norms[:, None], V)
     w, Z = np.linalg.eigh(inner_products(Q, Q))

@@ -67,7 +67,7 @@ class _SingleThreadedBlas:
             self._users += 1
             try:
                 if self._users == 1:
-                    known = [(library, library.num_threads) for library in _blas().lib_controllers]
+                    known = [(library, library.get_num_threads()) for library in _blas().lib_controllers]
                     self._threads_before = _most_threads([threads for _, threads in known])
                     self._before = [one for one in known if one[1] != 1]
                     _set_threads([(library, 1) for library, _ in self._before])
@@ -97,7 +97,7 @@ class _SingleThreadedBlas:
         with self._lock:
             if self._users:
                 return self._threads_before
-            return _most_threads([library.num_threads for library in _blas().lib_controllers])
+            return _most_threads([library.get_num_threads() for library in _blas().lib_controllers])
 
 
 @cache
@@ -160,7 +160,7 @@ def worker_count(like: Any, n_jobs: int | None = None, multiplications: float = 
     A process that limits BLAS, as joblib's workers do, therefore computes products serially. Negative `n_jobs` counts
     from the number of CPUs as in scikit-learn: -1 means all. Work of few `multiplications` gets fewer workers.
     """
-    if not (is_numpy(like) or is_sparse(like)) or occupied(2, multiplications) < 2:
+    if occupied(2, multiplications) < 2 or not (is_numpy(like) or is_sparse(like)):
         return 1
     if n_jobs is None:
         limit = max(1, min(blas_threads(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers()))
@@ -201,22 +201,15 @@ def map_tiles(
     does it all, in the same groups.
     """
     # One BLAS thread also with one worker: products of other threads must not change the last digits here.
-    with _single_threaded_blas:
-        if workers == 1 or len(tiles) <= 1 or not threads:
-            return _serial(work, tiles, workers, report)
-        return _threaded(work, [tiles[worker::workers] for worker in range(workers)], len(tiles), report)
-
-
-def _serial(
-    work: Callable[[Any], Result], tiles: list[Any], workers: int, report: TileReport | None
-) -> list[list[Result]]:
-    results: list[list[Result]] = [[] for _ in range(workers)]
-    with overflow_allowed():
+    with _single_threaded_blas, overflow_allowed():
+        if workers > 1 and len(tiles) > 1 and threads:
+            return _threaded(work, [tiles[worker::workers] for worker in range(workers)], len(tiles), report)
+        results: list[list[Result]] = [[] for _ in range(workers)]
         for number, tile in enumerate(tiles):
             results[number % workers].append(work(tile))
             if report is not None:
                 report(number + 1, len(tiles))
-    return results
+        return results
 
 
 def _threaded(

@@ -66,8 +66,9 @@ class Work:
         rates, threads = (CARD if on_gpu else CORE)[item_size], workers if is_numpy(like) else usable_cpus()
         seconds = 0.0
         for kind, count in vars(self).items():
-            shared_by = 1 if on_gpu else min(threads, SHARED_BY.get(kind, threads))
-            seconds += count / getattr(rates, kind) / shared_by
+            if count:
+                shared_by = 1 if on_gpu else min(threads, SHARED_BY.get(kind, threads))
+                seconds += count / getattr(rates, kind) / shared_by
         return seconds
 
 
