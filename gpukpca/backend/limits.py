@@ -60,11 +60,14 @@ def free_memory(root: Path, environ: Mapping[str, str]) -> int:
 
     What several tasks of a job share on this machine is divided evenly among them.
     """
-    tasks, held = _tasks_here(environ), _held(root, "VmRSS")
-    shared = [(_system_memory(root), _installed_memory(root)), *_group_memory(root)]
-    free = [left if tasks == 1 else min(left, whole // tasks - held) for left, whole in shared]
-    batch = (limit - held for limit in _batch_memory(environ, tasks))
-    return max(0, min([*free, *batch, *_process_memory(root)]))
+    tasks = _tasks_here(environ)
+    free, batch = [_system_memory(root), *_process_memory(root)], list(_batch_memory(environ, tasks))
+    groups = list(_group_memory(root))
+    free += [left for left, _ in groups]
+    if batch or tasks > 1:
+        held, shared = _held(root, "VmRSS"), [_installed_memory(root), *(whole for _, whole in groups)]
+        free += [limit - held for limit in batch] + [whole // tasks - held for whole in shared if tasks > 1]
+    return max(0, min(free))
 
 
 def _system_memory(root: Path) -> int:
@@ -93,11 +96,10 @@ def _installed_memory(root: Path) -> int:
 def _group_memory(root: Path) -> Iterator[tuple[int, int]]:
     """Yield what each memory limit of the process's control groups leaves, with page cache as free, and the limit."""
     for folder in _group_folders(root, "memory"):
-        cache = _value(folder / "memory.stat", "total_inactive_file", "inactive_file") or 0
-        for limit_file, usage_file in MEMORY_FILES:
-            limit = _number(folder / limit_file)
-            if limit is not None:
-                yield limit - (_number(folder / usage_file) or 0) + cache, limit
+        limits = [(limit, usage) for file, usage in MEMORY_FILES if (limit := _number(folder / file)) is not None]
+        cache = (_value(folder / "memory.stat", "total_inactive_file", "inactive_file") or 0) if limits else 0
+        for limit, usage_file in limits:
+            yield limit - (_number(folder / usage_file) or 0) + cache, limit
 
 
 def _process_memory(root: Path) -> Iterator[int]:
@@ -229,9 +231,11 @@ def _number(file: Path, place: int = 0) -> int | None:
 
 def _value(file: Path, *keys: str) -> int | None:
     """Return the number of the first of these keys in a file with a key and a number in every line."""
-    fields = [line.split() for line in _lines(file)]
-    found = {line[0].rstrip(":"): int(line[1]) for line in fields if len(line) > 1 and line[1].isdecimal()}
-    return next((found[key] for key in keys if key in found), None)
+    text = "\n".join(_lines(file))
+    for key in keys:
+        if match := re.search(rf"^{key}:?[ \t]+([0-9]+)(?!\S)", text, re.MULTILINE):
+            return int(match[1])
+    return None
 
 
 def _setting(environ: Mapping[str, str], name: str) -> int | None:
