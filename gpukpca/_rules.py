@@ -92,6 +92,15 @@ class Rule:
 Rules = tuple[tuple[str, Rule], ...]
 
 
+def check_attributes(owner: Any, rules: Iterable[tuple[str, Rule]]) -> None:
+    """Raise `InvalidParameterError` for an attribute that breaks its rule; the defaults of a dataclass are right."""
+    kind = type(owner)
+    for name, rule in rules:
+        value = getattr(owner, name)
+        if value is not getattr(kind, name, owner):
+            rule.check(kind.__name__, name, value)
+
+
 @dataclass(frozen=True)
 class CheckedBy:
     """The values that a function takes without raising `InvalidParameterError`."""

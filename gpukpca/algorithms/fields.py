@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from gpukpca._rules import Rule
 from gpukpca._typing import Array
 
 T = TypeVar("T", bound=type)
+Made = TypeVar("Made")
 
 
 def field_of(shape: str, meaning: str, *rules: str, **options: Any) -> Any:
@@ -29,12 +29,11 @@ def field_of(shape: str, meaning: str, *rules: str, **options: Any) -> Any:
     return dataclasses.field(metadata={"shape": tuple(shape.split()), "meaning": meaning, "rules": rules}, **options)
 
 
-def check_fields(result: Any, rules: dict[str, Rule]) -> None:
-    """Raise `InvalidParameterError` for a field that breaks its rule; defaults are right."""
-    for name, rule in rules.items():
-        value = getattr(result, name)
-        if value is not getattr(type(result), name, dataclasses.MISSING):
-            rule.check(type(result).__name__, name, value)
+def unchecked(kind: type[Made], **fields: Any) -> Made:
+    """Return a frozen object of fields that are checked already; those that are not named have their defaults."""
+    made = object.__new__(kind)
+    vars(made).update(fields)
+    return made
 
 
 def documented(cls: T) -> T:

@@ -15,9 +15,9 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 from gpukpca._formatting import format_allowance, format_need
-from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
+from gpukpca._rules import FLAG, NONE, NOT_ZERO, check_attributes, integer, one_of
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import check_fields, documented, field_of
+from gpukpca.algorithms.fields import documented, field_of, unchecked
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.backend import blocking
 from gpukpca.backend.device import (
@@ -88,7 +88,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         check_type("place", self.place, Placement)
-        check_fields(self, RULES)
+        check_attributes(self, RULES.items())
 
     @classmethod
     def for_data(
@@ -126,7 +126,7 @@ class Resources:
     def within(cls, budget: MemoryBudget, place: Placement, n_jobs: int | None) -> Resources:
         """Return the resources of an attempt at a place."""
         limit, is_limited = budget.limit(place.work), budget.memory_limit is not None
-        return cls(place=place, limit=limit, n_jobs=n_jobs, is_limited=is_limited)
+        return unchecked(cls, place=place, limit=limit, n_jobs=n_jobs, is_limited=is_limited)
 
     @classmethod
     def for_fit(cls, resources: Resources | None, X: Any) -> Resources:

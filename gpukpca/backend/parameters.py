@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from gpukpca._rules import Rules, closest
+from gpukpca._rules import Rules, check_attributes, closest
 from gpukpca.backend.namespace import is_foreign, is_numpy, to_host
 from gpukpca.exceptions import InvalidParameterError
 
@@ -85,8 +85,7 @@ class ParameterObject:
 
     def check(self) -> None:
         """Raise `InvalidParameterError` for parameters out of range."""
-        for name, rule in self.rules:
-            rule.check(type(self).__name__, name, getattr(self, name))
+        check_attributes(self, self.rules)
 
     def _compared(self) -> dict[str, Any]:
         """Return the parameters in which equal objects agree."""

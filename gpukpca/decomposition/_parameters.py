@@ -40,6 +40,7 @@ from gpukpca.algorithms.pca.settings import RULES as PCA_RULES
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.device import parsed_device
+from gpukpca.backend.parameters import ParameterObject
 from gpukpca.backend.random import check_random_state
 from gpukpca.checkpoint import Checkpoint
 from gpukpca.decomposition._kernels import KERNELS, NAMED_KERNELS, KernelName
@@ -199,7 +200,7 @@ def check_parameters(estimator: BaseEstimator) -> dict[str, Any]:
         value = parameters[name] = getattr(estimator, name)
         if value is not right.get(name, Parameter.empty):
             rule.check(kind.__name__, name, value)
-    if isinstance(preimage := parameters.get("preimage"), tuple(METHODS.values())):
+    if isinstance(preimage := parameters.get("preimage"), ParameterObject):
         check_parameters(preimage)
     _check_options(parameters)
     if parameters.get("fit_inverse_transform"):

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gpukpca.algorithms.fields import unchecked
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
+from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import (
     ENDS_WITHOUT_LOCALS,
@@ -31,9 +33,12 @@ from gpukpca.decomposition._fingerprint import kernel_fingerprint
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
-from gpukpca.eigen.solver import PlannedSolver
+from gpukpca.eigen.solver import PlannedSolver, normalized
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
+
+# scikit-learn's default; it means the default of the solver.
+DEFAULT_OVERSAMPLES = 10
 
 Result = TypeVar("Result")
 
@@ -77,11 +82,10 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     """
     has_checkpoint = getattr(estimator, "checkpoint", None) is not None
     signals = requests_by_signal() if has_checkpoint else nullcontext()
-    with signals, fit_task(estimator, X), restore_on_error(estimator), device_context(X), overflow_allowed():
+    with signals, fit_task(estimator, X), restore_on_error(estimator), columns_named(X), device_context(X):
         parameters = check_parameters(estimator)
-        budget = MemoryBudget(estimator.memory_limit, X)
-        with columns_named(X):
-            yield FitSession(estimator.device, budget, parameters.get("n_jobs"))
+        with overflow_allowed():
+            yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X), parameters.get("n_jobs"))
 
 
 def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
@@ -122,9 +126,10 @@ def open_checkpoint(
 def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
     """Return the checked parameters of a KernelPCA that the algorithm needs; the kernel has numbers for rules."""
     e = estimator
-    return KernelPCASettings(
+    return unchecked(
+        KernelPCASettings,
         n_components=e.n_components,
-        eigen_solver=e.eigen_solver,
+        eigen_solver=normalized(e.eigen_solver),
         tol=float(e.tol),
         max_passes=e.max_iter,
         passes=None if e.iterated_power == "auto" else int(e.iterated_power),
@@ -133,6 +138,21 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
         remove_zeros=bool(e.remove_zero_eig),
         copies_data=bool(e.copy_X),
         preimage=preimage_method(e, kernel),
+    )
+
+
+def pca_settings(estimator: Any) -> PCASettings:
+    """Return the checked parameters of a PCA that the algorithm needs."""
+    e = estimator
+    return unchecked(
+        PCASettings,
+        svd_solver=e.svd_solver,
+        passes=None if e.iterated_power == "auto" else int(e.iterated_power) + 1,
+        oversampling=None if e.n_oversamples == DEFAULT_OVERSAMPLES else int(e.n_oversamples),
+        tol=float(e.tol),
+        center=e.center,
+        scale=e.scale,
+        has_checkpoint=e.checkpoint is not None,
     )
 
 

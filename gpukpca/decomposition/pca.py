@@ -27,7 +27,7 @@ from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
-from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
+from gpukpca.algorithms.pca.settings import RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
@@ -50,13 +50,10 @@ from gpukpca.decomposition._parameters import (
 )
 from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint
+from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint, pca_settings
 from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.eigen.krylov_state import Checkpointer
-
-# scikit-learn's default; it means the default of the solver.
-DEFAULT_OVERSAMPLES = 10
 
 
 class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, ArrayTransformer):
@@ -286,16 +283,7 @@ class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, A
         rank = RankRequest.of(self.n_components, self.svd_solver, *data.shape)
         return plan_of(PCATask(data, self._resources(place), rank, self._settings())).plan
 
-    def _settings(self) -> PCASettings:
-        return PCASettings(
-            svd_solver=self.svd_solver,
-            passes=None if self.iterated_power == "auto" else int(self.iterated_power) + 1,
-            oversampling=None if self.n_oversamples == DEFAULT_OVERSAMPLES else int(self.n_oversamples),
-            tol=float(self.tol),
-            center=self.center,
-            scale=self.scale,
-            has_checkpoint=self.checkpoint is not None,
-        )
+    _settings = pca_settings
 
     def _fit(self, X: Any, with_scores: bool, sample_weight: Any) -> Array | None:
         """Fit, and return the scores if they are requested."""

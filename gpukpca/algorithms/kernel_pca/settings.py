@@ -7,9 +7,9 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, one_of, word
+from gpukpca._rules import FLAG, NONE, SHARE, Rule, check_attributes, integer, one_of, word
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import check_fields, documented, field_of
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import rows_that_count
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.resources import Resources
@@ -120,7 +120,7 @@ class KernelPCASettings:
     preimage: PreimageOptions | None = field_of("", "the options of the pre-image", default=None)
 
     def __post_init__(self) -> None:
-        check_fields(self, RULES)
+        check_attributes(self, RULES.items())
         # The object of the user may change later, and is never written to.
         object.__setattr__(self, "eigen_solver", normalized(self.eigen_solver))
 
@@ -220,8 +220,7 @@ def resolved_within(
 
     The values are those of some rows `shown`, by default of X. The rules count rows as `weights` (n,) say.
     """
-    if isinstance(kernel, Kernel):
-        needed = kernel.rule_bytes(int(X.shape[0]), int(X.shape[1]))
+    if isinstance(kernel, Kernel) and (needed := kernel.rule_bytes(int(X.shape[0]), int(X.shape[1]))):
         resources.check(needed, f"{kernel!r} needs, to choose gamma,", "Give gamma as a number")
     kernel = resolved_on(kernel, X, weights)
     check_symmetry(kernel, X if shown is None else shown)

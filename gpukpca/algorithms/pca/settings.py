@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Literal, get_args
 
-from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
+from gpukpca._rules import FLAG, NONE, SHARE, Rule, check_attributes, integer, is_real, one_of, word
 from gpukpca._typing import HasShape
-from gpukpca.algorithms.fields import check_fields, documented, field_of
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.eigen import BlockKrylov, Dense, PairRequest
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.exceptions import InvalidParameterError
@@ -69,7 +69,7 @@ class PCASettings:
     warns_of_rounding: bool = field_of("", "whether to warn of variances within rounding, and of units", default=True)
 
     def __post_init__(self) -> None:
-        check_fields(self, RULES)
+        check_attributes(self, RULES.items())
 
 
 @documented
@@ -123,11 +123,16 @@ class RankRequest:
                     argument="n_components",
                 )
             return cls(max_count, minka=True)
-        least = 1 if svd_solver in ITERATIVE and isinstance(value, Integral) else 0
+        is_number = isinstance(value, (int, Integral))
+        least = 1 if svd_solver in ITERATIVE and is_number else 0
         if not least <= value <= max_count:
             raise InvalidParameterError(
                 f"n_components={value!r} must be between {least} and min(n_samples, n_features)={max_count} with "
                 f"svd_solver={svd_solver!r}",
                 argument="n_components",
             )
-        return cls(int(value), is_number=True) if isinstance(value, Integral) else cls(max_count, share=float(value))
+        return (
+            cls(int(value), is_number=True)
+            if isinstance(value, (int, Integral))
+            else cls(max_count, share=float(value))
+        )
