@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -30,51 +30,38 @@ class Task:
 
     X: Any
     resources: Resources
+    n: int = field(init=False)
+    d: int = field(init=False)
+    item: int = field(init=False)  # bytes
+    is_sparse: bool = field(init=False)
+    is_batched: bool = field(init=False)
+    is_on_cluster: bool = field(init=False)
+    is_in_panels: bool = field(init=False)  # no process holds all rows: batches, or panels on a cluster
+    place: Placement = field(init=False)
+    on_gpu: bool = field(init=False)
+    stored: int = field(init=False)  # entries
+    rows_at_once: int = field(init=False)  # in memory together: all, or those of the largest batch
 
-    @cached_property
-    def n(self) -> int:
-        """Return the number of samples."""
-        return int(self.X.shape[0])
-
-    @cached_property
-    def d(self) -> int:
-        """Return the number of features."""
-        return int(self.X.shape[1])
-
-    @cached_property
-    def item(self) -> int:
-        """Return the bytes of an item."""
-        return item_size(self.X.dtype)
-
-    @cached_property
-    def stored(self) -> int:
-        """Return the number of stored entries."""
-        return int(self.X.nnz) if self.is_sparse else self.n * self.d
-
-    @property
-    def is_sparse(self) -> bool:
-        """Return whether the rows are a CSR matrix."""
-        return is_sparse(self.X)
-
-    @property
-    def is_batched(self) -> bool:
-        """Return whether the rows are read panel by panel, by this process as far as it knows."""
-        return self.is_in_panels and not self.is_on_cluster
-
-    @property
-    def is_in_panels(self) -> bool:
-        """Return whether no process holds all rows: batches, or panels on a cluster."""
-        return isinstance(self.X, Rows)
-
-    @property
-    def is_on_cluster(self) -> bool:
-        """Return whether the rows are on a cluster."""
-        return isinstance(self.X, ClusterRows)
-
-    @cached_property
-    def rows_at_once(self) -> int:
-        """Return the number of rows that are in memory together: all, or those of the largest batch."""
-        return self.X.largest if self.is_batched else self.n
+    def __post_init__(self) -> None:
+        X, place = self.X, self.resources.place
+        n, d = map(int, X.shape)
+        is_in_panels, sparse = isinstance(X, Rows), is_sparse(X)
+        is_on_cluster = is_in_panels and isinstance(X, ClusterRows)
+        is_batched = is_in_panels and not is_on_cluster  # panel by panel, by this process as far as it knows
+        facts = {
+            "n": n,
+            "d": d,
+            "item": item_size(X.dtype),
+            "is_sparse": sparse,
+            "is_batched": is_batched,
+            "is_on_cluster": is_on_cluster,
+            "is_in_panels": is_in_panels,
+            "place": place,
+            "on_gpu": is_on_gpu(place.work),
+            "stored": int(X.nnz) if sparse else n * d,
+            "rows_at_once": X.largest if is_batched else n,
+        }
+        vars(self).update(facts)
 
     @cached_property
     def copy_bytes(self) -> int:
@@ -82,16 +69,6 @@ class Task:
         if self.is_batched:
             return 2 * self.rows_at_once * self.d * self.item
         return self.n * self.d * self.item if self.place.moved else 0
-
-    @property
-    def place(self) -> Placement:
-        """Return the places of the computation and of the data."""
-        return self.resources.place
-
-    @cached_property
-    def on_gpu(self) -> bool:
-        """Return whether the fit computes on a GPU."""
-        return is_on_gpu(self.place.work)
 
     @cached_property
     def multiplications(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from gpukpca._formatting import format_allowance, format_bytes, format_need
@@ -57,21 +57,20 @@ class PCATask(Task):
     rank: RankRequest
     settings: PCASettings
     with_scores: bool = False
+    p: int = field(init=False)  # components; an upper bound where the spectrum decides
+    first: int = field(init=False)  # components, or the first guess where a share of the variance decides
+    smaller_side: int = field(init=False)
+    reuses_memory: bool = field(init=False)  # blocks are computed in memory that exists: those of NumPy in this process
 
-    @cached_property
-    def p(self) -> int:
-        """Return the number of components; an upper bound where the spectrum decides."""
-        return self.rank.max_count
-
-    @cached_property
-    def first(self) -> int:
-        """Return the number of components, or the first guess where a share of the variance decides."""
-        return max(1, self.rank.first)
-
-    @cached_property
-    def smaller_side(self) -> int:
-        """Return the smaller side of the data."""
-        return min(self.n, self.d)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        facts = {
+            "p": self.rank.max_count,
+            "first": max(1, self.rank.first),
+            "smaller_side": min(self.n, self.d),
+            "reuses_memory": is_numpy(self.place.work) and not (self.is_sparse or self.is_on_cluster),
+        }
+        vars(self).update(facts)
 
     @cached_property
     def workers(self) -> int:
@@ -82,11 +81,6 @@ class PCATask(Task):
         """Return the work of a product of the rows and a block of so many columns."""
         entries = self.stored * columns
         return Work(sparse_blocks=entries) if self.is_sparse else Work(blocks=2 * entries)
-
-    @cached_property
-    def reuses_memory(self) -> bool:
-        """Return whether blocks and matrices are computed in memory that exists: those of NumPy in this process."""
-        return is_numpy(self.place.work) and not self.is_sparse and not self.is_on_cluster
 
     def workers_for(self, columns: int) -> int:
         """Return the threads of a product of the rows with so many columns."""
