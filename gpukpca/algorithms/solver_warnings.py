@@ -37,9 +37,9 @@ def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) 
     `noise_scale` is the size that centering cancels.
     """
     dtype = dtype_name(eigen.eigenvalues.dtype)
-    largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
+    largest = float(to_host(eigen.eigenvalues).max(initial=0.0))
     promised = tol or max(default_tolerance(dtype), ORDINARY_ROUNDING * epsilon(eigen.eigenvalues))
-    worst = float(np.max(to_host(eigen.residual_norms), initial=0.0))
+    worst = float(to_host(eigen.residual_norms).max(initial=0.0))
     if min(eigen.tolerance * largest, worst) <= promised * largest:
         return
     if tol:
@@ -65,7 +65,7 @@ def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) 
 
 def warn_of_unresolved(values: np.ndarray, norms: np.ndarray, tol: float, advice: str) -> None:
     """Warn of eigenvalues (p,) whose residuals are large beside themselves, though not beside the largest one."""
-    unresolved = np.flatnonzero((values > 0.0) & (norms > resolved_share(tol) * values))
+    unresolved = ((values > 0.0) & (norms > resolved_share(tol) * values)).nonzero()[0]
     if unresolved.size:
         warn_user(
             "some components are uncertain: their residuals (residual_norms_) exceed a thousandth of their own "
@@ -89,11 +89,11 @@ def warn_of_share(kept: int, reached: float, share: float) -> None:
 
 def warn_of_convergence(eigen: EigenResult, advice: str, *, may_fail: bool = False) -> None:
     """Warn of residuals above the tolerance; raise where nothing was found, unless the fit `may_fail`."""
-    if bool(np.all(eigen.converged)):
+    if bool(eigen.converged.all()):
         return
     norms = to_host(eigen.residual_norms).astype(np.float64)
     largest = float(np.max(np.abs(to_host(eigen.eigenvalues)), initial=0.0)) or 1.0
-    if not may_fail and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
+    if not may_fail and not eigen.converged.any() and float(norms.min()) > USELESS_RESIDUAL * largest:
         raise ConvergenceError(
             f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
             f"largest eigenvalue {largest:.4g}. {advice}",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +25,17 @@ from gpukpca.backend.linalg import (
     times_outer_product,
     with_entries,
 )
-from gpukpca.backend.namespace import cast, concat, dtype_name, epsilon, from_host, full, namespace_of, to_host
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    concat,
+    dtype_name,
+    epsilon,
+    from_host,
+    full,
+    namespace_of,
+    to_host,
+)
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.finite import advice_for
@@ -47,29 +58,34 @@ CONSTANT, CONSTANT_ENTRIES = 1e-2, 2.0
 class CenteredMatrix(Protocol):
     """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
 
-    The rows may be dense, sparse, in batches, or on a cluster. A subclass sets `shape`, `dtype`, `like`, `wide` and
-    `shift`, and defines `times`, `adjoint`, `materialized`, `check_entries` and the four sweeps, which give mean, unit
-    and squares.
+    The rows may be dense, sparse, in batches, or on a cluster. A subclass calls `_set_rows`, sets `shift`, and defines
+    `times`, `adjoint`, `materialized`, `check_entries` and the four sweeps, which give mean, unit and squares.
     """
 
     shape: tuple[int, int]  # (n, d)
     dtype: Any  # of X
-    center: bool = True  # False: m = 0
+    center: bool  # False: m = 0
+    count: float  # of the rows, each as often as its frequency says
     like: Array  # small results are computed where this is
     wide: Any  # the widest floating type there
+    xp: Any  # the namespace there
+    eps: float  # of the dtype of X
     shift: Array  # (d,), is subtracted before any product; in the dtype of X
     squares: np.ndarray  # (d,), sums of squares of the columns of Z, on the host; not set before `measure`
     rest: Array | None = None  # (d,), wide: mean minus shift in the units of X; None until `measure`
     unit: float = 1.0  # a power of two that brings the deviations near 1; exactly 1 for ordinary data
     scale: np.ndarray | None = None  # (d,), divisors of the features, on the host
     weights: Array = None  # (d,), wide: unit / scale; None means ones
-    frequencies: Frequencies | None = None  # of the rows; None means ones
+    frequencies: Frequencies | None  # of the rows; None means ones
     noise: float = 0.0  # products err by some eps of it, where leading directions are subtracted
 
-    @property
-    def count(self) -> float:
-        """Return the number of rows, each as often as its frequency says."""
-        return self.shape[0] if self.frequencies is None else self.frequencies.count
+    def _set_rows(self, shape: tuple[int, int], like: Array, center: bool, frequencies: Frequencies | None) -> None:
+        """Set what follows from the shape of X, from an array of size 0 like its rows, and from their frequencies."""
+        self.shape = int(shape[0]), int(shape[1])
+        self.center, self.frequencies = center, frequencies
+        self.count = self.shape[0] if frequencies is None else frequencies.count
+        self.like, self.dtype = like, like.dtype
+        self.wide, self.xp, self.eps = accumulation_dtype(like), namespace_of(like), epsilon(like)
 
     def moments(self) -> Array:
         """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
@@ -125,7 +141,7 @@ class CenteredMatrix(Protocol):
         Z = to_host(self.materialized()).astype(np.float64)
         return np.asarray(np.linalg.qr(Z, mode="r"))
 
-    @property
+    @cached_property
     def mean(self) -> Array:
         """Return the mean in the units of X, shape (d,), wide."""
         self.measure()
@@ -138,7 +154,7 @@ class CenteredMatrix(Protocol):
 
     def _swept_moments(self) -> tuple[None, Array, np.ndarray]:
         sums = self.moments()
-        return None, namespace_of(sums).asarray(sums[0, :], copy=True), to_host(sums[1, :]).astype(np.float64)
+        return None, self.xp.asarray(sums[0, :], copy=True), to_host(sums[1, :]).astype(np.float64)
 
     def _sweep(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]], may_scale: bool = True) -> Any:
         """Sweep until shift and unit suit the data, set the mean and the squares, and return the product of the sweep.
@@ -154,7 +170,7 @@ class CenteredMatrix(Protocol):
             if not np.isfinite(host).all():  # or the sums of huge numbers overflow
                 self.check_entries()
             if not self.center:
-                rest, host = namespace_of(rest).zeros_like(rest), np.zeros_like(host)
+                rest, host = self.xp.zeros_like(rest), np.zeros_like(host)
             squares = np.maximum(raw - n * host**2, 0.0)
             if may_rescale and self._rescaled_to_unit(squares):
                 continue
@@ -164,8 +180,15 @@ class CenteredMatrix(Protocol):
             if not (may_shift and (~(raw <= MOST_CANCELLED * squares) & visible).any()):
                 break
             self._subtract(cast(cast(self.shift, self.wide) + rest, self.dtype))
-        self.rest, self.squares = rest, squares
+        self.rest = rest
+        self._set_squares(squares)
         return product
+
+    def _set_squares(self, squares: np.ndarray) -> None:
+        """Set the squares, and forget what was computed from others."""
+        self.squares = squares
+        for name in ("mean", "total", "constant"):
+            vars(self).pop(name, None)
 
     def _subtract(self, shift: Array) -> None:
         self.shift = shift
@@ -184,7 +207,7 @@ class CenteredMatrix(Protocol):
         low, high = self.bounds()
         if self.center:
             return low, high
-        size = namespace_of(low).where(high > -low, high, -low)
+        size = self.xp.where(high > -low, high, -low)
         return -size, size
 
     def feature_deviations(self, degrees: float) -> np.ndarray:
@@ -211,7 +234,7 @@ class CenteredMatrix(Protocol):
 
     def rescale(self, scale: np.ndarray) -> None:
         """Divide every feature by its entry of a host array (d,); by infinity, it has weight 0 and a scale of 1."""
-        kind, smallest = dtype_name(self.dtype), float(np.min(scale))
+        kind, smallest = dtype_name(self.dtype), float(scale.min())
         if smallest < 1.0 / float(np.finfo(kind).max):
             raise InvalidParameterError(
                 f"underflow: {kind} does not hold the inverse of {smallest:.0e}, by which a feature is divided. "
@@ -220,8 +243,8 @@ class CenteredMatrix(Protocol):
         self._measure_features()
         weights = self._host_weights()
         deviations = np.sqrt(self.squares / self.count) / weights / scale
-        unit = scale_for_squares(float(np.max(deviations, initial=0.0)), self.dtype)
-        self.squares = self.squares * (unit / weights / scale) ** 2
+        unit = scale_for_squares(float(deviations.max(initial=0.0)), self.dtype)
+        self._set_squares(self.squares * (unit / weights / scale) ** 2)
         self.unit, self.scale = unit, np.where(np.isinf(scale), 1.0, scale)
         self._weigh(unit / scale)
 
@@ -233,17 +256,22 @@ class CenteredMatrix(Protocol):
     def _weigh(self, weights: np.ndarray) -> None:
         self.weights = from_host(weights, self.like, self.wide)
 
-    @property
+    @cached_property
     def total(self) -> float:
         """Return the sum of the squares of all entries of Z."""
         self.measure()
         return float(self.squares.sum())
 
+    @cached_property
+    def constant(self) -> np.ndarray:
+        """Return which columns (d,) deviate from their mean by no more than the rounding of the mean itself."""
+        return self.constant_columns(CONSTANT)
+
     def constant_columns(self, share: float) -> np.ndarray:
         """Return which columns (d,) deviate from their mean by at most a share of the rounding of that mean."""
         with np.errstate(over="ignore"):
             mean = np.abs(to_host(self.weighted(self.mean)).astype(np.float64))
-        return np.asarray(np.sqrt(self.squares / self.count) <= share * epsilon(self.like) * mean)
+        return np.asarray(np.sqrt(self.squares / self.count) <= share * self.eps * mean)
 
     def weighted(self, v: Array) -> Array:
         """Return a wide vector (d,) in the units of Z."""
@@ -261,7 +289,7 @@ class CenteredMatrix(Protocol):
 
     def _swept_scatter(self) -> tuple[Array, Array, np.ndarray]:
         S, sums = self.scatter_and_sums()
-        return S, sums, to_host(namespace_of(S).linalg.diagonal(S)).astype(np.float64)
+        return S, sums, to_host(self.xp.linalg.diagonal(S)).astype(np.float64)
 
     def scatter_without(self, deflated: CenteredMatrix) -> Array:
         """Return ZᵀZ of this matrix without some directions, by its products, shape (d, d), wide."""
@@ -270,7 +298,7 @@ class CenteredMatrix(Protocol):
     def gram(self) -> Array:
         """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
         self.measure()
-        G, xp = self.shifted_gram(), namespace_of(self.like)
+        G, xp = self.shifted_gram(), self.xp
         roots = None if self.frequencies is None else self.frequencies.roots
         if self.center:  # which removes the rest of the mean
             means = (column_sums(G) if roots is None else (G @ (roots * roots))[:, 0]) / self.count

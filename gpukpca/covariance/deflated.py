@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.backend.namespace import cast, to_host
 from gpukpca.covariance.centered_matrix import CenteredMatrix, matrix_of_products
-from gpukpca.data.frequencies import Frequencies
 
 
 class DeflatedMatrix(CenteredMatrix):
@@ -30,12 +27,7 @@ class DeflatedMatrix(CenteredMatrix):
     def __init__(self, matrix: CenteredMatrix, V: Array) -> None:
         self.matrix: CenteredMatrix = matrix
         self.V = V
-        self.shape: tuple[int, int] = matrix.shape
-        self.dtype: Any = matrix.dtype
-        self.center: bool = matrix.center
-        self.frequencies: Frequencies | None = matrix.frequencies
-        self.like: Array = matrix.like
-        self.wide: Any = matrix.wide
+        self._set_rows(matrix.shape, matrix.like, matrix.center, matrix.frequencies)
 
     def measure(self) -> None:
         """Pass: mean and unit are those of Z."""

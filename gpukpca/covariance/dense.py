@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch, add, difference, multiply
 from gpukpca.backend.linalg import column_sums, row_products, symmetric_from_upper
-from gpukpca.backend.namespace import accumulation_dtype, cast, concat, empty_like, full, is_numpy, namespace_of
+from gpukpca.backend.namespace import cast, concat, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import joined_triangle, orthonormal_factors
 from gpukpca.backend.parallel import (
     assemble_rows,
@@ -64,13 +63,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         frequencies: Frequencies | None = None,
     ) -> None:
         self.X = X
-        self.frequencies = frequencies
-        self.center = center
         self.by_rows = by_rows
-        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
-        self.dtype: Any = X.dtype
-        self.like: Array = empty_like(X)
-        self.wide: Any = accumulation_dtype(X)
+        self._set_rows(X.shape, empty_like(X), center, frequencies)
         self.n_jobs = n_jobs
         self._skips_rows: bool = frequencies is not None and frequencies.skips_rows
         if shift is None and center and not self._skips_rows:
@@ -85,7 +79,7 @@ class DenseCenteredMatrix(CenteredMatrix):
 
     def _moments(self, start: int, stop: int, scratch: Scratch | None = None) -> Array:
         """Return sums and sums of squares of the shifted columns of a block, shape (2, ...)."""
-        xp = namespace_of(self.like)
+        xp = self.xp
         block = cast(self._shifted(start, stop, scratch), self.wide)
         ones = cast(full((1, int(block.shape[0])), 1.0, self.like), self.wide)
         if self.frequencies is not None:
@@ -105,7 +99,7 @@ class DenseCenteredMatrix(CenteredMatrix):
     def _product_of_rest(self, V: Array) -> Array:
         """Return the product of the rest of the mean with V (d, b), wide, shape (1, b)."""
         rest = self.weighted(self.rest)
-        return namespace_of(V).sum(rest[:, None] * cast(V, self.wide), axis=0)[None, :]
+        return self.xp.sum(rest[:, None] * cast(V, self.wide), axis=0)[None, :]
 
     def adjoint(self, U: Array) -> Array:
         return cast(self.wide_adjoint(U), self.dtype)
@@ -175,7 +169,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         return R
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
-        xp, d = namespace_of(self.like), self.shape[1]
+        xp, d = self.xp, self.shape[1]
         workers = self._workers(d)
 
         def part(start: int, stop: int, scratch: Scratch) -> tuple[Array, Array]:
@@ -297,7 +291,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         block, frequencies = self.X[rows, columns], self.frequencies
         if frequencies is None or not self._skips_rows:
             return block
-        return namespace_of(block).where(frequencies.roots[rows, :] > 0.0, block, self.shift[None, columns])
+        return self.xp.where(frequencies.roots[rows, :] > 0.0, block, self.shift[None, columns])
 
     def _summed(self, part: Callable[[int, int, Scratch], Array], columns: int) -> Array:
         """Return the sum of ``part(start, stop, scratch)``, a product with so many columns, over all blocks, wide."""

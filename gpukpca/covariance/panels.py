@@ -10,15 +10,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
-    empty_like,
-    move,
-    namespace_of,
-    overflow_allowed,
-    to_host,
-)
+from gpukpca.backend.namespace import cast, empty_like, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.orthogonalization import joined_triangle
 from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample
 from gpukpca.covariance.dense import DenseCenteredMatrix
@@ -82,16 +74,11 @@ class PanelCenteredMatrix(CenteredMatrix):
         frequencies: Frequencies | None = None,
     ) -> None:
         self.source = rows
-        self.frequencies = frequencies
         self._roots = None if frequencies is None else rows.split(frequencies.roots)
-        self.center = center
         self.by_rows = by_rows
         # One thread where a panel has one of many: there are more panels than threads.
         self.n_jobs = n_jobs if rows.threads is None else 1
-        self.shape: tuple[int, int] = rows.shape
-        self.dtype: Any = rows.dtype
-        self.like: Array = empty_like(rows.like)
-        self.wide: Any = accumulation_dtype(rows.like)
+        self._set_rows(rows.shape, empty_like(rows.like), center, frequencies)
         if shift is None:
             shift = cast(mean_of_sample(rows.sample(), self.wide), self.dtype)
         is_of_all = center and not (frequencies is not None and frequencies.skips_rows)

@@ -7,7 +7,7 @@ from typing import Any
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import with_entries
-from gpukpca.backend.namespace import cast, full, namespace_of
+from gpukpca.backend.namespace import cast, full
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 
 
@@ -43,7 +43,7 @@ class ScatterOperator(SymmetricOperator):
         return self.matrix.without_mean(V)
 
     def diagonal(self) -> Array:
-        return namespace_of(self.like).linalg.diagonal(self.to_dense())
+        return self.matrix.xp.linalg.diagonal(self.to_dense())
 
     def columns(self, indices: Any) -> Array:
         chosen = list(indices)

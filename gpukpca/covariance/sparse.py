@@ -38,15 +38,10 @@ class SparseCenteredMatrix(CenteredMatrix):
     """
 
     workers = 1  # SciPy's sparse products have one thread
-    wide = np.float64
 
     def __init__(self, X: Array, by_rows: bool, center: bool = True, frequencies: Frequencies | None = None) -> None:
-        self.center: bool = center
-        self.frequencies: Frequencies | None = frequencies
-        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
+        self._set_rows(X.shape, np.empty(0, X.dtype), center, frequencies)
         self.by_rows = by_rows
-        self.dtype: Any = X.dtype
-        self.like: Array = np.empty(0, X.dtype)
         self.source = X
         sums = np.bincount(X.indices, self._often(X), minlength=self.shape[1]) if center else np.zeros(self.shape[1])
         self._subtract(sums / self.count)

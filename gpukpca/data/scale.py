@@ -14,6 +14,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import (
+    EPSILON,
     accumulation_dtype,
     cast,
     dtype_name,
@@ -30,6 +31,8 @@ from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_use
 LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
 # Deviations of 2**-e to 2**e have fourth powers, and long sums of them, well inside the range of the type.
 SAFE_EXPONENT = {"float64": 200, "float32": 20}
+# The smallest number with all digits, and the largest.
+SMALLEST, LARGEST = ({name: float(getattr(np.finfo(name), end)) for name in SAFE_EXPONENT} for end in ("tiny", "max"))
 
 
 def power_of_two_scale(largest: float, dtype: Any) -> float:
@@ -65,7 +68,7 @@ def are_safe(squares: Array) -> bool:
 def check_entries(low: np.ndarray, high: np.ndarray, scale: float, dtype: Any) -> None:
     """Raise `InvalidParameterError` where entries between `low` and `high` (d,) times the scale overflow."""
     largest = float(np.max(np.maximum(np.abs(low), np.abs(high))))
-    if not largest * scale <= float(np.finfo(dtype_name(dtype)).max):
+    if not largest * scale <= LARGEST[dtype_name(dtype)]:
         raise InvalidParameterError(
             f"no feature deviates from its mean by more than {half_range(low, high):.0e}, and there are entries of "
             f"{largest:.0e}: {dtype_name(dtype)} does not hold both in common units. Subtract a constant from the "
@@ -102,11 +105,11 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     that is no rounding of the largest one.
     """
     values = np.asarray(values, dtype=np.float64)
-    info, largest = np.finfo(dtype_name(dtype)), float(values.max(initial=0.0))
+    largest = float(values.max(initial=0.0))
     with overflow_allowed():
         variances: np.ndarray = values / scale / scale
     check_variance(largest, scale, dtype)
-    if ((variances < info.tiny) & (values > np.finfo(np.float64).eps * largest)).any():
+    if ((variances < SMALLEST[dtype_name(dtype)]) & (values > EPSILON["float64"] * largest)).any():
         size = math.sqrt(largest) / scale
         warn_user(
             f"fitted variances are 0 or lost digits: {dtype_name(dtype)} has no variances so small. Multiply the data "
@@ -120,7 +123,7 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
 
 def check_variance(value: float, scale: float, dtype: Any) -> None:
     """Raise `InvalidParameterError` where a variance of data that were multiplied by `scale` overflows in `dtype`."""
-    if not float(value) / scale / scale <= float(np.finfo(dtype_name(dtype)).max):
+    if not float(value) / scale / scale <= LARGEST[dtype_name(dtype)]:
         size = math.sqrt(value) / scale
         raise InvalidParameterError(
             f"overflow: the data deviate from their mean by about {size:.0e}, and {dtype_name(dtype)} has no variances "

@@ -49,7 +49,7 @@ def total_of(op: SymmetricOperator, values: np.ndarray) -> float:
 
     Where they are all, and show that the operator is indefinite, return the sum of the positive ones.
     """
-    if len(values) == op.shape[0] and float(np.min(values)) < -spectral_rounding(op, values):
+    if len(values) == op.shape[0] and float(values.min()) < -spectral_rounding(op, values):
         return float(np.sum(np.maximum(values, 0.0)))
     if op.trace is not None:
         return op.trace
@@ -59,7 +59,7 @@ def total_of(op: SymmetricOperator, values: np.ndarray) -> float:
 def spectral_rounding(op: SymmetricOperator, values: np.ndarray) -> float:
     """Return the modulus up to which a negative eigenvalue may be rounding, given eigenvalues."""
     eps = epsilon(op.like)
-    return max(NULL_FACTOR * operator_size(op, values), op.shape[0] * float(np.max(values, initial=0.0))) * eps
+    return max(NULL_FACTOR * operator_size(op, values), op.shape[0] * float(values.max(initial=0.0))) * eps
 
 
 def entry_rounding(op: SymmetricOperator, largest: float) -> float:
@@ -76,7 +76,7 @@ def allowed_residuals(op: SymmetricOperator, tol: float, values: np.ndarray, exp
     With the rounding of the entries each is within the tolerance of the largest value, and within `resolved_share` of
     its own. It is at least that rounding, below which no residual helps, or the tolerance where that is smaller.
     """
-    largest = float(np.max(np.abs(values), initial=0.0))
+    largest = float(np.abs(values).max(initial=0.0))
     rounding = float(np.ldexp(entry_rounding(op, float(np.ldexp(largest, exponent))), -exponent))
     within = np.minimum(tol * largest, resolved_share(tol) * np.abs(values))
     return np.asarray(np.maximum(within - rounding, np.minimum(within, rounding)))
@@ -121,9 +121,10 @@ def value_bounds(U: Array, W: Array, values: np.ndarray) -> np.ndarray:
     couplings = np.abs(T - np.diag(values)[:, len(values) - len(own) :])
     gaps = np.abs(values[:, None] - own[None, :])
     far = couplings < gaps
-    turned = np.divide(couplings**2, gaps, out=np.zeros_like(gaps), where=far)
-    near = np.sum(np.where(far, 0.0, couplings**2), axis=0)
-    return np.asarray(np.sqrt(rest**2 + near) + np.sum(turned, axis=0))
+    squares = couplings**2
+    turned = np.divide(squares, gaps, out=np.zeros(gaps.shape), where=far)
+    near = np.where(far, 0.0, squares).sum(axis=0)
+    return np.asarray(np.sqrt(rest**2 + near) + turned.sum(axis=0))
 
 
 def signs(U: Array) -> Array:
@@ -135,8 +136,8 @@ def signs(U: Array) -> Array:
     xp = namespace_of(U)
     modulus = xp.abs(U)
     near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * down_columns(modulus, xp.max)[None, :]
-    first = xp.argmax(xp.astype(near, xp.int8), axis=0)
-    return 1.0 - 2.0 * xp.astype(entries_of_columns(U, first) < 0, U.dtype)
+    first = xp.argmax(cast(near, xp.int8), axis=0)
+    return 1.0 - 2.0 * cast(entries_of_columns(U, first) < 0, U.dtype)
 
 
 def estimated_residuals(S: np.ndarray, outside: np.ndarray, p: int) -> np.ndarray:

@@ -26,7 +26,7 @@ from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, name
 from gpukpca.backend.orthogonalization import orthonormal_columns, orthonormal_factors
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import Randomness, random_directions
-from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.deflated import DeflatedMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.eigen import Dense, EigenResult, PairRequest, top_eigh
@@ -96,7 +96,7 @@ def of_scatter(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: S
     def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
         return _of_features(Z, _top_pairs(DenseGram(_checked(Z.scatter())), solver, request, tools))
 
-    return _deflated(Z, rank.pairs(epsilon(Z.like)), stage, tools)
+    return _deflated(Z, rank.pairs(Z.eps), stage, tools)
 
 
 def of_operator(
@@ -111,7 +111,7 @@ def of_operator(
             return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))))
         return _of_features(Z, eigen)
 
-    return _deflated(Z, rank.pairs(epsilon(Z.like)), stage, tools)
+    return _deflated(Z, rank.pairs(Z.eps), stage, tools)
 
 
 def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
@@ -121,13 +121,13 @@ def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: Solv
         G = DenseGram(_checked(Z.gram()))
         eigen = _top_pairs(G, solver, request, tools)
         # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
-        largest = float(np.max(_host(eigen.eigenvalues), initial=0.0)) or 1.0
+        largest = float(_host(eigen.eigenvalues).max(initial=0.0)) or 1.0
         R = _remainders(eigen) * (1.0 / largest)
         squares = np.maximum(_host(namespace_of(R).sum(R * (G @ R), axis=0)), 0.0)
         del G
         return _of_samples(Z, eigen, np.sqrt(squares) * largest)
 
-    return _deflated(Z, rank.pairs(epsilon(Z.like)), stage, tools)
+    return _deflated(Z, rank.pairs(Z.eps), stage, tools)
 
 
 def of_svd(Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
@@ -137,7 +137,7 @@ def of_svd(Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Componen
         return _of_svd(Z, request)
 
     with single_threaded_blas(min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL):
-        return _deflated(Z, rank.pairs(epsilon(Z.like)), stage, tools)
+        return _deflated(Z, rank.pairs(Z.eps), stage, tools)
 
 
 def _of_svd(Z: CenteredMatrix, request: PairRequest) -> Components:
@@ -159,7 +159,7 @@ def _of_svd(Z: CenteredMatrix, request: PairRequest) -> Components:
 
 def _count(request: PairRequest, squares: np.ndarray) -> int:
     """Return the number of components of a complete spectrum that are requested."""
-    return request.count(squares, float(np.sum(squares))) or request.max_count
+    return request.count(squares, float(squares.sum())) or request.max_count
 
 
 def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
@@ -214,7 +214,7 @@ def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray) -> 
 
 def _clear_count(Z: CenteredMatrix, squares: np.ndarray) -> int:
     """Return how many eigenvalues of a squared matrix keep at least half of their digits."""
-    return int(np.sum(squares > BLURRED[dtype_name(Z.dtype)] * float(np.max(squares, initial=0.0))))
+    return int(np.sum(squares > BLURRED[dtype_name(Z.dtype)] * float(squares.max(initial=0.0))))
 
 
 def _sharpened(Z: CenteredMatrix, solution: Components) -> Components:
@@ -278,7 +278,7 @@ def _resolved_count(solution: Components, floor: float = 0.0) -> int:
     `floor` of an SVD are its rounding, whatever their residuals.
     """
     squares = solution.squares
-    largest = float(np.max(squares, initial=0.0))
+    largest = float(squares.max(initial=0.0))
     eps, shares = epsilon(solution.vectors), squares / (largest or 1.0)
     kept = np.minimum(RESOLVED, np.sqrt(eps / np.sqrt(np.maximum(shares, eps**2))))
     allowed = np.where(shares <= BLURRED[dtype_name(solution.vectors.dtype)], kept, RESOLVED)
@@ -295,7 +295,7 @@ def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> Deflate
     rounding = float(np.max(_noise(Z, _sizes(Z, directions))))
     if float(np.max(np.sum(rest.triangle(directions)[0] ** 2, axis=0))) <= rounding:
         return None
-    rest.noise = rounding / (NULL_FACTOR * epsilon(Z.like))
+    rest.noise = rounding / (NULL_FACTOR * Z.eps)
     return rest
 
 
@@ -318,8 +318,8 @@ def _joined(Z: CenteredMatrix, solution: Components, count: int, more: Component
     eigen = solution.eigen
     if eigen is not None and more.eigen is not None:
         # Residuals of products in the type of the data, not of a matrix in the widest one.
-        tolerance = max(eigen.tolerance, NULL_FACTOR * epsilon(Z.like))
-        converged = norms <= tolerance * float(np.max(s, initial=0.0)) ** 2
+        tolerance = max(eigen.tolerance, NULL_FACTOR * Z.eps)
+        converged = norms <= tolerance * float(s.max(initial=0.0)) ** 2
         passes = eigen.n_passes + more.eigen.n_passes
         eigen = replace(eigen, converged=converged, n_passes=passes)
     return Components(V, s**2, norms, scores=scores, eigen=eigen)
@@ -335,13 +335,12 @@ def without_noise(Z: CenteredMatrix, solution: Components) -> Components:
     floor = _noise_floor(Z, solution.squares)
     # Products with an axis have the rounding of the features that it holds, an SVD that of the whole matrix.
     rounding = _sizes(Z, solution.vectors)
-    small = solution.squares <= np.minimum(floor, _noise(Z, Z.shape[1] * rounding))
-    if solution.spectrum is not None:
-        small = solution.squares <= floor
+    of_product = solution.spectrum is None
+    small = solution.squares <= (np.minimum(floor, _noise(Z, Z.shape[1] * rounding)) if of_product else floor)
     # The square of an axis without variance is that of its error, and so is its residual.
     unknown = (solution.squares <= floor) & ~(solution.residual_norms <= KNOWN * solution.squares)
     squares = np.where(small | unknown, 0.0, solution.squares)
-    norms = solution.residual_norms + 2.0 * epsilon(Z.like) * np.sqrt(squares * rounding)
+    norms = solution.residual_norms + 2.0 * Z.eps * np.sqrt(squares * rounding)
     spectrum = solution.spectrum
     if spectrum is None and len(squares) >= min(Z.shape):
         spectrum = squares[: min(Z.shape)]
@@ -361,20 +360,20 @@ def without_noise(Z: CenteredMatrix, solution: Components) -> Components:
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
     """Return the squared singular value up to which all are rounding noise."""
-    if Z.constant_columns(CONSTANT).all():
-        return max(float(np.max(squares, initial=0.0)), 0.0)
+    if Z.constant.all():
+        return max(float(squares.max(initial=0.0)), 0.0)
     return float(_noise(Z, Z.total))
 
 
 def _sizes(Z: CenteredMatrix, V: Array) -> np.ndarray:
     """Return the sums of squares (b,) of the columns of Z weighted by V (d, b): products err by eps of their roots."""
     sizes = from_host(Z.squares, V, Z.wide)
-    return _host(namespace_of(V).sum(cast(V, Z.wide) ** 2 * sizes[:, None], axis=0))
+    return _host(Z.xp.sum(cast(V, Z.wide) ** 2 * sizes[:, None], axis=0))
 
 
 def _noise(Z: CenteredMatrix, squares: Any) -> Any:
     """Return the squared singular values up to which all are the rounding of products of such size."""
-    return (NULL_FACTOR * epsilon(Z.like)) ** 2 * squares
+    return (NULL_FACTOR * Z.eps) ** 2 * squares
 
 
 def _checked(A: Array) -> Array:

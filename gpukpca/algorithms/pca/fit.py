@@ -33,7 +33,6 @@ from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     cast,
-    epsilon,
     from_host,
     namespace_of,
     overflow_allowed,
@@ -207,7 +206,7 @@ def solution(
         beyond = chosen.handed_over(rank.share, str(reason))  # the exception holds the basis
     else:
         is_short = chosen.plan.method != "randomized" and len(found.squares) == few.max_count < rank.max_count
-        if is_short and few.pairs(epsilon(Z.like)).count(found.squares, Z.total) is None:
+        if is_short and few.pairs(Z.eps).count(found.squares, Z.total) is None:
             raise share_beyond_memory(rank.share, f"more than {few.max_count}")
         return found, chosen
     return solution(Z, beyond, rank, replace(tools, checkpointer=None))
@@ -224,7 +223,7 @@ def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Varianc
         singular_values=from_host(variances.singular_values, V),
         total_variance=variances.total,
         noise_variance=variances.noise,
-        mean=cast(Z.mean, Z.dtype),
+        mean=xp.asarray(cast(Z.mean, Z.dtype), copy=True),
         scale=None if Z.scale is None else from_host(Z.scale, V),
         residual_norms=from_host(variances.residual_norms, V),
         converged=eigen is None or bool(eigen.converged[:p].all()),

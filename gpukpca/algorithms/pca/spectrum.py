@@ -20,7 +20,7 @@ from gpukpca.algorithms.solver_warnings import (
     warn_of_unresolved,
 )
 from gpukpca.backend.namespace import dtype_name, epsilon, namespace_of, to_host
-from gpukpca.covariance.centered_matrix import CONSTANT, CenteredMatrix
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.scale import check_variance, variances_of_data
 from gpukpca.eigen.request import count_of_share
@@ -115,7 +115,7 @@ def variances_of(solution: Components, Z: CenteredMatrix, rank: RankRequest) -> 
     degrees = degrees_of_freedom(n)
     nothing = not (solution.squares > 0).any()
     total = 0.0 if nothing else max(Z.total, float(solution.squares.sum())) / degrees
-    kept = _kept(solution, total * degrees, n, rank, epsilon(Z.like))
+    kept = _kept(solution, total * degrees, n, rank, Z.eps)
     values = solution.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
     noise = _noise(solution, Z, total * degrees, kept, max_count) / degrees
@@ -177,7 +177,7 @@ def warn_of_lost_features(solution: Components, Z: CenteredMatrix) -> None:
         return
     V = to_host(solution.vectors).astype(np.float64)[:, carried]
     explained = np.sum(V**2 * solution.squares[carried][None, :], axis=1)
-    lost = (explained < EXPLAINED * Z.squares) & ~Z.constant_columns(CONSTANT)
+    lost = (explained < EXPLAINED * Z.squares) & ~Z.constant
     if lost.any():
         dtype = dtype_name(solution.vectors.dtype)
         warn_user(
@@ -191,8 +191,8 @@ def warn_of_lost_features(solution: Components, Z: CenteredMatrix) -> None:
 
 def warn_of_another_unit(Z: CenteredMatrix) -> None:
     """Warn where one of several columns that vary, none of which was scaled, holds nearly all of the variance."""
-    share = float(np.max(Z.squares)) / (Z.total or 1.0)
-    if share > OF_ONE_COLUMN and Z.center and Z.scale is None and np.sum(~Z.constant_columns(CONSTANT)) > 1:
+    share = float(Z.squares.max()) / (Z.total or 1.0)
+    if share > OF_ONE_COLUMN and Z.center and Z.scale is None and np.sum(~Z.constant) > 1:
         warn_user(
             f"one column holds more than {OF_ONE_COLUMN} of the variance, so the first component is that column. "
             + OF_UNITS.format("scale=True"),
