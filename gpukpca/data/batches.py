@@ -103,7 +103,7 @@ class Batches:
 
 def is_stream(X: Any) -> bool:
     """Return whether X is an iterable of batches: one that is no sequence, and not one set of rows."""
-    is_one = isinstance(X, (Sequence, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS) or dask_kind(X)
+    is_one = isinstance(X, (np.ndarray, Sequence, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS) or dask_kind(X)
     return hasattr(X, "__iter__") and not is_one
 
 

@@ -29,23 +29,24 @@ class ColumnBasis:
         How often the first columns of the memory were overwritten; shared by all bases in it.
     version : int
         The number when `parts` were written.
+    count : int
+        Of the columns.
     """
 
     parts: tuple[Array, ...] = ()
     store: Array | None = field(default=None, repr=False)
     versions: list[int] = field(default_factory=lambda: [0], repr=False)
     version: int = 0
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", sum([int(part.shape[1]) for part in self.parts]))
 
     @classmethod
     def with_capacity(cls, n: int, capacity: int, like: Array) -> ColumnBasis:
         """Return an empty basis of at most `capacity` columns, in the namespace, dtype and device of `like`."""
         rows = writable((capacity, n), like)
         return cls((), None if rows is None else rows.T)
-
-    @property
-    def count(self) -> int:
-        """Return the number of columns."""
-        return sum(int(part.shape[1]) for part in self.parts)
 
     @property
     def is_intact(self) -> bool:

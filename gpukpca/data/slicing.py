@@ -148,7 +148,12 @@ def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:
     """Return scale (X - mean) as `dtype`, the difference taken in the dtype of the mean; CSR stays CSR."""
     if is_sparse(X):
         return (less_row(X.astype(np.float64), mean) * scale).astype(dtype, copy=False)
-    return by_panels(X, lambda panel, *_: cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype))
+    return by_panels(X, lambda panel, *_: shifted_panel(panel, mean, scale, dtype))
+
+
+def shifted_panel(panel: Array, mean: Array, scale: float, dtype: Any) -> Array:
+    """Return the same of a few dense rows."""
+    return cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype)
 
 
 def dense_pair(a: Any, b: Any) -> tuple[Array, Array]:

@@ -27,7 +27,15 @@ from gpukpca.backend.namespace import (
 from gpukpca.data.csr import canonical, stored_means
 from gpukpca.data.frequencies import sum_over_rows
 from gpukpca.data.rows import fold
-from gpukpca.data.slicing import by_panels, gather_rows, place_of, row_panels, shifted_rows, take_rows
+from gpukpca.data.slicing import (
+    by_panels,
+    gather_rows,
+    place_of,
+    row_panels,
+    shifted_panel,
+    shifted_rows,
+    take_rows,
+)
 
 
 def feature_means(X: Array) -> Array:
@@ -183,11 +191,8 @@ def outer_bounds(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[
 def _bounds(X: Array) -> tuple[Array, Array]:
     """Return the smallest and the largest entry of every column of one array."""
     xp = namespace_of(X)
-    bounds = row_panels(X) if is_on_gpu(X) else [(0, X.shape[0])]
-    low, high = (
-        xp.stack([down_columns(X[start:stop, :], extreme) for start, stop in bounds]) for extreme in (xp.min, xp.max)
-    )
-    return xp.min(low, axis=0), xp.max(high, axis=0)
+    panels = (X[start:stop, :] for start, stop in row_panels(X)) if is_on_gpu(X) else (X,)
+    return reduce(outer_bounds, ((down_columns(panel, xp.min), down_columns(panel, xp.max)) for panel in panels))
 
 
 def constant_columns(X: Array) -> np.ndarray:
@@ -202,11 +207,13 @@ def square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float]:
     Both are infinite where they overflow. `mean` may hold zeros for columns that CSR rows keep as they are.
     """
     parts = fold(X, _square_norm_sizes, mean, scale)
-    largest = max(part[0] for part in parts)
+    largest = max(parts)[0]
     if largest == 0 or not math.isfinite(largest):
         return largest, largest
-    shares = sum(count * (most / largest) ** 2 * share for most, share, count in parts)
-    return largest, largest * math.sqrt(shares / sum(count for *_, count in parts))
+    shares, count = 0.0, 0
+    for most, share, rows in parts:
+        shares, count = shares + rows * (most / largest) ** 2 * share, count + rows
+    return largest, largest * math.sqrt(shares / count)
 
 
 def _square_norm_sizes(X: Any, mean: Array, scale: float) -> list[tuple[float, float, int]]:
@@ -214,7 +221,8 @@ def _square_norm_sizes(X: Any, mean: Array, scale: float) -> list[tuple[float, f
     xp, parts = namespace_of(mean), [(0.0, 0.0, 0)]
     for start, stop in row_panels(X):
         if start < stop:
-            squares = row_square_sums(shifted_rows(take_rows(X, start, stop), mean, scale, mean.dtype))
+            shifted = shifted_rows if is_sparse(X) else shifted_panel
+            squares = row_square_sums(shifted(take_rows(X, start, stop), mean, scale, mean.dtype))
             largest = float(xp.max(squares))
             if not math.isfinite(largest):
                 return [(math.inf, 1.0, X.shape[0])]

@@ -180,9 +180,9 @@ def _check_values(values: np.ndarray, trace: float, eps: float) -> None:
         raise np.linalg.LinAlgError("NaN or infinity among the eigenvalues of a finite matrix")
     if np.any(np.diff(values) < 0):
         raise np.linalg.LinAlgError("the eigenvalues are not in order")
-    size = float(np.max(np.abs(values), initial=0.0))
-    if abs(float(np.sum(values)) - trace) > WRONG * len(values) ** 0.5 * eps * size:
-        raise np.linalg.LinAlgError(f"the eigenvalues sum to {float(np.sum(values)):.6g}, and the trace is {trace:.6g}")
+    size = float(np.abs(values).max(initial=0.0))
+    if abs(float(values.sum()) - trace) > WRONG * len(values) ** 0.5 * eps * size:
+        raise np.linalg.LinAlgError(f"the eigenvalues sum to {float(values.sum()):.6g}, and the trace is {trace:.6g}")
 
 
 def _check_vectors(result: EigenResult) -> None:
@@ -193,8 +193,8 @@ def _check_vectors(result: EigenResult) -> None:
     if not skew <= allowed:
         raise np.linalg.LinAlgError(f"the eigenvectors are not orthonormal: off by {skew:.1e}")
     size = max(float(np.max(np.abs(to_host(result.eigenvalues)))), result.null_threshold)
-    worst = float(np.max(to_host(result.residual_norms)))
-    if not (worst <= allowed * size or bool(np.all(result.converged))):
+    worst = float(to_host(result.residual_norms).max())
+    if not (worst <= allowed * size or bool(result.converged.all())):
         raise np.linalg.LinAlgError(f"the residuals reach {worst:.3g}, the largest eigenvalue is {size:.3g}")
 
 

@@ -235,7 +235,7 @@ def _append_product(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, 
     T[:, k:] = coefficients
     T[k:, :k] = coefficients[:k].T
     T[k:, k:] = (coefficients[k:] + coefficients[k:].T) / 2.0
-    smallest = min(state.smallest, float(np.min(np.diag(T))))
+    smallest = min(state.smallest, float(np.diag(T).min()))
     state = state.updated(Q=Q, W=products, T=T, smallest=smallest, block=None)
     return state, W - Q.combine(coefficients)
 

@@ -35,13 +35,14 @@ def checked_matrix(A: Any, name: str, shape: str) -> Array:
     return rows
 
 
-def check_block(op: SymmetricOperator, V: Any) -> None:
-    """Raise `InvalidParameterError` where V is no block (n, b) of the operator's library and device."""
-    namespace_of(op.like, V)
+def check_block(op: SymmetricOperator, V: Any) -> Any:
+    """Return the namespace of a block V (n, b); raise where V is none, or not of the operator's library and device."""
+    xp = namespace_of(op.like, V)
     if V is None or V.ndim != 2 or V.shape[0] != op.shape[0]:
         raise InvalidParameterError(
             f"expected a block of shape ({op.shape[0]}, b), got {V if V is None else tuple(V.shape)}."
         )
+    return xp
 
 
 def check_indices(op: SymmetricOperator, chosen: Any) -> None:

@@ -236,13 +236,13 @@ class CenteredGram(SymmetricOperator):
 
     def __matmul__(self, V: Array) -> Array:
         """Return H (K (H V))."""
-        check_block(self, V)
+        xp = check_block(self, V)
         V = self.rooted(self.project(V))
         if self.known_means is not None:
             return self.project(self.rooted(self.base @ V))
         b, ones = V.shape[1], self._ones(V.dtype)
         padding = [0.0 * ones] * missing_columns(V, b + 1)
-        W = self.base @ namespace_of(V, ones).concat([V, ones, *padding], axis=1)
+        W = self.base @ xp.concat([V, ones, *padding], axis=1)
         self._set_means(W[:, b])
         return self.project(self.rooted(W[:, :b]))
 

@@ -62,12 +62,11 @@ class DenseGram(SymmetricOperator):
         self.rows = rows
 
     def __matmul__(self, V: Array) -> Array:
-        check_block(self, V)
-        n = self.shape[0]
+        xp, n = check_block(self, V), self.shape[0]
         workers = worker_count(self.like, self.n_jobs, n * n * (V.shape[1] + blocking.ENTRY_PASS))
         panels = row_slices(n, n if workers == 1 else max(blocking.SMALLEST_PRODUCT_PANEL, -(-n // (4 * workers))))
         parts = map_in_order(lambda rows: self.K[rows[0] : rows[1], :] @ V, panels, workers)
-        return namespace_of(self.K).concat(parts, axis=0)
+        return xp.concat(parts, axis=0)
 
     def diagonal(self) -> Array:
         return namespace_of(self.K).linalg.diagonal(self.K)

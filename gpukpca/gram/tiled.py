@@ -116,21 +116,23 @@ class TiledGram(SymmetricOperator):
         report: TileReport | None = None,
     ) -> None:
         """Set all attributes from rows X (n, d); `shifted_gram` describes the arguments."""
-        X = as_rows(X, "a kernel matrix")
-        self.kernel: Kernel = resolved_on(kernel, X)
+        if template is None:  # a template is that of a fit, whose rows and parameters are checked
+            X = as_rows(X, "a kernel matrix")
+            kernel = resolved_on(kernel, X)
+            if kernel.stored_only:
+                raise InvalidParameterError(
+                    f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
+                    "DenseGram(gram_matrix(kernel, X))."
+                )
+            for name, rule, value in (
+                ("n_jobs", N_JOBS, n_jobs),
+                ("tile_edge", TILE_EDGE, tile_edge),
+                ("cached_tiles", CACHED_TILES, cached_tiles),
+            ):
+                rule.check_argument(name, value)
+            template = kernel.template(X, centered)
         n = int(X.shape[0])
-        if self.kernel.stored_only:
-            raise InvalidParameterError(
-                f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
-                "DenseGram(gram_matrix(kernel, X))."
-            )
-        for name, rule, value in (
-            ("n_jobs", N_JOBS, n_jobs),
-            ("tile_edge", TILE_EDGE, tile_edge),
-            ("cached_tiles", CACHED_TILES, cached_tiles),
-        ):
-            rule.check_argument(name, value)
-        template = template or self.kernel.template(X, centered)
+        self.kernel: Kernel = kernel
         self.name: str = f"the kernel {type(kernel).__name__}"
         self.rounding: float = self.kernel.rounding(template)
         self.positive_definite: bool | None = self.kernel.positive_definite
@@ -169,8 +171,7 @@ class TiledGram(SymmetricOperator):
         )
 
     def __matmul__(self, V: Array) -> Array:
-        check_block(self, V)
-        xp = namespace_of(self.like, V)
+        xp = check_block(self, V)
         V = cast(V, self.dtype)
         return xp.concat(self._upper.sums(V), axis=0)
 
@@ -260,15 +261,13 @@ class UpperTiles:
     report: TileReport | None = None
 
     def __post_init__(self) -> None:
-        self.widest: int = max((stop - start for start, stop in self.bounds), default=0)
         self._cache: dict[int, Array] = {}
         edges = [stop - start for start, stop in self.bounds]
-        self._offsets = list(accumulate((edges[i] * edges[j] for i, j in self.tiles[: self.cached_tiles]), initial=0))
+        self.widest: int = max(edges, default=0)
+        self._offsets = list(accumulate([edges[i] * edges[j] for i, j in self.tiles[: self.cached_tiles]], initial=0))
         self._memory: Array | None = None
-        numbered = list(enumerate(self.tiles))
-        self._turns = [
-            list(turn) for _, turn in groupby(numbered, lambda tile: tile[1][0] if self.by_panels else tile[0])
-        ]
+        operand = (lambda tile: tile[1][0]) if self.by_panels else operator.itemgetter(0)
+        self._turns = [list(turn) for _, turn in groupby(enumerate(self.tiles), operand)]
 
     def sums(self, V: Array) -> list[Array | None]:
         """Return the part of K @ V of these tiles, a block for each slice of rows; None where no tile has its rows."""

@@ -17,6 +17,7 @@ from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips, in_strips
 from gpukpca.backend.namespace import (
+    EPSILON,
     accumulation_dtype,
     cast,
     dtype_name,
@@ -100,8 +101,8 @@ class _EuclideanKernel(Kernel):
 
     def rounding(self, template: Any) -> float:
         """Return 1 for the function, plus what cancels in T times the slope of the function, in eps of the tile."""
-        product, stored = (np.finfo(dtype_name(kind)).eps for kind in (template.data.dtype, template.dtype))
-        return 1.0 + self.steepness * template.geometry.spread * float(product / stored)
+        product, stored = EPSILON[dtype_name(template.data.dtype)], EPSILON[dtype_name(template.dtype)]
+        return 1.0 + self.steepness * template.geometry.spread * product / stored
 
     def _geometry(self, X: Any, centered: bool) -> Geometry:
         """Return mean, precision and flatness of a training set, by two sweeps over X."""
@@ -110,7 +111,8 @@ class _EuclideanKernel(Kernel):
         constant = np.zeros(X.shape[1], dtype=bool) if is_sparse(X) else constant_columns(X)
         mean = exact_means(X, constant)
         geometry = Geometry(mean, gamma)
-        kappa, spread = (0.5 * size for size in square_norm_sizes(X, mean, geometry.scale))
+        largest, spread = square_norm_sizes(X, mean, geometry.scale)
+        kappa = 0.5 * largest
         if kappa > KAPPA_FLOAT64:
             # Differences of the rows as they are: one distant row may dominate the mean, which costs the others digits.
             return Geometry(None, gamma, _exponent(X, gamma))
@@ -121,11 +123,11 @@ class _EuclideanKernel(Kernel):
             wide=self._needs_wide(X, kappa),
             varying=np.flatnonzero(~constant) if omits else None,
             kink=not self.smooth_at_zero,
-            spread=spread,
+            spread=0.5 * spread,
         )
 
     def _needs_wide(self, X: Array, kappa: float) -> bool:
-        return X.dtype != accumulation_dtype(place_of(X)) and not (self.smooth_at_zero and kappa <= KAPPA_FLOAT32)
+        return not (self.smooth_at_zero and kappa <= KAPPA_FLOAT32) and X.dtype != accumulation_dtype(place_of(X))
 
     def _rows(self, X: Any, geometry: Geometry) -> EuclideanRows:
         """Return rows in the coordinates of the training set; new rows may lie further out than all of it."""
@@ -134,7 +136,7 @@ class _EuclideanKernel(Kernel):
             rows = cast(X, wide)
             rows = rows * 2.0**-geometry.exponent if geometry.exponent else rows
             return DifferenceRows(rows, geometry, X.dtype)
-        kappa = 0.5 * square_norm_sizes(X, geometry.mean, geometry.scale)[0]
+        kappa = 0.5 * square_norm_sizes(X, geometry.mean, geometry.scale)[0] if X.shape[0] else 0.0
         if kappa > KAPPA_FLOAT64:
             return DifferenceRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, X.dtype)
         if is_sparse(X):

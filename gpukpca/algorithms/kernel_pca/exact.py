@@ -76,7 +76,7 @@ def exact_fit(
     if settings.is_share:
         eigen, spectrum = _of_share(eigen, spectrum, settings.share, chosen.max_count)
         plan = chosen.plan_for(len(spectrum.eigenvalues))
-    check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
+    check_underflow(task.basis, task.kernel, spectrum.eigenvalues.max(initial=0.0))
     warn_of_passes(eigen)
     warn_of_fallbacks(eigen)
     keep = task.n_kept(spectrum)

@@ -90,7 +90,7 @@ class Spectrum:
     def n_nonzero(self) -> int:
         """Return the number of nonzero components: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
         values = self.eigenvalues
-        return int(np.sum(values > SMALL_POSITIVE[self.dtype] * float(np.max(values, initial=0.0))))
+        return int(np.sum(values > SMALL_POSITIVE[self.dtype] * float(values.max(initial=0.0))))
 
 
 def inverse_roots(values: np.ndarray) -> np.ndarray:
@@ -106,8 +106,8 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
     """
     n, dtype = op.shape[0], dtype_name(op.dtype)
     values = to_host(eigen.eigenvalues).astype(np.float64)
-    largest = float(np.max(values, initial=0.0))
-    smallest = min(eigen.smallest_seen, float(np.min(values, initial=0.0)))
+    largest = float(values.max(initial=0.0))
+    smallest = min(eigen.smallest_seen, float(values.min(initial=0.0)))
     rounding = spectral_rounding(op, np.append(values, smallest))
     _refuse_negative(values, smallest, rounding, kernel, dtype)
     values = np.maximum(values, 0.0)
@@ -117,7 +117,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
         total = 0.0
     if not indefinite:
         # The trace carries the rounding of what was cancelled; it is at least the sum of the eigenvalues.
-        return Spectrum(values, max(total, float(np.sum(values))), dtype)
+        return Spectrum(values, max(total, float(values.sum())), dtype)
     if eigen.spectrum is not None:
         total, meaning = total_of(op, eigen.spectrum), "is relative to the sum of the positive ones"
         if total - trace <= NOTABLE * total:  # the sum of the negative ones
@@ -130,7 +130,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fract
         )
     else:
         # The positive ones sum to at least the trace, and to at least those computed.
-        total = max(total, float(np.sum(values)))
+        total = max(total, float(values.sum()))
         meaning = "holds upper bounds, as the sum of the positive ones is not known"
         meaning = "holds NaN" if math.isnan(total) else meaning
     hint = f" {OF_DISTANCES}" if -smallest > largest else ""
@@ -148,7 +148,7 @@ def _total(op: CenteredGram, eigen: EigenResult, fraction: float | None) -> floa
     if op.base.has_diagonal or fraction is not None:
         return op.trace
     if eigen.spectrum is not None:
-        return float(np.sum(eigen.spectrum))
+        return float(eigen.spectrum.sum())
     warn_user(
         f"{op.base.name} has no diagonal, so the total variance is not known: explained_variance_ratio_ holds NaN. "
         "Give the operator a method diagonal() to have it.",
@@ -158,11 +158,11 @@ def _total(op: CenteredGram, eigen: EigenResult, fraction: float | None) -> floa
 
 
 def _refuse_negative(values: np.ndarray, smallest: float, rounding: float, kernel: Kernel, dtype: str) -> None:
-    largest, lowest = float(np.max(values, initial=0.0)), float(np.min(values, initial=0.0))
+    largest, lowest = float(values.max(initial=0.0)), float(values.min(initial=0.0))
     is_matrix = isinstance(kernel, Precomputed)
     if largest <= 0 and smallest < -rounding:
         raise IndefiniteKernelError(
-            f"All eigenvalues are negative: the largest is {np.max(values):.4g}, the smallest computed {smallest:.4g}. "
+            f"All eigenvalues are negative: the largest is {values.max():.4g}, the smallest computed {smallest:.4g}. "
             + (OF_DISTANCES if is_matrix else f"Use {OTHER_KERNELS}")
         )
     if lowest < -max(SIGNIFICANT_NEGATIVE[dtype] * largest, rounding):
@@ -216,7 +216,7 @@ def warn_of_rounding(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricO
         f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first, or a large "
         "constant of the kernel.",
         PrecisionWarning,
-        largest=float(np.max(eigenvalues, initial=0.0)),
+        largest=float(eigenvalues.max(initial=0.0)),
         lost_below=eigen.null_threshold,
         cancelled=operator_size(op, np.zeros(0)),
     )
@@ -258,7 +258,7 @@ def warn_of_rank(spectrum: Spectrum, keep: int, n: float, matrix: str) -> None:
 def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricOperator) -> bool:
     """Return whether the largest eigenvalue lacks digits because of rounding."""
     noise = epsilon(op.like) * op.noise_scale
-    return eigen.null_threshold > UNRESOLVED * max(float(np.max(eigenvalues, initial=0.0)), noise)
+    return eigen.null_threshold > UNRESOLVED * max(float(eigenvalues.max(initial=0.0)), noise)
 
 
 def _is_flat(op: CenteredGram) -> bool:
@@ -322,7 +322,7 @@ def warn_of_identity(kernel: Kernel, n: float, trace: Callable[[], float], spect
     warn_user(
         f"K is nearly the identity, so the components are not informative: {reason}",
         PrecisionWarning,
-        largest_share=float(np.max(spectrum.ratios)),
+        largest_share=float(spectrum.ratios.max()),
         n_samples=n,
         column=column,
     )
@@ -331,7 +331,7 @@ def warn_of_identity(kernel: Kernel, n: float, trace: Callable[[], float], spect
 
 def has_equal_shares(kernel: Kernel, n: float, spectrum: Spectrum) -> bool:
     """Return whether components of many rows have shares as small as those of a matrix near the identity."""
-    largest = float(np.max(spectrum.ratios, initial=0.0))
+    largest = float(spectrum.ratios.max(initial=0.0))
     return n >= FEW_SAMPLES and kernel.depends_on_distance and 0.0 < largest < EQUAL_SHARES / n
 
 
