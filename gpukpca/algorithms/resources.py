@@ -162,14 +162,9 @@ class Resources:
 
     def check_copy(self, X: Any) -> None:
         """Raise `MemoryBudgetError` where X is copied to the place of the computation and does not fit there."""
-        work = self.place.work
-        needed = math.prod(X.shape) * item_size(X.dtype) if self.place.moved and not isinstance(X, Rows) else 0
-        if needed > self.allowed(needed):
-            raise MemoryBudgetError(
-                f"the data take {format_need(needed)} on {describe_device(work)}, and "
-                f"{format_allowance(self.allowed())} are allowed or free there. "
-                'Try device="cpu", float32 data, or a larger memory_limit.'
-            )
+        if self.place.moved and not isinstance(X, Rows):
+            what = f"the copy of the data on {describe_device(self.place.work)} takes"
+            self.check(math.prod(X.shape) * item_size(X.dtype), what, 'Try device="cpu" or float32 data')
 
 
 class MemoryBudget:

@@ -63,14 +63,14 @@ class Task:
         }
         vars(self).update(facts)
 
-    @cached_property
+    @property
     def copy_bytes(self) -> int:
         """Return the bytes of the rows that the fit copies to its place: all, or a batch as read and as converted."""
         if self.is_batched:
             return 2 * self.rows_at_once * self.d * self.item
         return self.n * self.d * self.item if self.place.moved else 0
 
-    @cached_property
+    @property
     def multiplications(self) -> float:
         """Return the multiplications of the largest step, which decide about threads."""
         return self.stored * (min(self.n, self.d) + blocking.ENTRY_PASS)

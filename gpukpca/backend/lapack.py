@@ -59,17 +59,15 @@ class _Call:
     def __call__(self, *arguments: Any) -> int:
         """Call with these arguments and that of the report; return the report."""
         info = self._integer(0)
-        self._call(*map(self._address, arguments), ctypes.byref(info))
+        addresses: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, (int, float)):
+                kind = self._integer if isinstance(argument, int) else self._real
+                addresses.append(ctypes.byref(kind(argument)))
+            else:
+                addresses.append(argument.encode() if isinstance(argument, str) else _Memory.from_buffer(argument))
+        self._call(*addresses, ctypes.byref(info))
         return int(info.value)
-
-    def _address(self, argument: Any) -> Any:
-        if isinstance(argument, int):
-            return ctypes.byref(self._integer(argument))
-        if isinstance(argument, str):
-            return argument.encode()
-        if isinstance(argument, float):
-            return ctypes.byref(self._real(argument))
-        return _Memory.from_buffer(argument)
 
 
 def are_divided(n: int, p: int) -> bool:

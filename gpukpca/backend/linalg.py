@@ -43,8 +43,6 @@ GESDD = {
     "f": (scipy.linalg.lapack.sgesdd, scipy.linalg.lapack.sgesdd_lwork),
     "d": (scipy.linalg.lapack.dgesdd, scipy.linalg.lapack.dgesdd_lwork),
 }
-# The most entries that it takes.
-LARGEST_SVD = 2**31 - 1
 
 Metric = Literal["sqeuclidean", "cityblock"]
 
@@ -478,7 +476,7 @@ def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
     a small problem. Raise LinAlgError where the library fails.
     """
     if is_numpy(A):
-        if A.size > LARGEST_SVD:
+        if A.size >= 2**31:
             raise np.linalg.LinAlgError(f"the SVD of LAPACK takes fewer than 2**31 entries, not {A.size}")
         gesdd, gesdd_lwork = GESDD[A.dtype.char]
         size, _ = gesdd_lwork(*A.shape, full_matrices=False)

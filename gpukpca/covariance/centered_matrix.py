@@ -154,7 +154,7 @@ class CenteredMatrix(Protocol):
 
     def _swept_moments(self) -> tuple[None, Array, np.ndarray]:
         sums = self.moments()
-        return None, self.xp.asarray(sums[0, :], copy=True), to_host(sums[1, :]).astype(np.float64)
+        return None, sums[0, :], to_host(sums[1, :]).astype(np.float64)
 
     def _sweep(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]], may_scale: bool = True) -> Any:
         """Sweep until shift and unit suit the data, set the mean and the squares, and return the product of the sweep.
@@ -175,9 +175,9 @@ class CenteredMatrix(Protocol):
             if may_rescale and self._rescaled_to_unit(squares):
                 continue
             rest = rest if self.weights is None else rest / self.weights
+            lost = ~(raw <= MOST_CANCELLED * squares)
             # Also of a constant column without digits, where the rounding of its mean is large beside the others.
-            visible = (squares > 0) | ~(raw <= squares.max())
-            if not (may_shift and (~(raw <= MOST_CANCELLED * squares) & visible).any()):
+            if not (may_shift and lost.any() and (lost & ((squares > 0) | ~(raw <= squares.max()))).any()):
                 break
             self._subtract(cast(cast(self.shift, self.wide) + rest, self.dtype))
         self.rest = rest
@@ -269,8 +269,7 @@ class CenteredMatrix(Protocol):
 
     def constant_columns(self, share: float) -> np.ndarray:
         """Return which columns (d,) deviate from their mean by at most a share of the rounding of that mean."""
-        with np.errstate(over="ignore"):
-            mean = np.abs(to_host(self.weighted(self.mean)).astype(np.float64))
+        mean = np.abs(to_host(self.weighted(self.mean)).astype(np.float64))
         return np.asarray(np.sqrt(self.squares / self.count) <= share * self.eps * mean)
 
     def weighted(self, v: Array) -> Array:

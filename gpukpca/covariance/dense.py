@@ -253,24 +253,16 @@ class DenseCenteredMatrix(CenteredMatrix):
         n, d = self.shape
         return worker_count(self.like, self.n_jobs, n * d * (columns + blocking.ENTRY_PASS))
 
-    def block_length(self, by_rows: bool) -> int:
-        """Return the most rows, or columns, of a block."""
-        length, other = self.shape if by_rows else self.shape[::-1]
-        if is_on_gpu(self.like):
-            fitting = max(blocking.FEWEST_SCATTER_COLUMNS, blocking.SCATTER_ENTRIES.gpu // max(1, other))
-            return max(1, min(length, blocking.LONGEST_SCATTER_PANEL.gpu, fitting))
-        fewest = blocking.FEWEST_SCATTER_ROWS if by_rows else blocking.FEWEST_SCATTER_COLUMNS
-        fitting = max(fewest, blocking.SCATTER_ENTRIES.cpu // max(1, other))
-        return max(1, min(fitting, blocking.LONGEST_SCATTER_PANEL.cpu))
-
     def _blocks(self, workers: int, by_rows: bool | None = None) -> list[tuple[int, int]]:
         by_rows = self.by_rows if by_rows is None else by_rows
-        return even_slices(self.shape[0 if by_rows else 1], self.block_length(by_rows), workers)
+        length, other = self.shape if by_rows else self.shape[::-1]
+        return even_slices(length, block_length(other, by_rows, is_on_gpu(self.like)), workers)
 
     def _panels(self, workers: int, by_rows: bool) -> list[tuple[int, int]]:
         """Return long blocks, of which square products are formed: these take much longer than their sums."""
         length, size = self.shape if by_rows else self.shape[::-1]
-        longest = max(self.block_length(by_rows), min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu))
+        fitting = block_length(size, by_rows, is_on_gpu(self.like))
+        longest = max(fitting, min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu))
         return even_slices(length, longest, workers)
 
     def _shifted(self, start: int, stop: int, scratch: Scratch | None = None, by_rows: bool | None = None) -> Array:
@@ -303,6 +295,13 @@ class DenseCenteredMatrix(CenteredMatrix):
         workers = self._workers(columns)
         parts = map_in_order(lambda block: part(*block), self._blocks(workers), workers)
         return concat(parts, axis)
+
+
+def block_length(other: int, by_rows: bool, on_gpu: bool) -> int:
+    """Return the most rows of a block with `other` columns, or without `by_rows` the most columns with `other` rows."""
+    fewest = blocking.FEWEST_SCATTER_ROWS if by_rows and not on_gpu else blocking.FEWEST_SCATTER_COLUMNS
+    fitting = max(fewest, blocking.SCATTER_ENTRIES.on(on_gpu) // max(1, other))
+    return min(fitting, blocking.LONGEST_SCATTER_PANEL.on(on_gpu))
 
 
 def _symmetric(S: Array) -> Array:

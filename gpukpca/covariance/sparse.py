@@ -23,7 +23,7 @@ class SparseCenteredMatrix(CenteredMatrix):
 
     Columns stored in more than half of the rows are shifted by their mean. In every other column at least half of the
     rows are 0, so that n mean² is at most the sum of squared deviations: subtracting the mean from products costs no
-    digits. Products are computed in float64.
+    digits. Products are computed in float64, with one thread.
 
     Parameters
     ----------
@@ -36,8 +36,6 @@ class SparseCenteredMatrix(CenteredMatrix):
     frequencies : Frequencies, optional
         Of the rows.
     """
-
-    workers = 1  # SciPy's sparse products have one thread
 
     def __init__(self, X: Array, by_rows: bool, center: bool = True, frequencies: Frequencies | None = None) -> None:
         self._set_rows(X.shape, np.empty(0, X.dtype), center, frequencies)

@@ -234,9 +234,9 @@ def publish(
     derived = {name: to_origin(value) if hasattr(value, "shape") else value for name, value in derived.items()}
     for name, value in (attributes_of(fit, *without, move_to=to_origin) | derived).items():
         if value is not None or name.removesuffix("_") not in optional:
-            setattr(estimator, name, value)
-        elif name in vars(estimator):
-            delattr(estimator, name)
+            vars(estimator)[name] = value
+        else:
+            vars(estimator).pop(name, None)
     if (fallbacks := getattr(fit, "fallbacks", None)) is not None:
         estimator.fallbacks_ = (*place.notes, *retries, *fallbacks)
     estimator._result = fit

@@ -143,16 +143,15 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
 
 def pca_settings(estimator: Any) -> PCASettings:
     """Return the checked parameters of a PCA that the algorithm needs."""
-    e = estimator
     return unchecked(
         PCASettings,
-        svd_solver=e.svd_solver,
-        passes=None if e.iterated_power == "auto" else int(e.iterated_power) + 1,
-        oversampling=None if e.n_oversamples == DEFAULT_OVERSAMPLES else int(e.n_oversamples),
-        tol=float(e.tol),
-        center=e.center,
-        scale=e.scale,
-        has_checkpoint=e.checkpoint is not None,
+        svd_solver=estimator.svd_solver,
+        passes=None if estimator.iterated_power == "auto" else int(estimator.iterated_power) + 1,
+        oversampling=None if estimator.n_oversamples == DEFAULT_OVERSAMPLES else int(estimator.n_oversamples),
+        tol=float(estimator.tol),
+        center=estimator.center,
+        scale=estimator.scale,
+        has_checkpoint=estimator.checkpoint is not None,
     )
 
 

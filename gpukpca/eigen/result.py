@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import dtype_name, epsilon, from_host, to_host
+from gpukpca.data.scale import LARGEST
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
     default_tolerance,
@@ -153,13 +154,12 @@ class EigenResult:
         eigenvalues = to_host(eigenvalues).astype(np.float64)
         tolerance = tolerance or default_tolerance(U.dtype)
         smallest = float(eigenvalues[-1]) if smallest_seen is None else smallest_seen
-        threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest))
+        threshold = NULL_FACTOR * epsilon(U) * max(operator_size(op, eigenvalues), abs(smallest))
         eigenvalues, dropped = without_rounding(eigenvalues, threshold)
         largest = float(np.abs(eigenvalues).max(initial=0.0))
         rounding = entry_rounding(op, max(largest, -smallest))
         norms = residual_lengths(U, W, eigenvalues) + rounding
-        xp = namespace_of(U)
-        if not (largest <= float(xp.finfo(U.dtype).max) and np.isfinite(norms).all()):
+        if not (largest <= LARGEST[dtype_name(U.dtype)] and np.isfinite(norms).all()):
             raise InvalidParameterError(
                 f"overflow: the eigenvalues, up to {np.max(np.abs(eigenvalues)):.3g}, or products with the matrix do "
                 f"not fit into {dtype_name(U.dtype)}. Divide the matrix by a constant, or pass float64."

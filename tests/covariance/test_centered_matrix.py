@@ -10,6 +10,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 from gpukpca import PCA
+from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 from tests import tolerances
 from tests.each import covering, each
@@ -218,3 +219,15 @@ def test_scaled_features_may_have_units_far_apart(form, xp):
                 np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
             scales = (np.asarray(xp.host(one.scale_)) for one in (same, other))
             np.testing.assert_allclose(np.divide(*reversed([*scales]))[:3], 2.0 ** powers[:3], rtol=1e-13)
+
+
+def test_what_follows_from_the_squares_is_that_of_the_last_scale(rng):
+    X, divisors = rng.standard_normal((40, 3)) + 5.0, np.array([0.5, 2.0, 8.0])
+    Z = DenseCenteredMatrix(X, by_rows=True)
+    before, constant = Z.total, Z.constant
+    Z.rescale(divisors)
+    squares = np.sum(((X - X.mean(axis=0)) * Z.unit / divisors) ** 2, axis=0)
+    assert not np.isclose(before, squares.sum())
+    assert np.isclose(Z.total, squares.sum())
+    assert Z.constant is not constant
+    assert np.allclose(Z.mean, X.mean(axis=0))

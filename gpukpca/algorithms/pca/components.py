@@ -254,7 +254,6 @@ def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: Solv
     """Return the components of a stage; those that the larger ones hide come from stages without these."""
     solution = stage(Z, request, tools)
     eigen, p = solution.eigen, len(solution.squares)
-    tools = replace(tools, checkpointer=None)  # whose state is that of the first stage
     count = _resolved_count(solution, 0.0 if solution.spectrum is None else _noise_floor(Z, solution.squares))
     for _ in range(MOST_DEFLATIONS):
         if count == p or (eigen is not None and eigen.has_fixed_passes):
@@ -263,7 +262,8 @@ def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: Solv
         if rest is None:
             solution = replace(solution, squares=np.append(solution.squares[:count], np.zeros(p - count)))
             break
-        more = stage(rest, PairRequest.of_count(p - count), tools)
+        # The state of a checkpoint is that of the first stage.
+        more = stage(rest, PairRequest.of_count(p - count), replace(tools, checkpointer=None))
         solution = _joined(Z, solution, count, more)
         before, count = count, _resolved_count(solution)
         if count <= before:
@@ -279,10 +279,13 @@ def _resolved_count(solution: Components, floor: float = 0.0) -> int:
     """
     squares = solution.squares
     largest = float(squares.max(initial=0.0))
-    eps, shares = epsilon(solution.vectors), squares / (largest or 1.0)
-    kept = np.minimum(RESOLVED, np.sqrt(eps / np.sqrt(np.maximum(shares, eps**2))))
-    allowed = np.where(shares <= BLURRED[dtype_name(solution.vectors.dtype)], kept, RESOLVED)
-    hidden = (shares < HIDDEN) & ~(solution.residual_norms <= allowed * squares)
+    shares = squares / (largest or 1.0)
+    hidden = shares < HIDDEN
+    if hidden.any():
+        eps = epsilon(solution.vectors)
+        kept = np.minimum(RESOLVED, np.sqrt(eps / np.sqrt(np.maximum(shares, eps**2))))
+        allowed = np.where(shares <= BLURRED[dtype_name(solution.vectors.dtype)], kept, RESOLVED)
+        hidden &= ~(solution.residual_norms <= allowed * squares)
     if solution.spectrum is not None:
         hidden |= squares <= floor
     return max(1, int(np.argmax(hidden))) if hidden.any() else len(squares)
@@ -335,13 +338,13 @@ def without_noise(Z: CenteredMatrix, solution: Components) -> Components:
     floor = _noise_floor(Z, solution.squares)
     # Products with an axis have the rounding of the features that it holds, an SVD that of the whole matrix.
     rounding = _sizes(Z, solution.vectors)
-    of_product = solution.spectrum is None
-    small = solution.squares <= (np.minimum(floor, _noise(Z, Z.shape[1] * rounding)) if of_product else floor)
-    # The square of an axis without variance is that of its error, and so is its residual.
-    unknown = (solution.squares <= floor) & ~(solution.residual_norms <= KNOWN * solution.squares)
-    squares = np.where(small | unknown, 0.0, solution.squares)
+    squares, spectrum = solution.squares, solution.spectrum
+    if (below := squares <= floor).any():
+        small = squares <= np.minimum(floor, _noise(Z, Z.shape[1] * rounding)) if spectrum is None else below
+        # The square of an axis without variance is that of its error, and so is its residual.
+        unknown = below & ~(solution.residual_norms <= KNOWN * squares)
+        squares = np.where(small | unknown, 0.0, squares)
     norms = solution.residual_norms + 2.0 * Z.eps * np.sqrt(squares * rounding)
-    spectrum = solution.spectrum
     if spectrum is None and len(squares) >= min(Z.shape):
         spectrum = squares[: min(Z.shape)]
     spectrum = None if spectrum is None else np.where(spectrum <= floor, 0.0, spectrum)
@@ -355,7 +358,7 @@ def without_noise(Z: CenteredMatrix, solution: Components) -> Components:
             from_host(with_variance, vectors) > 0.5, xp.abs(vectors) < math.sqrt(epsilon(vectors))
         )
         vectors = xp.where(is_rounding, xp.zeros_like(vectors), vectors)
-    return replace(solution, vectors=vectors, squares=squares, residual_norms=norms, spectrum=spectrum, scores=scores)
+    return Components(vectors, squares, norms, spectrum, scores, solution.eigen)
 
 
 def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:

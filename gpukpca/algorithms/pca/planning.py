@@ -16,7 +16,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import even_length, worker_count
 from gpukpca.backend.work import Work
-from gpukpca.covariance.dense import SQUARES
+from gpukpca.covariance.dense import SQUARES, block_length
 from gpukpca.data.rows import sampling_step
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.block_krylov import WIDENING, too_many
@@ -280,9 +280,7 @@ def _lines_held(task: PCATask, by_samples: bool, longest: int, columns: int) -> 
 
 def _block_length(task: PCATask, by_samples: bool) -> int:
     """Return the most rows, or `by_samples` columns, of a block of one worker."""
-    smallest = blocking.FEWEST_SCATTER_COLUMNS if by_samples else blocking.FEWEST_SCATTER_ROWS
-    fitting = max(smallest, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(task.n if by_samples else task.d, 1))
-    return min(fitting, blocking.LONGEST_SCATTER_PANEL.on(task.on_gpu))
+    return block_length(task.n if by_samples else task.d, not by_samples, task.on_gpu)
 
 
 def _sweep_bytes(task: PCATask, by_samples: bool, has_moments: bool = True) -> int:

@@ -131,8 +131,4 @@ class RankRequest:
                 f"svd_solver={svd_solver!r}",
                 argument="n_components",
             )
-        return (
-            cls(int(value), is_number=True)
-            if isinstance(value, (int, Integral))
-            else cls(max_count, share=float(value))
-        )
+        return cls(int(value), is_number=True) if is_number else cls(max_count, share=float(value))
