@@ -103,7 +103,8 @@ def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
 
 def row_panels(X: Any) -> list[tuple[int, int]]:
     """Return (start, stop) of panels of the rows of X; at least one, which may be empty."""
-    return row_slices(int(X.shape[0]), panel_length(int(X.shape[1]), is_on_gpu(X))) or [(0, 0)]
+    n, length = int(X.shape[0]), panel_length(int(X.shape[1]), is_on_gpu(X))
+    return row_slices(n, length) if n > length else [(0, n)]
 
 
 def panel_length(d: int, on_gpu: bool) -> int:

@@ -169,10 +169,11 @@ class BlockKrylov(SolverParameters, Solver):
         """Return the passes that most problems take."""
         if self.passes is not None:
             return max(1, self.passes)
-        saved = SAVED_BY_COLUMNS if self.width(n, p, on_gpu) >= p + SPARE_COLUMNS else 0
+        width = self.width(n, p, on_gpu)
+        saved = SAVED_BY_COLUMNS if width >= p + SPARE_COLUMNS else 0
         usual, dtype = (1e-8, "float64") if item_size == 8 else (1e-5, "float32")
         share = math.log(self.tolerance_for(dtype)) / math.log(usual)
-        narrow = math.sqrt(max(1.0, p / self.width(n, p, on_gpu)))
+        narrow = math.sqrt(max(1.0, p / width))
         return min(max(FEWEST_PASSES, round((PASSES - saved) * share * narrow)), self.most_passes)
 
     def work(self, n: int, p: int, one_pass: Work, item_size: int, on_gpu: bool) -> Work:

@@ -252,7 +252,8 @@ class CenteredGram(SymmetricOperator):
 
     def _ones(self, dtype: Any = None) -> Array:
         """Return the frequencies of the rows in a unit in which sums are finite, shape (n, 1)."""
-        return self.rooted(self.rooted(full((self.shape[0], 1), self._one, self.like, dtype)))
+        ones = full((self.shape[0], 1), self._one, self.like, dtype)
+        return ones if self.frequencies is None else self.rooted(self.rooted(ones))
 
     def _set_means(self, row_sums: Array) -> None:
         means = cast(row_sums, accumulation_dtype(self.like)) / (self.count * self._one)

@@ -14,7 +14,16 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
 from gpukpca.backend.linalg import column_sums, mirror_upper, symmetric_from_upper, with_diagonal, with_entries
-from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, to_host, writable
+from gpukpca.backend.namespace import (
+    cast,
+    empty_like,
+    full,
+    is_sparse,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+    writable,
+)
 from gpukpca.backend.parallel import TileReport, assemble_rows, map_in_order, row_slices, worker_count
 from gpukpca.data.finite import FINITE, NumberSource, check_finite, not_finite, overflow
 from gpukpca.data.gate import as_rows, check_not_empty, check_numbers
@@ -41,7 +50,8 @@ def compute_tile(
     """Return the block of K between prepared rows; on the diagonal of K with the exact k(x, x)."""
     if out is not None and out.shape != (a.n_rows, b.n_rows):
         out = None
-    tile = checked_tile(kernel, kernel.tile(a, b, out), a, b, like)
+    with overflow_allowed():  # of squared distances, where k is 0
+        tile = checked_tile(kernel, kernel.tile(a, b, out), a, b, like)
     return with_diagonal(tile, kernel.tile_diagonal(a)) if diagonal else tile
 
 

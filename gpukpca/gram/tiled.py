@@ -124,12 +124,9 @@ class TiledGram(SymmetricOperator):
                     f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
                     "DenseGram(gram_matrix(kernel, X))."
                 )
-            for name, rule, value in (
-                ("n_jobs", N_JOBS, n_jobs),
-                ("tile_edge", TILE_EDGE, tile_edge),
-                ("cached_tiles", CACHED_TILES, cached_tiles),
-            ):
-                rule.check_argument(name, value)
+            N_JOBS.check_argument("n_jobs", n_jobs)
+            TILE_EDGE.check_argument("tile_edge", tile_edge)
+            CACHED_TILES.check_argument("cached_tiles", cached_tiles)
             template = kernel.template(X, centered)
         n = int(X.shape[0])
         self.kernel: Kernel = kernel
@@ -203,7 +200,7 @@ class TiledGram(SymmetricOperator):
         upper = self._upper
 
         def tile(number: int, i: int, j: int, out: Array | None) -> Array:
-            if (cached := upper.cached(number)) is not None:
+            if (cached := upper.cache.get(number)) is not None:
                 return cached
             a, b = self.rows.slice(*self._bounds[i]), self.rows.slice(*self._bounds[j])
             return upper.compute(number, a, b, out)
@@ -261,7 +258,7 @@ class UpperTiles:
     report: TileReport | None = None
 
     def __post_init__(self) -> None:
-        self._cache: dict[int, Array] = {}
+        self.cache: dict[int, Array] = {}  # tiles by number
         edges = [stop - start for start, stop in self.bounds]
         self.widest: int = max(edges, default=0)
         self._offsets = list(accumulate([edges[i] * edges[j] for i, j in self.tiles[: self.cached_tiles]], initial=0))
@@ -281,13 +278,9 @@ class UpperTiles:
             for number, (i, j) in self._turns[turn]:
                 accumulators[turn % self.workers].use(number, i, j)
 
-        heavy = len(self._cache) < len(self.tiles) or occupied(2, V.shape[0] ** 2 * V.shape[1]) > 1
+        heavy = len(self.cache) < len(self.tiles) or occupied(2, V.shape[0] ** 2 * V.shape[1]) > 1
         map_tiles(work, list(range(len(self._turns))), self.workers, self.report, threads=heavy)
         return [_summed([worker.sums[i] for worker in accumulators]) for i in range(len(self.bounds))]
-
-    def cached(self, number: int) -> Array | None:
-        """Return the tile with this number; None before it is cached."""
-        return self._cache.get(number)
 
     def compute(self, number: int, a: PreparedRows, b: PreparedRows, buffer: Array | None) -> Array:
         """Return the tile with this number, computed from its rows; cache it if the cache has room for its number."""
@@ -301,7 +294,7 @@ class UpperTiles:
         if self._memory is not None and place is not None:
             put(place, tile)  # a tile that was computed elsewhere, as from sparse rows, would take memory twice
             tile = place
-        self._cache[number] = tile
+        self.cache[number] = tile
         return tile
 
     def _place(self, number: int, shape: tuple[int, int]) -> Array | None:
@@ -331,7 +324,7 @@ class _WorkerAccumulator:
 
     def _tile(self, number: int, i: int, j: int) -> Array:
         tiles = self.tiles
-        if (cached := tiles.cached(number)) is not None:
+        if (cached := tiles.cache.get(number)) is not None:
             return cached
         left = tiles.rows.slice(*tiles.bounds[i])  # first: batches are then read from one end to the other
         if self._right is None or self._column != j:

@@ -131,11 +131,11 @@ class _EuclideanKernel(Kernel):
 
     def _rows(self, X: Any, geometry: Geometry) -> EuclideanRows:
         """Return rows in the coordinates of the training set; new rows may lie further out than all of it."""
-        wide = accumulation_dtype(place_of(X))
         if geometry.mean is None:
-            rows = cast(X, wide)
+            rows = cast(X, accumulation_dtype(place_of(X)))
             rows = rows * 2.0**-geometry.exponent if geometry.exponent else rows
             return DifferenceRows(rows, geometry, X.dtype)
+        wide = geometry.mean.dtype
         kappa = 0.5 * square_norm_sizes(X, geometry.mean, geometry.scale)[0] if X.shape[0] else 0.0
         if kappa > KAPPA_FLOAT64:
             return DifferenceRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, X.dtype)
@@ -145,10 +145,6 @@ class _EuclideanKernel(Kernel):
         return ProductRows(augmented_rows(X, geometry, dtype), geometry, X.dtype)
 
     def tile(self, a: EuclideanRows, b: EuclideanRows, out: Array | None = None) -> Array:
-        with overflow_allowed():  # of squared distances, where k is 0
-            return self._tile(a, b, out)
-
-    def _tile(self, a: EuclideanRows, b: EuclideanRows, out: Array | None) -> Array:
         flat = b.geometry.flat
         T = a.product(b, out) if self.smooth_at_zero and a.product_fits_tile(b) else None
         if T is not None:
