@@ -238,6 +238,8 @@ def device_context(like: Any) -> AbstractContextManager[None]:
     Raise `DeviceLostError` where the device failed, now or before in this process, and `DeviceUnavailableError` where
     it cannot be used, or CUDA was used before this process was forked.
     """
+    if type(like) is np.ndarray:  # by far the most frequent case
+        return HOST
     if is_cupy(like):
         return _cuda_context(like)
     if is_jax(like):  # on an accelerator JAX rounds float32 products to TF32 or bfloat16 by default

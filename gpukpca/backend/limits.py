@@ -60,10 +60,9 @@ def free_memory(root: Path, environ: Mapping[str, str]) -> int:
 
     What several tasks of a job share on this machine is divided evenly among them.
     """
-    tasks = _tasks_here(environ)
-    free, batch = [_system_memory(root), *_process_memory(root)], list(_batch_memory(environ, tasks))
-    groups = list(_group_memory(root))
-    free += [left for left, _ in groups]
+    tasks, groups = _tasks_here(environ), list(_group_memory(root))
+    batch = list(_batch_memory(environ, tasks))
+    free = [_system_memory(root), *_process_memory(root), *(left for left, _ in groups)]
     if batch or tasks > 1:
         held, shared = _held(root, "VmRSS"), [_installed_memory(root), *(whole for _, whole in groups)]
         free += [limit - held for limit in batch] + [whole // tasks - held for whole in shared if tasks > 1]

@@ -109,8 +109,9 @@ def row_panels(X: Any) -> list[tuple[int, int]]:
 
 def panel_length(d: int, on_gpu: bool) -> int:
     """Return the rows of a panel of d features."""
-    fitting = blocking.PANEL_ENTRIES.on(on_gpu) // max(1, d)
-    return max(1, fitting if on_gpu else min(blocking.PANEL_ROWS, fitting))
+    if on_gpu:
+        return max(1, blocking.PANEL_ENTRIES.gpu // max(1, d))
+    return max(1, min(blocking.PANEL_ROWS, blocking.PANEL_ENTRIES.cpu // max(1, d)))
 
 
 def sampled_panels(X: Any, limit: int) -> Iterator[np.ndarray]:

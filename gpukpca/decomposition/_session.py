@@ -80,8 +80,7 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
 
     With a checkpoint, SIGUSR1 asks for one from here to the end, also while data are read and after the last pass.
     """
-    has_checkpoint = getattr(estimator, "checkpoint", None) is not None
-    signals = requests_by_signal() if has_checkpoint else nullcontext()
+    signals = nullcontext() if getattr(estimator, "checkpoint", None) is None else requests_by_signal()
     with signals, fit_task(estimator, X), restore_on_error(estimator), columns_named(X), device_context(X):
         parameters = check_parameters(estimator)
         with overflow_allowed():

@@ -135,7 +135,7 @@ class BlockKrylov(SolverParameters, Solver):
         if on_gpu:
             usual = rounded_up(max(blocking.GPU_BLOCK_COLUMNS, p + EXTRA_COLUMNS), blocking.GPU_COLUMNS)
         else:
-            usual = rounded_up(p + blocking.CPU_EXTRA_COLUMNS, blocking.GEMM_COLUMNS)
+            usual = -(-(p + blocking.CPU_EXTRA_COLUMNS) // blocking.GEMM_COLUMNS) * blocking.GEMM_COLUMNS
         least = p if self.passes is not None or self.max_passes else 1
         return max(1, min(n, max(least, self.block_size or usual)))
 

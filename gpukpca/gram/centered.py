@@ -237,7 +237,7 @@ class CenteredGram(SymmetricOperator):
     def __matmul__(self, V: Array) -> Array:
         """Return H (K (H V))."""
         xp = check_block(self, V)
-        V = self.rooted(self.project(V))
+        V = self.project(V) if self.frequencies is None else self.rooted(self.project(V))
         if self.known_means is not None:
             return self.project(self.rooted(self.base @ V))
         b, ones = V.shape[1], self._ones(V.dtype)

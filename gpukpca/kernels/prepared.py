@@ -84,7 +84,7 @@ class DataRows(PreparedRows):
         return type(self)(data)
 
     def slice(self, start: int, stop: int) -> Self:
-        return self.with_data(take_rows(self.kept, start, stop))
+        return self.with_data(take_rows(vars(self)["data"], start, stop))
 
     def take(self, indices: Any) -> Self:
         return self.with_data(gather_rows(self.kept, indices))

@@ -235,7 +235,7 @@ def check_symmetry(kernel: Kernel, X: Any) -> None:
 
 def _is_of_user(kernel: Kernel) -> bool:
     """Return whether a kernel, or a part of it, is code of the user that returns blocks."""
-    parts = [kernel, *(part for part in kernel.get_params().values() if isinstance(part, Kernel))]
+    parts = [kernel, *[part for part in kernel.get_params().values() if isinstance(part, Kernel)]]
     return any(isinstance(part, BlockCallable) or not type(part).__module__.startswith("gpukpca.") for part in parts)
 
 

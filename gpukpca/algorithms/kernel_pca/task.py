@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -129,7 +129,8 @@ class FitTask(Task):
             points = getattr(settings.solver_for(n, p, False)[0], "points", None)
             sample = X.sample() if points is None else from_host(points, X.like)
         template = kernel.template(X if sample is None else sample, centered=settings.center)
-        return replace(task, template=template, sample=sample)
+        vars(task).update(template=template, sample=sample)
+        return task
 
     @cached_property
     def frequencies(self) -> Frequencies | None:
