@@ -393,12 +393,12 @@ class NewPivots:
     L: np.ndarray
 
 
-def weighted_means(F: Array, sample_weight: np.ndarray | None, workers: int = 1) -> np.ndarray:
+def weighted_means(F: Array, sample_weight: np.ndarray | None) -> np.ndarray:
     """Return Σ w_i f_i / Σ w_i over the rows of F (n, k), shape (k,), on the host in float64."""
     if sample_weight is None:
-        return to_host(column_sums(F, workers)).astype(np.float64) / max(1, int(F.shape[0]))
+        return to_host(column_sums(F)).astype(np.float64) / max(1, int(F.shape[0]))
     weights = from_host(sample_weight[:, None], F, accumulation_dtype(F))
-    return inner_products(F, weights, workers)[:, 0] / float(np.sum(sample_weight))
+    return inner_products(F, weights)[:, 0] / float(np.sum(sample_weight))
 
 
 def _row_squares(panel: Array) -> Array:

@@ -182,7 +182,7 @@ class CenteredFactor:
     def times(self, S: np.ndarray) -> Array:
         """Return F S for a small host matrix (r, b)."""
         shift = self.features.start.shift
-        return self.op.project(self.op.rooted(joined(self.X, features_times, self.features, shift, S, self.workers)))
+        return self.op.project(self.op.rooted(joined(self.X, features_times, self.features, self.workers, shift, S)))
 
 
 def _with_error(

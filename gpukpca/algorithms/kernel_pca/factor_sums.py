@@ -382,7 +382,7 @@ def factor_times(F: Array, features: LandmarkFeatures, workers: int, mean: np.nd
     return times_small(F, M, workers) - rest[None, :]
 
 
-def features_times(panel: Any, features: LandmarkFeatures, mean: np.ndarray, M: np.ndarray, workers: int) -> Array:
+def features_times(panel: Any, features: LandmarkFeatures, workers: int, mean: np.ndarray, M: np.ndarray) -> Array:
     """Return the features of a panel of rows less their mean, times a small matrix M (l, p)."""
     wide, like = features.wide, features.like
     center, right = from_host(mean, like, wide)[None, :], from_host(M, like, wide)

@@ -13,7 +13,6 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.kernel_pca.factor_sums import (
     FactorSums,
-    LandmarkFeatures,
     factor_times,
     features_times,
     sums_of_factor,
@@ -84,7 +83,7 @@ def landmark_fit(
         sums = rows.fold(sums_of_panel, weights, kept, features, workers, merge=merge)
         if held is not None:
             sums = sums_of_panel(held.rows, held.counts[:, None], None, features, workers).merged(sums)
-        again = partial(_times, rows) if F is None else partial(factor_times, F)
+        again = partial(rows.joined, features_times) if F is None else partial(factor_times, F)
         second = partial(again, features, workers) if with_vectors else None
     before = 0 if held is None else held.n_read
     n_rows = int(sums.count) if task.weights is None else before + len(task.weights)
@@ -205,11 +204,6 @@ def _reported(listener: Listener, total: float, a: FactorSums, b: FactorSums) ->
     text = f"{both.count} rows" + (f" of {total}" if total else "")
     listener(Progress("batch", text, round(both.count), round(total)))
     return both
-
-
-def _times(rows: Rows, features: LandmarkFeatures, workers: int, mean: np.ndarray, M: np.ndarray) -> Array:
-    """Return the centered features of all rows times a small matrix."""
-    return rows.joined(features_times, features, mean, M, workers)
 
 
 def _eigenpairs(approximation: Approximation, count: int) -> tuple[EigenResult, np.ndarray]:
