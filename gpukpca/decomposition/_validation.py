@@ -25,12 +25,13 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.backend.random import seeded_subset
 from gpukpca.data.batches import is_set, is_sliced, is_stream, spread_runs
 from gpukpca.data.gate import as_rows, column_names, counting_column
 from gpukpca.data.reading import rows_of_set
 from gpukpca.data.rows import Rows
 from gpukpca.data.shapes import DataShape, most_planned_rows
-from gpukpca.data.slicing import dense_rows
+from gpukpca.data.slicing import dense_rows, gather_rows
 from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
@@ -79,8 +80,11 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
     if limit is None:
         data = training_data(estimator, X)
         return data, data
-    runs = spread_runs(int(X.shape[0]), limit)
-    sample = training_data(estimator, concat([dense_rows(as_rows(rows_of_set(X, *run))) for run in runs]))
+    if is_set(X):
+        runs = spread_runs(int(X.shape[0]), limit)
+        sample = training_data(estimator, concat([dense_rows(as_rows(rows_of_set(X, *run))) for run in runs]))
+    else:  # the rows from which rules of a fit learn
+        sample = training_data(estimator, gather_rows(np.asarray(X), seeded_subset(len(X), limit)))
     stays = is_memory_map(X) and X.dtype == sample.dtype
     return np.asarray(X) if stays else DataShape(tuple(X.shape), sample.dtype).rows(), sample
 

@@ -34,7 +34,7 @@ SPARSE_SLICES, STORED_ENTRY_BYTES = 6, 16
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and the fit hold at once.
-LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 8
+LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 9
 # Copies of the data while they are prepared, and steps of a fit outside of its passes.
 COPIES, STEPS = 6, 30
 # Arrays of k² of every worker while Fᵀ F is summed: its sum, a product and half of a copy. In float32 a product takes

@@ -96,7 +96,8 @@ class LandmarkBasis:
             factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
         numbers = _rows_of_model(factor, shifted)
         rows = gather_rows(among, numbers)
-        start = _start_of(factor, shifted, None)
+        # The mean of points that span the features is that of some rows, or near it.
+        start = _start_of(factor, shifted, None, not task.is_spanned)
         return cls(rows, _operator(task, rows), start, factor.n_columns), numbers
 
     @classmethod
@@ -114,7 +115,9 @@ class LandmarkBasis:
             of_few: SymmetricOperator = DenseGram(few if block is not None else gather_rows(few, numbers))
         else:
             of_few = _operator(task, rows)
-        return cls(rows, of_few, _start_of(factor, shifted, task), factor.n_columns, factor), numbers
+        return cls(
+            rows, of_few, _start_of(factor, shifted, task.weights, task.settings.center), factor.n_columns, factor
+        ), numbers
 
     @classmethod
     def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
@@ -149,11 +152,12 @@ def _rows_of_model(factor: PivotedCholesky, shifted: BasePointGram | None) -> np
     return numbers if len(numbers) else np.zeros(1, dtype=np.int64)
 
 
-def _start_of(factor: PivotedCholesky, shifted: BasePointGram | None, task: FitTask | None) -> FactorSums:
-    """Return the sums of no rows, about the mean of F; about 0 where a `task` of all rows does not center."""
-    weights = None if task is None else task.weights
+def _start_of(
+    factor: PivotedCholesky, shifted: BasePointGram | None, weights: np.ndarray | None, at_mean: bool
+) -> FactorSums:
+    """Return the sums of no rows, about the mean of F whose rows have these weights, or about 0."""
     shift = np.zeros(factor.rank)
-    if task is None or task.settings.center:
+    if at_mean:
         mean = from_host(weighted_means(factor.F, weights), factor.F)
         shift = to_host(mean).astype(np.float64)  # as rows of F less the shift have it
     return FactorSums.empty(

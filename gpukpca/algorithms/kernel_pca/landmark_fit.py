@@ -166,7 +166,7 @@ def fit_of_sums(
     found = basis.approximation(sums, task)
     is_all = pairs_of(task, plan) is None
     count = min(max(1, found.rank) if is_all else int(task.settings.n_components or 0), plan.n_samples)
-    task = replace(task, basis=basis.rows)
+    task = replace(task, basis=basis.rows) if task.is_on_cluster else task
     eigen, axes = _eigenpairs(found, count)
     if before is not None:
         axes *= _signs_of(before, sums.pivot_factor, axes)
@@ -177,7 +177,7 @@ def fit_of_sums(
         U = orthonormal_columns(U if task.frequencies is None else task.frequencies.rooted(U))
         U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
         eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
-    fit = finished_fit(task, plan, found, eigen, axes)
+    fit = finished_fit(task, plan, basis.rows, found, eigen, axes)
     fit = replace(fit, weight_sum=sums.count) if is_weighted else fit
     return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
 

@@ -95,8 +95,10 @@ def pairs_of(task: FitTask, plan: Plan) -> int | None:
     return None if settings.n_components is None or settings.is_share else plan.n_components
 
 
-def finished_fit(task: FitTask, plan: Plan, found: Approximation, eigen: EigenResult, axes: np.ndarray) -> KernelPCAFit:
-    """Return the fit of an approximation by landmarks, which are the rows of the task, and warn of what it shows.
+def finished_fit(
+    task: FitTask, plan: Plan, basis: Any, found: Approximation, eigen: EigenResult, axes: np.ndarray
+) -> KernelPCAFit:
+    """Return the fit of an approximation by landmarks, whose rows are `basis`, and warn of what it shows.
 
     With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
     with axes V = FᵀU of the eigenpairs λ, U gives A = L⁻ᵀ V λ^(-1/2) and b = mean(f) V λ^(-1/2). Projected onto the
@@ -122,7 +124,7 @@ def finished_fit(task: FitTask, plan: Plan, found: Approximation, eigen: EigenRe
         spectrum,
         scores=scores,
         map=AffineProjection(
-            basis=None if task.basis is None else gather_rows(task.basis, host.landmarks),
+            basis=None if basis is None else gather_rows(basis, host.landmarks),
             projection=from_host(host.A, op.like),
             offset=from_host(host.b, op.like),
             mean_weights=from_host(host.c, op.like, accumulation_dtype(op.like)),
