@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import numpy as np
@@ -44,8 +44,9 @@ class Method:
     arrays: tuple[str, ...] = ()  # fitted attributes in an .npz file
     takes_missing = False
     no_plan = ""  # the reason
-    row, first = "component", 1  # of the printed table
-    spectrum = ("variance", "explained_variance_")  # heading and attribute
+    row: ClassVar[str] = "component"  # of the printed table
+    first: ClassVar[int] = 1
+    spectrum: ClassVar[tuple[str, str]] = ("variance", "explained_variance_")  # heading and attribute
 
     def default_count(self, n: int, d: int) -> int | None:
         """Return the number of components of n samples with d columns where the options give none."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from gpukpca import Progress as FitProgress
 from gpukpca._formatting import format_seconds, printable
@@ -53,8 +53,8 @@ class ProgressBar(Progress):
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
         hidden = hidden or not console.is_terminal
         super().__init__(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
-        self.whole = self.add_task("whole fit", total=None, text="")
-        self.part = self.add_task("", total=None, text="", visible=False)
+        self.whole: TaskID = self.add_task("whole fit", total=None, text="")
+        self.part: TaskID = self.add_task("", total=None, text="", visible=False)
         self.first_residual: float = 0.0
         self.way: float | None = None
         self.resumed: str = ""

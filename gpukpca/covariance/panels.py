@@ -77,7 +77,7 @@ class PanelCenteredMatrix(CenteredMatrix):
         self._roots = None if frequencies is None else rows.split(frequencies.roots)
         self.by_rows = by_rows
         # One thread where a panel has one of many: there are more panels than threads.
-        self.n_jobs = n_jobs if rows.threads is None else 1
+        self.n_jobs: int | None = n_jobs if rows.threads is None else 1
         self._set_rows(rows.shape, empty_like(rows.like), center, frequencies)
         if shift is None:
             shift = cast(mean_of_sample(rows.sample(), self.wide), self.dtype)
