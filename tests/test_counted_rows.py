@@ -10,6 +10,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -488,3 +489,33 @@ def test_rows_on_a_cluster_give_the_number_of_the_array(active, X, counts):
     for name, call in READERS.items():
         agree(call(rows, counts), call(X, counts), f"{name} on a cluster")
     assert np.isclose(READ.score(rows, sample_weight=counts), READ.score(X, sample_weight=counts), rtol=1e-12)
+
+
+def test_a_fill_value_in_a_row_of_weight_0_changes_no_score() -> None:
+    """Its squares overflow, and 0 times infinity is no number."""
+    rows = np.array([[0, 0], [1, 1], [2, 2.5], [9e36, 9e36]], dtype="float32")
+    weights = np.array([1.0, 1.0, 1.0, 0.0])
+    model = PCA(1).fit(rows, sample_weight=weights)
+    assert model.score(rows, sample_weight=weights) == pytest.approx(model.score(rows[:3]), rel=1e-6)
+
+
+def test_latent_models_leave_out_rows_of_weight_0_whatever_they_hold(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((60, 4)) * [3.0, 2.0, 1.0, 0.5]
+    weights = np.ones(60)
+    weights[[3, 40]] = 0.0
+    weights[10] = 3.0
+    kept = weights > 0
+    for make in (
+        lambda: ProbabilisticPCA(2),
+        lambda: BayesianPCA(),
+        lambda: ProbabilisticPCA(2, solver="em", tol=1e-12),
+    ):
+        expected = make().fit(rows[kept], sample_weight=weights[kept]).explained_variance_
+        for fill in (1e200, np.nan, np.inf):
+            filled = rows.copy()
+            filled[~kept] = fill
+            np.save(tmp_path / "rows.npy", filled)
+            for given in (filled, np.load(tmp_path / "rows.npy", mmap_mode="r")):
+                found = make().fit(given, sample_weight=weights).explained_variance_
+                np.testing.assert_allclose(found, expected, rtol=1e-6)

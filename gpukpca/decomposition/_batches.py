@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_no_weights, check_place
+from gpukpca.algorithms.inputs import check_no_weights, check_place, kept_rows
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
@@ -26,6 +26,7 @@ from gpukpca.data.batches import (
     is_stream,
     read_slice,
     read_stream,
+    rows_of_weight,
     slice_of,
     spread_runs,
 )
@@ -181,6 +182,21 @@ def cut_rows(
     first, sizes = empty_like(place_of(X)) if head is None else head, [cut.stop - cut.start for cut in cuts]
     pieces = partial(map, lambda k: get(cuts[k].start, cuts[k].stop, number=k), range(len(cuts)))
     return PlacedBatches(estimator, first, pieces, sizes, read)
+
+
+def without_weight_0(estimator: Any, rows: Any, sample_weight: Any, size: Size | None) -> tuple[Any, Any]:
+    """Return the rows of weight > 0, with their weights: others may hold anything, missing entries too."""
+    weights = None
+    if sample_weight is not None:
+        weights = checked_frequencies(sample_weight, int(rows.shape[0]), is_batch=True)
+    if weights is None or np.all(weights):
+        return rows, sample_weight
+    if not isinstance(rows, Rows) and not is_memory_map(rows):
+        return kept_rows(rows, weights)[:2]
+    batches = rows if isinstance(rows, Rows) else cut_rows(estimator, rows, size)
+    rest = rows_of_weight(batches, weights)
+    rest.place = batches.place
+    return rest, weights[weights > 0.0]
 
 
 def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:

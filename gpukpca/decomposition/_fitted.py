@@ -94,6 +94,8 @@ def mean_of(numbers: Array, sample_weight: Any = None) -> float:
         numbers = numbers.compute()
     values = to_host(numbers).astype(np.float64)
     weights = checked_frequencies(sample_weight, len(values), is_batch=True)
+    if weights is not None:  # rows of weight 0 may hold anything
+        values, weights = values[weights > 0.0], weights[weights > 0.0]
     # Divided first: a sum of huge numbers would overflow.
     shares = values / len(values) if weights is None else values * (weights / np.sum(weights))
     return float(np.sum(shares))

@@ -21,10 +21,10 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
-from gpukpca.data.batches import is_sliced, is_stream
+from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, LatentAttributes, publish
-from gpukpca.decomposition._batches import PlacedBatches, cut_rows, held_batches, training_rows
+from gpukpca.decomposition._batches import cut_rows, held_batches, training_rows, without_weight_0
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._model_files import Saved
@@ -106,8 +106,9 @@ class LatentVariableEstimator(
         if stream := is_stream(X):
             is_direct(None, self.solver, self._direct)  # which refuses a solver of all rows, before a batch is read
         rows = training_rows(self, X, "EM", size, missing=True, sample_weight=sample_weight)
+        rows, sample_weight = without_weight_0(self, rows, sample_weight, size)
         direct = not stream and is_direct(rows, self.solver, self._direct)
-        if not direct and not isinstance(rows, PlacedBatches):
+        if not direct and not isinstance(rows, BatchedRows):
             rows = cut_rows(self, rows, size)
         place = session.place(rows)
         with session.on(place, rows) as resources:

@@ -106,7 +106,7 @@ def new_data(
     ValueError.
     """
     with device_context(X), overflow_allowed():
-        _check_same_place(estimator, X if is_foreign(X) else np.empty(0), fitted, method)
+        check_same_place(estimator, X, fitted, method)
         X = _checked(estimator, X, reset=False, missing=missing, counts=counts)
         if is_sparse(X) and is_foreign(fitted):
             raise TypeError(
@@ -116,8 +116,9 @@ def new_data(
         return to_host(X) if is_sparse(fitted) and is_foreign(X) else X
 
 
-def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> None:
-    place = np.empty(0) if is_sparse(fitted) else fitted
+def check_same_place(estimator: Any, X: Any, fitted: Array, method: str) -> None:
+    """Raise ValueError where new rows are elsewhere than those of fit, under scikit-learn's array_api_dispatch."""
+    place, X = np.empty(0) if is_sparse(fitted) else fitted, X if is_foreign(X) else np.empty(0)
     if get_config()["array_api_dispatch"] and not same_place(X, place):
         raise ValueError(
             f"Inputs passed to {type(estimator).__name__}.{method}() must use the same namespace and the same device "

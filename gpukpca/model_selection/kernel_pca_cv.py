@@ -23,7 +23,7 @@ from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
 from gpukpca.decomposition._session import fit_session
-from gpukpca.decomposition._validation import check_dense, training_data
+from gpukpca.decomposition._validation import check_dense, check_same_place, training_data
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.exceptions import InvalidParameterError
@@ -278,15 +278,17 @@ class KernelPCACV(ArrayTransformer):
 
     # -- the best model --------------------------------------------------------------------------------------------
 
-    def _best(self) -> KernelPCA:
-        """Return the best model, which checks and reads new rows."""
+    def _best(self, X: Any = None, method: str = "") -> KernelPCA:
+        """Return the best model, which reads new rows; their library is checked for a method of the search."""
         check_is_fitted(self)
+        if X is not None:
+            check_same_place(self, X, self.best_estimator_.projection_, method)
         return self.best_estimator_
 
     @of_rows
     def transform(self, X: ArrayLike) -> Array:
         """Return the scores (m, p) of new points by the best model; see `KernelPCA.transform`."""
-        return self._best().transform(X)
+        return self._best(X, "transform").transform(X)
 
     @OnlyWhere(_without_model, AttributeError)
     @of_rows
@@ -298,12 +300,12 @@ class KernelPCACV(ArrayTransformer):
     @of_rows
     def denoise(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """Return the pre-images of projected points by the best model; see `KernelPCA.denoise`."""
-        return self._best().denoise(X, n_components)
+        return self._best(X, "denoise").denoise(X, n_components)
 
     @OnlyWhere(_without_model, AttributeError)
     def score(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
-        return self._best().score(X, sample_weight=sample_weight)
+        return self._best(X, "score").score(X, sample_weight=sample_weight)
 
     @OnlyWhere(_without_model, AttributeError)
     @of_rows

@@ -107,7 +107,7 @@ class _Data:
             )
         if in_memory(self.rows) is None:
             raise InvalidParameterError(
-                'rule "parallel" permutes the columns of X, which needs all rows in memory; pass numpy.array(X).'
+                'rule "parallel" permutes the columns of X, which needs all rows in memory; pass one array.'
             )
         return dense_rows(self.rows)
 

@@ -184,7 +184,7 @@ def test_a_plan_for_the_device_needs_no_copy_of_the_data(cuda: Any) -> None:
 
 
 def test_data_larger_than_the_device_are_refused_with_numbers(stand_in: Any) -> None:
-    with cupy_device.device_bytes(2**20), pytest.raises(MemoryBudgetError, match=r"MiB on cuda:0.*allowed or free"):
+    with cupy_device.device_bytes(2**20), pytest.raises(MemoryBudgetError, match=r"on cuda:0.* MiB, .*allowed or free"):
         model(device="cuda").fit(np.zeros((100_000, 4)))
 
 

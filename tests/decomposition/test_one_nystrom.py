@@ -230,6 +230,32 @@ def test_rows_after_a_fit_of_fewer_rows_than_landmarks_warn(X):
         model_of(kernel="linear").fit(X[:7]).partial_fit(X[7:])
 
 
+def test_given_landmarks_of_the_linear_kernel_span_the_origin_too(X):
+    """F of k points is C W⁺ Cᵀ of the kernel as it is, whatever the offset of the rows."""
+    rows = X + 3.0
+    for points in (np.eye(D), rows[:2], rows[:1]):
+        for given in (rows, Batches([rows[:40], rows[40:]])):
+            model = model_of(min(2, len(points)), kernel=Linear(), solver=Nystrom(landmarks=points)).fit(given)
+            C = rows @ points.T
+            values = _eigenvalues(C @ np.linalg.pinv(points @ points.T) @ C.T, None, True)[: min(2, len(points))]
+            np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-9)
+            assert model.transform(rows).shape == (N, min(2, len(points)))
+
+
+def test_equal_rows_leave_nothing_to_continue_with(X):
+    for n in (1, 3, 30):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RankWarning)
+            model = model_of(1, gamma=0.1).fit(np.ones((n, D)))
+            with pytest.raises(InvalidParameterError, match="no landmark to continue"):
+                model.partial_fit(X)
+
+
+def test_a_plan_speaks_of_missing_scores_where_memory_is_the_reason(X):
+    for rows in (X, Stored(X), Batches([X])):
+        assert "do not fit into memory" not in str(model_of(gamma=0.1).plan(rows))
+
+
 def test_matrices_and_functions_of_two_rows_are_fitted_by_the_same_fold(X):
     K = np.exp(-0.1 * np.sum((X[:, None] - X) ** 2, axis=2))
     tiles = model_of(gamma=0.1).fit(X)

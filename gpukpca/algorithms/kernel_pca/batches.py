@@ -188,6 +188,7 @@ def fit_next_batch(
             argument="center",
         )
     storage: Any = fit.plan.storage
+    stream: Any = fit.stream
     if not solver.is_given and storage.sample and fit.plan.n_samples < (solver.rank or 0):
         warn_user(
             "the fit had fewer rows than landmarks were requested, and further rows add none. Begin with partial_fit, "
@@ -195,6 +196,11 @@ def fit_next_batch(
             RankWarning,
             n_samples=fit.plan.n_samples,
             rank=solver.rank,
+        )
+    if not len(stream.shift):
+        raise InvalidParameterError(
+            "the rows of the fit are all equal, so that it has no landmark to continue with. Begin with partial_fit of "
+            "a clone, which holds rows until enough of them differ, or fit rows that differ."
         )
     settings, basis = replace(settings, eigen_solver=solver), fit.map.basis
     p = fit.plan.n_components if settings.n_components is None or settings.is_share else int(settings.n_components)

@@ -166,7 +166,7 @@ def folded(
     # The vectors, orthonormal, with their products, and the scores.
     needed += task.copy_bytes + n * item * (VECTOR_BLOCKS * p * with_vectors + rank * keeps_factor)
     storage = LandmarkStorage(n, workers, rank, sample, with_vectors=with_vectors, keeps_factor=keeps_factor)
-    notes = () if with_vectors or task.maps_file or task.is_on_cluster else (NO_VECTORS,)
+    notes = (NO_VECTORS,) if task.gives_scores and not (with_vectors or batch) else ()
     if task.is_on_cluster:
         return _candidate(task, solver, reason, storage, needed, None, p)
     passes = 2 if with_vectors and not keeps_factor else 1

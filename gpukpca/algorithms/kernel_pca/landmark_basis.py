@@ -25,6 +25,7 @@ from gpukpca.eigen.partial_cholesky import NOISE, weighted_means
 from gpukpca.gram import BasePointGram, DenseGram
 from gpukpca.gram.product import compute_tile
 from gpukpca.gram.tiled import shifted_gram
+from gpukpca.kernels import Linear
 from gpukpca.kernels.prepared import PreparedRows
 
 BASE_POINT_CANDIDATES = 32
@@ -83,13 +84,20 @@ class LandmarkBasis:
         Given landmarks are all used. Their base point is their mean, so that no other row matters.
         """
         solver: Nystrom | Any = plan.solver
-        op, report, count = _operator(task, among), rank_report(listener), int(among.shape[0])
+        op, report = _operator(task, among), rank_report(listener)
         shifted: BasePointGram | None
         if solver.is_given:
-            if op.rows.shifted:
-                among = stacked([among, mean_row(among)])
+            is_shifted, points = op.rows.shifted, [among]
+            if isinstance(task.kernel, Linear) and task.settings.center and not task.is_spanned:
+                # Rows are centered at the mean of the landmarks, from where these span one direction less.
+                points.append(0.0 * gather_rows(among, [0]))
+            if is_shifted:
+                points.append(mean_row(among))
+            if len(points) > 1:
+                among = stacked(points)
                 op = _operator(task, among)
-            shifted = BasePointGram(op, count) if op.rows.shifted else None
+            count = int(among.shape[0]) - is_shifted
+            shifted = BasePointGram(op, count) if is_shifted else None
             factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
         else:
             shifted = relative_to_base(op, rng)
