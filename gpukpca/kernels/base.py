@@ -150,7 +150,16 @@ class Kernel(ParameterObject):
     def resolve(self, X: Array, weights: np.ndarray | None = None) -> Kernel:
         """Return a checked copy in which parameters that depend on the data (``gamma="scale"``) are numbers.
 
-        `weights` (n,) on the host say how often each row counts.
+        Parameters
+        ----------
+        X : array or CSR matrix, shape (n, d)
+            The rows from which rules learn.
+        weights : NumPy array, shape (n,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        Kernel
         """
         parameters = {
             name: value.resolve(X, weights) if isinstance(value, Kernel) else value
