@@ -96,7 +96,7 @@ class Plan:
     @property
     def is_approximate(self) -> bool:
         """Return whether K is approximated from landmarks; points that span all features are none of a sample."""
-        return isinstance(self.solver, Nystrom) and getattr(self.storage, "sample", 1) != 0
+        return isinstance(self.solver, Nystrom) and not getattr(self.storage, "is_exact", False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as numbers, strings and lists for JSON, the solver and the storage by name.

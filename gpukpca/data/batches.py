@@ -338,7 +338,9 @@ def rows_of_weight(rows: Rows, weights: np.ndarray) -> BatchedRows:
     bounds = pairwise(np.cumsum([0, *rows.counted()]).tolist())
     kept = [np.flatnonzero(weights[start:stop]) for start, stop in bounds]
     pairs = partial(zip, kept, strict=True)
-    return BatchedRows(lambda: (gather_rows(b, k) for k, b in pairs(rows)), rows.like, list(map(len, kept)))
+    rest = BatchedRows(lambda: (gather_rows(b, k) for k, b in pairs(rows)), rows.like, list(map(len, kept)))
+    rest.place = rows.place
+    return rest
 
 
 def _changed(how: str) -> InvalidParameterError:

@@ -106,8 +106,8 @@ def training_rows(
 
     Sets `n_features_in_` and the names of the features. Iterables come in batches, and sets of zarr, HDF5 and the like
     in slices of `size` rows, unless `in_batches` says which do. They are read again where there is a `reader`, which
-    the refusal of an iterator names. `how` are arguments of `training_data`. Rows of
-    another class stay in their panels, but where a `size` of slices is given.
+    the refusal of an iterator names. `how` are arguments of `training_data`. Rows of another class stay in their
+    panels, but where a `size` of slices is given.
     """
     if estimator._on_cluster and (rows := cluster_rows(estimator, X)) is not None:
         return rows
@@ -194,9 +194,7 @@ def without_weight_0(estimator: Any, rows: Any, sample_weight: Any, size: Size |
     if not isinstance(rows, Rows) and not is_memory_map(rows):
         return kept_rows(rows, weights)[:2]
     batches = rows if isinstance(rows, Rows) else cut_rows(estimator, rows, size)
-    rest = rows_of_weight(batches, weights)
-    rest.place = batches.place
-    return rest, weights[weights > 0.0]
+    return rows_of_weight(batches, weights), weights[weights > 0.0]
 
 
 def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:

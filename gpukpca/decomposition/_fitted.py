@@ -1,4 +1,4 @@
-"""What a fitted model of any library says of itself: axes, variances, the rows of its fit.
+"""Read axes, variances and the number of rows from a fitted model of any library.
 
 A PCA is any model with `components_` (unit rows), `mean_` and `explained_variance_`.
 """

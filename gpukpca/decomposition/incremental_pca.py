@@ -189,7 +189,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
             return self.fit(repeated(X, "fit_transform"), y, sample_weight).transform(X)
 
     def _update(self, X: Any, sample_weight: Any, adds: bool, session: FitSession) -> Self:
-        """Fit the batches of X: after those before where it `adds`, to which an array is one batch, else anew."""
+        """Fit the batches of X; where it `adds`, continue the fit before, for which an array is one batch."""
         check_no_weights(X, sample_weight)
         before = self._result if adds else None
         after, state = (None, None) if before is None else (self.components_, before.state)

@@ -262,6 +262,11 @@ class LandmarkStorage(Storage):
     keeps_factor: bool = False
 
     @property
+    def is_exact(self) -> bool:
+        """Return whether F misses nothing of K but rounding."""
+        return not self.sample
+
+    @property
     def rank_bound(self) -> int:
         return self.rank
 
@@ -276,8 +281,8 @@ class LandmarkStorage(Storage):
 
     def __str__(self) -> str:
         if self.keeps_factor:
-            return f"factored: K {'≈' if self.sample else '='} F Fᵀ, F {self.n} x {self.rank}"
-        if not self.sample:
+            return f"factored: K {'=' if self.is_exact else '≈'} F Fᵀ, F {self.n} x {self.rank}"
+        if self.is_exact:
             return f"streamed: K = F Fᵀ, rows of F ({self.n} x {self.rank}) are added up"
         return f"streamed: K ≈ F Fᵀ, rows of F are added up; {self.rank} landmarks of {pluralize(self.sample, 'row')}"
 

@@ -189,7 +189,7 @@ def fit_next_batch(
         )
     storage: Any = fit.plan.storage
     stream: Any = fit.stream
-    if not solver.is_given and storage.sample and fit.plan.n_samples < (solver.rank or 0):
+    if not (solver.is_given or storage.is_exact) and fit.plan.n_samples < (solver.rank or 0):
         warn_user(
             "the fit had fewer rows than landmarks were requested, and further rows add none. Begin with partial_fit, "
             "which holds rows until there are enough, or fit more rows first.",

@@ -84,7 +84,7 @@ class LandmarkBasis:
         Given landmarks are all used. Their base point is their mean, so that no other row matters.
         """
         solver: Nystrom | Any = plan.solver
-        op, report = _operator(task, among), rank_report(listener)
+        op = _operator(task, among)
         shifted: BasePointGram | None
         if solver.is_given:
             is_shifted, points = op.rows.shifted, [among]
@@ -98,10 +98,10 @@ class LandmarkBasis:
                 op = _operator(task, among)
             count = int(among.shape[0]) - is_shifted
             shifted = BasePointGram(op, count) if is_shifted else None
+            report = rank_report(listener)
             factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
         else:
-            shifted = relative_to_base(op, rng)
-            factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report)
+            factor, shifted = _factor_by_rule(task, plan, op, rng, listener)
         numbers = _rows_of_model(factor, shifted)
         rows = gather_rows(among, numbers)
         # The mean of points that span the features is that of some rows, or near it.
@@ -113,19 +113,15 @@ class LandmarkBasis:
         cls, task: FitTask, plan: Plan, op: SymmetricOperator, rng: np.random.Generator, listener: Listener | None
     ) -> tuple[LandmarkBasis, np.ndarray]:
         """Return the basis chosen among all rows of a task, whose K is `op`, with the factor; see `chosen`."""
-        solver: Nystrom | Any = plan.solver
-        shifted, pairs = relative_to_base(op, rng), pairs_of(task, plan) or 1
-        factor = solver.factor(shifted or op, pairs, rng, rank_report(listener), task.weights)
+        factor, shifted = _factor_by_rule(task, plan, op, rng, listener, task.weights)
         numbers = _rows_of_model(factor, shifted)
         rows = None if task.basis is None else gather_rows(task.basis, numbers)
-        if task.kernel.stored_only:
-            few = op.columns(numbers) if (block := op.block(numbers, numbers)) is None else block
-            of_few: SymmetricOperator = DenseGram(few if block is not None else gather_rows(few, numbers))
-        else:
-            of_few = _operator(task, rows)
-        return cls(
-            rows, of_few, _start_of(factor, shifted, task.weights, task.settings.center), factor.n_columns, factor
-        ), numbers
+        start = _start_of(factor, shifted, task.weights, task.settings.center)
+        if not task.kernel.stored_only:
+            return cls(rows, _operator(task, rows), start, factor.n_columns, factor), numbers
+        block = op.block(numbers, numbers)
+        K = gather_rows(op.columns(numbers), numbers) if block is None else block
+        return cls(rows, DenseGram(K), start, factor.n_columns, factor), numbers
 
     @classmethod
     def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
@@ -141,6 +137,20 @@ class LandmarkBasis:
         """Return K ≈ F Fᵀ of all rows that were added up."""
         rounding = self.features(task).rounding * sums.sizes + sums.count * NOISE * sums.noise
         return Approximation(sums, self.op, *sums.about_mean(task.settings.center), rounding, self.n_columns)
+
+
+def _factor_by_rule(
+    task: FitTask,
+    plan: Plan,
+    op: SymmetricOperator,
+    rng: np.random.Generator,
+    listener: Listener | None,
+    weights: np.ndarray | None = None,
+) -> tuple[PivotedCholesky, BasePointGram | None]:
+    """Return the factor of K by the landmarks of a plan's solver, and K relative to a base point where it has one."""
+    solver: Any = plan.solver
+    shifted = relative_to_base(op, rng)
+    return solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, rank_report(listener), weights), shifted
 
 
 def relative_to_base(op: SymmetricOperator, rng: np.random.Generator) -> BasePointGram | None:

@@ -146,7 +146,7 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarra
     plan = replace(plan, n_samples=plan.n_samples + int(batch.shape[0]))
     is_weighted = weights is not None or fit.weight_sum is not None
     following = fit_of_sums(task, plan, basis, sums, before=fit.map, is_weighted=is_weighted)
-    following = following if plan.storage.sample else _exact(task, following)
+    following = _exact(task, following) if plan.storage.is_exact else following
     return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
 
 
