@@ -10,9 +10,10 @@ lose digits are first multiplied by a power of two, here and nowhere else. Witho
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -55,11 +56,11 @@ OF_MISSING = advice_for("PCA")
 CONSTANT, CONSTANT_ENTRIES = 1e-2, 2.0
 
 
-class CenteredMatrix(Protocol):
-    """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
+class RowProducts(ABC):
+    """A matrix Z (n, d) that is known by its products, whatever holds its rows.
 
-    The rows may be dense, sparse, in batches, or on a cluster. A subclass calls `_set_rows`, sets `shift`, and defines
-    `times`, `adjoint`, `materialized`, `check_entries` and the four sweeps, which give mean, unit and squares.
+    A subclass calls `_set_rows` and defines the abstract members. The products are those of which the methods of
+    `gpukpca.algorithms.pca.components` consist.
     """
 
     shape: tuple[int, int]  # (n, d)
@@ -70,46 +71,45 @@ class CenteredMatrix(Protocol):
     wide: Any  # the widest floating type there
     xp: Any  # the namespace there
     eps: float  # of the dtype of X
-    shift: Array  # (d,), is subtracted before any product; in the dtype of X
-    squares: np.ndarray  # (d,), sums of squares of the columns of Z, on the host; not set before `measure`
-    rest: Array | None = None  # (d,), wide: mean minus shift in the units of X; None until `measure`
-    unit: float = 1.0  # a power of two that brings the deviations near 1; exactly 1 for ordinary data
-    scale: np.ndarray | None = None  # (d,), divisors of the features, on the host
-    weights: Array = None  # (d,), wide: unit / scale; None means ones
     frequencies: Frequencies | None  # of the rows; None means ones
     noise: float = 0.0  # products err by some eps of it, where leading directions are subtracted
 
     def _set_rows(self, shape: tuple[int, int], like: Array, center: bool, frequencies: Frequencies | None) -> None:
-        """Set what follows from the shape of X, from an array of size 0 like its rows, and from their frequencies."""
+        """Set what follows from the shape of X, an array of size 0 like its rows, and their frequencies."""
         self.shape = int(shape[0]), int(shape[1])
         self.center, self.frequencies = center, frequencies
         self.count = self.shape[0] if frequencies is None else frequencies.count
         self.like, self.dtype = like, like.dtype
         self.wide, self.xp, self.eps = accumulation_dtype(like), namespace_of(like), epsilon(like)
 
-    def moments(self) -> Array:
-        """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
+    @abstractmethod
+    def measure(self) -> None:
+        """Compute what products need of X, such as its mean, where it is unknown."""
 
-    def scatter_and_sums(self) -> tuple[Array, Array]:
-        """Return ZᵀZ about the shift, shape (d, d), and the sums of the shifted, weighted columns, shape (d,); wide."""
-
-    def shifted_gram(self) -> Array:
-        """Return the products of the shifted, weighted rows, each once, shape (n, n), wide, exactly symmetric."""
-
-    def bounds(self) -> tuple[Array, Array]:
-        """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
-
-    def check_entries(self) -> None:
-        """Raise ValueError where an entry of X is NaN or infinite."""
-
+    @abstractmethod
     def times(self, V: Array) -> Array:
         """Return Z V for V (d, b), shape (n, b)."""
 
+    @abstractmethod
     def adjoint(self, U: Array) -> Array:
         """Return Zᵀ U for U (n, b), shape (d, b)."""
 
+    @abstractmethod
     def materialized(self) -> Array | None:
         """Return Z itself, shape (n, d), in the dtype of X; None where no process holds it."""
+
+    @abstractmethod
+    def scatter(self) -> Array:
+        """Return ZᵀZ in the widest type, shape (d, d)."""
+
+    @abstractmethod
+    def gram(self) -> Array:
+        """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
+
+    @property
+    def total(self) -> float:
+        """Return the sum of the squares of all entries of Z."""
+        return float(self.xp.sum(self.xp.linalg.diagonal(self.scatter())))
 
     def scatter_times(self, V: Array) -> Array:
         """Return ZᵀZ V for V (d, b), shape (d, b)."""
@@ -122,10 +122,6 @@ class CenteredMatrix(Protocol):
     def without_mean(self, U: Array) -> Array:
         """Return the projection of U (n, b) onto the range of Z where the rows are centered; else U."""
         return without_mean(U, self.frequencies) if self.center else U
-
-    def rooted(self, U: Array, start: int = 0, stop: int | None = None) -> Array:
-        """Return U, whose rows are those from start to stop, times the roots of their frequencies."""
-        return U if self.frequencies is None else self.frequencies.rooted(U, start, stop)
 
     def project(self, V: Array) -> Array:
         """Return the projection of V (d, b) onto a subspace that holds the range of Zᵀ."""
@@ -140,6 +136,45 @@ class CenteredMatrix(Protocol):
         """Return R of Z = Q R on the host in float64, shape (min(n, d), d)."""
         Z = to_host(self.materialized()).astype(np.float64)
         return np.asarray(np.linalg.qr(Z, mode="r"))
+
+
+class CenteredMatrix(RowProducts):
+    """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
+
+    The rows may be dense, sparse, in batches, or on a cluster. A subclass sets `shift` too. Its four sweeps give mean,
+    unit and squares.
+    """
+
+    shift: Array  # (d,), is subtracted before any product; in the dtype of X
+    squares: np.ndarray  # (d,), sums of squares of the columns of Z, on the host; not set before `measure`
+    rest: Array | None = None  # (d,), wide: mean minus shift in the units of X; None until `measure`
+    unit: float = 1.0  # a power of two that brings the deviations near 1; exactly 1 for ordinary data
+    scale: np.ndarray | None = None  # (d,), divisors of the features, on the host
+    weights: Array = None  # (d,), wide: unit / scale; None means ones
+
+    @abstractmethod
+    def check_entries(self) -> None:
+        """Raise ValueError where an entry of X is NaN or infinite."""
+
+    @abstractmethod
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
+
+    @abstractmethod
+    def moments(self) -> Array:
+        """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
+
+    @abstractmethod
+    def scatter_and_sums(self) -> tuple[Array, Array]:
+        """Return ZᵀZ about the shift, shape (d, d), and the sums of the shifted, weighted columns, shape (d,); wide."""
+
+    @abstractmethod
+    def shifted_gram(self) -> Array:
+        """Return the products of the shifted, weighted rows, each once, shape (n, n), wide, exactly symmetric."""
+
+    def rooted(self, U: Array, start: int = 0, stop: int | None = None) -> Array:
+        """Return U, whose rows are those from start to stop, times the roots of their frequencies."""
+        return U if self.frequencies is None else self.frequencies.rooted(U, start, stop)
 
     @cached_property
     def mean(self) -> Array:
@@ -290,10 +325,6 @@ class CenteredMatrix(Protocol):
         S, sums = self.scatter_and_sums()
         return S, sums, to_host(self.xp.linalg.diagonal(S)).astype(np.float64)
 
-    def scatter_without(self, deflated: CenteredMatrix) -> Array:
-        """Return ZᵀZ of this matrix without some directions, by its products, shape (d, d), wide."""
-        return matrix_of_products(deflated.scatter_times, self.shape[1], self)
-
     def gram(self) -> Array:
         """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
         self.measure()
@@ -307,7 +338,7 @@ class CenteredMatrix(Protocol):
         return G if roots is None else times_outer_product(G, roots[:, 0])
 
 
-def matrix_of_products(product: Callable[[Array], Array], size: int, matrix: CenteredMatrix) -> Array:
+def matrix_of_products(product: Callable[[Array], Array], size: int, matrix: RowProducts) -> Array:
     """Return the symmetric matrix (size, size) of a product with blocks of columns, in the widest type of `matrix`."""
     panels = []
     for start, stop in row_slices(size, PRODUCT_COLUMNS):

@@ -7,10 +7,10 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.backend.namespace import cast, to_host
-from gpukpca.covariance.centered_matrix import CenteredMatrix, matrix_of_products
+from gpukpca.covariance.centered_matrix import CenteredMatrix, RowProducts, matrix_of_products
 
 
-class DeflatedMatrix(CenteredMatrix):
+class DeflatedMatrix(RowProducts):
     """Z (I - V Vᵀ), for the leading right singular vectors V of a centered matrix Z, of any container of rows.
 
     A product of Z with itself holds every eigenvalue to eps λ₁. Here V is subtracted from blocks before Z multiplies
@@ -56,7 +56,7 @@ class DeflatedMatrix(CenteredMatrix):
         return self.matrix.triangle(self.project(V))
 
     def scatter(self) -> Array:
-        return self.matrix.scatter_without(self)
+        return matrix_of_products(self.scatter_times, self.shape[1], self)
 
     def gram(self) -> Array:
         return matrix_of_products(self.gram_times, self.shape[0], self)

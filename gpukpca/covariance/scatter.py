@@ -8,7 +8,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import with_entries
 from gpukpca.backend.namespace import cast, full
-from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.centered_matrix import RowProducts
 
 
 @operator_on_its_device
@@ -19,7 +19,7 @@ class ScatterOperator(SymmetricOperator):
     accumulated in the widest floating type.
     """
 
-    def __init__(self, matrix: CenteredMatrix, of_samples: bool) -> None:
+    def __init__(self, matrix: RowProducts, of_samples: bool) -> None:
         self.matrix = matrix
         self.of_samples = of_samples
         size = matrix.shape[0 if of_samples else 1]

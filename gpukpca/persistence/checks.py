@@ -48,7 +48,7 @@ def _check_kernel_pca(fit: KernelPCAFit) -> None:
         raise ModelFormatError("its total variance is NaN, which only a kernel matrix without a diagonal has")
     if is_sparse(fit.map.basis):
         _check_sparse(fit)
-    if preimage is not None and Preimage not in type(preimage).__mro__:
+    if preimage is not None and not isinstance(preimage, Preimage):
         raise ModelFormatError(f"its pre-image is a {type(preimage).__name__}")
     if isinstance(preimage, RidgeRegression):
         _check_kernel(preimage.kernel)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -58,18 +59,26 @@ RULES = {
     "copies_data": FLAG,
     "preimage": Rule(
         "None or an object such as gpukpca.decomposition.RidgePreimage()",
-        lambda value: value is None or PreimageOptions in type(value).__mro__,
+        lambda value: value is None or isinstance(value, PreimageOptions),
     ),
 }
 
 
-class PreimageOptions(Protocol):
+class PreimageOptions(ABC):
     """The options of a pre-image, and the base class of all methods: their bytes, their work, and the pre-image."""
 
+    # Whether the map is the same for rows with weights and for repeated ones.
+    takes_weights: bool = False
+
+    @abstractmethod
     def peak_bytes(
         self, kernel: Any, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
     ) -> int:
         """Return the bytes that the fit allocates for n rows and a basis of so many, which are fewer with Nyström."""
+
+    @abstractmethod
+    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> Any:
+        """Return the pre-image of training rows X (n, d) with scores (n, p)."""
 
     def landmarks_for(self, n: int, fits: bool) -> int:
         """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
@@ -78,12 +87,6 @@ class PreimageOptions(Protocol):
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
         """Return the work of the fit; none where points are computed when they are mapped back."""
         return Work()
-
-    # Whether the map is the same for rows with weights and for repeated ones.
-    takes_weights: bool = False
-
-    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> Any:
-        """Return the pre-image of training rows X (n, d) with scores (n, p)."""
 
 
 @documented

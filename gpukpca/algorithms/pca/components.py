@@ -26,7 +26,7 @@ from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, name
 from gpukpca.backend.orthogonalization import orthonormal_columns, orthonormal_factors
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import Randomness, random_directions
-from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.centered_matrix import CenteredMatrix, RowProducts
 from gpukpca.covariance.deflated import DeflatedMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.eigen import Dense, EigenResult, PairRequest, top_eigh
@@ -93,7 +93,7 @@ def components_by(Z: CenteredMatrix, plan: Plan, rank: RankRequest, tools: Solve
 def of_scatter(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix ZᵀZ."""
 
-    def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
+    def stage(Z: RowProducts, request: PairRequest, tools: SolverTools) -> Components:
         return _of_features(Z, _top_pairs(DenseGram(_checked(Z.scatter())), solver, request, tools))
 
     return _deflated(Z, rank.pairs(Z.eps), stage, tools)
@@ -104,7 +104,7 @@ def of_operator(
 ) -> Components:
     """Return the components from products with ZᵀZ, or with Z Zᵀ where `by_samples`."""
 
-    def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
+    def stage(Z: RowProducts, request: PairRequest, tools: SolverTools) -> Components:
         Z.measure()
         eigen = _top_pairs(ScatterOperator(Z, of_samples=by_samples), solver, request, tools)
         if by_samples:
@@ -117,7 +117,7 @@ def of_operator(
 def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix Z Zᵀ."""
 
-    def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
+    def stage(Z: RowProducts, request: PairRequest, tools: SolverTools) -> Components:
         G = DenseGram(_checked(Z.gram()))
         eigen = _top_pairs(G, solver, request, tools)
         # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
@@ -133,14 +133,14 @@ def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: Solv
 def of_svd(Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
 
-    def stage(Z: CenteredMatrix, request: PairRequest, tools: SolverTools) -> Components:
+    def stage(Z: RowProducts, request: PairRequest, tools: SolverTools) -> Components:
         return _of_svd(Z, request)
 
     with single_threaded_blas(min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL):
         return _deflated(Z, rank.pairs(Z.eps), stage, tools)
 
 
-def _of_svd(Z: CenteredMatrix, request: PairRequest) -> Components:
+def _of_svd(Z: RowProducts, request: PairRequest) -> Components:
     matrix = Z.materialized()
     if matrix is None:
         _, s, Vt = thin_svd(_checked(Z.own_triangle()))
@@ -162,7 +162,7 @@ def _count(request: PairRequest, squares: np.ndarray) -> int:
     return request.count(squares, float(squares.sum())) or request.max_count
 
 
-def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
+def _of_features(Z: RowProducts, eigen: EigenResult) -> Components:
     """Return the components from the eigenvectors of ZᵀZ."""
     vectors = cast(eigen.eigenvectors, Z.dtype)
     return _sharpened(Z, Components(vectors, _host(eigen.eigenvalues), _host(eigen.residual_norms), eigen=eigen))
@@ -184,7 +184,7 @@ def _remainders(eigen: EigenResult) -> Array:
 # -- from eigenvectors of the samples to components --------------------------------------------------------------------
 
 
-def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray) -> Components:
+def _of_samples(Z: RowProducts, eigen: EigenResult, products: np.ndarray) -> Components:
     """Return v = Zᵀu / σ of the eigenvectors u of Z Zᵀ; `products` are the norms ‖Zᵀ(Z Zᵀu - σ²u)‖, shape (p,).
 
     The division by σ multiplies the rounding of Zᵀu, which lies along the first axes, by σ₁/σ: the columns are
@@ -212,12 +212,12 @@ def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray) -> 
 # -- small singular values ---------------------------------------------------------------------------------------------
 
 
-def _clear_count(Z: CenteredMatrix, squares: np.ndarray) -> int:
+def _clear_count(Z: RowProducts, squares: np.ndarray) -> int:
     """Return how many eigenvalues of a squared matrix keep at least half of their digits."""
     return int(np.sum(squares > BLURRED[dtype_name(Z.dtype)] * float(squares.max(initial=0.0))))
 
 
-def _sharpened(Z: CenteredMatrix, solution: Components) -> Components:
+def _sharpened(Z: RowProducts, solution: Components) -> Components:
     """Recompute the components of small singular values by an SVD of Z V, with V from the squared matrix."""
     clear, p = _clear_count(Z, solution.squares), len(solution.squares)
     if clear == p:
@@ -247,7 +247,7 @@ def _sharpened(Z: CenteredMatrix, solution: Components) -> Components:
 
 # -- components that the largest ones hide ----------------------------------------------------------------------------
 
-Stage = Callable[[CenteredMatrix, PairRequest, SolverTools], Components]
+Stage = Callable[[RowProducts, PairRequest, SolverTools], Components]
 
 
 def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: SolverTools) -> Components:
@@ -293,7 +293,7 @@ def _resolved_count(solution: Components, floor: float = 0.0) -> int:
 
 def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> DeflatedMatrix | None:
     """Return Z without some axes V (d, k), and its noise; None where products with random directions are rounding."""
-    rest = DeflatedMatrix(Z, V)  # type: ignore[abstract]  # it needs no sweep
+    rest = DeflatedMatrix(Z, V)
     directions = rest.project(random_directions(random.generator, (Z.shape[1], PROBES), Z.like))
     rounding = float(np.max(_noise(Z, _sizes(Z, directions))))
     if float(np.max(np.sum(rest.triangle(directions)[0] ** 2, axis=0))) <= rounding:
@@ -310,7 +310,7 @@ def _joined(Z: CenteredMatrix, solution: Components, count: int, more: Component
     """
     xp = namespace_of(solution.vectors)
     first = solution.vectors[:, :count]
-    complement = DeflatedMatrix(Z, first).project  # type: ignore[abstract]
+    complement = DeflatedMatrix(Z, first).project
     # A feature that only the first axes hold keeps entries of exactly 0 in the others, unless they lie in that space.
     others = complement(orthonormal_columns(complement(more.vectors)))
     V = orthonormal_columns(xp.concat([first, others], axis=1))

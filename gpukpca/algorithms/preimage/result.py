@@ -5,9 +5,10 @@ Results live in the library and on the device of the data of the caller, `like`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -62,13 +63,14 @@ class PreimageInfo:
 Preimages = tuple[Array, PreimageInfo]
 
 
-class Preimage(Protocol):
+class Preimage(ABC):
     """A learned map from scores back to data space: the base class of all pre-images, which are dataclasses."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone: prepared rows are computed again."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
+    @abstractmethod
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the pre-images of scores (m, q); an iteration begins at the points `start` (m, d), where given."""
 
