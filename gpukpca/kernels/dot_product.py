@@ -7,7 +7,7 @@ from collections import Counter
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from gpukpca.data.slicing import (
     by_panels,
     dense_rows,
     divided_rows,
-    gather_rows,
     place_of,
     sampled_panels,
     shifted_rows,
@@ -69,9 +68,6 @@ class DotRows(DataRows):
         self.mean = mean
         self.copied = copied
 
-    def with_data(self, data: Any) -> Self:
-        return type(self)(data, self.factor, self.mean, self.copied)
-
     @property
     def row_bytes(self) -> int:  # type: ignore[override]
         return int(self.data.shape[1]) * item_size(self.data.dtype) if self.copied else 0
@@ -90,19 +86,12 @@ class ShiftedDotRows(DotRows):
     cancels in it, once for all pairs.
     """
 
-    def __init__(self, data: Any, factor: float, mean: Array, constant: float, along: Array | None = None) -> None:
+    by_row = ("data", "along")
+
+    def __init__(self, data: Any, factor: float, mean: Array, constant: float) -> None:
         super().__init__(data, factor, mean, copied=not is_sparse(data))
         self.constant = constant
-        self.along: Array = _along(data, factor, mean) if along is None else along
-
-    def slice(self, start: int, stop: int) -> ShiftedDotRows:
-        return self._with(take_rows(self.data, start, stop), self.along[start:stop])
-
-    def take(self, indices: Any) -> ShiftedDotRows:
-        return self._with(gather_rows(self.data, indices), gather_rows(self.along, indices))
-
-    def _with(self, data: Any, along: Array) -> ShiftedDotRows:
-        return ShiftedDotRows(data, self.factor, self.mean, self.constant, along)
+        self.along: Array = _along(data, factor, mean)
 
 
 def _rounded_once(mean: np.ndarray, factor: float, coef0: float) -> float:

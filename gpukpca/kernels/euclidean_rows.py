@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.device import missing_columns
 from gpukpca.backend.namespace import accumulation_dtype, cast, indices, is_sparse, item_size, namespace_of
 from gpukpca.data.csr import sparse_square_distances
-from gpukpca.data.slicing import by_panels, gather_rows, place_of, take_rows
+from gpukpca.data.slicing import by_panels, place_of
 from gpukpca.data.statistics import row_square_sums
 from gpukpca.kernels.prepared import DataRows
 
@@ -57,12 +57,13 @@ class EuclideanRows(DataRows):
         self.geometry = geometry
         self.dtype: Any = dtype
 
-    def with_data(self, data: Any) -> Self:
-        return type(self)(data, self.geometry, self.dtype)
-
     @property
     def wide(self) -> bool:  # type: ignore[override]
         return self.geometry.kink or self.data.dtype != self.dtype
+
+    @property
+    def row_bytes(self) -> int:  # type: ignore[override]
+        return 0 if is_sparse(self.data) else int(self.data.shape[1]) * item_size(self.data.dtype)
 
     @property
     def points(self) -> Any:
@@ -92,17 +93,9 @@ class DifferenceRows(EuclideanRows):
 
     wide = True
 
-    @property
-    def row_bytes(self) -> int:  # type: ignore[override]
-        return 0 if is_sparse(self.data) else int(self.data.shape[1]) * item_size(self.data.dtype)
-
 
 class ProductRows(EuclideanRows):
     """Dense rows [s, -‖s‖²/2, 1], shape (n_rows, d + 2)."""
-
-    @property
-    def row_bytes(self) -> int:  # type: ignore[override]
-        return int(self.data.shape[1]) * item_size(self.data.dtype)
 
     @cached_property
     def right(self) -> Array:
@@ -138,17 +131,11 @@ class ProductRows(EuclideanRows):
 class SparseProductRows(EuclideanRows):
     """CSR rows s, shape (n_rows, d), in float64, with `half_norms` ‖s‖²/2, shape (n_rows,)."""
 
-    def __init__(self, data: Any, geometry: Geometry, dtype: Any, half_norms: Array | None = None) -> None:
+    by_row = ("data", "half_norms")
+
+    def __init__(self, data: Any, geometry: Geometry, dtype: Any) -> None:
         super().__init__(data, geometry, dtype)
-        self.half_norms: Array = 0.5 * row_square_sums(data) if half_norms is None else half_norms
-
-    def slice(self, start: int, stop: int) -> SparseProductRows:
-        rows = take_rows(self.data, start, stop)
-        return SparseProductRows(rows, self.geometry, self.dtype, self.half_norms[start:stop])
-
-    def take(self, indices: Any) -> SparseProductRows:
-        rows = gather_rows(self.data, indices)
-        return SparseProductRows(rows, self.geometry, self.dtype, gather_rows(self.half_norms, indices))
+        self.half_norms: Array = 0.5 * row_square_sums(data)
 
     @cached_property
     def right(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from gpukpca._rules import Rules
 from gpukpca._typing import Array
@@ -27,9 +27,6 @@ class CityBlockRows(DataRows):
     def __init__(self, data: Array, flat: bool) -> None:
         super().__init__(data)
         self.flat = flat
-
-    def with_data(self, data: Any) -> Self:
-        return type(self)(data, self.flat)
 
 
 class Laplacian(Kernel):

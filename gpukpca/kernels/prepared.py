@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import is_dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, real_floating
@@ -69,6 +70,8 @@ class DataRows(PreparedRows):
     """Rows kept as they are: an array (n, d) or a CSR matrix."""
 
     data: Any
+    # The attributes with an entry for each row, which slices cut.
+    by_row: ClassVar[tuple[str, ...]] = ("data",)
 
     def __init__(self, data: Any) -> None:
         vars(self)["data"] = data  # a subclass may define another `data` for tiles
@@ -79,15 +82,19 @@ class DataRows(PreparedRows):
         """Return the rows as they are."""
         return vars(self)["data"]
 
-    def with_data(self, data: Any) -> Self:
-        """Return other rows that share everything else with these."""
-        return type(self)(data)
-
     def slice(self, start: int, stop: int) -> Self:
-        return self.with_data(take_rows(vars(self)["data"], start, stop))
+        return self._cut(lambda part: take_rows(part, start, stop) if part.ndim == 2 else part[start:stop])
 
     def take(self, indices: Any) -> Self:
-        return self.with_data(gather_rows(self.kept, indices))
+        return self._cut(lambda part: gather_rows(part, indices))
+
+    def _cut(self, cut: Callable[[Any], Any]) -> Self:
+        """Return rows that share everything else with these, given a cut of each attribute by row."""
+        held, other = vars(self), object.__new__(type(self))
+        vars(other).update(held | {name: cut(held[name]) for name in self.by_row})
+        vars(other).pop("right", None)  # cached, of all rows
+        other.n_rows = int(vars(other)["data"].shape[0])
+        return other
 
 
 class DensifiedRows(DataRows):

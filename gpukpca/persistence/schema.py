@@ -42,7 +42,7 @@ BELOW: dict[str, dict[str, tuple[str, ...]]] = {
 }
 PREPARED: dict[str, tuple[str, ...]] = {"data": ("0 *", "or sparse"), "mean": ("d",)}
 # Arguments of constructors that follow from the others, or that only a fit reads.
-DERIVED = {"half_norms", "factors", "along", "largest"}
+DERIVED = {"factors", "largest"}
 # Columns of sparse rows: a file need not hold them, and products take memory for each.
 WIDEST = 2**31 - 1
 # Class, field and a value of earlier versions, which only a new fit would use, and what is read in its place.
