@@ -114,14 +114,10 @@ class ChunkRows(ClusterRows):
         if says_all and all(X.shape) and not cuda and not self.is_held:
             facts = [ChunkFacts((size, X.shape[1]), str(X.dtype)) for size in X.chunks[0]]
         else:
-            facts = self._all_facts(len(self._graph.keys))
+            self._is_checked = True
+            every = range(len(self._graph.keys))
+            facts = self._summed(chunk_facts, every, [(k,) for k in every])
         self._take(facts, cuda)
-
-    def _all_facts(self, count: int) -> list[ChunkFacts]:
-        """Return the contents of all chunks, in a pass."""
-        self._is_checked = True
-        facts: list[ChunkFacts] = self._summed(chunk_facts, range(count), [(k,) for k in range(count)])
-        return facts
 
     def _take(self, facts: Sequence[ChunkFacts], cuda: bool) -> None:
         """Describe the rows by the contents of their chunks; check them where these were read."""
@@ -178,18 +174,10 @@ class ChunkRows(ClusterRows):
         settings = [(function, self._as_panel)] * len(self._kept)
         return self.cluster.results(self._futures(function, settings, *arguments), self._names(function))
 
-    def take(self, chosen: Any, *others: ClusterRows) -> Array:
+    def _picked(self, places: Mapping[int, np.ndarray], *others: ClusterRows) -> list[Array]:
         if others or "panels" in vars(self):
-            return super().take(chosen, *others)
-        chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)
-        owners = np.searchsorted([stop for _, stop in self.bounds], chosen, side="right")
-        touched = np.unique(owners).tolist()
-        places = {self._kept[k]: chosen[owners == k] - self.bounds[k][0] for k in touched}
-        calls = {number: partial(gather_rows, chosen=place) for number, place in places.items()}
-        out = np.empty((len(chosen), self.shape[1]), dtype=self.dtype)
-        for k, rows in zip(touched, self._of_chunks(calls), strict=True):
-            out[owners == k] = rows
-        return out
+            return super()._picked(places, *others)
+        return self._of_chunks({self._kept[k]: partial(gather_rows, chosen=place) for k, place in places.items()})
 
     def _of_chunks(self, calls: Mapping[Any, Callable[[Array], Array]]) -> list[Array]:
         """Return the result of a function of each numbered chunk, with finite entries.

@@ -169,10 +169,9 @@ class TilePairs:
     def __init__(self, kernel: Kernel, source: ClusterRows, template: PreparedRows, cached: float) -> None:
         self.cluster: Cluster = source.cluster
         self._cached = cached
-        count = group_count(self.cluster.threads)
-        rows = source.grouped(count, limit=count + count // 2)
+        self.groups: list[tuple[int, int]]
+        rows, self.groups = source.in_pairs()
         self.rows: ClusterRows = rows.map(Group, kernel, template, width=source.shape[1])
-        self.groups: list[tuple[int, int]] = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
         self._costs = [rows.sizes[i] * rows.sizes[j] / (2.0 if i == j else 1.0) for i, j in self.groups]
         self.owners: list[str] = [""] * len(self.groups)
         self._tiles: list[Any] = [None] * len(self.groups)

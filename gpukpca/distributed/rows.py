@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, TypeVar
 
@@ -149,6 +149,12 @@ class ClusterRows(Rows):
         rows.local, rows.on_gpu = self.local, self.on_gpu
         return rows
 
+    def in_pairs(self) -> tuple[ClusterRows, list[tuple[int, int]]]:
+        """Return the rows in so many groups as the threads need, and all pairs of these."""
+        count = group_count(self.cluster.threads)
+        rows = self.grouped(count, limit=count + count // 2)
+        return rows, [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
+
     @property
     def held(self) -> ClusterRows:
         """The rows in panels of about one length that stay on the workers, for products of all pairs of rows."""
@@ -231,30 +237,30 @@ class ClusterRows(Rows):
         return ClusterRows(self.cluster, self.sizes, A.shape[-1], A.dtype, send)
 
     def take(self, chosen: Any, *others: ClusterRows) -> Array:
-        chosen, every = np.asarray(chosen, dtype=np.int64).reshape(-1), (self, *others)
-        out = np.empty((len(chosen), sum(rows.shape[1] for rows in every)), dtype=self.dtype)
+        chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)
+        out = np.empty((len(chosen), sum(rows.shape[1] for rows in (self, *others))), dtype=self.dtype)
         owners = np.searchsorted([stop for _, stop in self.bounds], chosen, side="right")
-        touched = np.unique(owners).tolist()
-
-        def picked() -> list[Any]:
-            futures = [
-                self.cluster.submit(
-                    picked_rows, *(rows.panels[k] for rows in every), arguments=(places[k],), name="rows"
-                )
-                for k in touched
-            ]
-            return self.cluster.results(futures, [f"rows of panel {k}" for k in touched])
-
-        places = {k: chosen[owners == k] - self.bounds[k][0] for k in touched}
-        for k, found in zip(touched, every[-1].retried(picked), strict=True):
+        places = {k: chosen[owners == k] - self.bounds[k][0] for k in np.unique(owners).tolist()}
+        for k, found in zip(places, self._picked(places, *others), strict=True):
             out[owners == k] = found
         return out
 
+    def _picked(self, places: Mapping[int, np.ndarray], *others: ClusterRows) -> list[Array]:
+        """Return the rows at some places of numbered panels, joined with those of others."""
+        every = (self, *others)
+
+        def picked() -> list[Any]:
+            futures = [
+                self.cluster.submit(picked_rows, *(rows.panels[k] for rows in every), arguments=(place,), name="rows")
+                for k, place in places.items()
+            ]
+            return self.cluster.results(futures, [f"rows of panel {k}" for k in places])
+
+        return every[-1].retried(picked)
+
     def pairs(self, function: Callable[..., Any], shared: Any, column: Array | None) -> np.ndarray:
         """Return the matrix of pairs of groups of rows, each computed by a worker; see `Rows.pairs`."""
-        count = group_count(self.threads)
-        rows, G = self.grouped(count, limit=count + count // 2), np.empty((self.shape[0],) * 2)
-        pairs = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
+        (rows, pairs), G = self.in_pairs(), np.empty((self.shape[0],) * 2)
         named = [(*rows.bounds[i], *rows.bounds[j]) for i, j in pairs]
         names = ["products of rows {} to {} with {} to {}".format(*bounds) for bounds in named]
 
@@ -278,17 +284,15 @@ def short_name(function: Callable[..., Any]) -> str:
 
 def merged_in_tree(leaves: Iterable[Leaf], join: Callable[[list[Leaf]], Leaf]) -> Leaf:
     """Return all leaves joined, consecutive ones first, as soon as there are `JOINED` of them."""
-    levels: list[list[Leaf]] = []
+    levels: list[list[Leaf]] = [[]]
     for leaf in leaves:
-        node, level = leaf, 0
-        while True:
-            if level == len(levels):
-                levels.append([])
-            levels[level].append(node)
-            if len(levels[level]) < JOINED:
-                break
-            node, levels[level] = join(levels[level]), []
-            level += 1
+        levels[0].append(leaf)
+        for level, nodes in enumerate(levels):
+            if len(nodes) == JOINED:
+                if level + 1 == len(levels):
+                    levels.append([])
+                levels[level + 1].append(join(nodes))
+                levels[level] = []
     last: list[Leaf] = []
     for nodes in levels:  # later leaves are on lower levels
         last = [*nodes, *last]
