@@ -10,33 +10,18 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+# Rounding alone leaves -gamma ‖x - y‖² above 0. r is bounded where exp(-r) is 0 already: infinity times 0 is no number.
+CLAMPED = "T s = T(t) > T(0) ? T(0) : T(t);"
+RADIUS = f"{CLAMPED} T r = sqrt(-four_nu * s); r = r > T(800) ? T(800) : r;"
 # name -> (parameters other than the tile, at least one, operation on its entry t). CuPy's `i` has 64 bits.
 OPERATIONS: dict[str, tuple[str, str]] = {
     "gaussian": ("T scale", "T s = T(t) * scale; y = exp(s > T(0) ? T(0) : s)"),
     "gaussian_flat": ("T scale", "T s = T(t) * scale; y = expm1(s > T(0) ? T(0) : s)"),
-    "rational_quadratic": (
-        "T alpha",
-        "T s = T(t) > T(0) ? T(0) : T(t); y = exp(-alpha * log1p(-s / alpha))",
-    ),
-    "rational_quadratic_flat": (
-        "T alpha",
-        "T s = T(t) > T(0) ? T(0) : T(t); y = expm1(-alpha * log1p(-s / alpha))",
-    ),
-    # r is bounded where exp(-r) is 0 already: infinity times 0 is not a number.
-    "matern_1": (
-        "T four_nu",
-        "T s = T(t) > T(0) ? T(0) : T(t); T r = sqrt(-four_nu * s); r = r > T(800) ? T(800) : r; y = exp(-r)",
-    ),
-    "matern_3": (
-        "T four_nu",
-        "T s = T(t) > T(0) ? T(0) : T(t); T r = sqrt(-four_nu * s); r = r > T(800) ? T(800) : r;"
-        " y = (T(1) + r) * exp(-r)",
-    ),
-    "matern_5": (
-        "T four_nu",
-        "T s = T(t) > T(0) ? T(0) : T(t); T r = sqrt(-four_nu * s); r = r > T(800) ? T(800) : r;"
-        " y = (T(1) + r + r * r / T(3)) * exp(-r)",
-    ),
+    "rational_quadratic": ("T alpha", f"{CLAMPED} y = exp(-alpha * log1p(-s / alpha))"),
+    "rational_quadratic_flat": ("T alpha", f"{CLAMPED} y = expm1(-alpha * log1p(-s / alpha))"),
+    "matern_1": ("T four_nu", f"{RADIUS} y = exp(-r)"),
+    "matern_3": ("T four_nu", f"{RADIUS} y = (T(1) + r) * exp(-r)"),
+    "matern_5": ("T four_nu", f"{RADIUS} y = (T(1) + r + r * r / T(3)) * exp(-r)"),
     "polynomial": (
         "T constant, int64 degree",
         "T base = T(t) + constant; T power = T(1);"
