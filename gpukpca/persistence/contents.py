@@ -7,14 +7,12 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from gpukpca._container import CONTRADICTIONS, format_errors, read_outline
+from gpukpca._container import CODES, CONTRADICTIONS, format_errors, read_outline
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence.model_file import CONTRADICTION, KIND, check_version, naming
 from gpukpca.persistence.schema import Node
 
-DTYPES = {"F64": "float64", "F32": "float32", "I64": "int64", "I32": "int32"}
+DTYPES: dict[str, Any] = {code: dtype for dtype, code in CODES.items()}
 # Nodes of containers show their items alone.
 CONTAINERS = ("float", "texts", "flags", "list", "dict")
 
@@ -83,7 +81,7 @@ def contents_of(path: str | os.PathLike[str]) -> ModelContents:
         header, outline, digest = read_outline(name, KIND)
         check_version(header)
         arrays = tuple(
-            StoredArray(name, DTYPES[code], shape, math.prod(shape) * np.dtype(DTYPES[code]).itemsize)
+            StoredArray(name, DTYPES[code].name, shape, math.prod(shape) * DTYPES[code].itemsize)
             for name, (code, shape) in sorted(outline.items())
         )
         steps = tuple(_step(node) for node in header["steps"])
