@@ -21,6 +21,7 @@ from gpukpca.plotting.style import (
     color_bar,
     draw_points,
     tidy,
+    without_frame,
 )
 
 GRID = 120
@@ -197,10 +198,7 @@ def _draw_contours(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray) ->
     if values.min() < 0 < values.max():
         ax.contour(x, y, values, [0.0], colors=INK, linewidths=1.2, zorder=2)
     tidy(ax)
-    ax.set_xticks([])
-    ax.set_yticks([])
-    for spine in ax.spines.values():
-        spine.set_visible(False)
+    without_frame(ax)
     # Axes within the panel are as high as it is.
     inside = ax.inset_axes((1.03, 0.0, 0.05, 1.0))
     color_bar([ax], bands, "score", inside)

@@ -15,7 +15,7 @@ from gpukpca.data.gate import as_rows, check_not_empty
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import Display, check_has, checked_figure, drawn_rows, host, new_figure, ratios_of
 from gpukpca.plotting.labels import ColorScale, Groups, read_labels
-from gpukpca.plotting.style import SMALL
+from gpukpca.plotting.style import SMALL, without_frame
 
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
 MAX_SAMPLES = 4
@@ -288,9 +288,6 @@ def _reconstructed(model: Any, scores: Any, count: int) -> Any:
 
 
 def _show(ax: Any, image: np.ndarray, colors: str, low: float, high: float) -> None:
-    """Draw an image on axes without ticks and frame."""
+    """Draw an image without ticks and frame."""
     ax.imshow(image, cmap=colors, vmin=low, vmax=high if high > low else low + 1.0, interpolation="nearest")
-    ax.set_xticks([])
-    ax.set_yticks([])
-    for spine in ax.spines.values():
-        spine.set_visible(False)
+    without_frame(ax)

@@ -22,13 +22,18 @@ SMALL: dict[str, Any] = TITLE | {"fontsize": 8}
 
 def tidy(ax: Any, side: str = "left") -> None:
     """Keep the spines that carry a scale, with small ticks in one color."""
-    for name, spine in ax.spines.items():
-        spine.set_visible(name in (side, "bottom"))
-        spine.set_color("#888888")
+    ax.spines[:].set(visible=False, color="#888888")
+    ax.spines[[side, "bottom"]].set_visible(True)
     ax.tick_params(labelsize=9, color="#888888", labelcolor=INK, length=3)
     for axis in (ax.xaxis, ax.yaxis):
         axis.label.set_size(10)
         axis.label.set_color(INK)
+
+
+def without_frame(ax: Any) -> None:
+    """Hide ticks and spines."""
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
 
 
 def axis_label(component: int, ratios: Any, of: str = "") -> str:
