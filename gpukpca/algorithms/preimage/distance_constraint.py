@@ -14,12 +14,9 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
-from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
-from gpukpca.backend import blocking
-from gpukpca.backend.device import is_on_gpu
+from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.linalg import row_products, smallest_in_rows
 from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.data.slicing import gather_rows, shifted_rows
 from gpukpca.data.statistics import feature_means
 
@@ -70,9 +67,7 @@ class DistanceConstraint(Preimage):
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the pre-images of scores (rows, q). Cost: 2 m q operations a point, and k² d for k neighbors."""
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
-        panels = row_slices(int(Z.shape[0]), max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // widest))
-        workers = worker_count(Z, self.space.n_jobs)
-        results = map_in_order(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
+        results = in_panels(lambda cut: self._panel(Z[cut, :]), Z, widest, self.space.n_jobs)
         return namespace_of(Z).concat(results, axis=0), PreimageInfo.direct(int(Z.shape[0]))
 
     def _panel(self, Z: Array) -> Array:

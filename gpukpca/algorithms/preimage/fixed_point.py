@@ -17,12 +17,9 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, nearest, square_sums
-from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
-from gpukpca.backend import blocking
-from gpukpca.backend.device import is_on_gpu
+from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.elementwise import multiply
 from gpukpca.backend.namespace import cast, epsilon, full, namespace_of, to_host
-from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.data.slicing import by_panels, gather_rows, shifted_rows
 from gpukpca.data.statistics import feature_means
 from gpukpca.kernels import Kernel, Scale
@@ -76,15 +73,12 @@ class FixedPoint(Preimage):
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the pre-images of scores (rows, q). Cost an iteration and point: m kernel values, 4 m d operations."""
         search = _Search(self, *self._prepared)
-        rows = max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // int(self.points.shape[0]))
-        panels = row_slices(int(Z.shape[0]), rows)
 
-        def panel(bounds: tuple[int, int]) -> Preimages:
-            Zp = Z[slice(*bounds), :]
-            begin = self._begin(Zp, None if start is None else start[slice(*bounds), :])
-            return search.run(self.space.weights(Zp), begin)
+        def panel(cut: slice) -> Preimages:
+            begin = self._begin(Z[cut, :], None if start is None else start[cut, :])
+            return search.run(self.space.weights(Z[cut, :]), begin)
 
-        found = map_in_order(panel, panels, worker_count(Z, self.space.n_jobs))
+        found = in_panels(panel, Z, int(self.points.shape[0]), self.space.n_jobs)
         points = namespace_of(Z).concat([part for part, _ in found], axis=0)
         wide = self.mean.dtype
         restored = by_panels(points, lambda part, *_: cast(cast(part, wide) + self.mean[None, :], part.dtype))

@@ -6,9 +6,9 @@ Results live in the library and on the device of the data of the caller, `like`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.backend import blocking
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import cast, concat, dtype_name
+from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of, rows_at, to_caller
 from gpukpca.data.slicing import dense_rows, take_rows
@@ -54,11 +56,11 @@ class PreimageInfo:
 
     @classmethod
     def concatenate(cls, parts: Sequence[PreimageInfo]) -> PreimageInfo:
-        """Return the information about all points of the parts, in order."""
-        names = ("converged", "n_iter", "restarted")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        """Return the information about all points, in order."""
+        return cls(*map(np.concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
 
 
+Result = TypeVar("Result")
 # Points (m, d) of data space, with information about each.
 Preimages = tuple[Array, PreimageInfo]
 
@@ -77,6 +79,12 @@ class Preimage(ABC):
     def of_first(self, count: int) -> Preimage:
         """Return the pre-image of scores of the first `count` components; most methods take fewer scores directly."""
         return self
+
+
+def in_panels(function: Callable[[slice], Result], Z: Array, entries: int, n_jobs: int | None) -> list[Result]:
+    """Return ``function(cut)`` of panels of scores Z, of which a point takes so many entries."""
+    bounds = row_slices(int(Z.shape[0]), max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // entries))
+    return map_in_order(function, [slice(*cut) for cut in bounds], worker_count(Z, n_jobs))
 
 
 def points_of_scores(preimage: Preimage, Z: Array, like: Any) -> Preimages:
