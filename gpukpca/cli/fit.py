@@ -106,7 +106,7 @@ def run_fit(options: SimpleNamespace) -> None:
                 scores = model.fit_transform(shared(table.X), **weights)
             seconds = time.perf_counter() - started
     plan = getattr(model, "plan_", None)
-    facts = facts_of_run(table, seconds, targets) | _facts(options, method, model, scores, table, scaler)
+    facts = facts_of_run(table, seconds, targets) | _facts(options, method, model, scores, table)
     _write(options, method, model, scores, table, scaler, facts, targets, notes)
     if options.quiet:
         return
@@ -209,9 +209,7 @@ def _cluster(model: Any, address: str | None) -> Iterator[Callable[[Any], Any]]:
         yield partial(shared_rows, model, client=client)
 
 
-def _facts(
-    options: SimpleNamespace, method: Method, model: Any, scores: Any, table: Table, scaler: StandardScaler | None
-) -> dict[str, Any]:
+def _facts(options: SimpleNamespace, method: Method, model: Any, scores: Any, table: Table) -> dict[str, Any]:
     """Return the metadata of a fit, in JSON's types."""
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
     plan = getattr(model, "plan_", None)
