@@ -33,7 +33,7 @@ MOST_OF_MESSAGE, MOST_OF_WORD = 3000, 300
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a text without its middle where it has more than so many characters, and then with their number."""
+    """Return a text without its middle if it is longer than `limit`, with its length."""
     if len(text) <= limit:
         return text
     return f"{text[: limit * 2 // 3]}...{text[-(limit // 6) :]} ({len(text)} characters)"
@@ -53,7 +53,7 @@ def say(text: str, err: bool = False) -> None:
 
 @contextmanager
 def output_named(name: str = OUTPUT) -> Iterator[None]:
-    """Put the name of a stream into an error of writing to it, such as that of a full disk."""
+    """Put a stream's name into errors of writing, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -79,7 +79,7 @@ def _drop(stream: Any) -> None:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error, with the option of the running command for the argument that is wrong."""
+    """Return the message of an error, the wrong argument named by its option."""
     # By now it is in memory; the help of the program should not wait for it.
     from gpukpca.data.finite import IMPUTE
 

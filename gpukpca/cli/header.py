@@ -81,7 +81,7 @@ def holds_names(cells: list[str]) -> bool:
 
 
 def lacks_a_name(first: Sequence[str], names: list[str]) -> bool:
-    """Return whether a first line that has one cell less than the rows names columns, as R writes it above names."""
+    """Return whether a first line with one cell less names columns, as R writes it."""
     counting = names == [str(i + 1) for i in range(len(names))]
     of_names, of_first = (all(cell_number(cell, ".") is None for cell in cells) for cells in (names, first))
     return of_names or (of_first and counting)
@@ -92,7 +92,7 @@ def _is_whole(cell: str) -> bool:
 
 
 def _differs(cell: str, cells: list[str]) -> bool:
-    """Return whether the texts of a column alone have digits, or alone begin with a capital letter, unlike a cell."""
+    """Return whether digits, or capitals at the start, tell a column's texts from a cell."""
     return len(cells) > 1 and any(
         not of(cell) and all(map(of, cells))
         for of in (lambda text: any(map(str.isdigit, text)), lambda text: text[:1].isupper())

@@ -165,7 +165,7 @@ def _delimiter(path: Source, how: InputOptions, sample: bytes) -> str:
 
 
 def _unpacked(path: Source) -> Source:
-    """Return a file that gzip or zstd packed with its text as content, and the suffix of the text."""
+    """Return a packed file (gzip, zstd) with its text as content."""
     packing = next((packing for packing in PACKINGS if path.suffix.endswith(packing)), None)
     if packing is None:
         return path
@@ -181,7 +181,7 @@ def _unpacked(path: Source) -> Source:
 
 
 def _body(path: Source, delimiter: bytes, skip: int) -> bytes:
-    """Return the text with one kind of line ends and white space, blank lines for those to skip, and no empty end."""
+    """Return the text with uniform line ends and blanks, skipped lines blank, no empty end."""
     with path.open() as file:
         body = file.read().removeprefix(codecs.BOM_UTF8)
     if b"\r" in body:
@@ -217,7 +217,7 @@ def _without_comments(body: bytes, delimiter: bytes) -> bytes:
 
 
 def _rows(layout: Layout, body: bytes) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and stripped cells of every row that is not blank, as the csv module reads them."""
+    """Yield line number and stripped cells of every row, by the csv module."""
     text = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
     reader = csv.reader(text, delimiter=layout.delimiter, strict=True)
     try:
@@ -347,7 +347,7 @@ def _ragged(layout: Layout, line: int, cells: list[str], width: int, is_short: b
 
 
 def _fault(layout: Layout, line: int, column: int, rows: list[list[str]]) -> str:
-    """Return the message for a cell in the first of some rows that is no finite number, with what to do."""
+    """Return the message for a cell that is no finite number, with remedies."""
 
     def is_text(cell: str) -> bool:
         return cell.lower() not in MISSING and cell_number(cell, layout.decimal) is None

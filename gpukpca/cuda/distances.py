@@ -102,7 +102,7 @@ KERNELS = {
 
 
 def distances(a: Any, b: Any, metric: str) -> Any:
-    """Return sums of the terms of a metric over the features of a (n, d) and b (m, d), in their type, shape (n, m)."""
+    """Return Σ term(a_ik - b_jk) over features k, for a (n, d) and b (m, d), shape (n, m)."""
     import cupy
 
     dtype = cupy.promote_types(a.dtype, b.dtype)

@@ -20,7 +20,7 @@ def solve_positive_definite(A: Any, B: Any) -> Any:
 
 
 def product_by_parts(A: Any, B: Any, parts: int) -> Any:
-    """Return ``A.T @ B`` of float64 blocks (n, a) and (n, b), summed over `parts` parts of the rows in their order.
+    """Return ``A.T @ B`` of float64 A (n, a) and B (n, b), summed over row slices in order.
 
     Both are contiguous in C or Fortran order. One batched product makes no copy: a part of the rows of a contiguous
     block is a matrix of cuBLAS. CuPy's own `matmul` copies operands of a batch.

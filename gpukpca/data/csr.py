@@ -83,7 +83,7 @@ def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
 
 
 def stored_means(X: Any) -> np.ndarray:
-    """Return the float64 means of the stored entries of the full columns of a CSR X, 0 in the others, shape (d,)."""
+    """Return float64 means (d,) of stored entries in full columns; 0 in the others."""
     X = canonical(X)
     means, full = np.zeros(X.shape[1]), _full_columns(X)
     if len(full):
@@ -96,7 +96,7 @@ def stored_means(X: Any) -> np.ndarray:
 
 
 def _full_columns(X: Any) -> np.ndarray:
-    """Return the numbers of the columns of a canonical CSR X that more than half of the rows store."""
+    """Return which columns more than half of the rows of a canonical CSR X store."""
     return np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
 
 

@@ -58,7 +58,7 @@ class CheckedRows(Rows):
 
 
 def counted_and_checked(rows: Rows, name: str, counts: np.ndarray | None) -> tuple[CheckedRows, list[PanelEntries]]:
-    """Return rows of a class outside of the library after a pass, and the entries that are not finite, by panel.
+    """Return third-party `Rows` after a pass, and their entries that are not finite, by panel.
 
     Rows without `counts` (n,) come out as zeros where they are not finite. Errors call the rows `name`. Raise
     `InvalidParameterError` where panels are not what `shape` and `like` say.

@@ -59,7 +59,7 @@ class RemoteBlock(ClusterRows):
         return [submit(k) for k in range(len(self.sizes))]
 
     def _program(self, blocks: list[RemoteBlock]) -> Any:
-        """Return the operations that give a panel from those of `blocks`, to which the blocks needed are appended."""
+        """Return the operations that give a panel; append the blocks they need to `blocks`."""
         if self._operation is None:
             if not any(block is self for block in blocks):
                 blocks.append(self)
@@ -177,7 +177,7 @@ class _Namespace:
         return _reduced(A, np.all, operator.and_)
 
     def qr(self, A: RemoteBlock, *, mode: str = "reduced") -> tuple[RemoteBlock, np.ndarray]:
-        """Return Q and R of a tall block by the factors of its panels, and R here.
+        """Return Q, on the workers, and R, here, from QR factors of panels.
 
         Demmel, Grigori, Hoemmen & Langou, SIAM J. Sci. Comput. 34 (2012) A206 (TSQR).
         """
@@ -229,5 +229,5 @@ def _panel_factors(panel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rotated(factors: tuple[np.ndarray, np.ndarray], part: np.ndarray) -> Array:
-    """Return the rows of Q of a panel, with the part of the factor of all triangles that is its own."""
+    """Return the rows of Q in a panel: its own Q times its rows of the joint factor."""
     return factors[0] @ part

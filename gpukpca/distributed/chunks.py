@@ -220,7 +220,7 @@ class ChunkRows(ClusterRows):
         *arguments: Any,
         numbers: Sequence[int] | None = None,
     ) -> list[Any]:
-        """Return the futures of the results of chunks, with the settings of each.
+        """Return a future for each chunk, computed with its settings.
 
         See `on_chunk`; `on_unchecked` where no pass has checked all chunks.
         """
@@ -279,7 +279,7 @@ class ChunkRows(ClusterRows):
 
 
 class ChunkGraph:
-    """The graph of a Dask array, cut into what only one chunk needs and what several do.
+    """The graph of a Dask array, cut into nodes of one chunk and shared nodes.
 
     Parameters
     ----------
@@ -341,12 +341,12 @@ class ChunkGraph:
 
 
 def unique_name(function: Callable[..., Any]) -> str:
-    """Return the beginning of the keys of the tasks of a pass."""
+    """Return a prefix that the task keys of one pass share."""
     return f"gpukpca-{short_name(function)}-{uuid.uuid4().hex}"
 
 
 def chunk_batches(X: Any, cluster: Cluster | None) -> Iterator[Any]:
-    """Yield the chunks of a Dask array (n, d), each in this process when it comes, and no empty ones.
+    """Yield the chunks of a Dask array (n, d) in this process, without empty ones.
 
     The workers of a cluster compute them, or without one Dask in this process.
     """
@@ -388,7 +388,7 @@ def on_chunk(
     merge: Merge | None = None,
     stays: bool = False,
 ) -> Any:
-    """Return the result of a function of a chunk as a panel, with `merge` of dense slices of a sparse chunk."""
+    """Return ``function(panel)`` of a chunk; of a sparse one in dense slices, merged."""
     if merge is None or not is_sparse(chunk):
         return on_panel(shared, as_panel(chunk, *panel), function, stays)
     rows, d = chunk.tocsr(), int(chunk.shape[1])

@@ -406,7 +406,7 @@ def released(futures: Sequence[Any]) -> Iterator[None]:
 
 
 def version_reader() -> Callable[[], str]:
-    """Return a function sent by its code, which any release of the package on a worker can run."""
+    """Return a function that is sent by its code: any release on a worker runs it."""
 
     def version() -> str:
         from gpukpca._version import __version__

@@ -156,7 +156,7 @@ class DaskGram(SymmetricOperator):
 
 
 class TilePairs:
-    """The tiles of K between all pairs of groups of rows, on the workers.
+    """The tiles of K on the workers, by pairs of row groups.
 
     Attributes
     ----------
@@ -246,7 +246,7 @@ class ClusterStorage(TiledStorage):
 
     @classmethod
     def of(cls, rows: ClusterRows, row_bytes: int, solver_bytes: int = 0) -> Self:
-        """Return the storage with as many tiles as half of the memory of the workers holds along with prepared rows.
+        """Return the storage whose cached tiles and prepared rows fill half of the workers' memory.
 
         Where a solver works with many bytes of blocks, and half of that room holds them, the blocks stay on the
         workers. Rows that were sent from this process would not survive the end of a worker there.

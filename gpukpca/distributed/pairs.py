@@ -20,7 +20,7 @@ from gpukpca.kernels.prepared import PreparedRows
 
 
 def prepare_rows(kernel: Kernel, rows: Array, template: PreparedRows) -> tuple[PreparedRows, list[GpuKPCAWarning]]:
-    """Return prepared rows, and the warnings of the kernel about them, which a worker would not show."""
+    """Return prepared rows, and the kernel's warnings, which a worker would not show."""
     with held_warnings() as held:
         return kernel.prepare(rows, like=template), held
 
@@ -96,7 +96,7 @@ class TilePair:
 
 
 def added(*arguments: Any) -> np.ndarray:
-    """Return the sum of one part of each product, in float64 and in their order, for (*products, places, dtype)."""
+    """Return the sum of one part of each product, in float64; arguments (*products, places, dtype)."""
     *products, places, dtype = arguments
     total = products[0][places[0]].astype(np.float64)
     for product, place in zip(products[1:], places[1:], strict=True):
@@ -139,7 +139,7 @@ def panel_columns(
 
 
 def panel_diagonal(panel: Array, kernel: Kernel, template: PreparedRows) -> tuple[Array, list[GpuKPCAWarning]]:
-    """Return k(x, x) of the rows of a panel, and the warnings of the kernel."""
+    """Return k(x, x) in a panel, and the kernel's warnings."""
     rows, warned = prepare_rows(kernel, panel, template)
     return kernel.tile_diagonal(rows), warned
 

@@ -157,7 +157,7 @@ class ClusterRows(Rows):
 
     @property
     def held(self) -> ClusterRows:
-        """The rows in panels of about one length that stay on the workers, for products of all pairs of rows."""
+        """The rows in panels of about one length that stay on the workers."""
         return self
 
     @property
@@ -259,7 +259,7 @@ class ClusterRows(Rows):
         return every[-1].retried(picked)
 
     def pairs(self, function: Callable[..., Any], shared: Any, column: Array | None) -> np.ndarray:
-        """Return the matrix of pairs of groups of rows, each computed by a worker; see `Rows.pairs`."""
+        """Return the symmetric matrix of all pairs, computed by the workers; see `Rows.pairs`."""
         (rows, pairs), G = self.in_pairs(), np.empty((self.shape[0],) * 2)
         named = [(*rows.bounds[i], *rows.bounds[j]) for i, j in pairs]
         names = ["products of rows {} to {} with {} to {}".format(*bounds) for bounds in named]

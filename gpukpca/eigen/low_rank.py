@@ -119,7 +119,7 @@ class LowRank(SolverParameters, Solver):
     def _spanning(
         self, op: SymmetricOperator, F: Array, count: int, rng: np.random.Generator, workers: int
     ) -> tuple[Array, np.ndarray]:
-        """Return U = F V with columns of length about 1, and FᵀU, for eigenvectors V of Fᵀ F."""
+        """Return U = F V θ^(-1/2) and FᵀU for eigenpairs (θ, V) of Fᵀ F."""
         n, k = F.shape
         shared, squared = occupied(workers, n * k * count), occupied(workers, n * k**2)
         if has_narrow_square(F):
@@ -132,7 +132,7 @@ class LowRank(SolverParameters, Solver):
     def _from_square(
         self, op: SymmetricOperator, F: Array, square: np.ndarray, count: int, rng: np.random.Generator, workers: int
     ) -> tuple[Array, np.ndarray, bool]:
-        """Return U, FᵀU, and whether the residuals F (FᵀU - V θ^½) are those of rounding, given Fᵀ F.
+        """Return U, FᵀU, and whether FᵀU = V θ^½ up to rounding, given Fᵀ F.
 
         Random columns make up for what the rank of F lacks.
         """

@@ -190,7 +190,7 @@ class PartialCholeskyBuilder:
     # -- when to stop ----------------------------------------------------------------------------------------------
 
     def _noise(self) -> float:
-        """Return by how much residuals that can only be rounding, of pivots or negative, exceed the expected size."""
+        """Return how far residuals of rounding alone (pivots, negative ones) exceed the expected size."""
         known = np.where(self.is_pivot, np.abs(self.residuals), -self.residuals)
         return float(np.max(known - self.expected, initial=self.skipped))
 
@@ -306,7 +306,7 @@ class PartialCholeskyBuilder:
     # -- the pass over n rows --------------------------------------------------------------------------------------
 
     def _append(self, pivots: NewPivots, columns: Array | None) -> None:
-        """Append the columns (K[:, chosen] - F F[chosen]ᵀ) L⁻ᵀ to F, and subtract their squares from the residuals."""
+        """Append (K[:, chosen] - F F[chosen]ᵀ) L⁻ᵀ to F; update the residuals."""
         chosen, rows, L = pivots.chosen, pivots.rows, pivots.L
         k, b = len(self.pivots), len(chosen)
         panels = self._column_panels(chosen, columns)
@@ -332,14 +332,14 @@ class PartialCholeskyBuilder:
         self._check_definite(float(self.residuals[worst]), f"of row {worst}")
 
     def _column_panels(self, chosen: np.ndarray, columns: Array | None) -> ColumnPanels:
-        """Return the function that gives some rows of K[:, chosen], and count the columns where it computes them."""
+        """Return the function (start, stop) -> K[start:stop, chosen]; count computed columns."""
         if columns is not None:
             return lambda start, stop: take_rows(columns, start, stop)
         self.n_columns += len(chosen)
         return self.op.column_panels(chosen)
 
     def _new_columns(self, columns: ColumnPanels, elimination: Elimination, b: int) -> tuple[Array, np.ndarray]:
-        """Return the new columns of F, in its memory where there is some, and the sums of their squares by row."""
+        """Return the new columns of F, in its memory if reserved, and their squared row norms."""
         target, parts = self.F.memory_for(b), self.F.parts
 
         def panel(bounds: tuple[int, int]) -> tuple[Array | None, Array]:
@@ -355,7 +355,7 @@ class PartialCholeskyBuilder:
         return xp.concat([new for new, _ in done], axis=0) if target is None else target, squares
 
     def _panels(self, b: int = 0) -> list[tuple[int, int]]:
-        """Return the panels of rows that stay in cache with the columns of F and `b` new ones."""
+        """Return panels that stay in cache with F and `b` new columns."""
         return row_slices(self.n, pivot_panel(self.n, len(self.pivots) + b, is_on_gpu(self.op.like)))
 
     def _check_definite(self, residual: float, whose: str) -> None:

@@ -95,7 +95,7 @@ class ShiftedDotRows(DotRows):
 
 
 def _rounded_once(mean: np.ndarray, factor: float, coef0: float) -> float:
-    """Return factor ‖m‖² + coef0 from exact products and sums of the parts of m with 26 bits (Dekker 1971)."""
+    """Return factor ‖m‖² + coef0, rounded once: halves of 26 bits have exact products (Dekker 1971)."""
     m = mean.astype(np.float64)
     high = m * (2.0**27 + 1.0)
     high = high - (high - m)

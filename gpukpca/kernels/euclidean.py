@@ -157,7 +157,7 @@ class _EuclideanKernel(Kernel):
         return from_strips((a.n_rows, b.n_rows), like, strip, out)
 
     def _strip(self, a: EuclideanRows, b: EuclideanRows, out: Array | None) -> Array:
-        """Return some rows of a tile whose distances need a wider type than the tile, or differences."""
+        """Return a strip of a tile, from wider products or from differences."""
         T = a.product(b)
         if T is None or (not self.smooth_at_zero and bool(namespace_of(T).any(T > NEAR))):
             T = a.differences(b)
@@ -342,7 +342,7 @@ class Matern(_EuclideanKernel):
 
 
 def _matern_radius(t: np.ndarray, nu: float) -> np.ndarray:
-    """Return r with log f(r) = -t for the Matérn correlation f, r = sqrt(2 nu) ‖x - y‖ / l, on the host.
+    """Return r with log f(r) = -t, f the Matérn correlation, r = sqrt(2 nu) ‖x - y‖ / l.
 
     h(r) = r - log(1 + r [+ r²/3]) is convex and increasing, and h >= t at the start, so every step of Newton's method
     decreases r and never passes the root.

@@ -234,7 +234,7 @@ def check_symmetry(kernel: Kernel, X: Any) -> None:
 
 
 def _is_of_user(kernel: Kernel) -> bool:
-    """Return whether a kernel, or a part of it, is code of the user that returns blocks."""
+    """Return whether the user's code computes blocks of a kernel or of a part."""
     parts = [kernel, *[part for part in kernel.get_params().values() if isinstance(part, Kernel)]]
     return any(isinstance(part, BlockCallable) or not type(part).__module__.startswith("gpukpca.") for part in parts)
 
@@ -245,7 +245,7 @@ def _some_rows(n: int) -> np.ndarray:
 
 
 def _check_symmetric(owner: Any, pair: tuple[int, int], there: float, back: float, size: float, eps: float) -> None:
-    """Raise where the two values of a pair differ by more than the root of eps, relative to the size of values."""
+    """Raise where |k(x, y) - k(y, x)| exceeds sqrt(eps) times the size of values."""
     if abs(there - back) > math.sqrt(eps) * max(abs(there), abs(back), size):
         i, j = pair
         raise InvalidParameterError(

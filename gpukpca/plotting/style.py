@@ -79,7 +79,7 @@ def draw_points(
 
 
 def _draw_density(ax: Any, points: np.ndarray, colors: np.ndarray) -> None:
-    """Draw an image of the logarithm of the number of points a cell, in the mean color of the points of the cell."""
+    """Draw log counts of points by cell, in the mean color of their points."""
     x, y = points.T
     counts, *edges = np.histogram2d(x, y, DENSITY_GRID)
     sums = [np.histogram2d(x, y, edges, weights=channel)[0] for channel in colors[:, :3].T]

@@ -153,7 +153,7 @@ class LinearAxes:
 
     @classmethod
     def of_landmarks(cls, basis: Array, center: Array, projection: Array, mean_weights: Array) -> Self:
-        """Return the axes V = Aᵀ (b - center) about center + Σ c_j (b_j - center), for landmarks b and weights c."""
+        """Return V = Aᵀ (b - center) and the mean center + Σ c_j (b_j - center) for landmarks b."""
         components = _weighted_sums(basis, center, projection)
         mean = center + _weighted_sums(cast(basis, center.dtype), center, mean_weights[:, None])[0, :]
         return cls(components, cast(mean, basis.dtype), mean)
@@ -172,7 +172,7 @@ class LinearAxes:
         return by_panels(Y, lambda rows, *_: self._centered(rows) @ axes)
 
     def square_distances(self, Y: Array, Z: Array) -> Array:
-        """Return ‖y - mean - z V‖² of every row of Y with scores Z (m, q), in the widest type, shape (m,)."""
+        """Return ‖y - mean - z V‖² of every row, scores Z (m, q), in the widest type."""
         components = self.components[: Z.shape[1], :]
 
         def panel(rows: Array, start: int, stop: int) -> Array:
@@ -260,7 +260,7 @@ class FeatureSpace:
         return scores if self.holds_all else self.scores(self.map.basis)
 
     def errors(self, Y: Any, q: int, diagonal: np.ndarray | None = None) -> Array:
-        """Return squared distances from the space of the first q axes in the widest type, shape (rows,).
+        """Return squared distances from the first q axes, in the widest type, shape (rows,).
 
         `diagonal` is k(y, y), which the rows of a precomputed kernel do not hold.
         """
@@ -278,7 +278,7 @@ class FeatureSpace:
         return K if self.landmarks is None else take_columns(K, self.landmarks)
 
     def far_rows(self, Y: Any, scores: Array) -> np.ndarray:
-        """Return the indices of new rows that have no kernel value above rounding with any training row.
+        """Return which new rows have no kernel value above rounding, as indices.
 
         Their k(y, X) A is 0 to rounding. Only rows of which that holds are evaluated again. Landmarks are not all
         training rows, so they show nothing.
@@ -308,7 +308,7 @@ class FeatureSpace:
         return row_products(Z, A) + cast(self.map.mean_weights, Z.dtype)[None, :]
 
     def square_distances(self, Y: Any, q: int) -> Array:
-        """Return the squared distances of φ(y) from the space of the first q axes, in the widest type, shape (rows,).
+        """Return squared distances of φ(y) from the first q axes, in the widest type.
 
         ‖φ(y) - m‖² - ‖z‖² with ‖φ(y) - m‖² = k(y, y) - 2 Σ c_j k(y, b_j) + ‖m‖². One product has A and c as columns.
         """
@@ -322,7 +322,7 @@ class FeatureSpace:
         return self.remaining(self._diagonal(Y), products[:, q], Z)
 
     def remaining(self, diagonal: Array, means: Array, Z: Array) -> Array:
-        """Return the squared distances from k(y, y), Σ c_j k(y, b_j) and scores (rows, q), 0 for negative rounding."""
+        """Return k(y, y) - 2 Σ c_j k(y, b_j) + ‖m‖² - ‖z‖², 0 for negative rounding."""
         xp, wide = namespace_of(Z), self.map.mean_weights.dtype
         diagonal, means = cast(diagonal, wide), cast(means, wide)
         distances = diagonal - 2.0 * means + self.map.mean_norm - square_sums(Z)

@@ -94,7 +94,7 @@ def ard_in_span(spectrum: np.ndarray, rest: float, rounding: float, n: int, vary
 
 
 def is_isotropic(variances: np.ndarray, n: int) -> bool:
-    """Return whether variances (m,) of n rows clearly are those of noise of equal size, and not of m different ones.
+    """Return whether variances (m,) of n rows clearly are equal noise.
 
     By the Bayesian information criterion, a covariance matrix having m (m + 1) / 2 - 1 more numbers than its trace.
     Schwarz, Annals of Statistics 6 (1978) 461.

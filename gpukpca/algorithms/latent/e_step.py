@@ -113,7 +113,7 @@ class EStep:
     def by_completeness(
         self, rows: Array, complete: Callable[..., Result], incomplete: Callable[..., Result], *more: Array
     ) -> tuple[list[Result], np.ndarray]:
-        """Return the results for complete rows (b, d) and for the others, where there are any, and the places of both.
+        """Return results for complete rows (b, d) and for the others, and their places.
 
         `complete` takes centered rows, `incomplete` those with 0 for missing entries, and the mask; then both take the
         rows of `more` arrays (b, k).
@@ -232,7 +232,7 @@ def accumulate(
 
 
 def _sums_of_panel(step: EStep, *arguments: Any) -> SufficientStatistics:
-    """Return the sums over the rows of a cut, for (batch, roots of its weights if any, cut)."""
+    """Return the sums over one panel, for (batch, roots if weighted, cut)."""
     *of_batch, (start, stop) = arguments
     return step.sums(*(one[start:stop, :] for one in of_batch))
 

@@ -43,7 +43,7 @@ class ObservedMoments:
     empty: tuple[int, ...] = field_of("", "rows without an observed entry, which do not count among `rows`", default=())
 
     def merged(self, other: ObservedMoments) -> ObservedMoments:
-        """Return the moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
+        """Return the moments of both sets (Chan, Golub & LeVeque, Am. Stat. 37 (1983) 242)."""
         counts = self.counts + other.counts
         share = other.counts / _at_least_one(counts)
         step = other.means - self.means

@@ -149,7 +149,7 @@ LatentPrior = FlatPrior | ARDPrior
 
 
 def _start_in_span(em: EMProblem, moments: ObservedMoments, rank: int) -> Parameters:
-    """Return a start with the columns that stay where observed entries count as those of `rank` features."""
+    """Return a start with the columns that stay if the data had `rank` features."""
     (d, candidates), varying = map(int, em.start.loadings.shape), moments.varying
     counted = float(np.sum(to_host(moments.counts)[varying])) * rank / int(np.sum(varying))
 
@@ -173,7 +173,7 @@ class ARDParameters(Parameters):
 
 
 def _maximize_posterior(em: EMProblem, d: int) -> EMResult:
-    """Return the maximum of likelihood times prior by EM, the prior of a column of W in d dimensions.
+    """Return the maximum of likelihood times prior by EM; columns of W have d dimensions.
 
     The trace keeps the density of a pruned column, so that every step makes it larger.
     """

@@ -88,7 +88,7 @@ class DistanceConstraint(Preimage):
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
     def _distances(self, Z: Array) -> Array:
-        """Return ‖φ(b) - P‖² of all points P = m + z V and b of the basis, from parts outside and inside the space."""
+        """Return ‖φ(b) - P‖², P = m + z V, from parts outside and inside the space."""
         xp, wide = namespace_of(Z), self.norms.dtype
         S = cast(self.scores[:, : Z.shape[1]], wide)
         Z = cast(Z, wide)
@@ -120,7 +120,7 @@ class DistanceConstraint(Preimage):
         return np.asarray(np.minimum(np.nan_to_num(results, nan=self.reach), self.reach))
 
     def _has_lost_digits(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """Return for every row whether a kernel value, and so a distance, has lost half of its digits."""
+        """Return which rows have a kernel value that lost half of its digits."""
         peaks = to_host(self.diagonal).astype(np.float64)[chosen]
         return np.asarray(np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1))
 
@@ -184,7 +184,7 @@ def _shift(values: np.ndarray, along: np.ndarray, limit: np.ndarray) -> np.ndarr
 
 
 def _lengths(values: np.ndarray, along: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the root of Σ λ a² / (λ + μ)², and Σ λ a² / (λ + μ)³, for every row."""
+    """Return (Σ λ a² / (λ + μ)²)^½ and Σ λ a² / (λ + μ)³ by row."""
     shifted = np.where(values > 0.0, values + shift[:, None], 1.0)
     squares = values * (along / shifted) ** 2
     return np.sqrt(squares.sum(axis=1)), np.sum(squares / shifted, axis=1)

@@ -168,7 +168,7 @@ class _Search:
         return gather_rows(xp.concat(pieces, axis=0), back), PreimageInfo(converged, n_iter, restarted)
 
     def _evaluate(self, weights: Array, x: Array) -> tuple[_State, Array]:
-        """Return g, its size and the full step at x, and a mask of rows whose weights cancel or vanish."""
+        """Return g, its size and the full step at x, and which weights cancel or vanish."""
         xp, wide = namespace_of(weights), self.task.mean.dtype
         W = self.slope.weighted(x, weights)
         total, size = xp.sum(W, axis=1, dtype=wide), xp.sum(xp.abs(W), axis=1, dtype=wide)

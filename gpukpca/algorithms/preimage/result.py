@@ -82,7 +82,7 @@ class Preimage(ABC):
 
 
 def in_panels(function: Callable[[slice], Result], Z: Array, entries: int, n_jobs: int | None) -> list[Result]:
-    """Return ``function(cut)`` of panels of scores Z, of which a point takes so many entries."""
+    """Return ``function(cut)`` of panels of Z; a point takes so many `entries`."""
     bounds = row_slices(int(Z.shape[0]), max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // entries))
     return map_in_order(function, [slice(*cut) for cut in bounds], worker_count(Z, n_jobs))
 
