@@ -21,7 +21,7 @@ from gpukpca.cli.inputs import OF_MISSING, of_distances, read_input, title_of, w
 from gpukpca.cli.machine import facts_of_run
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import show_run, taken
-from gpukpca.cli.table import CHUNK, ROLES, Table, input_options
+from gpukpca.cli.table import ROLES, SLICE_ROWS, Table, input_options
 from gpukpca.data.finite import FINITE, NotFiniteError, check_finite
 from gpukpca.decomposition import load_with_notes
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
@@ -42,9 +42,9 @@ def run_transform(options: SimpleNamespace) -> None:
     pipeline, model, notes = _load(options)
     table = _table(options, model, notes)
     started = time.perf_counter()
-    scores = _in_chunks(options, model, pipeline.transform, table)
+    scores = _by_slices(options, model, pipeline.transform, table)
     is_local = isinstance(model, LocalPCA)
-    clusters = {"clusters": _in_chunks(options, model, pipeline.predict, table)} if is_local else {}
+    clusters = {"clusters": _by_slices(options, model, pipeline.predict, table)} if is_local else {}
     facts = _facts(options, model, table, started, targets)
     with replaced_whole(targets["output"]) as (file,):
         columns = component_names(scores.shape[1])
@@ -87,7 +87,7 @@ def run_denoise(options: SimpleNamespace) -> None:
     elif options.plot is not None and min(table.X.shape) < 2:
         raise InvalidParameterError("--plot: one sample, or one column, has no plane to draw.")
     started = time.perf_counter()
-    points = _in_chunks(options, model, lambda X: before.inverse_transform(denoise(before.transform(X))), table)
+    points = _by_slices(options, model, lambda X: before.inverse_transform(denoise(before.transform(X))), table)
     X, facts = table.dense(), _facts(options, model, table, started, targets)
     facts["mean_squared_change"] = float(np.nanmean((points - X) ** 2, dtype=np.float64))
     with replaced_whole(*targets.values()) as files:
@@ -158,18 +158,18 @@ def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table
     return table
 
 
-def _in_chunks(options: SimpleNamespace, model: Any, function: Map, table: Table) -> np.ndarray:
-    """Return ``function(X)``, computed some rows at a time with a bar on a terminal."""
+def _by_slices(options: SimpleNamespace, model: Any, function: Map, table: Table) -> np.ndarray:
+    """Return ``function(X)``, computed by slices with a bar on a terminal."""
     missing = bool(get_tags(model).input_tags.allow_nan)
-    console, starts, parts = Console(stderr=True), range(0, table.X.shape[0], CHUNK), []
+    console, starts, parts = Console(stderr=True), range(0, table.X.shape[0], SLICE_ROWS), []
     hidden = options.quiet or not console.is_terminal
     for start in track(starts, "samples", console=console, transient=True, disable=hidden):
-        chunk = table.read(start, start + CHUNK)
+        rows = table.read(start, start + SLICE_ROWS)
         try:
-            check_finite(chunk, FINITE, options.source, missing=missing, of_missing=OF_MISSING)
-        except NotFiniteError as error:  # which counts the rows from the start of the chunk
+            check_finite(rows, FINITE, options.source, missing=missing, of_missing=OF_MISSING)
+        except NotFiniteError as error:  # which counts the rows from the start of the slice
             raise error.moved(start) from None
-        parts.append(np.asarray(function(chunk)))
+        parts.append(np.asarray(function(rows)))
     return np.concatenate(parts)
 
 

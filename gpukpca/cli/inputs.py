@@ -19,7 +19,7 @@ import numpy as np
 from gpukpca._container import is_container
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
-from gpukpca.cli.table import CHUNK, ROLES, InputOptions, Source, Table, abbreviated, check_memory
+from gpukpca.cli.table import ROLES, SLICE_ROWS, InputOptions, Source, Table, abbreviated, check_memory
 from gpukpca.cli.text import PACKINGS, TEXT_SUFFIXES, read_parquet, read_text
 from gpukpca.data.reading import reading
 from gpukpca.persistence.model_file import KIND
@@ -99,9 +99,9 @@ def of_distances(table: Table) -> Table:
 def warn_of_empty_rows(table: Table, source: str) -> None:
     """Warn of rows without any value, as lines of the file where these are known; a sparse matrix has none."""
     rows: list[int] = []
-    for start in range(0, table.X.shape[0], CHUNK):
-        if isinstance(panel := table.read(start, start + CHUNK), np.ndarray):
-            rows += (start + np.flatnonzero(np.isnan(panel).all(axis=1))).tolist()
+    for start in range(0, table.X.shape[0], SLICE_ROWS):
+        if isinstance(rows_read := table.read(start, start + SLICE_ROWS), np.ndarray):
+            rows += (start + np.flatnonzero(np.isnan(rows_read).all(axis=1))).tolist()
     if rows:
         numbers = abbreviated([str(row + (table.first_line or 0)) for row in rows])
         what = f"{'lines' if table.first_line else 'rows'} {numbers} of {source} hold no value"

@@ -24,7 +24,7 @@ from gpukpca.exceptions import MemoryBudgetError
 # Of the columns that the report names.
 MOST_NAMES = 12
 # Rows that are read at once.
-CHUNK = 4096
+SLICE_ROWS = 4096
 # What a column can be in place of a feature.
 ROLES = ("label", "index", "weight")
 # The column of a parquet file in which pandas writes an index without a name; in text its name is empty.
@@ -95,8 +95,8 @@ class Table:
 
     def count_missing(self) -> int:
         """Return the number of cells that are NaN, the only number that differs from itself."""
-        chunks = (self.read(start, start + CHUNK) for start in range(0, self.X.shape[0], CHUNK))
-        return int(sum((chunk != chunk).sum() for chunk in chunks))
+        slices = (self.read(start, start + SLICE_ROWS) for start in range(0, self.X.shape[0], SLICE_ROWS))
+        return int(sum((rows != rows).sum() for rows in slices))
 
     def with_rows(self, how: InputOptions) -> Table:
         """Return the table with NaN for the codes of missing values, and without NaN where --rows says how."""
@@ -139,9 +139,9 @@ class Table:
             return self
         kept = None if names is None else tuple(names[i] for i in positions)
         check_memory(self.X.shape[0] * len(positions) * self.X.dtype.itemsize, "the matrix of the chosen columns")
-        starts = range(0, self.X.shape[0], self.X.shape[0] if is_sparse(self.X) else CHUNK)
-        panels = [self.read(start, start + starts.step)[:, positions] for start in starts]
-        return replace(self, X=panels[0] if len(panels) == 1 else np.concatenate(panels), feature_names=kept)
+        starts = range(0, self.X.shape[0], self.X.shape[0] if is_sparse(self.X) else SLICE_ROWS)
+        slices = [self.read(start, start + starts.step)[:, positions] for start in starts]
+        return replace(self, X=slices[0] if len(slices) == 1 else np.concatenate(slices), feature_names=kept)
 
 
 @dataclass(frozen=True)

@@ -218,14 +218,14 @@ class Cluster:
         """Return a future of the tuple of the arguments: it is sent once, and workers copy it from each other."""
         return self.submit(tuple, arguments=(arguments,), name="shared")
 
-    def scatter(self, block: Any, worker: Worker | None) -> Any:
+    def scatter(self, panel: Any, worker: Worker | None) -> Any:
         """Return a future of data sent to a worker, or to any where that ended; the scheduler keeps none of them."""
         end = time.monotonic() + self.patience
         while True:
             key, place = f"gpukpca-rows-{uuid.uuid4().hex}", None if worker is None else [worker.address]
             settings = {"timeout": CHECK_SHARE * self.patience, "direct": self._direct, "hash": False}
             try:
-                return self.client.scatter({key: block}, workers=place, **settings)[key]
+                return self.client.scatter({key: panel}, workers=place, **settings)[key]
             except (OSError, KeyError) as error:  # TimeoutError too
                 if time.monotonic() > end or self.client.status == "closed":
                     raise self._lost("sending rows") from error

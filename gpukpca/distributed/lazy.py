@@ -1,4 +1,4 @@
-"""Dask arrays block by block: results for new rows on request."""
+"""Dask arrays chunk by chunk: results for new rows on request."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpukpca.backend.namespace import cast, from_host, is_foreign, namespace_of
 
 
 def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | None, dtype: str) -> Any:
-    """Return ``answer(model, block, k, first)`` of all blocks of a Dask array (m, d) as one (m, width), not computed.
+    """Return ``answer(model, chunk, k, first)`` of all chunks of a Dask array (m, d) as one (m, width), not computed.
 
-    `answer` takes a block with at least one row, its number k, and the number of its first row, None where lengths are
+    `answer` takes a chunk with at least one row, its number k, and the number of its first row, None where lengths are
     unknown. A width of None stands for one number a row. The model is in the graph once. Chunks of X may cut the
     columns, be empty, or be of unknown length, which stays unknown.
     """
@@ -54,7 +54,7 @@ def known_width(X: Any) -> int | None:
 
 
 def whole_rows(X: Any) -> Any:
-    """Return X with every row in one block."""
+    """Return X with every row in one chunk."""
     if X.numblocks[1] == 1:
         return X
     if known_width(X) is None:
@@ -73,7 +73,7 @@ def _dtype_of(like: Any, name: str) -> Any:
 
 
 def _answered(
-    block: Any,
+    chunk: Any,
     answer: Callable[..., Array],
     model: Any,
     width: int | None,
@@ -81,9 +81,9 @@ def _answered(
     edges: np.ndarray,
     block_id: tuple[int, ...],
 ) -> Array:
-    """Return the answer for a block, which may be empty."""
-    if block.shape[0]:
+    """Return the answer for a chunk, which may be empty."""
+    if chunk.shape[0]:
         k = block_id[0]
-        block_result = answer(model, block, k, None if np.isnan(edges[k]) else int(edges[k]))
-        return cast(block_result, _dtype_of(block_result, dtype))
-    return from_host(np.empty((0,) if width is None else (0, width)), block, _dtype_of(block, dtype))
+        result = answer(model, chunk, k, None if np.isnan(edges[k]) else int(edges[k]))
+        return cast(result, _dtype_of(result, dtype))
+    return from_host(np.empty((0,) if width is None else (0, width)), chunk, _dtype_of(chunk, dtype))

@@ -45,9 +45,9 @@ class StreamedRows(LazyRows):
         with self._lock:  # two workers that need the same slice read it once
             if (rows := self._kept.pop((start, stop), None)) is None:
                 self.rows_read += stop - start
-                part = self.X.slice(start, stop) if isinstance(self.X, Rows) else self.X[start:stop, :]
+                read = self.X.slice(start, stop) if isinstance(self.X, Rows) else self.X[start:stop, :]
                 # In new memory: a slice of a memory map is no copy, and that of a batch would keep all of it.
-                rows = self.kernel.prepare(namespace_of(part).asarray(part, copy=True), like=self._template)
+                rows = self.kernel.prepare(namespace_of(read).asarray(read, copy=True), like=self._template)
             self._kept[start, stop] = rows
             while len(self._kept) > 1 and sum(e - s for s, e in self._kept) > self.keep:
                 self._kept.popitem(last=False)

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import gpukpca
 from gpukpca import PCA, KernelPCA, save
-from gpukpca.cli.apply import CHUNK
+from gpukpca.cli.apply import SLICE_ROWS
 from gpukpca.cli.inputs import read_input
 from tests.cli.runs import OUT, done, facts, fit, loaded, refused, text
 
@@ -81,18 +81,19 @@ def test_a_model_saved_without_the_command_line_is_as_good(X: np.ndarray):
 
 
 def test_rows_are_counted_from_the_start_of_the_input(rng: np.random.Generator):
-    rows = rng.standard_normal((CHUNK + 900, 3))
+    rows = rng.standard_normal((SLICE_ROWS + 900, 3))
     np.save("x.npy", rows)
     fit("x.npy", "--method", "pca", "-n", 2, *SAVE)
-    rows[CHUNK + 20, 1] = np.nan
+    rows[SLICE_ROWS + 20, 1] = np.nan
     np.save("x.npy", rows)
     message = (
-        f"x.npy contains NaN: 1 value(s), the first in row {CHUNK + 20}, column 1. --rows complete leaves such rows out"
+        f"x.npy contains NaN: 1 value(s), the first in row {SLICE_ROWS + 20}, column 1. "
+        "--rows complete leaves such rows out"
     )
     for command in ("transform", "denoise"):
         assert message in refused(command, M, "x.npy", "-o", "t.npz")
     done("transform", M, "x.npy", "--rows", "complete", "-o", "t.npz", "--force")
-    assert loaded("t.npz")["scores"].shape == (CHUNK + 899, 2)
+    assert loaded("t.npz")["scores"].shape == (SLICE_ROWS + 899, 2)
     # The means of other rows would make a score depend on these.
     assert "give --rows complete" in refused("transform", M, "x.npy", "--rows", "imputed", "-o", "t.npz", "--force")
     assert "--rows complete leaves such rows out" in refused("fit", "x.npy", "-k", "linear", "--scale", *OUT, "--force")

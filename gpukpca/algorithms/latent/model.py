@@ -159,14 +159,14 @@ class LatentModel:
         """Compute by panels with threads; no result depends on whether other rows have missing entries."""
         xp = namespace_of(self.axes)
 
-        def part(cut: tuple[int, int]) -> Array:
+        def panel(cut: tuple[int, int]) -> Array:
             rows = scaled_rows(move(dense_rows(take_rows(Y, *cut)), self.axes), self.scale)
             parts, places = step.by_completeness(rows, complete, incomplete)
             return parts[0] if len(parts) == 1 else gather_rows(xp.concat(parts, axis=0), np.argsort(places))
 
         cuts = panels_of(Y, e_step_panel_rows(int(Y.shape[1]), self.n_components, is_on_gpu(Y)))
         workers = worker_count(self.axes, None, Y.shape[0] * Y.shape[1] * (self.n_components**2 + blocking.ENTRY_PASS))
-        parts = map_in_order(part, cuts, workers)
+        parts = map_in_order(panel, cuts, workers)
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
 
