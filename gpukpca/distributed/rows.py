@@ -13,7 +13,16 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import cuda_place, device_context, placed_rows
-from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import (
+    concat,
+    is_foreign,
+    is_numpy,
+    is_sparse,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.finite import Entries
 from gpukpca.data.gate import as_rows
@@ -374,6 +383,5 @@ def joined_panels(*arguments: Any) -> Array:
     """Return `count` rows of consecutive panels without the first `skipped`, for (*panels, skipped, count)."""
     *panels, skipped, count = arguments
     with device_context(panels[0]):
-        xp = namespace_of(*panels)
-        rows = panels[0] if len(panels) == 1 else xp.concat(list(panels), axis=0)
-        return xp.asarray(rows[skipped : skipped + count, :], copy=True)
+        rows = concat(panels)
+        return namespace_of(rows).asarray(rows[skipped : skipped + count, :], copy=True)

@@ -20,6 +20,7 @@ from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
+    concat,
     dtype_name,
     epsilon,
     from_host,
@@ -350,9 +351,8 @@ class PartialCholeskyBuilder:
 
         with overflow_allowed():
             done = map_in_order(panel, self._panels(b), self.workers)
-        xp = namespace_of(self.op.like)
-        squares = to_host(xp.concat([square for _, square in done], axis=0)).astype(np.float64)
-        return xp.concat([new for new, _ in done], axis=0) if target is None else target, squares
+        squares = to_host(concat([square for _, square in done])).astype(np.float64)
+        return concat([new for new, _ in done]) if target is None else target, squares
 
     def _panels(self, b: int = 0) -> list[tuple[int, int]]:
         """Return panels that stay in cache with F and `b` new columns."""

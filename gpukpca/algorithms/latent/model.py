@@ -22,7 +22,7 @@ from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.linalg import thin_svd
-from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, move, namespace_of
+from gpukpca.backend.namespace import accumulation_dtype, cast, concat, epsilon, from_host, move, namespace_of
 from gpukpca.backend.parallel import map_in_order, worker_count
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of
@@ -157,17 +157,15 @@ class LatentModel:
 
     def _by_rows(self, Y: Array, step: EStep, complete: OfComplete, incomplete: OfIncomplete) -> Array:
         """Compute by panels with threads; no result depends on whether other rows have missing entries."""
-        xp = namespace_of(self.axes)
 
         def panel(cut: tuple[int, int]) -> Array:
             rows = scaled_rows(move(dense_rows(take_rows(Y, *cut)), self.axes), self.scale)
             parts, places = step.by_completeness(rows, complete, incomplete)
-            return parts[0] if len(parts) == 1 else gather_rows(xp.concat(parts, axis=0), np.argsort(places))
+            return parts[0] if len(parts) == 1 else gather_rows(concat(parts), np.argsort(places))
 
         cuts = panels_of(Y, e_step_panel_rows(int(Y.shape[1]), self.n_components, is_on_gpu(Y)))
         workers = worker_count(self.axes, None, Y.shape[0] * Y.shape[1] * (self.n_components**2 + blocking.ENTRY_PASS))
-        parts = map_in_order(panel, cuts, workers)
-        return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
+        return concat(map_in_order(panel, cuts, workers))
 
 
 @documented

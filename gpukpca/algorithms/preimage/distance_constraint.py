@@ -16,7 +16,7 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.linalg import row_products, smallest_in_rows
-from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import cast, concat, epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.data.slicing import gather_rows, shifted_rows
 from gpukpca.data.statistics import feature_means
 
@@ -68,7 +68,7 @@ class DistanceConstraint(Preimage):
         """Return the pre-images of scores (rows, q). Cost: 2 m q operations a point, and k² d for k neighbors."""
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
         results = in_panels(lambda cut: self._panel(Z[cut, :]), Z, widest, self.space.n_jobs)
-        return namespace_of(Z).concat(results, axis=0), PreimageInfo.direct(int(Z.shape[0]))
+        return concat(results), PreimageInfo.direct(int(Z.shape[0]))
 
     def _panel(self, Z: Array) -> Array:
         distances, chosen = smallest_in_rows(self._distances(Z), self.n_neighbors)

@@ -19,7 +19,7 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, nearest, square_sums
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.elementwise import multiply
-from gpukpca.backend.namespace import cast, epsilon, full, namespace_of, to_host
+from gpukpca.backend.namespace import cast, concat, epsilon, full, namespace_of, to_host
 from gpukpca.data.slicing import by_panels, gather_rows, shifted_rows
 from gpukpca.data.statistics import feature_means
 from gpukpca.kernels import Kernel, Scale
@@ -79,7 +79,7 @@ class FixedPoint(Preimage):
             return search.run(self.space.weights(Z[cut, :]), begin)
 
         found = in_panels(panel, Z, int(self.points.shape[0]), self.space.n_jobs)
-        points = namespace_of(Z).concat([part for part, _ in found], axis=0)
+        points = concat([part for part, _ in found])
         wide = self.mean.dtype
         restored = by_panels(points, lambda part, *_: cast(cast(part, wide) + self.mean[None, :], part.dtype))
         return restored, PreimageInfo.concatenate([info for _, info in found])
@@ -165,7 +165,7 @@ class _Search:
                 state = state.taken(np.flatnonzero(~done))
             state = self._next(state)
         back = np.argsort(np.concatenate(order))
-        return gather_rows(xp.concat(pieces, axis=0), back), PreimageInfo(converged, n_iter, restarted)
+        return gather_rows(concat(pieces), back), PreimageInfo(converged, n_iter, restarted)
 
     def _evaluate(self, weights: Array, x: Array) -> tuple[_State, Array]:
         """Return g, its size and the full step at x, and which weights cancel or vanish."""
