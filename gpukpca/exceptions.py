@@ -36,7 +36,7 @@ n_components is more than the number of samples; one component for each sample i
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any
@@ -312,6 +312,10 @@ _subclasses: dict[type[GpuKPCAWarning], type[GpuKPCAWarning]] = {}
 # The category that this thread holds back, and the list that takes its warnings: `warnings.catch_warnings` acts on all
 # threads of a process, and makes Python forget at which lines it has warned.
 _held: ContextVar[tuple[type[GpuKPCAWarning], list[GpuKPCAWarning]] | None] = ContextVar("_held", default=None)
+# The warnings of earlier batches, by class and text, which this thread does not give again.
+_given: ContextVar[set[Any] | None] = ContextVar("_given", default=None)
+# What scikit-learn warns of for every batch.
+NAMES = r"X (has|does not have valid) feature names"
 # A warning comes at the first line outside of these: the line of the user.
 LIBRARIES = ("gpukpca", "sklearn", "joblib")
 # Actions of filters that show a text once for a line, module or process.
@@ -336,6 +340,10 @@ def warn_again(warning: GpuKPCAWarning) -> None:
     if (holding := _held.get()) is not None and isinstance(warning, holding[0]):
         holding[1].append(warning)
         return
+    if (given := _given.get()) is not None:
+        if (key := (type(warning), str(warning))) in given:
+            return
+        given.add(key)
     level, frame, repeats = 1, sys._getframe(), False
     while frame.f_back is not None and (package := _module(frame).partition(".")[0]) in LIBRARIES:
         level, frame, repeats = level + 1, frame.f_back, repeats or package == "joblib"
@@ -388,3 +396,17 @@ def held_warnings(category: type[GpuKPCAWarning] = GpuKPCAWarning) -> Iterator[l
         yield held
     finally:
         _held.reset(token)
+
+
+@contextmanager
+def warned_once(given: set[Any]) -> Iterator[None]:
+    """Give no warning of a batch that one before gave; `given` is a set for all batches, empty before the first."""
+    token = _given.set(given)
+    try:
+        with warnings.catch_warnings() if given else nullcontext():
+            if given:
+                warnings.filterwarnings("ignore", NAMES, UserWarning)
+            given.add(None)
+            yield
+    finally:
+        _given.reset(token)

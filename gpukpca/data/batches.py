@@ -23,7 +23,7 @@ from gpukpca.data.place import own_copy
 from gpukpca.data.reading import UnreadableError, rows_of_set
 from gpukpca.data.rows import Merge, Rows, sampling_step
 from gpukpca.data.slicing import gather_rows, take_rows
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, warned_once
 
 # What says that a thing is one set of rows, or holds several arrays by name, whatever else it can do.
 SET_MARKS = ("keys", "shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
@@ -377,9 +377,11 @@ def read_stream(X: Any, owner: str, check: Check) -> tuple[Any, Callable[[], Ite
 
 def each_batch(X: Any, owner: str, function: Callable[[Any], Any]) -> Iterator[Any]:
     """Yield ``function(rows)`` of all batches of an iterable in turn; errors name the batch, or the `owner`."""
+    given: set[Any] = set()
     for number, batch in enumerate(_begun(X, owner)[1]):
-        with named(f"batch {number}"):
-            yield function(_rows_of(batch))
+        with named(f"batch {number}"), warned_once(given):
+            found = function(_rows_of(batch))
+        yield found
 
 
 def _begun(X: Any, owner: str) -> tuple[Any, Iterator[Any]]:

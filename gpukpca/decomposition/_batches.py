@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -39,7 +38,7 @@ from gpukpca.decomposition._session import restore_on_error
 from gpukpca.decomposition._validation import limit_of, new_data, training_data
 from gpukpca.distributed.chunks import chunk_batches
 from gpukpca.distributed.rows import is_dask_array
-from gpukpca.exceptions import InvalidParameterError, held_warnings
+from gpukpca.exceptions import InvalidParameterError, warned_once
 
 # From n and d to the rows of a batch; from (start, stop) to rows.
 Size = Callable[[int, int], int]
@@ -139,15 +138,13 @@ def batches_of(
     of fewer than `least` rows is joined to the one before. The batches of an iterable stay as they are. Each is checked
     when it comes, as `training_data` takes `how`: as the first one, or `after` the results of a fit.
     """
-    first, seen, missing = after, set[str](), how.get("missing", False)
+    first, given, missing = after, set[Any](), how.get("missing", False)
     counts = rows_to_check(getattr(estimator, "eigen_solver", None), how.get("sample_weight"))
 
     def check(batch: Any, name: str, start: int) -> Any:
-        """Check that a batch has the width, library and device of the first; warn of each batch once."""
-        is_known = name in seen
-        seen.add(name)
+        """Check that a batch has the width, library and device of the first; warn once of all."""
         some = None if counts is None else counts[start:]
-        with held_warnings() if is_known else nullcontext():
+        with warned_once(given):
             return checked_batch(estimator, batch, first, name, missing=missing, counts=some)
 
     if is_dask_array(X):
@@ -209,10 +206,12 @@ def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array
 def add_batches(
     estimator: Any, X: Any, sample_weight: Any, add: Callable[..., Any], rows: Callable[[int, int], int]
 ) -> Any:
-    """Return the estimator after ``add(batch, weights)`` of X, of all batches of an iterable, or all slices of a set.
+    """Return the estimator after ``add(batch, weights)`` of X: of all batches, all slices of a set, or all chunks.
 
     `rows` gives the rows of a slice from n and d. On an error the estimator is as before.
     """
+    if is_dask_array(X):
+        X = Batches(partial(chunk_batches, X, cluster_of(estimator)))
     if is_stream(X):
         check_no_weights(X, sample_weight)
         parts = each_batch(X, type(estimator).__name__, add)

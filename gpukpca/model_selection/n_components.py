@@ -25,7 +25,7 @@ from gpukpca.backend.random import Randomness, Seed, generator, standard_normal
 from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.place import Placement
 from gpukpca.data.scale import rescaled, variances_of_data
-from gpukpca.data.slicing import dense_rows, in_memory, place_of
+from gpukpca.data.slicing import dense_rows, place_of
 from gpukpca.decomposition._fitted import (
     fitted_value,
     is_centered,
@@ -40,6 +40,7 @@ from gpukpca.eigen.request import TIE, count_of_share
 from gpukpca.exceptions import InvalidParameterError
 
 USUAL_SHARE = 0.95
+IN_MEMORY = 'rule "parallel" permutes the columns of X, which needs all rows in memory; pass one array.'
 RuleName = Literal["variance", "error", "mle", "bayesian", "parallel", "broken_stick"]
 
 
@@ -104,10 +105,6 @@ class _Data:
             raise InvalidParameterError(
                 'rule "parallel" draws random rows, each of which counts once; it takes no sample_weight.',
                 argument="sample_weight",
-            )
-        if in_memory(self.rows) is None:
-            raise InvalidParameterError(
-                'rule "parallel" permutes the columns of X, which needs all rows in memory; pass one array.'
             )
         return dense_rows(self.rows)
 
@@ -284,7 +281,7 @@ def n_components_for(
         value = USUAL_SHARE
     settings = _Settings(value, per, quantile, n_draws, null, random_state)
     _check(rule, settings)
-    selection = _select(rule, _spectrum_of(model_or_X, sample_weight), settings)
+    selection = _select(rule, _spectrum_of(model_or_X, rule, sample_weight), settings)
     return selection if return_report else selection.n_components
 
 
@@ -317,14 +314,15 @@ def _select(rule: str, known: _Variances, settings: _Settings) -> RankSelection:
 # -- the spectrum ------------------------------------------------------------------------------------------------------
 
 
-def _spectrum_of(model_or_X: Any, sample_weight: Any) -> _Variances:
+def _spectrum_of(model_or_X: Any, rule: str, sample_weight: Any) -> _Variances:
     if hasattr(model_or_X, "fit"):
         if sample_weight is not None:
             raise InvalidParameterError(
                 "a model has the weights of its fit; pass sample_weight with data alone.", argument="sample_weight"
             )
         return _of_model(model_or_X)
-    rows, place, weights = read_rows("n_components_for", model_or_X, sample_weight)
+    needs = IN_MEMORY if rule == "parallel" else ""
+    rows, place, weights = read_rows("n_components_for", model_or_X, sample_weight, in_memory=needs)
     n, d = map(int, rows.shape)
     count, n = (n, n) if weights is None else (float(np.sum(weights)), int(np.count_nonzero(weights)))
     if n < 2 or d < 1:
