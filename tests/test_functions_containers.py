@@ -380,6 +380,7 @@ DIFFERENT = {
     *(("IncrementalPCA.partial_fit", name) for name in CONTAINERS if name.startswith("Dask")),  # of its chunks
     *((f"BayesianPCA.{method}", name) for method in FITS[:2] for name in BATCHES),
     *(("KernelPCA.partial_fit, by landmarks", name) for name in (*SETS, *BATCHES)),  # other signs
+    *(("KernelPCA.partial_fit, by landmarks", name) for name in CONTAINERS if name.startswith("Dask")),  # of its chunks
 }
 # Cells that give a number where there are no rows, with the reason.
 EMPTY_IS_RIGHT = {
