@@ -1,4 +1,4 @@
-"""The kernel, the storage, the solver and the container of the pages on extending the library, against the oracle."""
+"""The classes of the pages on extending the library, against the oracle."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ CLASSES = {
     "storage": "ToeplitzGram",
     "solver": "SubspaceIteration",
     "container": "TableRows",
+    "feature_map": "Circles",
 }
 LINES = 15
 
@@ -68,6 +69,20 @@ def test_the_kernel_takes_sparse_rows():
     model, dense = (KernelPCA(3, kernel=class_of("kernel")(gamma=0.3)).fit(rows) for rows in (X, X.toarray()))
     np.testing.assert_allclose(model.eigenvalues_, dense.eigenvalues_, rtol=1e-12)
     np.testing.assert_allclose(model.transform(X[:7]), dense.transform(X[:7].toarray()), atol=1e-12)
+
+
+def test_the_feature_map(xp, dtype):
+    X = data(260, 3).astype(dtype)
+    kernel = class_of("feature_map")()
+    angles = np.concatenate([np.cos(X), np.sin(X)], axis=1, dtype=np.float64)
+    F, K = xp.host(kernel.features(xp.array(X), None)), xp.host(kernel(xp.array(X)))
+    assert F.shape[1] == kernel.feature_count(3)
+    assert np.max(np.abs(K - angles @ angles.T)) <= 4 * tolerances.kernel(dtype, 3)
+    model = KernelPCA(2, kernel=kernel).fit(xp.array(X))
+    assert "6 features" in str(model.plan_)
+    expected = oracle.eigenpairs(oracle.centered(angles @ angles.T), 2)[0]
+    np.testing.assert_allclose(xp.host(model.eigenvalues_), expected, rtol=100 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(F @ F.T, K, atol=4 * tolerances.kernel(dtype, 3))
 
 
 @pytest.mark.parametrize("n", [2, 101])

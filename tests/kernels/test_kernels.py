@@ -122,6 +122,19 @@ def test_square_is_exactly_symmetric_with_the_diagonal_of_the_kernel(xp, dtype, 
     assert np.max(np.abs(K - expected)) <= tolerances.kernel(dtype, size(name, expected))
 
 
+@each("name", [name for name, (kernel, _) in DOT.items() if kernel.feature_count(3)])
+def test_inner_products_of_features_are_the_kernel(xp, dtype, name):
+    kernel, k = DOT[name]
+    X = rows(23, 3, dtype)
+    template = kernel.template(xp.array(X))
+    F, expected = kernel.features(xp.array(X), template), oracle.gram(k, X)
+    assert F.shape == (23, kernel.feature_count(3))
+    assert F.dtype == xp.dtype(dtype)
+    assert np.array_equal(xp.host(F)[5:7], xp.host(kernel.features(xp.array(X[5:7]), template)))  # part by part
+    F = xp.host(F).astype(np.float64)
+    assert np.max(np.abs(F @ F.T - expected)) <= tolerances.kernel(dtype, size(name, expected))
+
+
 @each("name", UNIT_DIAGONAL)
 def test_diagonal_is_exactly_one(xp, dtype, name):
     K = xp.host(PLAIN[name][0](xp.array(100 * rows(17, 4, dtype, 3))))
