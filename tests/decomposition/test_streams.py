@@ -163,6 +163,8 @@ def test_a_stream_goes_on_after_it_was_kept(X, tmp_path):
     for kept in (load(tmp_path / "model"), pickle.loads(pickle.dumps(begun))):
         on = in_batches(kept, np.array_split(X, 4)[2:])
         assert (on.n_samples_seen_, on.plan_.n_samples) == (N, N)
+        assert (on.plan_.storage.n, on.plan_.storage.keeps_factor) == (N, False)
+        assert "rows of F are added up" in str(on.plan_)
         np.testing.assert_array_equal(on.transform(X), whole.transform(X))
     again = begun.fit(X[:200])  # a fit starts again from nothing
     assert again._result.n_samples == 200

@@ -143,7 +143,9 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarra
     workers = _workers(task, basis, int(batch.shape[0]))
     sums = stream.merged(sums_of_panel(batch, often, None, basis.features(task), workers))
     plan: Any = fit.plan
-    plan = replace(plan, n_samples=plan.n_samples + int(batch.shape[0]))
+    n = plan.n_samples + int(batch.shape[0])
+    storage = replace(plan.storage, n=n, source=None, keeps_factor=False, with_vectors=False)  # the batch's rows alone
+    plan = replace(plan, n_samples=n, storage=storage)
     is_weighted = weights is not None or fit.weight_sum is not None
     following = fit_of_sums(task, plan, basis, sums, before=fit.map, is_weighted=is_weighted)
     following = _exact(task, following) if plan.storage.is_exact else following
