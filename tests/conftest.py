@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import os
 import shutil
@@ -157,6 +158,12 @@ np.random.default_rng = _seeded_rng
 
 # No file of a test must outlast a loss of power: to wait for the disk takes longer than to write one.
 os.fsync = lambda handle: None
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look at the modules and the tests again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
