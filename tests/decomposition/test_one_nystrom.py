@@ -230,6 +230,38 @@ def test_rows_after_a_fit_of_fewer_rows_than_landmarks_warn(X):
         model_of(kernel="linear").fit(X[:7]).partial_fit(X[7:])
 
 
+def test_fewer_different_rows_than_landmarks_warn_once_with_both_numbers(X, tmp_path):
+    """In every container; not where the rank exceeds the rows, a tolerance is met, or the kernel is flat."""
+    rows = np.tile(X[:5], (12, 1))
+    np.save(tmp_path / "rows.npy", rows)
+    mapped, parts = np.load(tmp_path / "rows.npy", mmap_mode="r"), [rows[:7], rows[7:]]
+    counts = {"sample_weight": np.arange(60) % 3 + 1.0}
+    K = np.exp(-0.1 * np.sum((rows[:, None] - rows) ** 2, axis=2))
+    cases = [
+        (one, {}, {"gamma": 0.1}) for one in (rows, mapped, Stored(rows), scipy.sparse.csr_array(rows), iter(parts))
+    ]
+    cases += [
+        (Batches(parts), {}, {"gamma": 0.1}),
+        (rows, counts, {"gamma": 0.1}),
+        (Stored(rows), counts, {"gamma": 0.1}),
+    ]
+    cases += [(rows, {}, {"gamma": 0.1, "memory_limit": 2**22}), (rows, {}, {"kernel": lambda x, y: float(x @ y) ** 2})]
+    for one, how, settings in cases:
+        with pytest.warns(RankWarning) as caught:
+            model = model_of(2, **settings).fit(one, **how)
+        assert [warning.message.values for warning in caught] == [{"different": 5, "rank": 20}], type(one)
+        assert model.X_fit_.shape == (5, D)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for one in (rows[:19], Batches([rows[:19]]), X):
+            model_of(2, gamma=0.1).fit(one)
+        model_of(2, gamma=0.1, solver=Nystrom(rank=5)).fit(rows)
+        model_of(1, gamma=0.01, solver=Nystrom(rank=40, tol=0.5)).fit(np.tile(X[:30], (3, 1)))
+        model_of(2, gamma=0.1, solver=Nystrom(landmarks=rows[:20])).fit(rows)
+        model_of(2, kernel="poly", degree=1).fit(X)  # of rank 5, though 96 rows differ
+        model_of(2, kernel="precomputed").fit(K)  # which has no rows to compare
+
+
 def test_given_landmarks_of_the_linear_kernel_span_the_origin_too(X):
     """F of k points is C W⁺ Cᵀ of the kernel as it is, whatever the offset of the rows."""
     rows = X + 3.0

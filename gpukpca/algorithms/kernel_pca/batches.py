@@ -27,7 +27,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.parameters import same_value
 from gpukpca.backend.random import Randomness
 from gpukpca.data.batches import BatchedRows, rows_of_weight
-from gpukpca.data.distinct import DistinctRows
+from gpukpca.data.distinct import DistinctRows, first_of_each
 from gpukpca.eigen.landmarks import Nystrom
 from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
@@ -49,13 +49,32 @@ def fit_by_landmarks(
     """
     storage: Any = plan.storage
     if storage.source is not None:
-        return landmark_fit(task, plan, task.X, storage.build(source), rng, listener)
+        return _told(landmark_fit(task, plan, task.X, storage.build(source), rng, listener), task.basis)
     rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
     if task.is_spanned:
         return spanned_fit(task, plan, rows, rng, listener, with_vectors=storage.with_vectors)
     given = given_landmarks(plan.solver, task.X if task.every is None else task.every, task.X)
     among = given or sampled_candidates(task, storage.sample, rng)
-    return landmark_fit(task, plan, rows, among, rng, listener, with_vectors=storage.with_vectors)
+    return _told(landmark_fit(task, plan, rows, among, rng, listener, with_vectors=storage.with_vectors), among.rows)
+
+
+def _told(fit: KernelPCAFit, among: Any) -> KernelPCAFit:
+    """Return the fit; warn where fewer of the rows `among` which it chose landmarks differ than it was to choose."""
+    solver, stream, different = fit.plan.solver, fit.stream, fit.plan.n_samples
+    if among is None or stream is None or not isinstance(solver, Nystrom) or solver.is_given:
+        return fit
+    rank = min(solver.rank or 0, different)  # fewer rows than landmarks are all of them
+    if len(stream.shift) < rank == solver.rank and stream.stopped != "tolerance":
+        different = len(first_of_each(among, rank)[0])
+    if different < rank:
+        warn_user(
+            "fewer rows differ than landmarks are to be chosen, and equal rows are one landmark: a smaller rank gives "
+            "the same fit.",
+            RankWarning,
+            different=different,
+            rank=rank,
+        )
+    return fit
 
 
 def fit_batches(
@@ -88,7 +107,8 @@ def fit_batches(
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
     if task.is_spanned:
         return spanned_fit(task, plan, first.rows, random.generator, listener, held=first.held)
-    return landmark_fit(task, plan, first.rows, first.sample, random.generator, listener, held=first.held)
+    fit = landmark_fit(task, plan, first.rows, first.sample, random.generator, listener, held=first.held)
+    return fit if every is not None else _told(fit, first.sample.rows)  # rows that `partial_fit` holds are told there
 
 
 def plan_batches(
