@@ -200,7 +200,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[He
         few_threads = single_threaded_blas(self.n_features_in_ <= blocking.BATCH_ONE_THREAD_UP_TO)
         with session.on(batches.place, batches), few_threads:
             settings = self.n_components, bool(self.center), self.memory_limit
-            state = state_after(state, batches, *settings, weights, listener_of(self))
+            call = " for the first partial_fit call" if adds else ""
+            state = state_after(state, batches, *settings, weights, listener_of(self), call)
             dtype = batches.dtype if after is None else after.dtype
             self._publish(IncrementalFit.of(state, dtype), batches.place)
             if not adds:

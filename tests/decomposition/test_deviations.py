@@ -284,8 +284,12 @@ def test_short_first_batches():
     found = IncrementalPCA(3, batch_size=2).fit(X)
     expected = IncrementalPCA(3).fit(Batches([X[:4], *(X[k : k + 2] for k in range(4, 16, 2)), X[16:]]))
     np.testing.assert_array_equal(found.components_, expected.components_)
-    with pytest.raises(InvalidParameterError, match="must be less or equal to the batch number of samples 2"):
+    few = "must be less or equal to the batch number of samples 2"
+    with pytest.raises(InvalidParameterError, match=f"{few} for the first partial_fit call: "):
         IncrementalPCA(3).partial_fit(X[:2])
+    for rows in (X[:2], Batches([X[:1], X[1:2]])):
+        with pytest.raises(InvalidParameterError, match=f"{few}: the first batch of shape"):
+            IncrementalPCA(3).fit(rows)
 
 
 def test_size_of_batches():

@@ -215,8 +215,11 @@ def _floating(dtype: Any, like: Array) -> Any:
     return namespace_of(like).float32 if "float32" in str(dtype) else accumulation_dtype(like)
 
 
-def checked_count(n_components: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
-    """Return the number of components after a batch of so many rows; raise `InvalidParameterError` for another one."""
+def checked_count(n_components: int | None, before: IncrementalState | None, rows: int, d: int, call: str) -> int:
+    """Return the number of components after a batch of so many rows; raise `InvalidParameterError` for another one.
+
+    The error ends its first sentence with the `call` that has too few rows.
+    """
     most = min(rows, d) if before is None else before.n_components
     p = most if n_components is None else int(n_components)
     if before is None and p > most:
@@ -224,8 +227,7 @@ def checked_count(n_components: int | None, before: IncrementalState | None, row
         wrong = (
             f"n_components={p} invalid for n_features={d}, need more rows than columns for IncrementalPCA processing"
             if p > d
-            else f"n_components={p} must be less or equal to the batch number of samples {rows} for the first "
-            "partial_fit call"
+            else f"n_components={p} must be less or equal to the batch number of samples {rows}{call}"
         )
         raise InvalidParameterError(
             f"{wrong}: the first batch of shape ({rows}, {d}) has at most {most} components.", argument="n_components"
@@ -253,17 +255,19 @@ def state_after(
     memory_limit: Any,
     weights: np.ndarray | None = None,
     progress: Listener | None = None,
+    call: str = "",
 ) -> IncrementalState:
     """Return the state after batches, the first of a new one joined until they have a row for every component.
 
     Each update stays within the memory limit, and is repeated where a device runs out of memory. `weights` (n,) say how
-    often the rows count.
+    often the rows count. An error for too few rows names the `call`.
     """
     rows, counts = (batches, None) if weights is None else (rows_of_weight(batches, weights), weights[weights > 0])
     stop, fewest = 0, int(n_components or 1) if state is None else 1
     for number, batch in enumerate(filled(rows, fewest)):
         start, stop = stop, stop + int(batch.shape[0])
-        update = partial(_updated, state, batch, n_components, center, None if counts is None else counts[start:stop])
+        own = None if counts is None else counts[start:stop]
+        update = partial(_updated, state, batch, n_components, center, own, call)
         state = retry_on_oom(partial(update, budget := MemoryBudget(memory_limit, batch)), budget)
         if progress is not None:
             progress(Progress("batch", f"batch {number}: {stop} rows", stop, rows.n_rows or 0))
@@ -276,11 +280,12 @@ def _updated(
     n_components: int | None,
     center: bool,
     weights: np.ndarray | None,
+    call: str,
     budget: MemoryBudget,
 ) -> IncrementalState:
     """Return the state after one more batch, where its update fits into the memory."""
     rows, d = map(int, batch.shape)
-    p = checked_count(n_components, before, rows, d)
+    p = checked_count(n_components, before, rows, d, call)
     fewest = p if before is None and n_components is not None else 1
     resources = Resources.within(budget, Placement(batch, batch), None)
     check_update(rows, d, p, fewest, item_size(batch.dtype), resources)
