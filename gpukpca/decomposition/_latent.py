@@ -21,7 +21,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
-from gpukpca.data.batches import BatchedRows, is_sliced, is_stream
+from gpukpca.data.batches import BatchedRows, is_sliced
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import ArrayTransformer, LatentAttributes, publish
 from gpukpca.decomposition._batches import cut_rows, held_batches, training_rows, without_weight_0
@@ -101,13 +101,11 @@ class LatentVariableEstimator(
         raise NotImplementedError
 
     def _fit(self, X: Any, sample_weight: Any, session: FitSession) -> None:
-        """Fit once: complete rows of one table by their spectrum, all others by EM."""
+        """Fit once: complete rows by their spectrum, all others by EM."""
         size = partial(self._rows_of_a_batch, X)
-        if stream := is_stream(X):
-            is_direct(None, self.solver, self._direct)  # which refuses a solver of all rows, before a batch is read
-        rows = training_rows(self, X, "EM", size, missing=True, sample_weight=sample_weight)
+        rows = training_rows(self, X, type(self).__name__, size, missing=True, sample_weight=sample_weight)
         rows, sample_weight = without_weight_0(self, rows, sample_weight, size)
-        direct = not stream and is_direct(rows, self.solver, self._direct)
+        direct = is_direct(rows, self.solver, self._direct)
         if not direct and not isinstance(rows, BatchedRows):
             rows = cut_rows(self, rows, size)
         place = session.place(rows)

@@ -23,6 +23,7 @@ from gpukpca.exceptions import (
     RankWarning,
 )
 from tests import tolerances
+from tests.decomposition.test_pca_of_batches import Stored
 
 N, D, P = 200, 7, 2
 ARRAYS = ("components_", "explained_variance_", "explained_variance_ratio_", "loadings_", "mean_")
@@ -307,6 +308,32 @@ def test_batches_rows_and_threads_do_not_matter(xp, rng):
             np.testing.assert_allclose(xp.host(getattr(other, name)), xp.host(getattr(whole, name)), atol=1e-9)
 
 
+def test_complete_batches_are_fitted_from_their_spectrum_as_arrays_are(rng, X):
+    """Also of sparse batches, and where a later batch is wider; one missing entry asks for EM."""
+    sparse, narrow, holes = scipy.sparse.csr_array, X.astype("float32"), X.copy()
+    holes[-1, 0] = np.nan
+    for kind, direct in ((ProbabilisticPCA, "closed_form"), (BayesianPCA, "spectrum")):
+        for p, solver in ((None, "auto"), (2, direct)):
+            expected = kind(p, solver=solver).fit(X)
+            for rows in (
+                Batches([X[:70], X[70:]]),
+                Again(X[:1], X[1:]),
+                Batches([sparse(X[:70]), sparse(X[70:])]),
+                Stored(X),
+            ):
+                model = kind(p, solver=solver).fit(rows)
+                assert model.solver_.startswith(expected.solver_.split(":")[0])
+                assert not hasattr(model, "log_likelihoods_")
+                assert model.n_samples_ == len(X)
+                for name in ("explained_variance_", "noise_variance_", "total_variance_", "mean_"):
+                    np.testing.assert_allclose(getattr(model, name), getattr(expected, name), rtol=1e-9)
+                np.testing.assert_allclose(model.get_covariance(), expected.get_covariance(), atol=1e-9)
+        mixed = kind(2).fit(Batches([narrow[:70], narrow[70:].astype("float64")]))
+        assert mixed.components_.dtype == np.float64
+        np.testing.assert_allclose(mixed.get_covariance(), kind(2).fit(X).get_covariance(), rtol=1e-4, atol=1e-4)
+        assert kind(2, random_state=0).fit(Batches([holes[:70], holes[70:]])).solver_ == "em"
+
+
 def test_an_offset_and_turned_features_do_not_matter(rng, X):
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
     plain, turned = (ProbabilisticPCA(P, solver="em", random_state=0, tol=1e-13).fit(Z) for Z in (X, X @ Q))
@@ -528,7 +555,7 @@ WRONG = [
     ({"solver": "svd"}, holes_at, InvalidParameterError, "'closed_form'"),
     ({"memory_limit": 1000, "solver": "em"}, holes_at, MemoryBudgetError, "larger memory_limit"),
     ({"solver": "closed_form"}, lambda: holes_at((5, 6)), ValueError, 'NaN: 1 value.*row 5, column 6.*solver="em"'),
-    ({"solver": "closed_form"}, lambda: Batches([holes_at()]), InvalidParameterError, "iterable of batches"),
+    ({"solver": "closed_form"}, lambda: Batches([holes_at(), holes_at((5, 6))]), ValueError, 'NaN.*solver="em"'),
     ({}, lambda: np.full((9, D), np.nan), ValueError, "feature 0 of X has no observed entry"),
     ({}, lambda: holes_at((slice(None), 2)), ValueError, "feature 2 of X has no observed entry"),
     ({}, lambda: np.where(holes_at((1, 2)) == holes_at()[3, 4], np.inf, holes_at()), ValueError, "infinity.*row 3"),

@@ -93,19 +93,14 @@ class LatentTask:
         return p
 
 
-def is_direct(X: Array | None, solver: str, direct: str) -> bool:
-    """Return True where the spectrum of the rows X (n, d) is fitted, False for EM; X is None for batches.
+def is_direct(X: Any, solver: str, direct: str) -> bool:
+    """Return True where the spectrum of the rows X (n, d) is fitted, False for EM.
 
-    `direct` is the name of the solver of the spectrum. Raise ValueError where it was requested for batches, or for rows
-    with missing entries.
+    `direct` is the name of the solver of the spectrum. Raise ValueError where it was requested for rows with missing
+    entries.
     """
     if solver != direct:
-        return solver == "auto" and X is not None and not has_missing(X)
-    if X is None:
-        raise InvalidParameterError(
-            f'solver="{direct}" needs all rows in one array, and X is an iterable of batches; use solver="em" or '
-            '"auto".'
-        )
+        return solver == "auto" and not has_missing(X)
     check_finite(X, f'solver="{direct}" takes no missing values; use solver="em" or "auto".')
     return True
 
