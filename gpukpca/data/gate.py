@@ -119,7 +119,7 @@ def as_rows(
     if not (type(X) is np.ndarray and X.dtype in FLOATS):
         X = _converted(X, purpose, name, shape, missing, limit)
     if X.ndim != 2:
-        raise InvalidParameterError(_wrong_dimension(X, purpose, name))
+        raise _wrong_dimension(X.shape, purpose, name)
     if purpose:
         check_not_empty(X, purpose)
     if is_sparse(X):
@@ -163,16 +163,16 @@ def check_not_empty(X: Any, purpose: str) -> None:
             )
 
 
-def _wrong_dimension(X: Any, purpose: str, name: str) -> str:
-    """Return what is wrong with an array that has not two dimensions."""
-    if X.ndim > 2:
+def _wrong_dimension(shape: Sequence[int], purpose: str, name: str) -> InvalidParameterError:
+    """Return the error for an array or a set that has not two dimensions."""
+    if len(shape) > 2:
         by = f" by {purpose}" if purpose else ""
-        return (
-            f"Found array with dim {X.ndim}, while dim <= 2 is required{by}. Reshape your data with "
+        return InvalidParameterError(
+            f"Found array with dim {len(shape)}, while dim <= 2 is required{by}. Reshape your data with "
             f"numpy.reshape({name}, (len({name}), -1)) if each {name}[i] is one sample."
         )
-    return (
-        f"Expected 2D array, got {'1D' if X.ndim else 'scalar'} array instead: {name} has shape {tuple(X.shape)}. "
+    return InvalidParameterError(
+        f"Expected 2D array, got {'1D' if shape else 'scalar'} array instead: {name} has shape {tuple(shape)}. "
         f"Reshape your data with {name}.reshape(-1, 1) if it has one feature, or {name}.reshape(1, -1) if it is one "
         "sample."
     )
@@ -191,6 +191,8 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool, limit
     check_numbers(X, missing, name)
     if is_foreign(X):
         return _of_library(X)
+    if len(getattr(X, "shape", (0, 0))) != 2:  # also of a set, which is not read
+        raise _wrong_dimension(X.shape, purpose, name)
     if is_unread(X):
         check_held(X, name, limit, OF_SETS)
         X = rows_of_set(X, 0, int(X.shape[0]))

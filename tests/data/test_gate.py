@@ -59,6 +59,18 @@ def test_what_is_missing_is_refused_or_comes_out_as_nan():
         as_rows(np.full((2, 2), np.inf), missing=True, finite=True)
 
 
+class Unread:
+    """A set of zarr or HDF5, of which no row may be read."""
+
+    dtype = np.dtype("float64")
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def __getitem__(self, part):
+        raise AssertionError("it was read")
+
+
 def test_each_refusal_names_what_was_received():
     class ArrowTable:
         shape, column_names, columns = (1, 2), ["size", "kind"], [[1.0], ["red"]]
@@ -70,6 +82,8 @@ def test_each_refusal_names_what_was_received():
         (np.ones(3), ValueError, r"Expected 2D array, got 1D array instead: Y has shape \(3,\)"),
         (np.float64(3.0), ValueError, "got scalar array instead"),
         (np.ones((2, 2, 2)), ValueError, "dim 3"),
+        (Unread((5,)), ValueError, r"Expected 2D array, got 1D array instead: Y has shape \(5,\)"),
+        (Unread((5, 2, 2)), ValueError, "dim 3"),
         (np.ones((2, 2)) * 1j, ValueError, "Complex data not supported: Y holds complex128"),
         (np.array([["a", "b"]]), ValueError, r"could not convert string to float: .*'a'.* \(column 0, row 0 of Y\)"),
         (ArrowTable(), ValueError, r"'red' \(column 'kind', row 0 of Y\)"),
