@@ -18,11 +18,11 @@ from gpukpca.backend.namespace import concat, from_host, is_memory_map
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import uniform
 from gpukpca.data.finite import NotFiniteError
-from gpukpca.data.gate import FLOATS, dask_kind, is_unread
+from gpukpca.data.gate import FLOATS, as_rows, dask_kind, is_unread
 from gpukpca.data.place import own_copy
 from gpukpca.data.reading import UnreadableError, rows_of_set
 from gpukpca.data.rows import Merge, Rows, sampling_step
-from gpukpca.data.slicing import gather_rows, take_rows
+from gpukpca.data.slicing import dense_rows, gather_rows, take_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, warned_once
 
 # What says that a thing is one set of rows, or holds several arrays by name, whatever else it can do.
@@ -195,6 +195,13 @@ class BatchedRows(Rows):
         bounds = row_slices(int(X.shape[0]), slice_of(int(X.shape[1])))
         sizes = [stop - start for start, stop in bounds]
         return cls(lambda: (take_rows(X, *pair) for pair in bounds), X[:0, :], sizes)
+
+    def moved(self, place: Any) -> BatchedRows:
+        """Return the batches where a `Placement` says that a fit computes."""
+        like = from_host(np.empty(self.like.shape), place.work, place.work.dtype)
+        moved = BatchedRows(partial(map, place.to_work, self), like, self.sizes)
+        moved.place = place
+        return moved
 
     def some(self, count: int) -> tuple[Any, np.ndarray, BatchedRows]:
         """Return about `count` rows, or all there are, their numbers, and the same batches for one pass.
@@ -417,6 +424,18 @@ def by_slices(X: Any, function: Callable[[Any], Array]) -> Array:
     if not is_set(X):
         return function(X)
     return concat(list(each_slice(X, lambda rows, *_: function(rows))), axis=0)
+
+
+def rows_in_slices(X: Any, purpose: str = "", name: str = "X") -> Any:
+    """Return X as `as_rows` does, not looking for NaN; rows that are converted come in slices, and `Rows` in panels."""
+    if isinstance(X, Rows) or not is_converted(X):
+        return as_rows(X, purpose, name=name, panels=True)
+
+    def checked(rows: Any, *_: Any) -> Array:
+        return dense_rows(as_rows(rows, purpose, name=name))
+
+    sizes = [stop - start for start, stop in row_slices(int(X.shape[0]), slice_of(int(X.shape[1])))]
+    return BatchedRows(partial(each_slice, X, checked), read_slice(X, 0, 1, checked)[:0, :], sizes)
 
 
 def spread_runs(n: int, count: int) -> list[tuple[int, int]]:

@@ -20,6 +20,7 @@ from gpukpca.data.batches import (
     Batches,
     each_batch,
     each_slice,
+    is_converted,
     is_set,
     is_sliced,
     is_stream,
@@ -103,14 +104,14 @@ def training_rows(
 ) -> Any:
     """Return the checked rows of a fit: an array, a CSR matrix, batches, or rows on a cluster.
 
-    Sets `n_features_in_` and the names of the features. Iterables come in batches, and sets of zarr, HDF5 and the like
-    in slices of `size` rows, unless `in_batches` says which do. They are read again where there is a `reader`, which
+    Sets `n_features_in_` and the names of the features. Iterables come in batches, and what `is_converted` in slices of
+    `size` rows, unless `in_batches` says which do. They are read again where there is a `reader`, which
     the refusal of an iterator names. `how` are arguments of `training_data`. Rows of another class stay in their
     panels, but where a `size` of slices is given.
     """
     if estimator._on_cluster and (rows := cluster_rows(estimator, X)) is not None:
         return rows
-    if (is_stream(X) or is_set(X)) if in_batches is None else in_batches:
+    if (is_stream(X) or is_converted(X)) if in_batches is None else in_batches:
         if isinstance(X, Rows) and size is None:
             return training_data(estimator, X, panels=True, **how)
         return batches_of(estimator, repeated(X, reader) if reader else X, size, **how)

@@ -13,7 +13,7 @@ from gpukpca.algorithms.inputs import CountedRows, check_no_weights, counted_row
 from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_next_batch, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom, rows_to_check
-from gpukpca.data.batches import BatchedRows, is_set, is_stream
+from gpukpca.data.batches import BatchedRows, is_converted, is_set, is_stream
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import Placement
 from gpukpca.data.slicing import take_rows
@@ -196,7 +196,7 @@ def _fit_held(model: Any) -> None:
 def reads_batches(model: Any, X: Any, sample_weight: Any = None) -> bool:
     """Return whether `KernelPCA.fit` reads X batch by batch; raise where the parameters do not suit that."""
     what = "an iterable of batches" if is_stream(X) else ""
-    if is_nystrom(model.eigen_solver) and is_set(X):
+    if is_nystrom(model.eigen_solver) and is_converted(X) and (is_set(X) or not _needs_all_rows(model)[0]):
         what = "a set that is read by slices"
     why, argument = _needs_all_rows(model, what) if what else ("", "")
     if why:

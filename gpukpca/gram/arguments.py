@@ -10,6 +10,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.namespace import is_sparse, namespace_of
 from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.gate import as_rows
+from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -19,7 +20,7 @@ def checked_rows(*others: Array, **named: Any) -> list[Array]:
     They and the other arrays are in one place.
     """
     checked = [as_rows(X, name=name) for name, X in named.items()]
-    namespace_of(*checked, *others)
+    namespace_of(*map(place_of, checked), *others)
     for rows, name in zip(checked, named, strict=True):
         check_finite(rows, FINITE, f"Input {name}")
     return checked

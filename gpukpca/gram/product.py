@@ -16,6 +16,7 @@ from gpukpca.backend.elementwise import add, place_for, put
 from gpukpca.backend.linalg import column_sums, mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import (
     cast,
+    concat,
     empty_like,
     full,
     is_sparse,
@@ -25,14 +26,17 @@ from gpukpca.backend.namespace import (
     writable,
 )
 from gpukpca.backend.parallel import TileReport, assemble_rows, map_in_order, row_slices, worker_count
+from gpukpca.data.batches import rows_in_slices
 from gpukpca.data.finite import FINITE, NumberSource, check_finite, not_finite, overflow
 from gpukpca.data.gate import as_rows, check_not_empty, check_numbers
-from gpukpca.data.slicing import check_widths, dense_rows, take_rows
+from gpukpca.data.rows import Rows
+from gpukpca.data.slicing import check_widths, dense_rows, place_of, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import checked_rows
 from gpukpca.gram.tiling import tile_edge_for, tile_order
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.kernels.streamed import StreamedRows
 from gpukpca.kernels.user_defined import checked_tile
 
 TILE_EDGE = one_of(NONE, COUNT)
@@ -73,6 +77,7 @@ def kernel_matmat(
     kernel : Kernel
         Parameters that depend on the data are taken from Y, the training side.
     X : array or CSR matrix, shape (m, d)
+        A set of zarr or HDF5 is read by slices, and so is Y, once for every slice of X.
     Y : array or CSR matrix, shape (n, d), in the library of X
     V : array, shape (n, b), in the library of X and with the floating type of Y
     tile_edge : int, optional
@@ -120,7 +125,7 @@ def kernel_matmat(
     namespace_of(V)
     check_numbers(V, name="V")
     V = dense_rows(as_rows(V)) if V.ndim == 2 else V
-    X, Y = checked_rows(V, X=X, Y=Y)
+    X, Y = checked_rows(V, X=rows_in_slices(X), Y=rows_in_slices(Y, name="Y"))
     W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
     if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
         check_finite(V, FINITE, "Input V")
@@ -145,7 +150,7 @@ def prepared_matmat(
     With rows that are prepared for centering, the columns of V must sum to zero.
     """
     X, Y = as_rows(X), as_rows(Y)
-    namespace_of(X, Y, V)
+    namespace_of(place_of(X), place_of(Y), V)
     if X.shape[1] != Y.shape[1] or V.ndim != 2 or V.shape[0] != Y.shape[0]:
         raise InvalidParameterError(
             f"shapes do not fit: X {tuple(X.shape)}, Y {tuple(Y.shape)}, V {tuple(V.shape)}; expected (m, d), (n, d), "
@@ -153,8 +158,11 @@ def prepared_matmat(
         )
     if rows is None:
         kernel = resolved_on(kernel, Y)
-        rows = kernel.prepare(Y)
-    like, V = empty_like(Y), cast(V, Y.dtype)
+        rows = StreamedRows(kernel, Y, kernel.template(Y), 0) if isinstance(Y, Rows) else kernel.prepare(Y)
+    if isinstance(X, Rows):
+        how: dict[str, Any] = {"tile_edge": tile_edge, "n_jobs": n_jobs, "report": report}
+        return concat([prepared_matmat(kernel, panel, Y, rows, V, **how) for panel in X], axis=0)
+    like, V = empty_like(place_of(Y)), cast(V, Y.dtype)
     workers = _workers(X, Y, like, n_jobs)
     edge = tile_edge or tile_edge_for(max(X.shape[0], Y.shape[0]), workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
     inner = row_slices(rows.n_rows, edge)

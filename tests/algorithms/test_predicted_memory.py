@@ -393,7 +393,11 @@ def test_the_plan_of_a_memory_map_reads_a_sample_of_its_rows(tmp_path: Path, siz
                 assert plan.kernel == held.kernel or gamma == "median"
             kept = given.nbytes if dtype != "int16" else 0  # a memory map of floating-point numbers is not copied
             assert plan.predicted_bytes == held.predicted_bytes - kept
-        assert PCA(3).plan(mapped) == PCA(3).plan(given)
+        plan, held = PCA(3).plan(mapped), PCA(3).plan(given)
+        if dtype == "int16":  # which is converted slice by slice
+            assert plan.notes == ("rows are read in every pass, in batches of up to 1500",)
+            held = replace(held, notes=plan.notes, predicted_bytes=plan.predicted_bytes)
+        assert plan == held
     K = sampled_only(tmp_path / "K.npy", X @ X.T, 200)
     precomputed = KernelPCA(3, kernel="precomputed", memory_limit="1GB", random_state=0)
     assert precomputed.plan(K).predicted_bytes == precomputed.plan(X @ X.T).predicted_bytes

@@ -22,6 +22,7 @@ from gpukpca import (
     Nystrom,
     ProbabilisticPCA,
     gram_matrix,
+    kernel_matmat,
     residuals,
 )
 from gpukpca.algorithms import KernelPCASettings, Resources, fit_kernel_pca, fit_pca
@@ -150,6 +151,21 @@ def test_functions_and_methods_of_rows_are_those_of_the_array(xp: Any, X: np.nda
             found, expected = residuals(fitted, rows), residuals(fitted, A)
             np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-9)
         assert f"batches of up to {max(np.diff([0, *cuts, N]))}" in str(PCA(3).plan(rows))
+
+
+def test_a_product_with_the_kernel_takes_panels_on_both_sides(xp: Any, X: np.ndarray) -> None:
+    """Also sets and memory maps; a rule for gamma learns from all of Y."""
+    new, V = X[:31] + 0.5, np.linspace(-1.0, 1.0, 2 * N).reshape(N, 2)
+    expected = kernel_matmat(RBF("scale"), new, X, V)
+    for cuts in CUTS:
+        parts, others = parts_of(xp, X, cuts), parts_of(xp, new, (7, 30))
+        for left, right in ((xp.array(new), parts), (others, xp.array(X)), (others, parts)):
+            found = xp.host(kernel_matmat(RBF("scale"), left, right, xp.array(V)))
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(np.abs(expected)))
+    damaged = X.copy()
+    damaged[59, 1] = np.nan
+    with pytest.raises(ValueError, match=r"Input Y contains NaN: 1 value\(s\), the first in row 59, column 1"):
+        kernel_matmat(RBF(0.1), X, parts_of(xp, damaged), V)
 
 
 def test_an_entry_that_is_not_finite_is_named_by_its_row(xp: Any, X: np.ndarray) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import collections
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.decomposition import PCA as Peer
 
-from gpukpca import PCA, Batches, IncrementalPCA, load
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA, load
+from gpukpca.algorithms import Resources, fit_pca
+from gpukpca.backend.namespace import to_host
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.data.batches import BatchedRows
@@ -269,6 +273,43 @@ def test_slices_are_shorter_under_a_limit(rng):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= 500_000
+
+
+def test_a_memory_map_of_integers_is_converted_by_slices(rng, tmp_path, sizes):
+    """As a set is: never the whole of it in floating-point numbers."""
+    X = rng.integers(0, 200, (40_000, 20)) * np.arange(20, 0, -1)
+    np.save(tmp_path / "rows.npy", X.astype(np.int16))
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    sizes(READ_ENTRIES=20_000)
+    nystrom = KernelPCA(2, kernel="rbf", gamma=1e-8, eigen_solver=Nystrom(rank=20), n_jobs=1, random_state=0)
+    for fit in (
+        PCA(3, n_jobs=1).fit,
+        PCA(3, n_jobs=1).fit_transform,
+        ProbabilisticPCA(3, batch_size=1000, n_jobs=1).fit,
+        partial(fit_pca, n_components=3),
+        nystrom.fit,
+    ):
+        fit(mapped[:2000])  # lazy imports
+        tracemalloc.start()
+        found = fit(mapped)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < X.size * 8 / 2, fit
+        expected = fit(X.astype(np.float64))
+        for name in ("explained_variance", "explained_variance_", "eigenvalues_"):
+            if hasattr(found, name):
+                np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+    with_preimage = clone(nystrom).set_params(preimage="ridge").fit(mapped[:500])  # which needs all rows at once
+    assert with_preimage.denoise(mapped[:9]).shape == (9, 20)
+
+
+def test_a_set_on_the_host_is_fitted_on_a_device(cuda, X):
+    for weights in (None, np.arange(N) % 3 + 1.0):
+        expected = fit_pca(X, 3, sample_weight=weights, with_scores=True)
+        how = {"resources": Resources.for_data(Stored(X), device="cuda"), "with_scores": True}
+        found = fit_pca(Stored(X), 3, sample_weight=weights, **how)
+        np.testing.assert_allclose(to_host(found.explained_variance), expected.explained_variance, rtol=1e-10)
+        np.testing.assert_allclose(to_host(found.scores), expected.scores, atol=1e-9)
 
 
 def test_a_larger_limit_changes_no_digit(rng):

@@ -40,7 +40,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import Randomness
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.panels import PanelCenteredMatrix
-from gpukpca.data.gate import as_rows
+from gpukpca.data.batches import BatchedRows, rows_in_slices
 from gpukpca.data.rows import Rows
 from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.request import NeedsDense
@@ -65,7 +65,8 @@ def fit_pca(
     Parameters
     ----------
     X : array or CSR matrix, shape (n, d)
-        Of any library of the Array API standard, or of SciPy; not written to. The result lives where X lives.
+        Of any library of the Array API standard, or of SciPy; not written to. The result lives where X lives. A set of
+        zarr or HDF5 is read by slices.
     n_components : None, int, float in (0, 1) or "mle"
         None: min(n, d). A fraction: the fewest components that hold more than that share of the variance. "mle":
         Minka's choice, for n >= d.
@@ -130,9 +131,10 @@ def fit_pca(
     progress = checked_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
     with device_context(X), overflow_allowed():
-        X = as_rows(X, "PCA", panels=True)
+        X = rows_in_slices(X, "PCA")
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
+            X = X.moved(resources.place) if isinstance(X, BatchedRows) else X
             COUNT_OR_SHARE.check_argument("n_components", n_components)
             return fit_rows(
                 X,
