@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpukpca._typing import Array
@@ -58,14 +57,3 @@ def moments_and_rows(X: Array, center: bool = True, frequencies: Frequencies | N
     squares = column_sums(rows * rows) - left * left / count
     # Overflow is NaN here, which must not become 0.
     return Moments(count, mean, xp.where(squares < 0, xp.zeros_like(squares), squares)), rows
-
-
-def moments_of(batches: Iterable[Array]) -> Moments:
-    """Return the moments of all rows, in one pass."""
-    total: Moments | None = None
-    for batch in batches:
-        part, _ = moments_and_rows(batch)
-        total = part if total is None else total.merged(part)
-    if total is None:
-        raise ValueError("the iterable of batches is empty; give at least one batch.")
-    return total

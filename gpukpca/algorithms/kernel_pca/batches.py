@@ -84,31 +84,27 @@ def fit_batches(
     resources: Resources,
     *,
     random: Randomness,
-    weights: np.ndarray | None = None,
     progress: Listener | None = None,
     open_checkpoint: CheckpointOpener | None = None,
     once: bool = False,
-    held: DistinctRows | None = None,
-    numbers: np.ndarray | None = None,
-    every: Any = None,
+    **given: Any,
 ) -> KernelPCAFit:
     """Return the fit of batches of rows by Nyström, which reads each of them once; see `fit_kernel_pca`.
 
     Landmarks are chosen among the first rows, from which the kernel learns its rules where batches come only `once`.
-    `weights` (n,) say how often each row counts. `held` rows came before the batches. `numbers` are those of the rows
-    among `every` row that was given.
+    `given` are `weights` (n,), which say how often each row counts, `held` rows, which came before the batches, and the
+    `numbers` of the rows among `every` row that was given.
     """
     has_checkpoint, listener = open_checkpoint is not None, timed(progress)
     how: dict[str, Any] = {"once": once, "has_checkpoint": has_checkpoint, "rng": random.generator}
-    rows: dict[str, Any] = {"weights": weights, "held": held, "numbers": numbers, "every": every}
-    task, first = _begun(batches, kernel, settings, resources, **how, **rows)
+    task, first = _begun(batches, kernel, settings, resources, **how, **given)
     plan = plan_of_batches(task, batches)
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
     if task.is_spanned:
         return spanned_fit(task, plan, first.rows, random.generator, listener, held=first.held)
     fit = landmark_fit(task, plan, first.rows, first.sample, random.generator, listener, held=first.held)
-    return fit if every is not None else _told(fit, first.sample.rows)  # rows that `partial_fit` holds are told there
+    return fit if "every" in given else _told(fit, first.sample.rows)  # rows that `partial_fit` holds are told there
 
 
 def plan_batches(

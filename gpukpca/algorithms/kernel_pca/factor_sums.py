@@ -76,35 +76,21 @@ class FactorSums:
         return (mean, scatter) if center else (np.zeros_like(mean), scatter + self.count * np.outer(mean, mean))
 
     @classmethod
-    def empty(
-        cls,
-        pivot_factor: np.ndarray,
-        shift: np.ndarray,
-        *,
-        is_relative: bool,
-        noise: float = 0.0,
-        stopped: str = "rank",
-    ) -> FactorSums:
-        """Return the sums over no rows; `noise` is that of the landmarks."""
-        k = len(shift)
-        return cls(
-            pivot_factor=pivot_factor,
-            relative=is_relative,
-            shift=shift,
-            sums=np.zeros(k),
-            squares=np.zeros((k, k)),
-            count=0,
-            trace=0.0,
-            sizes=0.0,
-            residual=0.0,
-            noise=noise,
-            stopped=stopped,
-        )
+    def empty(cls, pivot_factor: np.ndarray, shift: np.ndarray, **more: Any) -> FactorSums:
+        """Return the sums over no rows; `more` are fields that the landmarks decide."""
+        none: dict[str, Any] = dict.fromkeys(("count", "trace", "sizes", "residual", "noise"), 0.0)
+        none |= {"relative": False, "sums": 0.0 * shift, "squares": 0.0 * pivot_factor}
+        return cls(pivot_factor=pivot_factor, shift=shift, **none | more)
 
     def without_rows(self) -> FactorSums:
         """Return the sums over no rows for the same landmarks."""
-        L, how = self.pivot_factor, self.stopped
-        return FactorSums.empty(L, self.shift, is_relative=self.relative, noise=self.noise, stopped=how)
+        kept = {name: getattr(self, name) for name in ("pivot_factor", "shift", "relative", "noise", "stopped")}
+        return FactorSums.empty(**kept)
+
+    def of_rows(self, moments: np.ndarray, n: int, weights: np.ndarray | None, **more: Any) -> FactorSums:
+        """Return the sums over n rows with such `moments_about` and `more` sums, for the same landmarks."""
+        count = n if weights is None else number_of(float(np.sum(weights)))
+        return replace(self, squares=moments[:, :-1], sums=moments[:, -1], count=count, **more)
 
     def merged(self, other: FactorSums) -> FactorSums:
         """Return the sums over the rows of both, which have the landmarks and the shift in common."""
@@ -172,7 +158,7 @@ class LandmarkFeatures:
             rows = rows.take(kept)
         else:
             columns = columns[kept]
-        start = FactorSums.empty(factor.pivot_factor, np.zeros(factor.rank), is_relative=is_relative)
+        start = FactorSums.empty(factor.pivot_factor, np.zeros(factor.rank), relative=is_relative)
         found, F = cls(kernel, rows, start, op.like, columns)._measured(basis, op)
         return found if center else replace(found, start=replace(found.start, shift=start.shift)), F
 
@@ -186,7 +172,7 @@ class LandmarkFeatures:
         rows, like = kernel.prepare(basis), empty_like(place_of(basis))
         Q, R = np.linalg.qr(np.linalg.inv(weights))
         op = DenseGram(compute_tile(kernel, rows, rows, like, diagonal=True))
-        start = FactorSums.empty(R.T, np.zeros(len(R)), is_relative=False)
+        start = FactorSums.empty(R.T, np.zeros(len(R)))
         return cls(kernel, rows, start, like, is_projection=False)._measured(basis, op)[0], Q.T
 
     def _measured(self, basis: Any, op: SymmetricOperator) -> tuple[Self, np.ndarray]:
@@ -319,11 +305,9 @@ def sums_of_panel(
     with overflow_allowed():
         total = to_host(sum_over(products, features.panels(panel), workers, features.like)).astype(np.float64)
     features.check_sums(total, of_rows)
-    noise = features.definite(of_rows[2], of_rows[1])
+    noise = max(start.noise, features.definite(of_rows[2], of_rows[1]))
     trace, sizes, residual = np.sum(of_rows if weights is None else of_rows * weights.T, axis=1).tolist()
-    count = n if weights is None else number_of(float(np.sum(weights)))
-    parts = {"squares": total[:, :-1], "sums": total[:, -1], "count": count, "trace": trace, "sizes": sizes}
-    return replace(start, residual=residual, noise=max(start.noise, noise), **parts)
+    return start.of_rows(total, n, weights, trace=trace, sizes=sizes, residual=residual, noise=noise)
 
 
 def sums_of_factor(
@@ -344,16 +328,8 @@ def sums_of_factor(
         panels = row_slices(int(F.shape[0]), min(length, cached_rows(factor.rank)) if workers > 1 else length)
         total = to_host(sum_over(products, panels, workers, features.like)).astype(np.float64)
     features.check_sums(total)
-    return replace(
-        features.start,
-        squares=total[:, :-1],
-        sums=total[:, -1],
-        count=int(F.shape[0]) if weights is None else number_of(float(np.sum(weights))),
-        trace=factor.trace,
-        sizes=factor.uncancelled_trace,
-        residual=factor.residual_trace,
-        noise=factor.noise,
-    )
+    sums = features.start.of_rows(total, int(F.shape[0]), weights, trace=factor.trace, sizes=factor.uncancelled_trace)
+    return replace(sums, residual=factor.residual_trace, noise=factor.noise)
 
 
 def moments_about(f: Array, roots: Array | None, like: Array) -> Array:

@@ -159,18 +159,14 @@ def fit_rows(
     resources: Resources,
     *,
     random: Randomness,
-    weights: np.ndarray | None = None,
-    numbers: np.ndarray | None = None,
-    every: Any = None,
     progress: Listener | None = None,
     open_checkpoint: CheckpointOpener | None = None,
-    basis: Any = None,
+    **given: Any,
 ) -> KernelPCAFit:
     """Return the fit of finite rows X (n, d) where `resources` say that it computes; see `fit_kernel_pca`.
 
-    X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. `basis` is the source of the
-    rows of the model, by default X. `weights` (n,), above 0, say how often each row counts. `numbers` are those of the
-    rows among `every` row that was given, by default X.
+    X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. `given` are fields of the
+    task: the `basis`, `weights` above 0, and the `numbers` of the rows among `every` row that was given.
     """
     n, requested = int(X.shape[0]), settings.n_components
     if requested is not None and requested > n:
@@ -180,9 +176,7 @@ def fit_rows(
             n_components=requested,
             n_samples=n,
         )
-    saves = open_checkpoint is not None
-    rows: dict[str, Any] = {"basis": basis, "weights": weights, "numbers": numbers, "every": every}
-    task = FitTask.of(X, kernel, settings, resources, has_checkpoint=saves, **rows)
+    task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, **given)
     chosen, listener = plan_of(task), timed(progress)
     plan = chosen.plan
     if listener is not None:

@@ -179,7 +179,7 @@ def _start_of(
         mean = from_host(weighted_means(factor.F, weights), factor.F)
         shift = to_host(mean).astype(np.float64)  # as rows of F less the shift have it
     return FactorSums.empty(
-        factor.pivot_factor, shift, is_relative=shifted is not None, noise=factor.noise, stopped=factor.stopped
+        factor.pivot_factor, shift, relative=shifted is not None, noise=factor.noise, stopped=factor.stopped
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
-from gpukpca.covariance.moments import moments_of
+from gpukpca.covariance.moments import Moments, moments_and_rows
 from gpukpca.data.scale import check_entries, power_of_two_scale, row_bounds
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.data.statistics import half_range
@@ -44,7 +45,8 @@ class RowScaling:
         low, high = row_bounds(_panels(X))
         factor = power_of_two_scale(half_range(low, high), wide)
         check_entries(low, high, factor, wide)
-        moments = moments_of(cast(rows, wide) * factor for rows in _panels(X))
+        parts = (moments_and_rows(cast(rows, wide) * factor)[0] for rows in _panels(X))
+        moments = reduce(Moments.merged, parts)
         variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * len(low))
         return cls(move(moments.mean, like), factor, variance)
 
