@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -111,53 +111,28 @@ def variance_of_entries(X: Any, weights: np.ndarray | None = None) -> float:
 
     `weights` (n,) on the host say how often each row counts.
     """
-    if weights is not None:
-        count = float(np.sum(weights)) * int(X.shape[1])
-        mean = sum_over_rows(X, weights, _row_powers_about, 0.0, 1) / count
-        return sum_over_rows(X, weights, _row_powers_about, mean, 2) / count
-    count = int(X.shape[0]) * int(X.shape[1])
-    if is_sparse(X):
-        mean = sum(float(values.sum()) for values in _stored_values(X)) / count
-        stored, squares = 0, 0.0
-        for values in _stored_values(X):
-            stored, squares = stored + values.size, squares + float(np.sum((values - mean) ** 2))
-        return (squares + (count - stored) * mean * mean) / count
-    mean = fold(X, _sum_of_entries) / count
-    return float(fold(X, _squares_about, mean)) / count
+    count = (int(X.shape[0]) if weights is None else float(np.sum(weights))) * int(X.shape[1])
+    mean = sum_over_rows(X, weights, _row_powers_about, 0.0, 1) / count
+    return sum_over_rows(X, weights, _row_powers_about, mean, 2) / count
 
 
 def _row_powers_about(X: Any, mean: float, power: int) -> Array:
     """Return Σ (x - mean)^power over the entries of every row of one array, shape (n,)."""
     if is_sparse(X):
-        stored = np.diff(X.indptr)
-        rows, n = np.repeat(np.arange(len(stored)), stored), len(stored)
-        deviations = (X.data.astype(np.float64) - mean) ** power
-        return np.bincount(rows, deviations, minlength=n) + (X.shape[1] - stored) * (0.0 - mean) ** power
+        X, entries = canonical(X), blocking.PANEL_ENTRIES.cpu  # of a panel of stored entries
+        cuts = np.searchsorted(X.indptr, np.arange(entries, X.indptr[-1], entries))
+        bounds = pairwise(np.unique([0, *cuts, X.shape[0]]))
+        return np.concatenate([_stored_powers(X[start:stop], mean, power) for start, stop in bounds])
     xp, wide = namespace_of(X), accumulation_dtype(X)
     return by_panels(X, lambda panel, *_: xp.sum((cast(panel, wide) - mean) ** power, axis=1))
 
 
-def _stored_values(X: Any) -> Iterator[np.ndarray]:
-    """Yield the stored entries of a CSR matrix in float64, duplicates summed, by panels of about a million."""
-    entries = blocking.PANEL_ENTRIES.cpu
-    cuts = np.searchsorted(X.indptr, np.arange(entries, X.indptr[-1], entries), side="left")
-    for start, stop in pairwise(np.unique([0, *cuts, X.shape[0]])):
-        panel = X[start:stop].astype(np.float64)
-        panel.sum_duplicates()
-        yield panel.data
-
-
-def _sum_of_entries(X: Array) -> float:
-    return float(namespace_of(X).sum(X, dtype=accumulation_dtype(X)))
-
-
-def _squares_about(X: Array, mean: float) -> float:
-    """Return the sum over all entries of (x - mean)²."""
-    xp, wide, squares = namespace_of(X), accumulation_dtype(X), 0.0
-    for start, stop in row_panels(X):
-        centered = cast(X[start:stop, :], wide) - mean
-        squares += float(xp.sum(centered * centered))
-    return squares
+def _stored_powers(X: Any, mean: float, power: int) -> np.ndarray:
+    """Return Σ (x - mean)^power of the rows of a CSR matrix."""
+    stored = np.diff(X.indptr)
+    deviations = (X.data.astype(np.float64) - mean) ** power
+    sums = np.bincount(np.repeat(np.arange(len(stored)), stored), deviations, minlength=len(stored))
+    return np.asarray(sums + (X.shape[1] - stored) * (0.0 - mean) ** power)
 
 
 def total_range(X: Any) -> float:
