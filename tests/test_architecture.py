@@ -216,9 +216,9 @@ MODULES = 20
 WIDER = {
     "algorithms/latent/fit.py": 21,
     "algorithms/pca/fit.py": 22,
-    "decomposition/kernel_pca.py": 27,
-    "decomposition/_latent.py": 23,
-    "decomposition/pca.py": 26,
+    "decomposition/kernel_pca.py": 26,
+    "decomposition/_latent.py": 22,
+    "decomposition/pca.py": 25,
 }
 
 

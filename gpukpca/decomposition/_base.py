@@ -24,7 +24,6 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.data.place import Placement
 from gpukpca.decomposition._callbacks import CallbackSupportMixin
-from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import VersionWarning, warn_user
 from gpukpca.kernels import Kernel
 
@@ -160,9 +159,6 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
         def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:
             """Return the estimator, whose results may then be data frames."""
 
-    def _check_parameters(self) -> None:
-        check_parameters(self)
-
     @property
     def _dtype_out(self) -> str:
         """Return the dtype of the results of a fitted estimator."""
@@ -254,40 +250,27 @@ def with_host_arrays(state: Any) -> Any:
     """
     if "cupy" not in sys.modules:
         return state
-    buffer, known = io.BytesIO(), dict[int, tuple[Any, np.ndarray, bool]]()
-    _ToHost(buffer, known).dump(state)
-    return _FromHost(buffer, known).load() if any(one[2] for one in known.values()) else state
+    # Of every array of numbers, by its `id`: itself, so that no other gets this number, and its twin on the host.
+    known, on_device = dict[int, tuple[Any, np.ndarray]](), dict[int, bool]()
 
+    class Writer(pickle.Pickler):
+        def persistent_id(self, thing: Any) -> int | None:
+            if not is_cupy(thing) and not (is_numpy(thing) and thing.dtype != object):
+                return None
+            if (number := id(thing)) not in known:
+                on_device[number], host = is_cupy(thing), to_host(thing)
+                others = [known[one][1] for one in known if on_device[one] != on_device[number]]
+                equal = (one for one in others if one.dtype == host.dtype and np.array_equal(one, host))
+                known[number] = thing, next(equal, host)
+            return number
 
-class _ToHost(pickle.Pickler):
-    """Write all but arrays of numbers. These are `known` by `id`: each, its twin on the host, if it is of a device."""
+    class Reader(pickle.Unpickler):
+        def persistent_load(self, number: int) -> np.ndarray:
+            return known[number][1]
 
-    def __init__(self, file: io.BytesIO, known: dict[int, tuple[Any, np.ndarray, bool]]) -> None:
-        super().__init__(file)
-        self.known = known  # holds the arrays, so that no other gets the same number
-
-    def persistent_id(self, thing: Any) -> int | None:
-        of_device = is_cupy(thing)
-        if not of_device and not (is_numpy(thing) and thing.dtype != object):
-            return None
-        if id(thing) not in self.known:
-            host = to_host(thing)
-            others = [one for _, one, on_device in self.known.values() if on_device != of_device]
-            equal = (one for one in others if one.dtype == host.dtype and np.array_equal(one, host))
-            self.known[id(thing)] = thing, next(equal, host), of_device
-        return id(thing)
-
-
-class _FromHost(pickle.Unpickler):
-    """Read what `_ToHost` wrote."""
-
-    def __init__(self, file: io.BytesIO, known: dict[int, tuple[Any, np.ndarray, bool]]) -> None:
-        file.seek(0)
-        super().__init__(file)
-        self.known = known
-
-    def persistent_load(self, number: int) -> np.ndarray:
-        return self.known[number][1]
+    buffer = io.BytesIO()
+    Writer(buffer).dump(state)
+    return Reader(io.BytesIO(buffer.getbuffer())).load() if any(on_device.values()) else state
 
 
 class OnlyWhere:

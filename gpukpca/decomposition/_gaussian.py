@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -11,8 +11,9 @@ from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector
 from gpukpca.algorithms.pca.gaussian import UNCENTERED, GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
-from gpukpca.decomposition._base import OnlyWhere
+from gpukpca.decomposition._base import AxesAttributes, OnlyWhere
 from gpukpca.decomposition._fitted import is_centered, mean_of
+from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.exceptions import InvalidParameterError
 
@@ -23,13 +24,8 @@ def _without_covariance(estimator: Any) -> str:
     return "" if (is_centered(estimator) if is_fitted else getattr(estimator, "center", True)) else UNCENTERED
 
 
-class WithGaussianModel(Generic[Held]):
-    """The methods of an estimator with `components_`, `explained_variance_` and `noise_variance_`."""
-
-    components_: Held
-    explained_variance_: Held
-    explained_variance_ratio_: Held
-    noise_variance_: float
+class GaussianEstimator(AxesAttributes[Held], Saved):
+    """Base of the estimators with axes, whose variances make a Gaussian model."""
 
     @property
     def _model(self) -> GaussianModel:
@@ -88,8 +84,8 @@ class WithGaussianModel(Generic[Held]):
             return precision
 
 
-class WithLikelihood(WithGaussianModel[Held]):
-    """The methods of an estimator with a Gaussian model that also gives the likelihood of rows."""
+class LikelihoodEstimator(GaussianEstimator[Held]):
+    """Base of those that also give the likelihood of rows."""
 
     def _log_densities(self, X: Any) -> Array:
         """Return `score_samples` of a fitted model for rows that are not checked."""

@@ -23,11 +23,10 @@ from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, ove
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.batches import BatchedRows, is_sliced
 from gpukpca.data.place import Placement, to_caller
-from gpukpca.decomposition._base import ArrayTransformer, LatentAttributes, publish
+from gpukpca.decomposition._base import LatentAttributes, publish
 from gpukpca.decomposition._batches import cut_rows, held_batches, training_rows, without_weight_0
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._gaussian import WithLikelihood
-from gpukpca.decomposition._model_files import Saved
+from gpukpca.decomposition._gaussian import LikelihoodEstimator
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session
@@ -37,9 +36,7 @@ from gpukpca.decomposition._validation import checked_scores, new_data
 Direct = TypeVar("Direct", bound=str)
 
 
-class LatentVariableEstimator(
-    LatentAttributes[Held], Saved, WithLikelihood[Held], ArrayTransformer, Generic[Direct, Held]
-):
+class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held], Generic[Direct, Held]):
     """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `_direct` solver."""
 
     _direct: str

@@ -22,6 +22,8 @@ from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
 from gpukpca.backend.random import generator
 from gpukpca.data.place import Placement, placement_for
+from gpukpca.decomposition._base import ArrayTransformer
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, ModelFormatError, warn_user
 from gpukpca.kernels import Kernel
 from gpukpca.persistence.checks import check_fit
@@ -54,8 +56,8 @@ SHAPES = ([False], [True, False])
 ESTIMATORS: dict[str, Any] = {}
 
 
-class Saved:
-    """Base of estimators that can be saved and loaded; stands before the bases of scikit-learn.
+class Saved(ArrayTransformer):
+    """Base of the estimators that can be saved and loaded.
 
     A subclass that readers of files know states the `_result_type` of its fits. It keeps the fit result in `_result`,
     and `_publish(result, place)` sets the attributes that follow from it.
@@ -64,7 +66,6 @@ class Saved:
     _result: Any
     _result_type: type
     _publish: Callable[..., None]
-    _check_parameters: Callable[[], None]
     # The attributes that say where new points are computed: the first that the model has.
     _origins: tuple[str, ...] = ("components_",)
 
@@ -363,7 +364,7 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
         steps = _estimators(header, arrays)
         estimator = steps[-1][1]
         generator(getattr(estimator, "random_state", None))
-        estimator._check_parameters()
+        check_parameters(estimator)
         check_fit(estimator._result)
     notes = unpacked_notes(header, arrays)
     estimator.set_params(device=device)

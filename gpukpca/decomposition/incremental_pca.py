@@ -23,11 +23,10 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.batches import is_set
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import Placement
-from gpukpca.decomposition._base import ArrayTransformer, IncrementalPCAAttributes, publish
+from gpukpca.decomposition._base import IncrementalPCAAttributes, publish
 from gpukpca.decomposition._batches import batches_of, repeated
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._gaussian import WithGaussianModel
-from gpukpca.decomposition._model_files import Saved
+from gpukpca.decomposition._gaussian import GaussianEstimator
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, restore_on_error
@@ -42,7 +41,7 @@ DENSE_BATCHES = (
 )
 
 
-class IncrementalPCA(IncrementalPCAAttributes[Held], Saved, WithGaussianModel[Held], ArrayTransformer):
+class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
     """PCA in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch, JAX and

@@ -21,13 +21,12 @@ from gpukpca.backend.namespace import dtype_name, overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.data.slicing import gather_rows
-from gpukpca.decomposition._base import ArrayTransformer, KernelPCAAttributes, publish
+from gpukpca.decomposition._base import publish
 from gpukpca.decomposition._batches import rows_and_place, training_rows
 from gpukpca.decomposition._dask import check_no_data_frames, cluster_rows, compute_dask
 from gpukpca.decomposition._interop import KernelPeer
 from gpukpca.decomposition._kernel_fits import check_plan, fit_any, plan_stream, scores_as_given
 from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, matrix_of, warn_of_unused
-from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
     KernelLike,
@@ -41,7 +40,7 @@ from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, kernel_and_settings
 from gpukpca.decomposition._streams import WithStreams, reads_batches
 from gpukpca.decomposition._validation import checked_out, new_data, planned_data
-from gpukpca.decomposition.preimage.estimator import WithPreimages
+from gpukpca.decomposition.preimage.estimator import PreimageEstimator
 from gpukpca.kernels.bandwidth import Gamma
 
 # Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
@@ -52,7 +51,7 @@ NO_ATTRIBUTES = (
 PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
 
-class KernelPCA(KernelPCAAttributes[Held], Saved, KernelPeer, WithPreimages, WithStreams, WithPlan, ArrayTransformer):
+class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict

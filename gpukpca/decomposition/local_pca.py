@@ -18,7 +18,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import indices, is_foreign, move, overflow_allowed, same_place, to_host
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
-from gpukpca.decomposition._base import ArrayTransformer, LocalPCAAttributes, OnlyWhere, publish
+from gpukpca.decomposition._base import LocalPCAAttributes, OnlyWhere, publish
 from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._fitted import mean_of
@@ -41,7 +41,7 @@ def _without_density(estimator: Any) -> str:
     return f'LocalPCA with method={estimator.method!r} has no density to draw from; fit with method="mixture".'
 
 
-class LocalPCA(LocalPCAAttributes[Held], Saved, ClusterMixin, ArrayTransformer):
+class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
     """Several PCAs, each of one cluster of the data: a mixture of probabilistic PCAs, or quantization by planes.
 
     Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict arrays;

@@ -33,14 +33,13 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.data.place import Placement, to_caller
-from gpukpca.decomposition._base import ArrayTransformer, PCAAttributes, publish
+from gpukpca.decomposition._base import PCAAttributes, publish
 from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import check_no_data_frames
 from gpukpca.decomposition._fingerprint import pca_fingerprint
-from gpukpca.decomposition._gaussian import WithLikelihood
+from gpukpca.decomposition._gaussian import LikelihoodEstimator
 from gpukpca.decomposition._interop import PCAPeer
-from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
     MemoryLimit,
@@ -56,7 +55,7 @@ from gpukpca.distributed.rows import is_dask_array
 from gpukpca.eigen.krylov_state import Checkpointer
 
 
-class PCA(PCAAttributes[Held], Saved, PCAPeer, WithLikelihood[Held], WithPlan, ArrayTransformer):
+class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and

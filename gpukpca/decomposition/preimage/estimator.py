@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.result import (
@@ -23,9 +23,10 @@ from gpukpca.algorithms.preimage.result import (
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import host_values, overflow_allowed
 from gpukpca.backend.parameters import check_has_options
-from gpukpca.decomposition._base import OnlyWhere
+from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
 from gpukpca.decomposition._fitted import mean_of
 from gpukpca.decomposition._kernels import is_precomputed
+from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
@@ -68,13 +69,9 @@ _EXAMPLES = {
 }
 
 
-class WithPreimages:
-    """Add to KernelPCA the methods that need a pre-image."""
+class PreimageEstimator(KernelPCAAttributes[Held], Saved):
+    """Base of KernelPCA: the methods that need a pre-image."""
 
-    kernel_: Any
-    n_jobs: Any
-    projection_: Any
-    eigenvalues_: Array
     _result: KernelPCAFit
     # The parameters of the last `set_params` that set the kernel, as searches over kernels do.
     _set_with_kernel: frozenset[str] = frozenset()
@@ -113,11 +110,11 @@ class WithPreimages:
                 check_has_options(type(self).__name__, owner, value, option, _EXAMPLES[owner])
         if "kernel" in params:
             self._set_with_kernel = frozenset(params)
-        return super().set_params(**params)  # type: ignore[misc]
+        return super().set_params(**params)
 
     def __sklearn_clone__(self) -> Any:
         """Clone as scikit-learn does, with the memory of what was set together with the kernel."""
-        twin = super().__sklearn_clone__()  # type: ignore[misc]
+        twin = super().__sklearn_clone__()
         if self._set_with_kernel:
             twin._set_with_kernel = self._set_with_kernel
         return twin
