@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -23,24 +23,15 @@ from gpukpca.data.frequencies import number_of
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._fitted import is_centered, total_variance_of
-from gpukpca.decomposition._kernels import kernel_from
+from gpukpca.decomposition._kernels import NAMED_KERNELS, kernel_from
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import kernel_matmat
-from gpukpca.kernels import RBF, Cosine, Kernel, Linear, PairwiseCallable, Polynomial, Precomputed, Sigmoid
+from gpukpca.kernels import Kernel, Laplacian, Matern, PairwiseCallable, Precomputed, RationalQuadratic
 
-NAMES = {
-    Linear: "linear",
-    Polynomial: "poly",
-    RBF: "rbf",
-    Sigmoid: "sigmoid",
-    Cosine: "cosine",
-    Precomputed: "precomputed",
-}
-SOLVERS = {
-    "KernelPCA": ("auto", "dense", "arpack", "randomized"),
-    "PCA": ("auto", "full", "covariance_eigh", "arpack", "randomized"),
-}
+# The kernels and the solvers that scikit-learn has too.
+NAMES = {kind: name for name, kind in NAMED_KERNELS.items() if kind not in (Laplacian, Matern, RationalQuadratic)}
+SOLVERS = ("auto", "dense", "full", "covariance_eigh", "arpack", "randomized")
 # Rows on which a peer is compared with the model, and kernel values that it may store for that.
 COMPARED_ROWS, COMPARED_ENTRIES = 1000, 2**24
 # Differences beyond this share of the largest score are an error; those beyond the root of eps are a warning.
@@ -90,40 +81,7 @@ class KernelPeer:
         >>> type(peer).__module__, bool(np.allclose(peer.transform(X), model.transform(X)))
         ('sklearn.decomposition._kernel_pca', True)
         """
-        check_is_fitted(self)
-        model: Any = self
-        _check_centered(model)
-        if not model._space.holds_all:
-            raise InvalidParameterError(
-                "a Nyström model has scores from landmarks, and scikit-learn's KernelPCA needs the eigenvectors of a "
-                "kernel matrix; use save for a file that keeps the model, or fit without Nyström."
-            )
-        if not hasattr(model, "X_fit_"):
-            raise InvalidParameterError(
-                "the model holds no kernel matrix, and scikit-learn's KernelPCA keeps it; fit on an array, and convert "
-                "the model before it is saved."
-            )
-        basis, eigenvectors, centerer = _exact(model)
-        ridge = _shared_inverse(model)
-        parameters = _shared_parameters(model, sklearn.decomposition.KernelPCA)
-        parameters |= _kernel_parameters(model) | {
-            "n_components": int(model.eigenvalues_.shape[0]) or None,
-            "fit_inverse_transform": ridge is not None,
-        }
-        if ridge is not None:
-            parameters["alpha"] = ridge.rule.alpha
-        peer = sklearn.decomposition.KernelPCA(**parameters)
-        peer.gamma_ = model.gamma_
-        peer.X_fit_, peer.eigenvectors_, peer._centerer = basis, eigenvectors, centerer
-        peer.eigenvalues_ = to_host(model.eigenvalues_).copy()
-        if ridge is not None:
-            peer.dual_coef_ = to_host(ridge.dual_coef).copy()
-            peer.X_transformed_fit_ = to_host(ridge.scores).copy()
-        rows = _some_rows(model.X_fit_)
-        with device_context(model._result.map.like), overflow_allowed():
-            _check_scores(peer, peer.transform(rows), to_host(model._space.checked_scores(rows)))
-        _copy_features(model, peer)
-        return peer
+        return _to_sklearn(self, sklearn.decomposition.KernelPCA, _kernel_peer)
 
     @classmethod
     def from_sklearn(cls, peer: Any) -> Self:
@@ -161,24 +119,31 @@ class KernelPeer:
         >>> bool(model.residual_norms_.max() < 1e-8)
         True
         """
-        _check_peer(peer, sklearn.decomposition.KernelPCA)
-        model: Any = cls(**_shared_parameters(peer, cls))
-        if isinstance(peer.kernel, str):
-            model.set_params(kernel_params=None)  # which the peer then ignores
-        _copy_features(peer, model)
-        with overflow_allowed():
-            fit = _fit_of(model, peer)
-            host = fit.eigenvectors[:0, 0]
-            model._publish(replace(fit, preimage=_ridge(model, peer, fit)), Placement(host, host))
-        return model
+        return _from_sklearn(cls, peer, sklearn.decomposition.KernelPCA, _kernel_fit)
 
 
-def _check_peer(peer: Any, kind: type) -> None:
+def _to_sklearn(model: Any, kind: Any, fill: Callable[[Any, Any], Any]) -> Any:
+    """Return a fitted model as one of scikit-learn, which ``fill(model, peer)`` gives the attributes of the fit."""
+    check_is_fitted(model)
+    _check_centered(model)
+    peer = fill(model, kind(**_shared_parameters(model, kind)))
+    _copy_features(model, peer[0] if isinstance(peer, Pipeline) else peer)
+    return peer
+
+
+def _from_sklearn(cls: Any, peer: Any, kind: type, fit_of: Callable[[Any, Any], Any]) -> Any:
+    """Return a model with the fit ``fit_of(model, peer)`` of a fitted estimator of scikit-learn, on the host."""
     if not isinstance(peer, kind):
         raise InvalidParameterError(
             f"from_sklearn takes a fitted sklearn.decomposition.{kind.__name__}; got {type(peer).__name__}."
         )
     check_is_fitted(peer)
+    model = cls(**_shared_parameters(peer, cls))
+    _copy_features(peer, model)
+    host = np.empty(0)
+    with overflow_allowed():
+        model._publish(fit_of(model, peer), Placement(host, host))
+    return model
 
 
 def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
@@ -188,8 +153,7 @@ def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
     if isinstance(shared["random_state"], np.random.Generator):
         shared["random_state"] = None
     name = "svd_solver" if "svd_solver" in shared else "eigen_solver"
-    known = SOLVERS["PCA" if name == "svd_solver" else "KernelPCA"]
-    shared[name] = shared[name] if isinstance(shared[name], str) and shared[name] in known else "auto"
+    shared[name] = shared[name] if isinstance(shared[name], str) and shared[name] in SOLVERS else "auto"
     return shared
 
 
@@ -224,14 +188,6 @@ def _check_scores(peer: Any, theirs: Any, scores: np.ndarray) -> None:
     warn_user(f"{differ} {why}", PrecisionWarning, relative_difference=difference)
 
 
-def _some_rows(X: Any) -> Any:
-    """Return evenly spaced rows of X on the host, on which a peer is compared."""
-    n = int(X.shape[0])
-    chosen = np.linspace(0, n - 1, max(1, min(n, COMPARED_ROWS, COMPARED_ENTRIES // n))).astype(np.int64)
-    rows = gather_rows(X, chosen)
-    return rows_on_host(rows)
-
-
 def _copy_features(source: Any, target: Any) -> None:
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(source, name):
@@ -239,6 +195,37 @@ def _copy_features(source: Any, target: Any) -> None:
 
 
 # -- kernel PCA to scikit-learn ----------------------------------------------------------------------------------------
+
+
+def _kernel_peer(model: Any, peer: Any) -> Any:
+    """Return a KernelPCA of scikit-learn with the kernel, the eigenpairs and the ridge pre-image of a model."""
+    if not model._space.holds_all:
+        raise InvalidParameterError(
+            "a Nyström model has scores from landmarks, and scikit-learn's KernelPCA needs the eigenvectors of a "
+            "kernel matrix; use save for a file that keeps the model, or fit without Nyström."
+        )
+    if not hasattr(model, "X_fit_"):
+        raise InvalidParameterError(
+            "the model holds no kernel matrix, and scikit-learn's KernelPCA keeps it; fit on an array, and convert "
+            "the model before it is saved."
+        )
+    ridge, count = _shared_inverse(model), int(model.eigenvalues_.shape[0]) or None
+    peer.set_params(n_components=count, fit_inverse_transform=ridge is not None, **_kernel_parameters(model))
+    peer.gamma_, peer.X_fit_ = model.gamma_, rows_on_host(model.X_fit_).copy()
+    peer.eigenvalues_, peer.eigenvectors_ = to_host(model.eigenvalues_).copy(), to_host(model.eigenvectors_).copy()
+    means = _column_means(model.kernel_, peer.X_fit_, model.n_jobs)
+    peer._centerer = centerer = KernelCenterer().set_output(transform="default")
+    centerer.K_fit_rows_, centerer.K_fit_all_ = cast(means, peer.eigenvectors_.dtype), float(np.mean(means))
+    centerer.n_features_in_ = len(means)
+    if ridge is not None:
+        peer.set_params(alpha=ridge.rule.alpha)
+        peer.dual_coef_, peer.X_transformed_fit_ = to_host(ridge.dual_coef).copy(), to_host(ridge.scores).copy()
+    n = int(model.X_fit_.shape[0])
+    chosen = np.linspace(0, n - 1, max(1, min(n, COMPARED_ROWS, COMPARED_ENTRIES // n))).astype(np.int64)
+    rows = rows_on_host(gather_rows(model.X_fit_, chosen))
+    with device_context(model._result.map.like), overflow_allowed():
+        _check_scores(peer, peer.transform(rows), to_host(model._space.checked_scores(rows)))
+    return peer
 
 
 def _kernel_parameters(model: Any) -> dict[str, Any]:
@@ -263,16 +250,6 @@ def _shared_inverse(model: Any) -> RidgeRegression | None:
     return ridge if ridge.mean is None and not ridge.rule.landmarks else None
 
 
-def _exact(model: Any) -> tuple[Any, np.ndarray, KernelCenterer]:
-    """Return basis, eigenvectors and the centerer, which subtracts column means of K and their mean."""
-    basis, eigenvectors = _on_host(model.X_fit_), to_host(model.eigenvectors_).copy()
-    means = _column_means(model.kernel_, basis, model.n_jobs)
-    centerer = KernelCenterer().set_output(transform="default")
-    centerer.K_fit_rows_, centerer.K_fit_all_ = cast(means, eigenvectors.dtype), float(np.mean(means))
-    centerer.n_features_in_ = len(means)
-    return basis, eigenvectors, centerer
-
-
 def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
     """Return the means of the columns of K, shape (n,), in float64."""
     wide = cast(basis, np.float64)
@@ -282,33 +259,38 @@ def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
     return kernel_matmat(kernel, wide, wide, np.full((n, 1), 1.0 / n), n_jobs=n_jobs)[:, 0]
 
 
-def _on_host(X: Any) -> Any:
-    """Return a copy, dense or CSR."""
-    return rows_on_host(X).copy()
-
-
 # -- kernel PCA from scikit-learn --------------------------------------------------------------------------------------
 
 
-def _fit_of(model: Any, peer: Any) -> KernelPCAFit:
+def _kernel_fit(model: Any, peer: Any) -> KernelPCAFit:
     """Return the fit of a peer. The kernel is used unchanged, with the terms that centering would remove."""
+    if isinstance(peer.kernel, str):
+        model.set_params(kernel_params=None)  # which the peer then ignores
     U, values = np.array(to_host(peer.eigenvectors_)), to_host(peer.eigenvalues_).astype(np.float64)
-    X = _training_rows(peer)
+    rows, mean = to_host(peer._centerer.K_fit_rows_).astype(np.float64), float(peer._centerer.K_fit_all_)
+    X = rows_on_host(peer.X_fit_).copy()
+    if isinstance(peer.kernel, str) and peer.kernel == "precomputed":
+        # K, which the peer has centered in place: Kc + r 1ᵀ + 1 rᵀ - mean
+        X += peer._centerer.K_fit_rows_[:, None] + (peer._centerer.K_fit_rows_[None, :] - peer._centerer.K_fit_all_)
     kernel = kernel_of_peer(peer).resolve(X)
     alphas = U * inverse_roots(values)[None, :]
-    rows, mean = to_host(peer._centerer.K_fit_rows_).astype(np.float64), float(peer._centerer.K_fit_all_)
     projection = (alphas - np.mean(alphas, axis=0, keepdims=True)).astype(U.dtype)
     offset = (rows @ alphas - mean * np.sum(alphas, axis=0)).astype(U.dtype)
     template = None if kernel.stored_only else kernel.template(X, centered=False).slice(0, 0)
     trace = float(np.sum(to_host(kernel.diagonal(X)).astype(np.float64))) - len(rows) * mean
     residuals = _residual_norms(X, U, values, kernel, model.n_jobs)
     tolerance = float(model.tol) or default_tolerance(U.dtype)
+    scores, ridge = U * np.sqrt(values)[None, :], None
+    if peer.fit_inverse_transform:
+        scores = np.array(peer.X_transformed_fit_)
+        rule = RidgeRule(kernel, float(model.alpha), centered=False, landmarks=0, n_jobs=model.n_jobs)
+        ridge = RidgeRegression(rule, X, scores, kernel, scores, np.array(peer.dual_coef_), None)
     return KernelPCAFit(
         kernel=kernel,
         plan=None,  # type: ignore[arg-type]  # the peer has no plan
         spectrum=Spectrum(values, max(trace, float(np.sum(values))), U.dtype.name),
         eigenvectors=U,
-        scores=np.array(peer.X_transformed_fit_) if peer.fit_inverse_transform else U * np.sqrt(values)[None, :],
+        scores=scores,
         residual_norms=residuals,
         converged=residuals <= tolerance * float(np.max(values, initial=0.0)),
         gap=None,
@@ -318,23 +300,8 @@ def _fit_of(model: Any, peer: Any) -> KernelPCAFit:
         solver=f"scikit-learn ({peer.eigen_solver})",
         fallbacks=(),
         map=AffineProjection(X, projection, offset, np.full(len(rows), 1.0 / len(rows)), mean, template),
+        preimage=ridge,
     )
-
-
-def _ridge(model: Any, peer: Any, fit: KernelPCAFit) -> RidgeRegression | None:
-    """Return the regression that the peer solved; None where it has no pre-image."""
-    if not peer.fit_inverse_transform:
-        return None
-    rule = RidgeRule(fit.kernel, float(model.alpha), centered=False, landmarks=0, n_jobs=model.n_jobs)
-    return RidgeRegression(rule, fit.map.basis, fit.scores, fit.kernel, fit.scores, np.array(peer.dual_coef_), None)
-
-
-def _training_rows(peer: Any) -> Any:
-    """Return X, or K of a precomputed kernel, which the peer has centered in place: K = Kc + r 1ᵀ + 1 rᵀ - mean."""
-    X, rows = _on_host(peer.X_fit_), peer._centerer.K_fit_rows_
-    if isinstance(peer.kernel, str) and peer.kernel == "precomputed":
-        X += rows[:, None] + (rows[None, :] - peer._centerer.K_fit_all_)
-    return X
 
 
 def kernel_of_peer(peer: Any) -> Kernel:
@@ -394,18 +361,7 @@ class PCAPeer:
         >>> bool(np.allclose(model.as_sklearn().transform(X), model.transform(X)))
         True
         """
-        check_is_fitted(self)
-        model: Any = self
-        _check_centered(model)
-        peer = sklearn.decomposition.PCA(**_shared_parameters(model, sklearn.decomposition.PCA))
-        for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
-            setattr(peer, name, to_host(getattr(model, name)).copy())
-        for name in ("n_components_", "n_samples_", "noise_variance_", "n_features_in_"):
-            setattr(peer, name, getattr(model, name))
-        peer = peer if model.scale_ is None else _scaled(model, peer)
-        _check_linear_scores(model, peer)
-        _copy_features(model, peer if model.scale_ is None else peer[0])
-        return peer
+        return _to_sklearn(self, sklearn.decomposition.PCA, _linear_peer)
 
     @classmethod
     def from_sklearn(cls, peer: Any) -> Self:
@@ -436,40 +392,46 @@ class PCAPeer:
         >>> PCA.from_sklearn(Peer(2).fit(X)).transform(X).shape
         (50, 2)
         """
-        _check_peer(peer, sklearn.decomposition.PCA)
-        model: Any = cls(**_shared_parameters(peer, cls))
-        _copy_features(peer, model)
-        names = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
-        numbers: dict[str, Any] = {name: np.array(to_host(getattr(peer, f"{name}_"))) for name in names}
-        axes = np.array(numbers["components"].T, order="C")
-        roots = inverse_roots(numbers["explained_variance"].astype(np.float64))
-        fit = PCAFit(
-            **numbers,
-            total_variance=total_variance_of(peer),
-            noise_variance=max(float(peer.noise_variance_), 0.0),
-            scale=None,
-            residual_norms=None,
-            converged=None,
-            n_samples=number_of(float(peer.n_samples_)),
-            device="cpu",
-            plan=None,
-            solver=f"scikit-learn ({peer.svd_solver})",
-            fallbacks=(),
-            projection=LinearProjection(numbers["mean"], axes, np.zeros(axes.shape[1]), None, roots),
-        )
-        host = fit.components[:0, 0]
-        model._publish(fit, Placement(host, host))
-        return model
+        return _from_sklearn(cls, peer, sklearn.decomposition.PCA, _linear_fit)
 
 
-def _scaled(model: Any, peer: Any) -> Pipeline:
-    """Return a pipeline of a scaler and the peer, whose mean becomes zero."""
-    scaler = StandardScaler()
-    scaler.mean_, scaler.scale_ = peer.mean_, to_host(model.scale_).copy()
-    scaler.var_, scaler.n_samples_seen_ = scaler.scale_**2, model.n_samples_
-    scaler.n_features_in_ = model.n_features_in_
-    peer.mean_ = np.zeros_like(peer.mean_)
-    return make_pipeline(scaler, peer)
+def _linear_peer(model: Any, peer: Any) -> Any:
+    """Return a PCA of scikit-learn with the fit of a model; with scales a pipeline of a scaler and the PCA."""
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+        setattr(peer, name, to_host(getattr(model, name)).copy())
+    for name in ("n_components_", "n_samples_", "noise_variance_", "n_features_in_"):
+        setattr(peer, name, getattr(model, name))
+    if model.scale_ is not None:
+        scaler = StandardScaler()
+        scaler.mean_, scaler.scale_ = peer.mean_, to_host(model.scale_).copy()
+        scaler.var_, scaler.n_samples_seen_ = scaler.scale_**2, model.n_samples_
+        peer.mean_ = np.zeros_like(peer.mean_)
+        scaler.n_features_in_ = model.n_features_in_
+        peer = make_pipeline(scaler, peer)
+    _check_linear_scores(model, peer)
+    return peer
+
+
+def _linear_fit(model: Any, peer: Any) -> PCAFit:
+    """Return the fit of a peer."""
+    names = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
+    numbers: dict[str, Any] = {name: np.array(to_host(getattr(peer, f"{name}_"))) for name in names}
+    axes = np.array(numbers["components"].T, order="C")
+    roots = inverse_roots(numbers["explained_variance"].astype(np.float64))
+    return PCAFit(
+        **numbers,
+        total_variance=total_variance_of(peer),
+        noise_variance=max(float(peer.noise_variance_), 0.0),
+        scale=None,
+        residual_norms=None,
+        converged=None,
+        n_samples=number_of(float(peer.n_samples_)),
+        device="cpu",
+        plan=None,
+        solver=f"scikit-learn ({peer.svd_solver})",
+        fallbacks=(),
+        projection=LinearProjection(numbers["mean"], axes, np.zeros(axes.shape[1]), None, roots),
+    )
 
 
 def _check_linear_scores(model: Any, peer: Any) -> None:
