@@ -150,7 +150,7 @@ class CenteredMatrix(RowProducts):
     rest: Array | None = None  # (d,), wide: mean minus shift in the units of X; None until `measure`
     unit: float = 1.0  # a power of two that brings the deviations near 1; exactly 1 for ordinary data
     scale: np.ndarray | None = None  # (d,), divisors of the features, on the host
-    weights: Array = None  # (d,), wide: unit / scale; None means ones
+    multipliers: Array = None  # (d,), wide: unit / scale; None means ones
 
     @abstractmethod
     def check_entries(self) -> None:
@@ -209,7 +209,7 @@ class CenteredMatrix(RowProducts):
             squares = np.maximum(raw - n * host**2, 0.0)
             if may_rescale and self._rescaled_to_unit(squares):
                 continue
-            rest = rest if self.weights is None else rest / self.weights
+            rest = rest if self.multipliers is None else rest / self.multipliers
             lost = ~(raw <= MOST_CANCELLED * squares)
             # Also of a constant column without digits, where the rounding of its mean is large beside the others.
             if not (may_shift and lost.any() and (lost & ((squares > 0) | ~(raw <= squares.max()))).any()):
@@ -234,7 +234,7 @@ class CenteredMatrix(RowProducts):
         if 0.0 < deviation < math.inf and scale_for_squares(deviation, self.dtype) == 1.0:
             return False
         self.unit = power_of_two_scale(half_range(*self._bounds_about_mean()), self.dtype)
-        self._weigh(np.full(self.shape[1], self.unit))
+        self._multiply_columns(np.full(self.shape[1], self.unit))
         return self.unit != 1.0
 
     def _bounds_about_mean(self) -> tuple[Array, Array]:
@@ -251,7 +251,7 @@ class CenteredMatrix(RowProducts):
         Features whose squares leave the range of numbers beside those of others are measured in units of their own.
         """
         self._measure_features()
-        deviations: np.ndarray = np.sqrt(self.squares / degrees) / self._host_weights()
+        deviations: np.ndarray = np.sqrt(self.squares / degrees) / self._host_multipliers()
         return deviations
 
     def _measure_features(self) -> None:
@@ -262,9 +262,9 @@ class CenteredMatrix(RowProducts):
             return
         halves = 0.5 * np.stack([to_host(bound).astype(np.float64) for bound in self._bounds_about_mean()])
         halves = halves[1] - halves[0]
-        if not needs_own_scale(halves * self._host_weights(), self.wide).any():  # of what was squared
+        if not needs_own_scale(halves * self._host_multipliers(), self.wide).any():  # of what was squared
             return
-        self._weigh(np.asarray([power_of_two_scale(half, self.wide) for half in halves.tolist()]))
+        self._multiply_columns(np.asarray([power_of_two_scale(half, self.wide) for half in halves.tolist()]))
         self._sweep(self._swept_moments, may_scale=False)
 
     def rescale(self, scale: np.ndarray) -> None:
@@ -276,20 +276,18 @@ class CenteredMatrix(RowProducts):
                 f"Multiply the data, and the numbers of scale, by {factor_near_one(smallest, kind)}."
             )
         self._measure_features()
-        weights = self._host_weights()
-        deviations = np.sqrt(self.squares / self.count) / weights / scale
+        present = self._host_multipliers()
+        deviations = np.sqrt(self.squares / self.count) / present / scale
         unit = scale_for_squares(float(deviations.max(initial=0.0)), self.dtype)
-        self._set_squares(self.squares * (unit / weights / scale) ** 2)
+        self._set_squares(self.squares * (unit / present / scale) ** 2)
         self.unit, self.scale = unit, np.where(np.isinf(scale), 1.0, scale)
-        self._weigh(unit / scale)
+        self._multiply_columns(unit / scale)
 
-    def _host_weights(self) -> np.ndarray:
-        if self.weights is None:
-            return np.ones(self.shape[1])
-        return np.asarray(to_host(self.weights), dtype=np.float64)
+    def _host_multipliers(self) -> Any:
+        return 1.0 if self.multipliers is None else to_host(self.multipliers).astype(np.float64)
 
-    def _weigh(self, weights: np.ndarray) -> None:
-        self.weights = from_host(weights, self.like, self.wide)
+    def _multiply_columns(self, multipliers: np.ndarray) -> None:
+        self.multipliers = from_host(multipliers, self.like, self.wide)
 
     @cached_property
     def total(self) -> float:
@@ -304,12 +302,12 @@ class CenteredMatrix(RowProducts):
 
     def constant_columns(self, share: float) -> np.ndarray:
         """Return which columns (d,) deviate from their mean by at most a share of the rounding of that mean."""
-        mean = np.abs(to_host(self.weighted(self.mean)).astype(np.float64))
+        mean = np.abs(to_host(self.multiplied(self.mean)).astype(np.float64))
         return np.asarray(np.sqrt(self.squares / self.count) <= share * self.eps * mean)
 
-    def weighted(self, v: Array) -> Array:
+    def multiplied(self, v: Array) -> Array:
         """Return a wide vector (d,) in the units of Z."""
-        return v if self.weights is None else v * self.weights
+        return v if self.multipliers is None else v * self.multipliers
 
     def scatter(self) -> Array:
         """Return ZᵀZ in the widest type, shape (d, d); the same sweep computes an unknown mean."""
@@ -317,7 +315,7 @@ class CenteredMatrix(RowProducts):
             S = self._sweep(self._swept_scatter)
         else:
             S, _ = self.scatter_and_sums()
-        rest = self.weighted(self.rest)
+        rest = self.multiplied(self.rest)
         S = subtract_outer_product(S, self.count * rest, rest)
         return S if self.total else 0.0 * S
 

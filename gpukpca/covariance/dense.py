@@ -98,7 +98,7 @@ class DenseCenteredMatrix(CenteredMatrix):
 
     def _product_of_rest(self, V: Array) -> Array:
         """Return the product of the rest of the mean with V (d, b), wide, shape (1, b)."""
-        rest = self.weighted(self.rest)
+        rest = self.multiplied(self.rest)
         return self.xp.sum(rest[:, None] * cast(V, self.wide), axis=0)[None, :]
 
     def adjoint(self, U: Array) -> Array:
@@ -119,7 +119,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         else:
             parts = self._joined(lambda a, b: self._shifted(a, b).T @ U, columns, axis=0)
             Y = cast(parts, self.wide)
-        return Y - self.weighted(self.rest)[:, None] * sums[None, :]
+        return Y - self.multiplied(self.rest)[:, None] * sums[None, :]
 
     def scatter_times(self, V: Array) -> Array:
         return cast(self.wide_scatter_times(V), self.dtype) if self.by_rows else self.adjoint(self.times(V))
@@ -235,7 +235,7 @@ class DenseCenteredMatrix(CenteredMatrix):
 
     def materialized(self) -> Array:
         self.measure()
-        rest = cast(self.weighted(self.rest), self.dtype)
+        rest = cast(self.multiplied(self.rest), self.dtype)
 
         def centered(start: int, stop: int) -> Array:
             if self.by_rows:
@@ -274,9 +274,9 @@ class DenseCenteredMatrix(CenteredMatrix):
         return self._deviations(block, whole, place) if by_rows else self._deviations(whole, block, place)
 
     def _deviations(self, rows: slice, columns: slice, place: Array | None = None) -> Array:
-        """Return some columns of some rows less the shift, weighted."""
-        block = difference(self._entries(rows, columns), self.shift[None, columns], place)
-        return block if self.weights is None else multiply(block, cast(self.weights[columns], self.dtype)[None, :])
+        """Return some columns of some rows less the shift, multiplied."""
+        block, by = difference(self._entries(rows, columns), self.shift[None, columns], place), self.multipliers
+        return block if by is None else multiply(block, cast(by[columns], self.dtype)[None, :])
 
     def _entries(self, rows: slice, columns: slice) -> Array:
         """Return some columns of some rows of X, with the shift for rows that do not count: they may be huge."""

@@ -21,13 +21,13 @@ from gpukpca.data.statistics import outer_bounds
 
 @dataclass(frozen=True)
 class CenteringSpec:
-    """The shift, mean and weights that all panels share; see `CenteredMatrix`."""
+    """The shift, mean and multipliers that all panels share; see `CenteredMatrix`."""
 
     by_rows: bool
     n_jobs: int | None
     shift: Array
     rest: Array | None
-    weights: Array | None
+    multipliers: Array | None
     center: bool
     count: float
 
@@ -37,7 +37,7 @@ class CenteringSpec:
         shift = move(self.shift, panel)
         rows = DenseCenteredMatrix(panel, self.by_rows, self.n_jobs, shift, self.center, frequencies)
         rows.rest = None if self.rest is None else cast(move(self.rest, panel), rows.wide)
-        rows.weights = None if self.weights is None else cast(move(self.weights, panel), rows.wide)
+        rows.multipliers = None if self.multipliers is None else cast(move(self.multipliers, panel), rows.wide)
         return rows
 
 
@@ -93,7 +93,8 @@ class PanelCenteredMatrix(CenteredMatrix):
 
     @property
     def _spec(self) -> CenteringSpec:
-        return CenteringSpec(self.by_rows, self.n_jobs, self.shift, self.rest, self.weights, self.center, self.count)
+        shift, rest, multipliers = self.shift, self.rest, self.multipliers
+        return CenteringSpec(self.by_rows, self.n_jobs, shift, rest, multipliers, self.center, self.count)
 
     def _sum(self, method: str, *blocks: Array, merge: Merge | None = None) -> Any:
         """Return the merged results of a method of all panels."""

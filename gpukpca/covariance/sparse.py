@@ -60,13 +60,13 @@ class SparseCenteredMatrix(CenteredMatrix):
         self.shift: Array
         self.deviations, self.shift = less_full_columns(self.source, shift)
         self.X = self.deviations
-        if self.weights is not None:
-            self._weigh(self.weights)
+        if self.multipliers is not None:
+            self._multiply_columns(self.multipliers)
 
-    def _weigh(self, weights: np.ndarray) -> None:
-        super()._weigh(weights)
+    def _multiply_columns(self, multipliers: np.ndarray) -> None:
+        super()._multiply_columns(multipliers)
         self.X = self.deviations.copy()
-        self.X.data *= self.weights[self.X.indices]
+        self.X.data *= self.multipliers[self.X.indices]
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest entry of every column of X less the shift, shapes (d,)."""
@@ -79,12 +79,12 @@ class SparseCenteredMatrix(CenteredMatrix):
     def times(self, V: Array) -> Array:
         self.measure()
         V = cast(V, np.float64)
-        return cast(self.rooted(_product(self.X, V) - (self.weighted(self.rest) @ V)[None, :]), self.dtype)
+        return cast(self.rooted(_product(self.X, V) - (self.multiplied(self.rest) @ V)[None, :]), self.dtype)
 
     def adjoint(self, U: Array) -> Array:
         self.measure()
         U = self.rooted(cast(U, np.float64))
-        return cast(self.X.T @ U - self.weighted(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
+        return cast(self.X.T @ U - self.multiplied(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
 
     def scatter_times(self, V: Array) -> Array:
         # The columns of Z V, times the roots, sum to zero: the left factor needs no correction for the mean.

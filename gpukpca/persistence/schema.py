@@ -51,6 +51,7 @@ REPLACED = {("Nystrom", "landmarks", "kmeans++"): "rpcholesky"}
 FORMER: dict[str, tuple[str, dict[str, str]]] = {
     "PCAPlan": ("Plan", {"reason": "solver_reason"}),
     "StreamedStorage": ("LandmarkStorage", {}),
+    "LinearProjection": ("LinearProjection", {"weights": "multipliers"}),
 }
 # Fields of classes, and parameters of estimators, that earlier versions wrote and that are gone.
 REMOVED = {

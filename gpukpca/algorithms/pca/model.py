@@ -48,7 +48,7 @@ class LinearProjection:
     shift: Array = field_of("d", "the mean in the dtype of the data")
     axes: Array = field_of("d p", "A: components in units of the scale")
     offset: np.ndarray = field_of("p", "b: the mean less the shift, projected; on the host")
-    weights: Array | None = field_of("d", "1 / scale", "positive")
+    multipliers: Array | None = field_of("d", "of centered features: 1 / scale", "positive")
     inverse_roots: np.ndarray = field_of(
         "p", "1 / standard deviation of the scores, 0 where that is 0; on the host", "nonnegative"
     )
@@ -58,13 +58,13 @@ class LinearProjection:
     def of(cls, Z: CenteredMatrix, V: Array, deviations: np.ndarray) -> LinearProjection:
         """Return the map of a fit of centered rows with the axes V (d, p) and the standard deviations of the scores."""
         xp = namespace_of(V)
-        weights = None if Z.scale is None else from_host(1.0 / Z.scale, V)
-        axes = V if weights is None else V * weights[:, None]
+        multipliers = None if Z.scale is None else from_host(1.0 / Z.scale, V)
+        axes = V if multipliers is None else V * multipliers[:, None]
         shift = cast(Z.mean, V.dtype)
         # Not the mean less the shift: the mean of data with a large offset is rounded.
         rest = (cast(Z.shift, Z.wide) - cast(shift, Z.wide)) + Z.rest
         offset = xp.sum(rest[:, None] * cast(axes, Z.wide), axis=0)
-        return cls(shift, xp.asarray(axes, copy=True), to_host(offset), weights, reciprocals(deviations), Z.center)
+        return cls(shift, xp.asarray(axes, copy=True), to_host(offset), multipliers, reciprocals(deviations), Z.center)
 
     def transform(self, Y: Array, n_jobs: int | None = None) -> Array:
         """Return the scores (m, p) of new rows Y (m, d), where the map is computed; host rows are moved by panels."""
@@ -93,7 +93,7 @@ class LinearProjection:
         for start, stop in panels_of(Y, blocking.WIDE_PROJECTED_ROWS):
             rows = move(dense_rows(take_rows(Y, start, stop)), self.axes)
             centered = cast(rows, self.axes.dtype) - self.shift[None, :]
-            centered = centered if self.weights is None else centered * self.weights[None, :]
+            centered = centered if self.multipliers is None else centered * self.multipliers[None, :]
             off = centered - scores[start:stop, :] @ model.components
             off = cast(off, wide)
             distances.append(xp.sum(off * off, axis=1))
