@@ -18,15 +18,13 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend.namespace import cast, from_host, to_host
-from gpukpca.data.batches import is_sliced, is_stream
 from gpukpca.data.frequencies import number_of
 from gpukpca.data.gate import as_rows
-from gpukpca.data.place import Placement, rows_at
+from gpukpca.data.place import rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
-from gpukpca.decomposition._batches import rows_and_place
-from gpukpca.decomposition._fitted import samples_of, spectrum_of
+from gpukpca.decomposition._fitted import check_model, samples_of, spectrum_of
 from gpukpca.decomposition._interop import kernel_of_peer
-from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from, matrix_of
+from gpukpca.decomposition._kernels import NAMED_KERNELS, SHARED, kernel_from
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
@@ -76,10 +74,7 @@ def fitted_model(model: Any) -> Any:
     """Return a fitted estimator, of a search the best one, or a pair; raise for anything else."""
     if isinstance(model, tuple) and len(model) == 2:
         return model
-    if not hasattr(model, "fit") or isinstance(model, type):
-        what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
-        raise InvalidParameterError(f"residuals takes {TAKEN}; got {what}.")
-    check_is_fitted(model)
+    check_model(model, f"residuals takes {TAKEN};")
     return getattr(model, "best_estimator_", model)
 
 
@@ -186,14 +181,6 @@ def _source_of_scores(kernel: Any, scores: Any) -> KernelSource:
 
 def _host(values: Any) -> np.ndarray:
     return to_host(values).astype(np.float64)
-
-
-def audited_rows(reader: KernelPCA, container: Any, sample_weight: Any) -> tuple[Any, Placement]:
-    """Return the checked rows, where they are or in batches that are read again, and where they are computed."""
-    X = matrix_of(reader, container)
-    in_batches = (is_stream(X) or is_sliced(X)) and not kernel_from(reader).stored_only
-    how: dict[str, Any] = {"in_batches": in_batches, "counted": True, "sample_weight": sample_weight}
-    return rows_and_place(reader, X, "residuals", **how)
 
 
 def check_stated(found: EigenpairAudit, noise: float) -> None:

@@ -15,15 +15,18 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from gpukpca import exceptions
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.plan import Plan
-from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, to_host
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, overflow_allowed, to_host
 from gpukpca.data.place import Placement
 from gpukpca.decomposition._callbacks import CallbackSupportMixin
+from gpukpca.decomposition._validation import new_data
 from gpukpca.exceptions import VersionWarning, warn_user
 from gpukpca.kernels import Kernel
 
@@ -144,6 +147,9 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
     feature_names_in_: NDArray[np.object_]
     # Whether `fit` takes Dask arrays, whose rows stay on the workers of a client.
     _on_cluster = True
+    # The fit result, and the attributes that say where new points are computed: the first that the model has.
+    _result: Any
+    _origins: tuple[str, ...] = ("components_",)
 
     if TYPE_CHECKING:
 
@@ -174,6 +180,19 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
+
+    @property
+    def _like(self) -> Array:
+        """Return an array of the fit where it computes."""
+        like: Array = self._result.components
+        return like
+
+    def _answer(self, X: Any, method: str, work: Callable[[Array], Any], **how: Any) -> Any:
+        """Return ``work(rows)`` of new rows, checked as `new_data` does, where the fit computes."""
+        check_is_fitted(self)
+        Y = new_data(self, X, getattr(self, self._origins[-1]), method, **how)
+        with device_context(self._like), overflow_allowed():
+            return work(Y)
 
     def _output(self, result: Array, X: Any) -> Array:
         """Return a result in the library of the input; on the host if scikit-learn makes a data frame of it."""

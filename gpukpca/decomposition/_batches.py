@@ -204,12 +204,10 @@ def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array
     return list(batches) if 2 * needed <= resources.allowed() else batches
 
 
-def add_batches(
-    estimator: Any, X: Any, sample_weight: Any, add: Callable[..., Any], rows: Callable[[int, int], int]
-) -> Any:
+def add_batches(estimator: Any, X: Any, sample_weight: Any, add: Callable[..., Any]) -> Any:
     """Return the estimator after ``add(batch, weights)`` of X: of all batches, all slices of a set, or all chunks.
 
-    `rows` gives the rows of a slice from n and d. On an error the estimator is as before.
+    On an error the estimator is as before.
     """
     if is_dask_array(X):
         X = Batches(partial(chunk_batches, X, cluster_of(estimator)))
@@ -222,7 +220,7 @@ def add_batches(
         def add_slice(part: Any, _: str, start: int) -> Any:
             return add(part, None if weights is None else weights[start : start + int(part.shape[0])])
 
-        parts = each_slice(X, add_slice, rows(*map(int, X.shape)))
+        parts = each_slice(X, add_slice, slice_within(estimator, int(X.shape[1])))
     else:
         return add(X, sample_weight)
     with restore_on_error(estimator):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpukpca.algorithms.progress import Listener, Progress, listener_from
@@ -29,22 +29,19 @@ CALLBACKS = {"_skl_callbacks", "_parent_callback_ctx"}
 TASKS = ("pass", "step", "batch", "fold")
 
 
-def fit_task(estimator: Any, X: Any) -> AbstractContextManager[None]:
-    """Return the context of a fit, which calls the callbacks of an estimator at its beginning and at its end."""
-    if _tear_down is None or not vars(estimator).keys() & CALLBACKS:
-        return nullcontext()
-    return _with_callbacks(estimator, X, _tear_down)
-
-
 @contextmanager
-def _with_callbacks(estimator: Any, X: Any, tear_down: Callable[[Any], object]) -> Iterator[None]:
+def fit_task(estimator: Any, X: Any) -> Iterator[None]:
+    """Call the callbacks of an estimator at the beginning of its fit, and at the end."""
+    if _tear_down is None or not vars(estimator).keys() & CALLBACKS:
+        yield
+        return
     try:
         context = estimator._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=estimator, X=X)
         yield
         context.call_on_fit_task_end(estimator=estimator, X=X)
     finally:
-        tear_down(estimator)
+        _tear_down(estimator)
 
 
 def listener_of(estimator: Any) -> Listener | None:

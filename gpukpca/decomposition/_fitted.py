@@ -25,11 +25,11 @@ def spectrum_of(model: Any) -> np.ndarray:
     return np.array(to_host(variances), dtype=np.float64)
 
 
-def check_model(model: Any) -> None:
+def check_model(model: Any, expected: str = "expected a fitted estimator,") -> None:
     """Raise where a model is no estimator, or not fitted."""
     if not hasattr(model, "fit") or isinstance(model, type):
         what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
-        raise InvalidParameterError(f"expected a fitted estimator, got {what}.")
+        raise InvalidParameterError(f"{expected} got {what}.")
     check_is_fitted(model)
 
 

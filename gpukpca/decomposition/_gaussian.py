@@ -11,6 +11,7 @@ from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector
 from gpukpca.algorithms.pca.gaussian import UNCENTERED, GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
+from gpukpca.data.place import to_caller
 from gpukpca.decomposition._base import AxesAttributes, OnlyWhere
 from gpukpca.decomposition._fitted import is_centered, mean_of
 from gpukpca.decomposition._model_files import Saved
@@ -88,7 +89,7 @@ class LikelihoodEstimator(GaussianEstimator[Held]):
     """Base of those that also give the likelihood of rows."""
 
     def _log_densities(self, X: Any) -> Array:
-        """Return `score_samples` of a fitted model for rows that are not checked."""
+        """Return `score_samples` where the fit computes."""
         raise NotImplementedError
 
     @OnlyWhere(_without_covariance, AttributeError)
@@ -116,8 +117,7 @@ class LikelihoodEstimator(GaussianEstimator[Held]):
         -----
         Where the covariance is singular, directions without variance are given eps times the largest one.
         """
-        check_is_fitted(self)
-        return self._log_densities(X)
+        return to_caller(self._log_densities(X), X)
 
     @OnlyWhere(_without_covariance, AttributeError)
     def score(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> float:

@@ -11,12 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector
+from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.latent.fit import LatentTask, fit_em, fit_spectrum, is_direct
 from gpukpca.algorithms.latent.memory import check_em_memory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
 from gpukpca.algorithms.latent.priors import LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
-from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, overflow_allowed
@@ -30,7 +30,6 @@ from gpukpca.decomposition._gaussian import LikelihoodEstimator
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition._validation import checked_scores, new_data
 
 # The name of the solver for complete data in one array.
 Direct = TypeVar("Direct", bound=str)
@@ -107,8 +106,11 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
             rows = cut_rows(self, rows, size)
         place = session.place(rows)
         with session.on(place, rows) as resources:
-            n = 0 if sample_weight is None else int(rows.shape[0])
-            task = self._task(resources).weighted(sample_weight, n)
+            n, tol = 0 if sample_weight is None else int(rows.shape[0]), None if self.tol is None else float(self.tol)
+            settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
+            rng, listener = generator(self.random_state), listener_of(self)
+            task = LatentTask(self.n_components, self._prior(), settings, resources, rng, listener)
+            task = task.weighted(sample_weight, n)
             if direct:
                 fit = fit_spectrum(rows, task)
             else:
@@ -117,12 +119,6 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
                 check_em_memory(resources, rows.n_rows, d, task.max_count, batch_bytes)
                 fit = fit_em(held_batches(rows, resources), task)
         self._publish(fit, place, session.budget.failures)
-
-    def _task(self, resources: Resources) -> LatentTask:
-        tol = None if self.tol is None else float(self.tol)
-        settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
-        rng, listener = generator(self.random_state), listener_of(self)
-        return LatentTask(self.n_components, self._prior(), settings, resources, rng, listener)
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
@@ -162,7 +158,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         -----
         Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
         """
-        return self._output(self._answer(X, "transform", scores_of), X)
+        return self._output(self._of_rows(X, "transform", scores_of), X)
 
     def posterior_covariance(self, X: Any = None) -> Array:
         """Return the covariance σ² M⁻¹ of z given x, the same for all complete rows.
@@ -189,7 +185,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
     @row_wise()
     def _posterior_covariances(self, X: Any) -> Array:
         """Return `posterior_covariance` of every row."""
-        covariances = self._answer(
+        covariances = self._of_rows(
             X, "posterior_covariance", lambda fit, Y: fit.in_dtype(fit.model.posterior_covariances(Y))
         )
         return to_caller(covariances, X)
@@ -213,7 +209,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         """
         check_is_fitted(self)
         with device_context(self._result.components), overflow_allowed():
-            Z = checked_scores(X, self.components_, self._result.n_components)
+            Z = new_scores(X, self._result.n_components, self.components_, least=1)
             return self._output(points_of(self._result, Z), X)
 
     @row_wise("points")
@@ -232,7 +228,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         ------
         NotFittedError, ValueError
         """
-        return self._output(self._answer(X, "denoise", denoise), X)
+        return self._output(self._of_rows(X, "denoise", denoise), X)
 
     @row_wise("rows")
     def impute(self, X: ArrayLike) -> Array:
@@ -260,11 +256,10 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         >>> model.impute(np.array([[0.5, np.nan, 1.5]])).round(1)
         array([[0.5, 1. , 1.5]])
         """
-        return self._output(self._answer(X, "impute", impute), X)
+        return self._output(self._of_rows(X, "impute", impute), X)
 
     def _log_densities(self, X: Any) -> Array:
-        densities = self._answer(X, "score_samples", lambda fit, Y: fit.in_dtype(fit.model.log_likelihood(Y)))
-        return to_caller(densities, X)
+        return self._of_rows(X, "score_samples", lambda fit, Y: fit.in_dtype(fit.model.log_likelihood(Y)))
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Held:
         """Draw rows from the model; the random numbers are drawn on the host.
@@ -299,12 +294,9 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
             rows = self._result.in_dtype(self._result.model.sample(int(n_samples), rng))
             return move(rows, self.components_)
 
-    def _answer(self, X: Any, method: str, work: Callable[[LatentFit, Array], Array]) -> Array:
-        """Return ``work(fit, rows)`` of checked rows, where the fit is."""
-        check_is_fitted(self)
-        Y = new_data(self, X, self.components_, method, missing=True)
-        with device_context(self._result.components), overflow_allowed():
-            return work(self._result, Y)
+    def _of_rows(self, X: Any, method: str, work: Callable[[LatentFit, Array], Array]) -> Array:
+        """Return ``work(fit, rows)`` of rows that may have missing entries; see `_answer`."""
+        return self._answer(X, method, lambda Y: work(self._result, Y), missing=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -63,11 +63,8 @@ class Saved(ArrayTransformer):
     and `_publish(result, place)` sets the attributes that follow from it.
     """
 
-    _result: Any
     _result_type: type
     _publish: Callable[..., None]
-    # The attributes that say where new points are computed: the first that the model has.
-    _origins: tuple[str, ...] = ("components_",)
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -211,13 +208,9 @@ def _step_of(name: str | None, model: Any) -> Step:
         )
     parameters = {key: value for key, value in model.get_params(deep=False).items() if key not in NOT_KEPT}
     if "random_state" in parameters:
-        parameters["random_state"] = _seed(parameters["random_state"])
+        seed = parameters["random_state"]  # a fit has changed the state of a generator
+        parameters["random_state"] = int(seed) if isinstance(seed, Integral) else None
     return Step(cls.__name__, name, parameters, _facts(model), result)
-
-
-def _seed(random_state: Any) -> int | None:
-    """Return an integer seed; None for a generator, whose state a fit has changed."""
-    return int(random_state) if isinstance(random_state, Integral) else None
 
 
 def _facts(model: Any) -> dict[str, Any]:

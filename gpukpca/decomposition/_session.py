@@ -14,6 +14,7 @@ import numpy as np
 from gpukpca.algorithms.fields import unchecked
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
 from gpukpca.algorithms.pca.settings import PCASettings
+from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import (
     ENDS_WITHOUT_LOCALS,
@@ -29,7 +30,7 @@ from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer, requ
 from gpukpca.data.gate import columns_named
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._callbacks import fit_task, listener_of
-from gpukpca.decomposition._fingerprint import kernel_fingerprint
+from gpukpca.decomposition._fingerprint import kernel_fingerprint, pca_fingerprint
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
@@ -175,3 +176,15 @@ def fit_tools(estimator: Any, X: Any, kernel: Kernel, weights: np.ndarray | None
         fingerprint = partial(kernel_fingerprint, estimator, X, kernel, random.generator, weights)
         tools["open_checkpoint"] = partial(open_checkpoint, estimator, fingerprint)
     return tools
+
+
+def pca_tools(estimator: Any, X: Any, sample_weight: Any) -> dict[str, Any]:
+    """Return the random numbers, the listener and the checkpoints of a fit of PCA."""
+    random = Randomness(estimator.random_state)
+
+    def opened(plan: Plan) -> AbstractContextManager[FolderCheckpointer | None]:
+        fingerprint = partial(pca_fingerprint, estimator, X, plan, random.generator, sample_weight)
+        return open_checkpoint(estimator, fingerprint, plan.solver)
+
+    checkpoints = None if estimator.checkpoint is None else opened
+    return {"random": random, "progress": listener_of(estimator), "open_checkpoint": checkpoints}

@@ -18,7 +18,7 @@ from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import Placement
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
-from gpukpca.decomposition._batches import add_batches, checked_batch, slice_within
+from gpukpca.decomposition._batches import add_batches, checked_batch
 from gpukpca.decomposition._kernel_fits import fit_of_batches
 from gpukpca.decomposition._kernels import check_same_kernel, is_stored_only, kernel_from
 from gpukpca.decomposition._session import FitSession, fit_in_session, settings_of
@@ -103,7 +103,7 @@ class WithStreams:
         >>> model.n_samples_seen_, model.transform(X[:5]).shape
         (900, (5, 2))
         """
-        return add_batches(self, X, sample_weight, partial(_add, self), lambda _, d: slice_within(self, d))
+        return add_batches(self, X, sample_weight, partial(_add, self))
 
     if not TYPE_CHECKING:  # which then finds names that are no attributes
 

@@ -11,7 +11,6 @@ from sklearn import get_config
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.device import device_context
@@ -37,21 +36,13 @@ from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
 
 def training_data(
-    estimator: Any,
-    X: Any,
-    *,
-    missing: bool = False,
-    finite: bool = True,
-    counts: Any = None,
-    sample_weight: Any = None,
-    panels: bool = False,
+    estimator: Any, X: Any, *, finite: bool = True, counts: Any = None, sample_weight: Any = None, **how: Any
 ) -> Array:
     """Return X of `fit` as a floating-point array (n, d) or CSR matrix; set `n_features_in_` and the feature names.
 
-    With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
-    scikit-learn does, infinity and else NaN included, but in rows that do not count; see `as_rows`. These are known, or
-    follow from weights. Without `finite` the fit finds NaN and infinity in its own first pass. Of a `DataShape` return
-    rows that take no memory. `panels` as in `as_rows`.
+    Raises ValueError or TypeError as scikit-learn does, NaN and infinity included, but in rows that do not count. These
+    are known, or follow from weights. Without `finite` the fit finds NaN and infinity in its own first pass. Of a
+    `DataShape` return rows that take no memory. `how` are further arguments of `as_rows`.
     """
     if isinstance(X, DataShape):
         return X.rows()
@@ -59,12 +50,12 @@ def training_data(
         counts = rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight)
     if is_stream(X):
         raise InvalidParameterError(
-            f"{_name(estimator)} takes one array here, and X is an iterable of batches; join them with "
+            f"{type(estimator).__name__} takes one array here, and X is an iterable of batches; join them with "
             "numpy.concatenate(list(X)). PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA and KernelPCA with "
             "gpukpca.Nystrom(...) fit batches."
         )
     with device_context(X), overflow_allowed():
-        return _checked(estimator, X, reset=True, missing=missing, finite=finite, counts=counts, panels=panels)
+        return _checked(estimator, X, reset=True, finite=finite, counts=counts, **how)
 
 
 def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
@@ -76,8 +67,8 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
     """
     if isinstance(X, DataShape):
         return X.rows(), X.sample()
-    limit = _sampled_rows(X)
-    if limit is None:
+    limit = most_planned_rows(int(X.shape[1])) if is_sliced(X) and not isinstance(X, Rows) else None
+    if limit is None or limit >= X.shape[0]:
         data = training_data(estimator, X)
         return data, data
     if is_set(X):
@@ -89,29 +80,19 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
     return np.asarray(X) if stays else DataShape(tuple(X.shape), sample.dtype).rows(), sample
 
 
-def _sampled_rows(X: Any) -> int | None:
-    """Return how many rows of a memory map or a set a plan reads; None where it reads all, or X is something else."""
-    if isinstance(X, Rows) or not is_sliced(X):
-        return None
-    limit = most_planned_rows(int(X.shape[1]))
-    return limit if limit < X.shape[0] else None
-
-
-def new_data(
-    estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False, counts: np.ndarray | None = None
-) -> Array:
-    """Return X of `transform`, checked, with the width of fit, where it came from. `missing` and `counts` as in fit.
+def new_data(estimator: Any, X: Any, fitted: Array, method: str, **how: Any) -> Array:
+    """Return X of `transform`, checked, with the width of fit, where it came from. `how` are arguments of `as_rows`.
 
     Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
     ValueError.
     """
     with device_context(X), overflow_allowed():
         check_same_place(estimator, X, fitted, method)
-        X = _checked(estimator, X, reset=False, missing=missing, counts=counts)
+        X = _checked(estimator, X, reset=False, finite=True, **how)
         if is_sparse(X) and is_foreign(fitted):
             raise TypeError(
-                f"{_name(estimator)} was fitted on {library_of(fitted)} arrays and cannot take sparse input; pass "
-                "X.toarray() or an array of that library."
+                f"{type(estimator).__name__} was fitted on {library_of(fitted)} arrays and cannot take sparse input; "
+                "pass X.toarray() or an array of that library."
             )
         return to_host(X) if is_sparse(fitted) and is_foreign(X) else X
 
@@ -127,31 +108,16 @@ def check_same_place(estimator: Any, X: Any, fitted: Array, method: str) -> None
         )
 
 
-def _checked(
-    estimator: Any,
-    container: Any,
-    reset: bool,
-    missing: bool = False,
-    finite: bool = True,
-    counts: np.ndarray | None = None,
-    panels: bool = False,
-) -> Array:
+def _checked(estimator: Any, container: Any, reset: bool, **how: Any) -> Array:
     is_matrix = is_precomputed(getattr(estimator, "kernel", None))
     if is_matrix:
         _check_not_condensed(container)
-    how: dict[str, Any] = {
-        "missing": missing,
-        "finite": finite,
-        "counts": counts,
-        "panels": panels,
-        "limit": limit_of(estimator),
-    }
-    X = as_rows(container, _name(estimator), **how)
+    X = as_rows(container, type(estimator).__name__, limit=limit_of(estimator), **how)
     X = dense_rows(X) if is_matrix else X
     _check_unique_names(container)
-    if reset and not is_matrix:
+    if not is_matrix and reset:
         _warn_of_row_numbers(container, X)
-    if is_matrix and reset and getattr(estimator, "center", False):
+    elif reset and getattr(estimator, "center", False):
         _warn_of_variables(container, X)
     # Widths and feature names come after finiteness, as in scikit-learn.
     if is_matrix and not reset:
@@ -194,23 +160,25 @@ def _check_not_transposed(estimator: Any, m: int, width: int) -> None:
     n = getattr(estimator, "n_features_in_", None)
     if m == n != width:
         raise InvalidParameterError(
-            f"X has {width} features, but {_name(estimator)} is expecting {n} features as input: a kernel matrix of "
-            f"new rows has a row for each of them, and a column for each row of the fit. Pass its transpose, K.T."
+            f"X has {width} features, but {type(estimator).__name__} is expecting {n} features as input: a kernel "
+            "matrix of new rows has a row for each of them, and a column for each row of the fit. Pass its transpose, "
+            "K.T."
         )
 
 
 def check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
     """Check width and feature names of data `container`, whose rows are X, against those of fit, which `reset` sets."""
-    is_array, width = is_foreign(container) or container is X, int(X.shape[1])
-    if is_array and reset:
-        _set_width(estimator, width)
-    if not (is_array and _has_width(estimator, width)):
+    is_array, width, fitted = is_foreign(container) or container is X, int(X.shape[1]), vars(estimator)
+    if is_array and reset:  # whose columns have no names
+        fitted.pop("feature_names_in_", None)
+        fitted["n_features_in_"] = width
+    if not is_array or "feature_names_in_" in fitted or fitted.get("n_features_in_") != width:
         # A shape hides an array of another library, so that scikit-learn has nothing to convert.
         shown = Shape(X.shape) if is_foreign(container) else container if hasattr(container, "shape") else X
         validate_data(estimator, shown, reset=reset, skip_check_array=True)
-        if reset and "feature_names_in_" in vars(estimator):
+        if reset and "feature_names_in_" in fitted:
             _check_landmarks(estimator)
-    if reset and (audited := vars(estimator).get("_audited")) is not None:
+    if reset and (audited := fitted.get("_audited")) is not None:
         _check_names(audited, container)
 
 
@@ -226,22 +194,6 @@ def _check_landmarks(estimator: Any) -> None:
     names = column_names(getattr(vars(estimator).get("eigen_solver"), "landmarks", None))
     if names and all(isinstance(one, str) for one in names) and names != list(estimator.feature_names_in_):
         raise InvalidParameterError("landmarks have other names of columns than X; pass landmarks[list(X.columns)].")
-
-
-def _set_width(estimator: Any, width: int) -> None:
-    """Set the width of fit to that of rows without names; names of an earlier fit go."""
-    vars(estimator).pop("feature_names_in_", None)
-    vars(estimator)["n_features_in_"] = width
-
-
-def _has_width(estimator: Any, width: int) -> bool:
-    """Return whether rows without names have the width of fit."""
-    fitted = vars(estimator)
-    return "feature_names_in_" not in fitted and fitted.get("n_features_in_") == width
-
-
-def _name(estimator: Any) -> str:
-    return type(estimator).__name__
 
 
 class Shape:
@@ -291,8 +243,3 @@ def checked_out(out: Any, shape: tuple[int | str, int]) -> np.ndarray:
             f"({shape[0]}, {shape[1]}); got {what}."
         )
     return out
-
-
-def checked_scores(Z: Any, like: Array, p: int) -> Array:
-    """Return scores (m, p), m >= 1, for `inverse_transform` in the library, dtype and device of `like`."""
-    return new_scores(Z, p, like, least=1)

@@ -15,11 +15,11 @@ from gpukpca.algorithms.kernel_pca.audit import audit_rows
 from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.pca.audit import audit_axes
 from gpukpca.backend.random import Randomness, Seed
+from gpukpca.data.batches import is_sliced, is_stream
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.decomposition._audit_sources import (
     LINEAR,
     KernelSource,
-    audited_rows,
     check_has_weights,
     check_rows_of_fit,
     check_shape,
@@ -28,9 +28,10 @@ from gpukpca.decomposition._audit_sources import (
     last_step,
     source_of,
 )
+from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._fitted import is_centered, samples_of, spectrum_of
-from gpukpca.decomposition._kernels import kernel_from
+from gpukpca.decomposition._kernels import kernel_from, matrix_of
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition.kernel_pca import KernelPCA
@@ -167,7 +168,10 @@ def _audit_of_pairs(
     source: KernelSource, container: Any, sample_weight: Any, reader: Any, session: FitSession, passes: int
 ) -> EigenpairAudit:
     """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
-    data, place = audited_rows(reader, container, sample_weight)
+    X = matrix_of(reader, container)
+    in_batches = (is_stream(X) or is_sliced(X)) and not kernel_from(reader).stored_only
+    how: dict[str, Any] = {"in_batches": in_batches, "counted": True, "sample_weight": sample_weight}
+    data, place = rows_and_place(reader, X, "residuals", **how)
     check_has_weights(source.weighted, sample_weight)
     every, (data, weights, _) = data, counted_rows(data, sample_weight, kernel_from(reader))
     check_shape(data, source.shape, weights if source.vectors is None else None)

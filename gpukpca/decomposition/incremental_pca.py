@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
-from gpukpca.algorithms.inputs import check_no_weights, weights_of_batches
+from gpukpca.algorithms.inputs import check_no_weights, new_scores, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
@@ -30,7 +30,7 @@ from gpukpca.decomposition._gaussian import GaussianEstimator
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, restore_on_error
-from gpukpca.decomposition._validation import check_dense, checked_scores, new_data
+from gpukpca.decomposition._validation import check_dense
 
 # scikit-learn's rule for the rows of a batch; and the batches from which on they are longer, up to a size in bytes.
 ROWS_A_FEATURE, BATCHES = 5, 100
@@ -295,12 +295,13 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         -----
         Cost O(m d p).
         """
-        check_is_fitted(self)
-        Y = new_data(self, X, self.components_, "transform")
-        with device_context(self.components_), overflow_allowed():
-            scores = self._projection.transform(Y, whiten=self.whiten)
-            check_finite(scores, "The new points are too large.", "The array of scores")
-            return self._output(scores, X)
+
+        def scores(Y: Array) -> Array:
+            found = self._projection.transform(Y, whiten=self.whiten)
+            check_finite(found, "The new points are too large.", "The array of scores")
+            return found
+
+        return self._output(self._answer(X, "transform", scores), X)
 
     @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -320,7 +321,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         """
         check_is_fitted(self)
         with device_context(self.components_), overflow_allowed():
-            Z = checked_scores(X, self.components_, self.n_components_)
+            Z = new_scores(X, self.n_components_, self.components_, least=1)
             points = self._projection.inverse_transform(Z, whiten=self.whiten)
             check_finite(points, "The scores are too large.", "The array of points")
             return self._output(points, X)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, overload
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -16,8 +15,8 @@ from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.namespace import dtype_name, overflow_allowed
+from gpukpca.backend.device import describe_device
+from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.data.slicing import gather_rows
@@ -39,7 +38,7 @@ from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session, kernel_and_settings
 from gpukpca.decomposition._streams import WithStreams, reads_batches
-from gpukpca.decomposition._validation import checked_out, new_data, planned_data
+from gpukpca.decomposition._validation import checked_out, planned_data
 from gpukpca.decomposition.preimage.estimator import PreimageEstimator
 from gpukpca.kernels.bandwidth import Gamma
 
@@ -401,12 +400,13 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         -----
         Cost: m n kernel values, computed tile by tile: memory O(m p) and one tile a thread.
         """
-        check_is_fitted(self)
-        Y = new_data(self, X, self.projection_, "transform")
-        with device_context(self._result.map.like), overflow_allowed():
-            if out is not None:
-                return self._space.new_scores(Y, checked_out(out, (int(Y.shape[0]), self._n_features_out)))
-            return self._output(self._space.new_scores(Y), X)
+
+        def scores(Y: Array) -> Array:
+            room = None if out is None else checked_out(out, (int(Y.shape[0]), self._n_features_out))
+            return self._space.new_scores(Y, room)
+
+        found = self._answer(X, "transform", scores)
+        return self._output(found, X) if out is None else found
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
+from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
@@ -26,7 +27,7 @@ from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._row_wise import row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session
-from gpukpca.decomposition._validation import check_dense, checked_scores, new_data
+from gpukpca.decomposition._validation import check_dense
 from gpukpca.exceptions import PrecisionWarning, warn_user
 
 # Why it takes no sparse rows.
@@ -263,7 +264,7 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
 
     @row_wise("labels")
     def _labels(self, X: Any) -> Array:
-        return _labels_at(self._answer(X, "predict", LocalModel.labels), X)
+        return _labels_at(self._of_rows(X, "predict", LocalModel.labels), X)
 
     @row_wise("shares")
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -332,7 +333,7 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
         check_is_fitted(self)
         fit = self._result
         with device_context(fit.components), overflow_allowed():
-            scores = move(checked_scores(X, self.components_, fit.n_components), fit.model.frame.shift)
+            scores = move(new_scores(X, fit.n_components, self.components_, least=1), fit.model.frame.shift)
             if labels is None and fit.n_clusters > 1:
                 warn_user(
                     "coordinates do not determine their cluster, and the likeliest one is a guess. Pass the labels, "
@@ -386,17 +387,15 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
         """Return the mean of `score_samples`, Σ w s / Σ w with weights (m,)."""
         return mean_of(self.score_samples(X), sample_weight)
 
-    def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:
-        """Return ``work(model, rows, n_jobs)`` of checked rows, where the model is."""
+    def _of_rows(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:
+        """Return ``work(model, rows, n_jobs)`` of dense rows; see `_answer`."""
         check_is_fitted(self)
         check_dense(X, DENSE_ROWS)
-        Y = new_data(self, X, self.components_, method)
-        with device_context(self._result.components), overflow_allowed():
-            return work(self._result.model, Y, self.n_jobs)
+        return self._answer(X, method, lambda Y: work(self._result.model, Y, self.n_jobs))
 
     def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:
-        """Return `_answer` in the dtype of fit; ValueError where it overflows."""
-        return self._answer(X, method, lambda *arguments: self._result.in_dtype(work(*arguments)))
+        """Return `_of_rows` in the dtype of fit; ValueError where it overflows."""
+        return self._of_rows(X, method, lambda *arguments: self._result.in_dtype(work(*arguments)))
 
     @OnlyWhere(_without_density, AttributeError)
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[Held, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
@@ -23,6 +22,7 @@ from gpukpca._typing import (
     Vector,
     of_rows,
 )
+from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
@@ -31,13 +31,11 @@ from gpukpca.algorithms.pca.settings import RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
-from gpukpca.backend.random import Randomness, Seed
-from gpukpca.data.place import Placement, to_caller
+from gpukpca.backend.random import Seed
+from gpukpca.data.place import Placement
 from gpukpca.decomposition._base import PCAAttributes, publish
 from gpukpca.decomposition._batches import rows_and_place
-from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import check_no_data_frames
-from gpukpca.decomposition._fingerprint import pca_fingerprint
 from gpukpca.decomposition._gaussian import LikelihoodEstimator
 from gpukpca.decomposition._interop import PCAPeer
 from gpukpca.decomposition._parameters import (
@@ -49,10 +47,8 @@ from gpukpca.decomposition._parameters import (
 )
 from gpukpca.decomposition._plans import WithPlan
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._session import FitSession, fit_in_session, open_checkpoint, pca_settings
-from gpukpca.decomposition._validation import checked_scores, new_data
+from gpukpca.decomposition._session import FitSession, fit_in_session, pca_settings, pca_tools
 from gpukpca.distributed.rows import is_dask_array
-from gpukpca.eigen.krylov_state import Checkpointer
 
 
 class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
@@ -296,15 +292,8 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         data, place = self._rows_and_place(X, sample_weight=None if with_scores else sample_weight)
         is_lazy = with_scores and is_dask_array(X)
         with session.on(place, data) as resources:
-            random = Randomness(self.random_state)
-
-            def opened(plan: Plan) -> AbstractContextManager[Checkpointer | None]:
-                fingerprint = partial(pca_fingerprint, self, data, plan, random.generator, sample_weight)
-                return open_checkpoint(self, fingerprint, plan.solver)
-
-            how: dict[str, Any] = {"sample_weight": sample_weight, "with_scores": with_scores and not is_lazy}
-            how |= {"open_checkpoint": None if self.checkpoint is None else opened, "progress": listener_of(self)}
-            fit = fit_rows(data, self.n_components, self._settings(), resources, random, **how)
+            how = pca_tools(self, data, sample_weight) | {"with_scores": with_scores and not is_lazy}
+            fit = fit_rows(data, self.n_components, self._settings(), resources, sample_weight=sample_weight, **how)
             self._publish(fit, place, session.budget.failures)
             if fit.scores is None:
                 return self.transform(X) if is_lazy else None
@@ -345,10 +334,8 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         -----
         Cost 2 m d p operations; memory O(m p) and a panel a thread.
         """
-        check_is_fitted(self)
-        Y = new_data(self, X, self.components_, "transform")
-        with device_context(self._result.components), overflow_allowed():
-            return self._output(scores_of(self._result, Y, self.whiten, self.n_jobs), X)
+        scores = self._answer(X, "transform", lambda Y: scores_of(self._result, Y, self.whiten, self.n_jobs))
+        return self._output(scores, X)
 
     @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -369,7 +356,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         """
         check_is_fitted(self)
         with device_context(self._result.components), overflow_allowed():
-            scores = checked_scores(X, self._result.components, self.n_components_)
+            scores = new_scores(X, self.n_components_, self._result.components, least=1)
             return self._output(points_of(self._result, scores, self.whiten), X)
 
     @property
@@ -377,9 +364,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         return replace(self._result.gaussian, components=self.components_, scale=self.scale_)
 
     def _log_densities(self, X: Any) -> Array:
-        Y = new_data(self, X, self.components_, "score_samples")
-        with device_context(self._result.components), overflow_allowed():
-            return to_caller(log_densities_of(self._result, Y, self.n_jobs), X)
+        return self._answer(X, "score_samples", lambda Y: log_densities_of(self._result, Y, self.n_jobs))
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

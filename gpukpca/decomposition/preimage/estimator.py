@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
+from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.result import (
@@ -28,7 +29,6 @@ from gpukpca.decomposition._fitted import mean_of
 from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._row_wise import row_wise
-from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -75,6 +75,10 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
     _result: KernelPCAFit
     # The parameters of the last `set_params` that set the kernel, as searches over kernels do.
     _set_with_kernel: frozenset[str] = frozenset()
+
+    @property
+    def _like(self) -> Array:
+        return self._result.map.like
 
     @property
     def _space(self) -> FeatureSpace:
@@ -167,7 +171,7 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
         q = self._first(n_components, lowest=1)
         like = self._result.map.like
         with device_context(like), overflow_allowed():
-            Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))[:, :q]
+            Z = new_scores(X, int(self.eigenvalues_.shape[0]), like, least=1)[:, :q]
             points, info = points_of_scores(preimage, Z, X)
         return (points, info) if return_info else points
 
@@ -229,10 +233,8 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
         """
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
-        Y = new_data(self, X, self.projection_, "denoise")
-        with device_context(self._result.map.like), overflow_allowed():
-            points, info = denoised_points(self._space, preimage, Y, q, X)
-        return (points, info) if return_info else points
+        found = self._answer(X, "denoise", lambda Y: denoised_points(self._space, preimage, Y, q, X))
+        return found if return_info else found[0]
 
     @OnlyWhere(_without_inverse)
     @of_rows
@@ -330,17 +332,17 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
         """
         check_is_fitted(self)
         q = self._first(n_components, lowest=0)
-        is_precomputed_kernel = is_precomputed(self.kernel_)
-        if is_precomputed_kernel != (diagonal is not None):
+        if is_precomputed(self.kernel_) != (diagonal is not None):
             raise InvalidParameterError(
                 "feature_space_error needs diagonal = k(x, x) of the new points with a precomputed kernel, whose rows "
                 f"do not hold it, and takes none with others; the kernel is {self.kernel_!r}."
             )
-        Y = new_data(self, X, self.projection_, "feature_space_error")
-        if is_precomputed_kernel:
-            diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
-        with device_context(self._result.map.like), overflow_allowed():
-            return feature_space_errors(self._space, Y, q, X, diagonal)
+
+        def errors(Y: Array) -> Array:
+            values = None if diagonal is None else _checked_diagonal(diagonal, int(Y.shape[0]))
+            return feature_space_errors(self._space, Y, q, X, values)
+
+        return self._answer(X, "feature_space_error", errors)
 
     @OnlyWhere(_without_diagonal)
     @row_wise("numbers")
@@ -397,9 +399,11 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
         """Return `reconstruction_error`, in the dtype of fit or in the widest, shape (m,)."""
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
-        Y = new_data(self, X, self.projection_, "reconstruction_error")
-        with device_context(self._result.map.like), overflow_allowed():
+
+        def errors(Y: Array) -> Array:
             return reconstruction_errors(self._space, preimage, Y, q, X, wide=wide)
+
+        return self._answer(X, "reconstruction_error", errors)
 
 
 def _checked_diagonal(diagonal: Any, count: int) -> np.ndarray:
