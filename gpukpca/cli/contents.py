@@ -26,7 +26,7 @@ def show_contents(path: Path, as_json: bool) -> None:
         ("written by", f"gpukpca {found.version}, in format {found.format}"),
         *(line for step in found.steps for line in _lines_of(step)),
         *_named("note", found.notes),
-        *(("array", _array(array)) for array in found.arrays),
+        *(("array", f"{one.name}: {one.dtype}, {_shape(one)}, {format_bytes(one.size)}") for one in found.arrays),
         ("digest", f"SHA-256 {found.digest}, not checked: loading checks it"),
     ]
     show_pairs([(label, shortened(value, MOST_SHOWN)) for label, value in lines])
@@ -42,6 +42,5 @@ def _named(label: str, values: dict[str, str]) -> Lines:
     return [(label, f"{name} = {value}") for name, value in values.items()]
 
 
-def _array(array: StoredArray) -> str:
-    shape = " x ".join(map(str, array.shape)) or "one number"
-    return f"{array.name}: {array.dtype}, {shape}, {format_bytes(array.size)}"
+def _shape(array: StoredArray) -> str:
+    return " x ".join(map(str, array.shape)) or "one number"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,7 +106,19 @@ def run_fit(options: SimpleNamespace) -> None:
             seconds = time.perf_counter() - started
     plan = getattr(model, "plan_", None)
     facts = facts_of_run(table, seconds, targets) | _facts(options, method, model, scores, table)
-    _write(options, method, model, scores, table, scaler, facts, targets, notes)
+    # Labels of the samples have the name already.
+    arrays = {"clusters" if name == "labels" else name: getattr(model, f"{name}_") for name in method.arrays}
+    arrays |= {"certificate": facts.get("certificate"), "sample_weight": table.weights}
+    if scaler is not None:
+        arrays |= {"scaler_mean": scaler.mean_, "scaler_scale": scaler.scale_}
+    with replaced_whole(*targets.values()) as files:  # all files whole, or none is touched
+        for (name, path), file in zip(targets.items(), files, strict=True):
+            if name == "output":
+                write_rows(file, path, "scores", scores, component_names(scores.shape[1]), table, arrays, facts)
+            elif name == "plot":
+                draw(file, path, method.draw(options, model, scores, table))
+            else:
+                write_model(file, model if scaler is None else Pipeline([("scale", scaler), ("model", model)]), notes)
     if options.quiet:
         return
     show_table(method.row, method.first, method.columns(model), method.summary_of_rows(model))
@@ -226,30 +237,3 @@ def _facts(options: SimpleNamespace, method: Method, model: Any, scores: Any, ta
         "converged": bool(model.converged_),
         **method.facts(model),
     }
-
-
-def _write(
-    options: SimpleNamespace,
-    method: Method,
-    model: Any,
-    scores: Any,
-    table: Table,
-    scaler: StandardScaler | None,
-    facts: dict[str, Any],
-    targets: dict[str, Path],
-    notes: dict[str, Any],
-) -> None:
-    """Write scores, plot and model: all files whole, or none is touched."""
-    # Labels of the samples have the name already.
-    arrays = {"clusters" if name == "labels" else name: getattr(model, f"{name}_") for name in method.arrays}
-    arrays |= {"certificate": facts.get("certificate"), "sample_weight": table.weights}
-    if scaler is not None:
-        arrays |= {"scaler_mean": scaler.mean_, "scaler_scale": scaler.scale_}
-    with replaced_whole(*targets.values()) as files:
-        for (name, path), file in zip(targets.items(), files, strict=True):
-            if name == "output":
-                write_rows(file, path, "scores", scores, component_names(scores.shape[1]), table, arrays, facts)
-            elif name == "plot":
-                draw(file, path, method.draw(options, model, scores, table))
-            else:
-                write_model(file, model if scaler is None else Pipeline([("scale", scaler), ("model", model)]), notes)

@@ -124,11 +124,8 @@ def numbers_look_like_names(cells: list[str], below: list[list[str]], decimal: s
         return bool(found[0]) and np.mean(found[1:]) <= most
 
     values, rows, whole = lines[0], lines[1:], all(map(_is_whole, cells))
-    low, high, gap = (
-        np.fmin.reduce(rows),
-        np.fmax.reduce(rows),
-        np.fmax.reduce(np.diff(np.sort(rows, axis=0), axis=0)),
-    )
+    low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)
+    gap = np.fmax.reduce(np.diff(np.sort(rows, axis=0), axis=0))
     distance, in_years = np.fmax(low - values, values - high), (lines >= YEARS[0]) & (lines <= YEARS[1])
     pointed = np.mean([[decimal in cell for cell in row] for row in below], axis=0)
     runs = any(found[0] for found in ways)

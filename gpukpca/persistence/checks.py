@@ -72,7 +72,8 @@ def _check_sparse(fit: KernelPCAFit) -> None:
     for rows in _leaves(fit.map.template):
         if not is_sparse(rows.data) and not isinstance(rows, CityBlockRows):
             raise ModelFormatError("the template of CSR rows has dense ones")
-        entries += 0 if (mean := _mean_of(rows)) is None else int(np.count_nonzero(mean))
+        mean = vars(rows)["geometry"].mean if "geometry" in vars(rows) else vars(rows).get("mean")
+        entries += 0 if mean is None else int(np.count_nonzero(mean))
     if entries * int(basis.shape[0]) > MOST_ADDED * (int(basis.nnz) + int(basis.shape[0])):
         raise ModelFormatError(f"the means of CSR rows have {entries} entries, of columns that few rows store")
 
@@ -84,8 +85,3 @@ def _leaves(rows: Any) -> Iterator[Any]:
             yield from _leaves(part)
     elif rows is not None:
         yield rows
-
-
-def _mean_of(rows: Any) -> Any:
-    """Return the mean (d,) that prepared rows of a kernel hold, if any."""
-    return vars(rows)["geometry"].mean if "geometry" in vars(rows) else vars(rows).get("mean")

@@ -13,8 +13,8 @@ from gpukpca.persistence.model_file import CONTRADICTION, KIND, check_version, n
 from gpukpca.persistence.schema import Node
 
 DTYPES: dict[str, Any] = {code: dtype for dtype, code in CODES.items()}
-# Nodes of containers show their items alone.
-CONTAINERS = ("float", "texts", "flags", "list", "dict")
+# Nodes that show their items alone.
+LISTS = ("texts", "flags", "list")
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,11 @@ def spelled(node: Node) -> str:
     if set(node) == {"array"}:
         return f"array {node['array']}"
     name, parts = node.get("class"), {key: part for key, part in node.items() if key != "class"}
-    if name in CONTAINERS:
-        return _spelled_items(name, parts.get("items"))
-    return f"{name}({', '.join(f'{key}={spelled(part)}' for key, part in parts.items())})"
-
-
-def _spelled_items(name: str, items: Any) -> str:
+    items: Any = parts.get("items")
     if name == "float":
         return str(items)
     if name == "dict":
         return f"{{{', '.join(': '.join(map(spelled, pair)) for pair in items)}}}"
-    return f"[{', '.join(map(spelled, items))}]"
+    if name in LISTS:
+        return f"[{', '.join(map(spelled, items))}]"
+    return f"{name}({', '.join(f'{key}={spelled(part)}' for key, part in parts.items())})"

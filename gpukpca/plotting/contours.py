@@ -156,7 +156,9 @@ class ContoursDisplay(Display):
         ContoursDisplay
             The display itself.
         """
-        p, height = len(self.values), self._height()
+        p, (x, y) = len(self.values), self.grid
+        # Of a panel, in units of its width: that of the plane, within the bounds of a picture.
+        height = float(np.clip((y[-1] - y[0]) / (x[-1] - x[0]), 0.3, 2.0))
         if axes is None:
             figure = new_figure(max((PANEL + BESIDE) * p, 4.0), PANEL * height + AROUND)
             panels = list(figure.subplots(1, p, squeeze=False)[0])
@@ -171,7 +173,7 @@ class ContoursDisplay(Display):
         for ax in surplus:
             ax.set_visible(False)
         for i, (ax, values) in enumerate(zip(shown, self.values, strict=False)):
-            _draw_contours(ax, *self.grid, values)
+            _draw_contours(ax, x, y, values)
             ax.set_box_aspect(height)
             # One bar says what the numbers of all panels are.
             draw_points(ax, self.X, self.labels, bar=shown if i == len(shown) - 1 else [])
@@ -181,11 +183,6 @@ class ContoursDisplay(Display):
         if axes is None:
             draw_legend(self.figure_, self.labels)
         return self
-
-    def _height(self) -> float:
-        """Return the height of a panel in units of its width: that of the plane, within the bounds of a picture."""
-        x, y = self.grid
-        return float(np.clip((y[-1] - y[0]) / (x[-1] - x[0]), 0.3, 2.0))
 
 
 def _draw_contours(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray) -> None:

@@ -103,7 +103,9 @@ class SearchDisplay(Display):
         ax.set_xlabel("components" if across == "n_components" else "gamma")
         ax.set_ylabel("mean squared error of held-out rows")
         folds = sum(name.startswith("split") and name.endswith("_test_score") for name in self.results)
-        ax.set_title(f"{folds} folds; best: {_format_params(best)}", **TITLE)
+        texts = {name: format(value, ".3g") if isinstance(value, float) else value for name, value in best.items()}
+        named = ", ".join(f"{name} = {text}" for name, text in texts.items())
+        ax.set_title(f"{folds} folds; best: {named}", **TITLE)
         if lines:
             ax.legend(title="components", **BESIDE, **LEGEND)
         return self
@@ -119,8 +121,3 @@ def _shade(k: int, count: int) -> Any:
     from matplotlib import colormaps
 
     return colormaps["viridis"](0.9 * (1.0 - k / max(count - 1, 1)))
-
-
-def _format_params(params: dict[str, Any]) -> str:
-    texts = {name: format(value, ".3g") if isinstance(value, float) else value for name, value in params.items()}
-    return ", ".join(f"{name} = {text}" for name, text in texts.items())

@@ -167,7 +167,7 @@ def test_sigusr1_outside_the_iteration_ends_no_process(more: list[str], monkeypa
         reached.append(real.__name__)
         return real(*arguments)
 
-    names = ("_prepared", "_facts", "_write")
+    names = ("_prepared", "_facts", "write_rows")
     for name in names:
         monkeypatch.setattr(cli_fit, name, partial(signaled, getattr(cli_fit, name)))
     with handled(signal.SIGUSR1, signal.SIG_IGN):
