@@ -7,7 +7,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca import exceptions
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows
+from gpukpca._typing import Array, Held, OfRows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.plan import Plan
@@ -152,15 +152,7 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
     _origins: tuple[str, ...] = ("components_",)
 
     if TYPE_CHECKING:
-
-        @overload
-        def fit_transform(self, X: UnknownRows, y: Any = None) -> Array: ...
-        @overload
-        def fit_transform(self, X: NumpyRows, y: Any = None) -> NumpyArray: ...
-        @overload
-        def fit_transform(self, X: ArrayLike | Stream, y: Any = None) -> Array: ...
-        def fit_transform(self, X: ArrayLike | Stream, y: Any = None) -> Array:
-            """Fit, and return the scores of X."""
+        fit_transform: OfRows[...]
 
         def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:
             """Return the estimator, whose results may then be data frames."""
@@ -238,17 +230,19 @@ def publish(
     without: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
     properties: tuple[str, ...] = (),
+    **others: Any,
 ) -> None:
     """Set `_result` and the fitted attributes: fields and some `properties` of a fit, every array where the data are.
 
-    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None. `retries`
-    are attempts that ran out of memory.
+    The fields named `without` are no attributes. An `optional` attribute is deleted where its field is None, and so is
+    one of the `others`, which are set as they are. `retries` are attempts that ran out of memory.
     """
     to_origin = place.to_origin
     derived = {f"{name}_": getattr(fit, name) for name in properties}
     derived = {name: to_origin(value) if hasattr(value, "shape") else value for name, value in derived.items()}
-    for name, value in (attributes_of(fit, *without, move_to=to_origin) | derived).items():
-        if value is not None or name.removesuffix("_") not in optional:
+    optional = (*others, *(f"{name}_" for name in optional))
+    for name, value in (attributes_of(fit, *without, move_to=to_origin) | derived | others).items():
+        if value is not None or name not in optional:
             vars(estimator)[name] = value
         else:
             vars(estimator).pop(name, None)

@@ -111,7 +111,12 @@ def lazy_answer(estimator: Any, X: Any, method: str, given: dict[str, Any], answ
 
     `answer` is the result for every row, a key of `WIDTHS`; "rows" have the precision of X.
     """
-    _check_arguments(method, given)
+    for name in OF_ALL_ROWS:
+        if given.get(name, False) is not False:
+            raise InvalidParameterError(
+                f"{method} of a Dask array is computed later, block by block, and takes no {name}; leave it out, or "
+                "call it for blocks in memory."
+            )
     if method == "transform":
         check_no_data_frames(estimator, X)
     _check_rows(estimator, X, method, of)
@@ -119,15 +124,6 @@ def lazy_answer(estimator: Any, X: Any, method: str, given: dict[str, Any], answ
     own = "float32" if X.dtype == np.float32 else "float64"
     dtype = {"labels": "int64", "rows": own}.get(answer, estimator._dtype_out)
     return mapped_rows(X, partial(_asked, method, given), model, width, dtype)
-
-
-def _check_arguments(method: str, settings: dict[str, Any]) -> None:
-    for name in OF_ALL_ROWS:
-        if settings.get(name, False) is not False:
-            raise InvalidParameterError(
-                f"{method} of a Dask array is computed later, block by block, and takes no {name}; leave it out, or "
-                "call it for blocks in memory."
-            )
 
 
 def check_no_data_frames(estimator: Any, X: Any) -> None:

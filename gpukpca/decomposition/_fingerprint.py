@@ -12,7 +12,7 @@ from gpukpca._rules import is_integer
 from gpukpca._version import __version__
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
-from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
+from gpukpca.backend.namespace import dtype_name, host_values, is_foreign, is_sparse, to_host
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.random import kind_of_generator
 from gpukpca.checkpoint import Fingerprint
@@ -38,7 +38,10 @@ def kernel_fingerprint(
     fingerprint = _fingerprint(
         estimator, X, rng, sample_weight, solver, center=estimator.center, kernel=kernel_from(estimator), **storage
     )
-    return fingerprint | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
+    if not _is_of_user(kernel):
+        return fingerprint
+    rows = gather_rows(X, np.unique(np.linspace(0, int(X.shape[0]) - 1, SAMPLE).astype(np.int64)))
+    return fingerprint | {"kernel_values": digest_of(kernel(rows))}
 
 
 def pca_fingerprint(
@@ -56,6 +59,8 @@ def _fingerprint(
 ) -> Fingerprint:
     """Return the fields of a fit of X; the settings of the iteration may differ. Cost: one reading of X."""
     seed = estimator.random_state
+    if sample_weight is not None:
+        more["sample_weight"] = host_values(sample_weight).astype(np.float64)
     return {
         "version": ".".join(__version__.split(".")[:2]),
         "estimator": type(estimator).__name__,
@@ -66,14 +71,8 @@ def _fingerprint(
         "iterated_power": exact_text(estimator.iterated_power),
         "passes": exact_text(getattr(solver, "passes", None)),
         "random_state": str(int(seed)) if is_integer(seed) else f"no integer, {kind_of_generator(rng)}",
-        **({} if sample_weight is None else {"sample_weight": exact_text(_numbers(sample_weight))}),
         **{name: exact_text(value) for name, value in more.items()},
     }
-
-
-def _numbers(sample_weight: Any) -> np.ndarray:
-    given = to_host(sample_weight) if is_foreign(sample_weight) else sample_weight
-    return np.asarray(given, dtype=np.float64)
 
 
 def exact_text(value: Any) -> str:
@@ -107,13 +106,6 @@ def _is_of_user(value: Any) -> bool:
     if callable(value) and not type(value).__module__.startswith("gpukpca."):
         return True
     return any(map(_is_of_user, (_fields_of(value) or {}).values()))
-
-
-def _values_of(kernel: Kernel, X: Any) -> str:
-    """Return a hash of the kernel matrix of a few rows, spread over all."""
-    n = int(X.shape[0])
-    rows = gather_rows(X, np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.int64)))
-    return digest_of(kernel(rows))
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

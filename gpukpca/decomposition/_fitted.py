@@ -58,11 +58,6 @@ def total_variance_of(model: Any) -> float:
     return float(np.sum(spectrum_of(model))) / shares if shares > 0 else 0.0
 
 
-def whole_rank(model: Any) -> int:
-    """Return the number of variances of a PCA that can differ from zero, min(n - 1, d)."""
-    return min(rows_of(model) - 1, int(model.components_.shape[1]))
-
-
 def rows_of(model: Any) -> int:
     """Return the number of rows that a PCA was fitted to, or that their weights stand for where these are more."""
     return round(max(samples_of(model), getattr(fitted_value(model, "plan_"), "n_samples", 0)))

@@ -203,8 +203,12 @@ def check_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     if isinstance(preimage := parameters.get("preimage"), ParameterObject):
         check_parameters(preimage)
     _check_options(parameters)
-    if parameters.get("fit_inverse_transform"):
-        _check_ridge(parameters["preimage"])
+    is_ridge = preimage in (None, "ridge") or isinstance(preimage, RidgePreimage)
+    if parameters.get("fit_inverse_transform") and not is_ridge:
+        raise InvalidParameterError(
+            f"KernelPCA: fit_inverse_transform=True means the ridge pre-image, and preimage={preimage!r} is another "
+            "one. Set one of the two."
+        )
     return parameters
 
 
@@ -220,12 +224,3 @@ def _check_options(parameters: dict[str, Any]) -> None:
                     f"{option} was given together with a {name.removeprefix('eigen_')} object; set it on the object: "
                     f"{type(thing).__name__}(...)."
                 )
-
-
-def _check_ridge(preimage: Any) -> None:
-    """Raise where fit_inverse_transform=True, which means ridge, contradicts another method."""
-    if preimage not in (None, "ridge") and not isinstance(preimage, RidgePreimage):
-        raise InvalidParameterError(
-            f"KernelPCA: fit_inverse_transform=True means the ridge pre-image, and preimage={preimage!r} is another "
-            "one. Set one of the two."
-        )

@@ -411,7 +411,11 @@ def _space_and_rows(
     """Return the first components of a model as a subspace, and what `read_rows` returns."""
     V = axes_of(model)
     p, d = map(int, V.shape)
-    space = Subspace(model.mean_, V[: _count(n_components, p), :], getattr(model, "scale_", None))
+    if n_components is not None and not (is_integer(n_components) and 0 <= n_components <= p):
+        raise InvalidParameterError(
+            f"n_components={n_components!r} is not allowed; it must be an integer from 0 to {p}."
+        )
+    space = Subspace(model.mean_, V[:n_components, :], getattr(model, "scale_", None))
     rows, place, weights = read_rows(name, X, sample_weight, model)
     if int(rows.shape[1]) != d:
         raise InvalidParameterError(
@@ -435,12 +439,3 @@ def _finite(value: float, name: str) -> float:
     if not math.isfinite(value):
         raise InvalidParameterError(f"the {name} overflows; divide the data by a constant.")
     return value
-
-
-def _count(value: Any, limit: int) -> int:
-    """Return a checked number of components, 0 to `limit`; `limit` for None."""
-    if value is None:
-        return limit
-    if not is_integer(value) or not 0 <= value <= limit:
-        raise InvalidParameterError(f"n_components={value!r} is not allowed; it must be an integer from 0 to {limit}.")
-    return int(value)

@@ -345,24 +345,18 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
 
         `data` are the rows of the fit as given, where they are in memory.
         """
-        to_origin, landmarks, preimage = place.to_origin, fit.landmarks, fit.preimage
-        optional = ("certificate", "eigenvectors")
-        publish(self, fit, place, retries, without=NO_ATTRIBUTES, optional=optional, properties=PROPERTIES)
-        rows = fit.map.basis
+        to_origin, landmarks, preimage, rows = place.to_origin, fit.landmarks, fit.preimage, fit.map.basis
         if data is None or not (place.moved or rows is None) or fit.has_other_rows:
             rows = to_origin(rows)
         else:
             rows = data if landmarks is None else gather_rows(data, landmarks)
-        self.projection_ = to_origin(fit.map.projection)
-        self.offset_ = to_origin(fit.map.offset)
-        self.converged_: bool = bool(np.all(fit.converged))
-        self.solver_seconds_: float = fit.seconds
-        self.gamma_: float = kernel_gamma(fit.kernel, int(self.n_features_in_))
-        self.device_: str = describe_device(place.work)
-        # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
-        vectors, scores = vars(self).get("eigenvectors_"), None if preimage is None else fit.scores
-        self._result = replace(fit, eigenvectors=vectors, scores=scores)
         others = {
+            "projection_": to_origin(fit.map.projection),
+            "offset_": to_origin(fit.map.offset),
+            "converged_": bool(np.all(fit.converged)),
+            "solver_seconds_": fit.seconds,
+            "gamma_": kernel_gamma(fit.kernel, int(self.n_features_in_)),
+            "device_": describe_device(place.work),
             "X_fit_": rows,
             "n_samples_seen_": fit.stream and fit.stream.count,
             "landmarks_": landmarks,
@@ -370,10 +364,11 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
             "dual_coef_": to_origin(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,
             "X_transformed_fit_": None if preimage is None or fit.scores is None else to_origin(fit.scores),
         }
-        for name, value in others.items():
-            self.__dict__.pop(name, None)
-            if value is not None:
-                setattr(self, name, value)
+        optional = ("certificate", "eigenvectors")
+        publish(self, fit, place, retries, without=NO_ATTRIBUTES, optional=optional, properties=PROPERTIES, **others)
+        # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
+        vectors, scores = vars(self).get("eigenvectors_"), None if preimage is None else fit.scores
+        self._result = replace(fit, eigenvectors=vectors, scores=scores)
 
     # -- new points ------------------------------------------------------------------------------------------------
 

@@ -230,6 +230,7 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
 
     # -- rows and clusters -----------------------------------------------------------------------------------------
 
+    @row_wise("labels")
     def predict(self, X: ArrayLike | Stream) -> Array:
         """Return the cluster of every row: the most probable one, or with "hard" the one with the nearest plane.
 
@@ -260,10 +261,6 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
         >>> np.bincount(labels).tolist(), len(set(labels[:80].tolist()))
         ([120, 80], 1)
         """
-        return self._labels(X)
-
-    @row_wise("labels")
-    def _labels(self, X: Any) -> Array:
         return _labels_at(self._of_rows(X, "predict", LocalModel.labels), X)
 
     @row_wise("shares")

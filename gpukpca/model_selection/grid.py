@@ -159,9 +159,6 @@ def grouped(candidates: list[GridPoint]) -> list[list[GridPoint]]:
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(_same_setting(one[name], other[name]) for name in one)
-
-
-def _same_setting(a: Any, b: Any) -> bool:
-    """Return whether two settings of one type are equal."""
-    return type(a) is type(b) and same_value(a, b)
+    """Return whether all settings are equal, and of one type."""
+    pairs = [(one[name], other.get(name)) for name in one]
+    return one.keys() == other.keys() and all(type(a) is type(b) and same_value(a, b) for a, b in pairs)

@@ -239,9 +239,11 @@ class KernelPCACV(ArrayTransformer):
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(generator(seed).integers(2**31))
+        method = METHODS.get(self.preimage) if isinstance(self.preimage, str) else None
         return KernelPCA(
             kernel=self.kernel,
-            preimage=_as_object(self.preimage),
+            # An object has options, so that "preimage__alpha" can be searched.
+            preimage=self.preimage if method is None else method(),
             eigen_solver=self.eigen_solver,
             random_state=seed,
             device=self.device,
@@ -340,11 +342,6 @@ def _left_for_candidates(X: Array, splits: list[Any], candidates: list[GridPoint
     needed = copies + max(rules, vectors)
     resources.check(needed, f"a fold of {n} rows of {d} features needs", "Use fewer rows, float32 data")
     return resources.allowed() - copies if resources.is_limited else None
-
-
-def _as_object(preimage: Any) -> Any:
-    """Return a named method as the object with its options, so that "preimage__alpha" can be searched."""
-    return METHODS[preimage]() if isinstance(preimage, str) and preimage in METHODS else preimage
 
 
 def _as_integers(rows: Any, n: int) -> np.ndarray:

@@ -33,7 +33,6 @@ from gpukpca.decomposition._fitted import (
     samples_of,
     spectrum_of,
     total_variance_of,
-    whole_rank,
 )
 from gpukpca.decomposition._reader import read_rows
 from gpukpca.eigen.request import TIE, count_of_share
@@ -348,14 +347,14 @@ def _of_model(model: Any) -> _Variances:
     n = rows_of(model)
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
-    d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
+    d = n if of_kernel else int(model.components_.shape[1])
     total, ratios = total_variance_of(model), fitted_value(model, "explained_variance_ratio_")
     if total == 0.0 and ratios is not None and np.any(to_host(ratios) > 0):
         raise InvalidParameterError(
             f"the variances of {type(model).__name__} underflow, and are 0; fit it to the data times a large constant."
         )
     return _Variances(
-        np.maximum(variances, 0.0), total, n, samples_of(model), d, rank, model=model, of_kernel=of_kernel
+        np.maximum(variances, 0.0), total, n, samples_of(model), d, min(n - 1, d), model=model, of_kernel=of_kernel
     )
 
 
