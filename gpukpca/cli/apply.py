@@ -188,7 +188,7 @@ def _show(options: SimpleNamespace, facts: dict[str, Any], *lines: tuple[str, st
 
 
 def _figure(options: SimpleNamespace, table: Table, X: np.ndarray, points: np.ndarray) -> Any:
-    """Return some samples before and after as images, or all of them in the first principal plane."""
+    """Draw some samples before and after as images, or all in the first plane."""
     from gpukpca.plotting import ImageRowsDisplay, ScoresDisplay
     from gpukpca.plotting.display import new_figure
 

@@ -132,7 +132,7 @@ def run_fit(options: SimpleNamespace) -> None:
 
 
 def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, Any]:
-    """Return the method and its estimator, with all that can be checked before the input is read."""
+    """Return method and estimator, with all checks that need no input."""
     method = METHODS[options.method]
     check_options(method, options)
     return method, method.estimator_from(options, listener)
@@ -141,7 +141,7 @@ def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, 
 def _prepared(
     options: SimpleNamespace, method: Method, model: Any
 ) -> tuple[Table, StandardScaler | None, dict[str, Any]]:
-    """Read the input, set the default number of components, and standardize the columns where --scale is given.
+    """Read the input, set the default count, standardize columns where --scale is given.
 
     Return the table, the scaler, and the notes of a model file.
     """
@@ -176,7 +176,7 @@ def _prepared(
 
 
 def _standardized(table: Table, missing: bool) -> tuple[Table, StandardScaler]:
-    """Return the table with columns of mean 0 and standard deviation 1, and the scaler, which is over n - 1."""
+    """Return the table in columns of mean 0 and deviation 1 (over n - 1), and the scaler."""
     X = table.read()
     if not isinstance(X, np.ndarray):
         raise ValueError("--scale centers columns, which fills a sparse matrix; leave it out, or give a dense one.")

@@ -232,7 +232,7 @@ def _read_sparse(path: Source, how: InputOptions, headers: dict[str, Any]) -> Ta
 
 
 def _read_set(path: Source, how: InputOptions) -> Table:
-    """Open a set of zarr or HDF5, whose rows are read by slices, with labels and names in memory."""
+    """Open a set of zarr or HDF5; labels and names are read, rows later by slices."""
     name = "zarr" if path.suffix == ".zarr" else "h5py"
     try:
         package = import_module(name)

@@ -44,7 +44,7 @@ def checked_targets(options: SimpleNamespace) -> dict[str, Path]:
 
 
 def _check_target(option: str, path: Path, suffixes: tuple[str, ...], options: SimpleNamespace) -> None:
-    """Raise for an unknown suffix, the input itself, a link, a file that exists without --force, or no permission."""
+    """Raise for a wrong suffix, the input, a link, no permission, or a file without --force."""
     label = f"{option} {path}"
     if path.suffix.lower() not in suffixes:
         raise ValueError(f"{label}: the name must end in {', '.join(suffixes)}.")

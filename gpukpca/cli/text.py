@@ -400,7 +400,7 @@ def _not_a_number(layout: Layout, where: str, cell: str, column: int, texts: lis
 
 
 def _as_numbers(labels: list[str]) -> np.ndarray:
-    """Return integers where all labels are, else floats where all are, NaN for missing ones, else the strings.
+    """Return labels as integers or floats where all are, NaN for missing ones, else strings.
 
     Labels with zeros before them are codes, which differ as text: 001 is not 1.
     """

@@ -135,7 +135,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
 
 
 def _source_of_peer(peer: Any) -> KernelSource:
-    """Return the pairs of a `sklearn.decomposition.KernelPCA`, which centers the K of a precomputed kernel in place."""
+    """Return the pairs of scikit-learn's KernelPCA, which centers a precomputed K in place."""
     kernel, n = kernel_of_peer(peer), int(peer.eigenvectors_.shape[0])
     kept = None if isinstance(kernel, Precomputed) else (np.arange(n), peer.X_fit_)
     shape = n, int(peer.n_features_in_)
@@ -143,7 +143,7 @@ def _source_of_peer(peer: Any) -> KernelSource:
 
 
 def _source_of_nystroem(peer: Nystroem, pca: Any) -> KernelSource:
-    """Return the approximation by scikit-learn's features f(x) = k(x, components) M, and the axes of a PCA of them."""
+    """Return scikit-learn's features f(x) = k(x, components) M, and the axes of their PCA."""
     check_is_fitted(peer)
     check_is_fitted(pca)
     n, d = samples_of(pca), int(peer.components_.shape[1])
@@ -184,7 +184,7 @@ def _host(values: Any) -> np.ndarray:
 
 
 def check_stated(found: EigenpairAudit, noise: float) -> None:
-    """Raise where the eigenvalues of a model by landmarks are not those that they have for the rows audited.
+    """Raise where landmarks have other eigenvalues for the audited rows than the model states.
 
     The features of all landmarks err by `noise` together.
     """
@@ -208,7 +208,7 @@ def check_has_weights(weighted: bool, sample_weight: Any) -> None:
 
 
 def check_shape(X: Any, shape: tuple[float, int], weights: np.ndarray | None = None) -> None:
-    """Raise where the rows are not as many as those of the fit, or of another width; a width of 0 is not known."""
+    """Raise where rows have another number or width than those of the fit; 0 is any width."""
     n, d = (int(size) for size in X.shape)
     count = n if weights is None else number_of(float(np.sum(weights)))
     if not math.isclose(count, shape[0], rel_tol=COUNTED):
@@ -221,7 +221,7 @@ def check_shape(X: Any, shape: tuple[float, int], weights: np.ndarray | None = N
 
 
 def check_rows_of_fit(X: Any, numbers: np.ndarray, rows: Any) -> None:
-    """Raise where rows of X differ from those that a model keeps of its fit; some of them are compared."""
+    """Raise where some rows of X differ from those that a model keeps."""
     some = np.unique(np.linspace(0, len(numbers) - 1, min(COMPARED, len(numbers))).astype(np.int64))
     given, kept = (_host(gather_rows(*pair)) for pair in ((X, numbers[some]), (rows, some)))
     allowed = DIFFERENT * np.finfo(np.float32).eps * np.max(np.abs(kept), axis=1)

@@ -208,6 +208,7 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
             )
         super().__setstate__(state)
 
+    # Without these two, `copy` would take the state of a pickle, whose arrays are on the host.
     def __copy__(self) -> Any:
         """Return a copy that shares the arrays."""
         twin = type(self).__new__(type(self))
@@ -257,7 +258,7 @@ def output_of_transform(estimator: Any) -> str:
 
 
 def with_host_arrays(state: Any) -> Any:
-    """Return a copy of an object with NumPy arrays for those of a CUDA device; the object itself where it has none.
+    """Return a copy with NumPy arrays for those of a device; without any, the object.
 
     Arrays on the host are shared with the copy. One that holds the numbers of an array of the device takes its place.
     """

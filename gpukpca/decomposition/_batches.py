@@ -47,7 +47,7 @@ Read = Callable[..., Any]
 
 
 class PlacedBatches(BatchedRows):
-    """The rows of a data set as checked, dense arrays in the place of the computation, one batch at a time.
+    """Checked, dense batches of a data set, each in the place of the computation.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ def rows_and_place(estimator: Any, X: Any, reader: str = "", *, counted: bool, *
 def batches_of(
     estimator: Any, X: Any, size: Size | None = None, *, least: int = 0, after: Any = None, **how: Any
 ) -> PlacedBatches:
-    """Return the batches of rows X (n, d), of an iterable, or of the chunks of a Dask array.
+    """Return batches: of rows X (n, d), an iterable, or the chunks of a Dask array.
 
     Rows are cut into batches of `size`, by default as large as the memory limit of the estimator allows, and a last one
     of fewer than `least` rows is joined to the one before. The batches of an iterable stay as they are. Each is checked
@@ -196,7 +196,7 @@ def without_weight_0(estimator: Any, rows: Any, sample_weight: Any, size: Size |
 
 
 def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:
-    """Return the batches, kept on the device of the fit if they are moved in every pass and fill at most half of it."""
+    """Return the batches: on the device of the fit where passes would move them, and half of its memory holds them."""
     if not batches.place.moved or batches.n_rows is None:
         return batches
     first = next(iter(batches))
@@ -230,7 +230,7 @@ def add_batches(estimator: Any, X: Any, sample_weight: Any, add: Callable[..., A
 
 
 def slice_within(estimator: Any, d: int) -> int:
-    """Return the rows of a slice of d features that are read at once, within the limit of an estimator, if any."""
+    """Return how many rows of d features are read at once, within the limit of an estimator."""
     return slice_of(d, limit_of(estimator))
 
 

@@ -62,13 +62,13 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
 
 
 def cluster_of(estimator: Any) -> Cluster | None:
-    """Return the cluster of the active client, which reports to the listener of an estimator."""
+    """Return the active cluster, which reports to the listener of an estimator."""
     listener = listener_of(estimator)
     return active_cluster(waiting_report(listener), chunk_report(listener))
 
 
 def shared_rows(estimator: Any, X: Any, client: Any) -> ClusterRows:
-    """Return data in memory, checked as by `fit`, as rows on the workers of a client; `fit` and `plan` take them."""
+    """Return data in memory, checked, as rows on workers, which `fit` and `plan` take."""
     cluster = Cluster(client, waiting_report(listener_of(estimator)))
     data = training_data(estimator, X)
     return ClusterRows.of_array(rows_on_host(data), cluster, cuda=_on_gpus(estimator))
@@ -85,7 +85,7 @@ def _on_gpus(estimator: Any) -> bool:
 
 
 def compute_dask(estimator: Any, X: Any) -> Any:
-    """Return a Dask array in the memory of this process, where no client is; anything else as it is.
+    """Return a Dask array in memory, where no client is; anything else as it is.
 
     A kernel matrix of sparse chunks becomes the rows of its operator.
     """
@@ -96,7 +96,7 @@ def compute_dask(estimator: Any, X: Any) -> Any:
 
 
 def _check_entries(estimator: Any, rows: ClusterRows) -> None:
-    """Raise ValueError where a chunk holds NaN or infinity, with the count and the first row; warn of lost digits."""
+    """Raise where a chunk holds NaN or infinity, with the first row; warn of lost digits."""
     found, of_missing = [(rows.shape[0], rows.nan, rows.infinity)], advice_for(type(estimator).__name__)
     refuse_entries(found, rows.dtype, FINITE, "Input X", of_missing=of_missing)
     if rows.lost_digits:
@@ -107,9 +107,10 @@ def _check_entries(estimator: Any, rows: ClusterRows) -> None:
 
 
 def lazy_answer(estimator: Any, X: Any, method: str, given: dict[str, Any], answer: str, of: str) -> Any:
-    """Return the lazy result of a method for a Dask array of points or scores, with further arguments as `given`.
+    """Return the lazy result of a method for a Dask array of points or scores.
 
-    `answer` is the result for every row, a key of `WIDTHS`; "rows" have the precision of X.
+    `given` are its further arguments. `answer` is the result for every row, a key of `WIDTHS`; "rows" have the
+    precision of X.
     """
     for name in OF_ALL_ROWS:
         if given.get(name, False) is not False:
@@ -155,7 +156,7 @@ def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
 
 
 def _copy_for_workers(estimator: Any) -> Any:
-    """Return a copy of the fitted estimator, which a later fit does not change, with what workers can receive."""
+    """Return a copy with what workers can receive, which a later fit does not change."""
     model, parameters = copy.copy(estimator), estimator.get_params(deep=False)
     settings = {"verbose": 0}
     if parameters.get("n_jobs") is None:

@@ -76,7 +76,7 @@ def _fingerprint(
 
 
 def exact_text(value: Any) -> str:
-    """Return a parameter as text with all digits of its numbers, the same in every process."""
+    """Return a parameter as text with all digits, the same in every process."""
     if is_foreign(value) or isinstance(value, np.ndarray):
         return f"array {tuple(value.shape)} {digest_of(np.atleast_2d(to_host(value)))}"
     if isinstance(value, (np.bool_, np.number)):
@@ -102,7 +102,7 @@ def _fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def _is_of_user(value: Any) -> bool:
-    """Return whether a kernel holds code of the user, whose name and parameters do not determine its values."""
+    """Return whether a kernel holds code of the user: its name does not determine values."""
     if callable(value) and not type(value).__module__.startswith("gpukpca."):
         return True
     return any(map(_is_of_user, (_fields_of(value) or {}).values()))
@@ -115,7 +115,7 @@ Pieces = tuple[bytes, bytes, bytes]
 
 
 def digest_of(X: Any, n_jobs: int | None = None) -> str:
-    """Return a hash of the entries of X from those of fixed blocks of its rows.
+    """Return a hash of X, made of the hashes of fixed blocks of rows.
 
     It is the same on every device, and for every number of threads and of panels on a cluster.
     """
@@ -148,7 +148,7 @@ def _digest_of_part(part: Any, n_jobs: int | None) -> bytes:
 
 
 def _pieces(panel: Any, numbers: Any, block: int) -> Pieces:
-    """Return the pieces of a panel whose rows have these numbers (rows, 1), for blocks of so many rows."""
+    """Return the pieces of a panel, whose rows have these numbers, for blocks of rows."""
     rows = to_host(panel)
     first = min(-int(numbers[0, 0]) % block, len(rows))
     stop = len(rows) - (len(rows) - first) % block

@@ -18,7 +18,7 @@ from gpukpca.exceptions import InvalidParameterError
 
 
 def spectrum_of(model: Any) -> np.ndarray:
-    """Return the variances of the components that a PCA keeps, on the host in float64, shape (p,)."""
+    """Return the variances of the kept components, shape (p,), in float64 on the host."""
     check_model(model)
     if (variances := fitted_value(model, "explained_variance_")) is None:
         raise InvalidParameterError(f"{type(model).__name__} has no explained_variance_; pass a fitted PCA.")
@@ -51,20 +51,21 @@ def fitted_value(model: Any, *names: str) -> Any:
 
 
 def total_variance_of(model: Any) -> float:
-    """Return the sum of all variances, over n - 1, also of the components that a PCA does not keep."""
+    """Return the sum of all variances, over n - 1, those not kept included."""
     if (total := fitted_value(model, "total_variance_")) is not None:
         return float(total)
+    # Σ λ of the kept ones over Σ of their shares is the total.
     shares = float(np.sum(to_host(model.explained_variance_ratio_).astype(np.float64)))
     return float(np.sum(spectrum_of(model))) / shares if shares > 0 else 0.0
 
 
 def rows_of(model: Any) -> int:
-    """Return the number of rows that a PCA was fitted to, or that their weights stand for where these are more."""
+    """Return how many rows a PCA was fitted to, or their weights where these are more."""
     return round(max(samples_of(model), getattr(fitted_value(model, "plan_"), "n_samples", 0)))
 
 
 def samples_of(model: Any) -> float:
-    """Return the number of rows that a PCA or kernel PCA was fitted to, each as often as its weight says."""
+    """Return how many rows a model was fitted to, each counted by its weight."""
     result, vectors = getattr(model, "_result", None), fitted_value(model, "eigenvectors_")
     n = fitted_value(model, "n_samples_", "n_samples_seen_")
     n = fitted_value(result, "weight_sum") if n is None else n
@@ -76,13 +77,13 @@ def samples_of(model: Any) -> float:
 
 
 def is_centered(model: Any) -> bool:
-    """Return whether the fit of a model subtracted the mean, as those of other libraries do."""
+    """Return whether a fit subtracted the mean, as those of other libraries do."""
     result = getattr(model, "_result", None)
     return bool(getattr(fitted_value(result, "projection", "map", "state"), "center", True))
 
 
 def mean_of(numbers: Array, sample_weight: Any = None) -> float:
-    """Return the mean of one number a row, each as often as its weight says; those of a Dask array are computed now."""
+    """Return the weighted mean of one number a row; those of a Dask array are computed now."""
     if is_dask_array(numbers):
         if sample_weight is None:
             return float(numbers.mean(dtype="float64").compute())

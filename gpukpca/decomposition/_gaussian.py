@@ -74,6 +74,7 @@ class GaussianEstimator(AxesAttributes[Held], Saved):
         check_is_fitted(self)
         with device_context(self.components_):
             model, shares = self._model, to_host(self.explained_variance_ratio_)
+            # A variance below the smallest normal number has lost digits, and its inverse may be infinite.
             is_lost = np.any((shares > epsilon(shares)) & (model.variances < np.finfo(shares.dtype).tiny))
             with overflow_allowed():
                 precision = None if is_lost else model.precision()

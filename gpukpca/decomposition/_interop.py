@@ -123,7 +123,7 @@ class KernelPeer:
 
 
 def _to_sklearn(model: Any, kind: Any, fill: Callable[[Any, Any], Any]) -> Any:
-    """Return a fitted model as one of scikit-learn, which ``fill(model, peer)`` gives the attributes of the fit."""
+    """Return a model as scikit-learn's, which ``fill(model, peer)`` gives the fit."""
     check_is_fitted(model)
     _check_centered(model)
     peer = fill(model, kind(**_shared_parameters(model, kind)))
@@ -132,7 +132,7 @@ def _to_sklearn(model: Any, kind: Any, fill: Callable[[Any, Any], Any]) -> Any:
 
 
 def _from_sklearn(cls: Any, peer: Any, kind: type, fit_of: Callable[[Any, Any], Any]) -> Any:
-    """Return a model with the fit ``fit_of(model, peer)`` of a fitted estimator of scikit-learn, on the host."""
+    """Return a model on the host with the fit ``fit_of(model, peer)``."""
     if not isinstance(peer, kind):
         raise InvalidParameterError(
             f"from_sklearn takes a fitted sklearn.decomposition.{kind.__name__}; got {type(peer).__name__}."
@@ -153,6 +153,7 @@ def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
     if isinstance(shared["random_state"], np.random.Generator):
         shared["random_state"] = None
     name = "svd_solver" if "svd_solver" in shared else "eigen_solver"
+    # A solver object, and one that scikit-learn lacks, has no name there.
     shared[name] = shared[name] if isinstance(shared[name], str) and shared[name] in SOLVERS else "auto"
     return shared
 
@@ -198,7 +199,7 @@ def _copy_features(source: Any, target: Any) -> None:
 
 
 def _kernel_peer(model: Any, peer: Any) -> Any:
-    """Return a KernelPCA of scikit-learn with the kernel, the eigenpairs and the ridge pre-image of a model."""
+    """Fill a peer with the kernel, eigenpairs and ridge pre-image of a model; return it."""
     if not model._space.holds_all:
         raise InvalidParameterError(
             "a Nyström model has scores from landmarks, and scikit-learn's KernelPCA needs the eigenvectors of a "
@@ -267,6 +268,8 @@ def _kernel_fit(model: Any, peer: Any) -> KernelPCAFit:
     if isinstance(peer.kernel, str):
         model.set_params(kernel_params=None)  # which the peer then ignores
     U, values = np.array(to_host(peer.eigenvectors_)), to_host(peer.eigenvalues_).astype(np.float64)
+    # scores(x) = (k - r + (mean - k̄) 1)ᵀ a with k = k(X, x), k̄ its mean and a = u / √λ: kᵀ A - b with A = a - ā,
+    # b = rᵀ a - mean Σ a.
     rows, mean = to_host(peer._centerer.K_fit_rows_).astype(np.float64), float(peer._centerer.K_fit_all_)
     X = rows_on_host(peer.X_fit_).copy()
     if isinstance(peer.kernel, str) and peer.kernel == "precomputed":
@@ -277,6 +280,7 @@ def _kernel_fit(model: Any, peer: Any) -> KernelPCAFit:
     projection = (alphas - np.mean(alphas, axis=0, keepdims=True)).astype(U.dtype)
     offset = (rows @ alphas - mean * np.sum(alphas, axis=0)).astype(U.dtype)
     template = None if kernel.stored_only else kernel.template(X, centered=False).slice(0, 0)
+    # tr(H K H) = Σ k(x, x) - n mean(K)
     trace = float(np.sum(to_host(kernel.diagonal(X)).astype(np.float64))) - len(rows) * mean
     residuals = _residual_norms(X, U, values, kernel, model.n_jobs)
     tolerance = float(model.tol) or default_tolerance(U.dtype)
@@ -397,6 +401,7 @@ class PCAPeer:
 
 def _linear_peer(model: Any, peer: Any) -> Any:
     """Return a PCA of scikit-learn with the fit of a model; with scales a pipeline of a scaler and the PCA."""
+    # Copies: a change of one model must not change the other.
     for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
         setattr(peer, name, to_host(getattr(model, name)).copy())
     for name in ("n_components_", "n_samples_", "noise_variance_", "n_features_in_"):
@@ -435,7 +440,7 @@ def _linear_fit(model: Any, peer: Any) -> PCAFit:
 
 
 def _check_linear_scores(model: Any, peer: Any) -> None:
-    """Check the scores of a peer one standard deviation from the mean along every component with variance."""
+    """Compare scores one standard deviation from the mean, along every component with variance."""
     variances = to_host(model.explained_variance_)
     kept = np.flatnonzero(variances > 0)[:COMPARED_ROWS]
     if not kept.size:

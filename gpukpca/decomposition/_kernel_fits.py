@@ -29,7 +29,7 @@ from gpukpca.kernels import Precomputed
 
 
 def fit_any(model: Any, rows: Any, X: Any, resources: Resources, sample_weight: Any) -> tuple[KernelPCAFit, Any]:
-    """Return the fit of a KernelPCA to the checked rows of X, and those that it keeps as they were given."""
+    """Return the fit to the checked rows of X, and those that it keeps as given."""
     if isinstance(rows, PlacedBatches | CheckedRows):
         weights = weights_of_batches(X, sample_weight, rows)
         return fit_of_batches(model, rows, resources, weights, once=isinstance(X, Iterator)), None
@@ -55,7 +55,7 @@ def fit_any(model: Any, rows: Any, X: Any, resources: Resources, sample_weight: 
 
 
 def check_plan(model: Any, X: Any, in_batches: bool, sample_weight: Any) -> None:
-    """Raise where no plan of a KernelPCA fits into memory, before a set is read whole."""
+    """Raise where no plan fits into memory, before a set is read whole."""
     if is_set(X) and not in_batches and sample_weight is None and not kernel_from(model).stored_only:
         with held_warnings():
             model.plan(X)
@@ -75,7 +75,7 @@ def plan_stream(model: Any, rows: Any) -> Plan:
 
 
 def scores_as_given(model: Any, scores: Array | None, rows: Any, container: Any, like: Array) -> Any:
-    """Return the scores of a fit where the container is, in its chunks; those that it did not give, by `transform`."""
+    """Return the scores of a fit as the container is; `transform` gives those that it lacks."""
     if scores is None or int(rows.shape[0]) > int(scores.shape[0]):  # not of all rows
         local = getattr(rows, "local", None)  # of rows that this process shared out
         return model.transform(container if local is None else local)

@@ -61,7 +61,7 @@ def kernel_from(estimator: Any) -> Kernel:
 
 
 def named_kernel(name: str, shared: dict[str, Any], extra: dict[str, Any]) -> Kernel:
-    """Return the kernel of a name with those of the `shared` parameters that it has and, beyond scikit-learn, `extra`.
+    """Return the kernel of a name, with the `shared` parameters that it has, and `extra`.
 
     Raise `InvalidParameterError` where `extra`, the `kernel_params` of an estimator, has other keys.
     """
@@ -79,13 +79,13 @@ def named_kernel(name: str, shared: dict[str, Any], extra: dict[str, Any]) -> Ke
 
 
 def unused_parameters(kernel: Any) -> list[str]:
-    """Return the `SHARED` parameters that a kernel does not read, which is a name, an object or a function."""
+    """Return the `SHARED` parameters that a kernel does not read; it may be a name."""
     names = NAMED_KERNELS[kernel].parameter_names() if isinstance(kernel, str) else ()
     return [name for name in SHARED if name not in names]
 
 
 def warn_of_unused(estimator: Any) -> None:
-    """Warn of parameters of the kernel that were given and that the kernel does not read.
+    """Warn of parameters that were given and that the kernel does not read.
 
     Parameters that `set_params` set together with the kernel do not count: a search combines all kernels with every
     gamma.
@@ -106,7 +106,7 @@ def warn_of_unused(estimator: Any) -> None:
 
 
 def _check_noiseless(kernel: Kernel | ProcessKernel) -> None:
-    """Raise where a kernel is, or contains, scikit-learn's noise, which is 0 in k(X, Y) and not in k(X)."""
+    """Raise where a kernel contains WhiteKernel, which is 0 in k(X, Y) and not in k(X)."""
     if any(isinstance(part, WhiteKernel) for part in _parts(kernel)):
         raise InvalidParameterError(
             "the kernel contains WhiteKernel, which is no function of two points. Leave it out: it adds a constant to "
@@ -129,7 +129,7 @@ def is_precomputed(kernel: Any) -> bool:
 
 
 def is_stored_only(kernel: Any) -> bool:
-    """Return whether the parameter `kernel` of an estimator stands for a matrix, or for a function of two rows."""
+    """Return whether a parameter `kernel` means a matrix, or a function of two rows."""
     if isinstance(kernel, KERNELS):
         return bool(getattr(kernel, "stored_only", False))
     return kernel == "precomputed" if isinstance(kernel, str) else callable(kernel) and not isinstance(kernel, type)
@@ -141,7 +141,7 @@ def matrix_of(estimator: Any, X: Any) -> Any:
 
 
 def check_same_kernel(kernel: Kernel, fitted: Kernel) -> None:
-    """Raise `InvalidParameterError` where the kernel of an estimator is not that of a fit, but for rules of gamma."""
+    """Raise where a kernel is not that of a fit, but for rules of gamma."""
     if type(kernel) is type(fitted):
         known = fitted.get_params(deep=True)
         given = {name: value for name, value in kernel.get_params(deep=True).items() if isinstance(value, Real)}

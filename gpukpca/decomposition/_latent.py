@@ -130,6 +130,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         if self.batch_size is not None:
             return int(self.batch_size)
         stays = self.device is None and hasattr(X, "shape") and not _is_copied(X)
+        # Of batches that are copied, one at a time is in memory.
         return n if stays else max(1, blocking.EM_BATCH_ENTRIES // d)
 
     # -- the latent variables --------------------------------------------------------------------------------------

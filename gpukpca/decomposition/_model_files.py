@@ -184,6 +184,7 @@ def write_model(file: IO[bytes], model: Any, notes: dict[str, Any] | None = None
         twins = _estimators(header, arrays)
     except ModelFormatError as error:  # better no file than one that cannot be read
         raise InvalidParameterError(f"this model cannot be saved: {error}.") from error
+    # What was changed after the fit would be lost without a word.
     for (_, step), (_, twin) in zip(steps, twins, strict=True):
         _check_same(step, twin)
     write_content(file, KIND, header, arrays)
@@ -364,6 +365,7 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
     place = placement_for(
         device, next(value for name in estimator._origins if (value := vars(estimator).get(name)) is not None)
     )
+    # The file was checked on the host first: a device would hold what is refused.
     if place.moved:
         facts = _facts(estimator)
         estimator._publish(fit_at(header, arrays, place.work), place)

@@ -180,7 +180,7 @@ def rules_of(kind: Any) -> dict[str, Rule | CheckedBy]:
 
 @cache
 def _right_defaults(kind: Any) -> dict[str, Any]:
-    """Return the defaults of the parameters of a class that its rules allow, by name."""
+    """Return the defaults of a class that its rules allow, by name."""
     right, parameters = {}, signature(kind).parameters
     for name, rule in rules_of(kind).items():
         with suppress(InvalidParameterError):
@@ -213,7 +213,7 @@ def check_parameters(estimator: BaseEstimator) -> dict[str, Any]:
 
 
 def _check_options(parameters: dict[str, Any]) -> None:
-    """Raise where options of a kernel or solver object were given together with it; those of a function are allowed."""
+    """Raise where options were given beside their kernel or solver object; a function has them."""
     for name, options in OPTIONS.items():
         thing = parameters.get(name)
         if thing is None or isinstance(thing, str) or (name == "kernel" and not isinstance(thing, KERNELS)):

@@ -79,7 +79,7 @@ class WithPlan:
 
 
 def _with_rule_of_gamma(estimator: Any, plan: Plan) -> Plan:
-    """Return the plan of a shape with the kernel's rule where a plan of data has a number from the data."""
+    """Return the plan of a shape, which names the kernel's rule in place of its number."""
     kernel = kernel_from(estimator)
     if not kernel.rule_bytes(plan.n_samples, plan.n_features):
         return plan

@@ -20,12 +20,12 @@ from gpukpca.exceptions import InvalidParameterError
 def read_rows(
     name: str, X: Any, sample_weight: Any = None, model: Any = None, *, in_memory: str = ""
 ) -> tuple[Any, Placement, np.ndarray | None]:
-    """Return the finite rows of X for the function `name`, where they are, and their weights (n,) on the host.
+    """Return the finite rows of X, their place, and their weights (n,) on the host.
 
-    X is an array, a CSR matrix, a data frame, an iterable of batches, or a Dask array, whose rows stay on the workers.
-    A memory map, and a set of zarr or HDF5, is read by slices. The weights are None where each row counts once. A row
-    of weight 0 may hold anything. The columns of X have the names of those that `model` was fitted to.
-    Rows that are not in memory are refused with the text `in_memory`, before one is read.
+    Errors call the function `name`. X is an array, a CSR matrix, a data frame, an iterable of batches, or a Dask array,
+    whose rows stay on the workers. A memory map, and a set of zarr or HDF5, is read by slices. The weights are None
+    where each row counts once. A row of weight 0 may hold anything. The columns of X have the names of those that
+    `model` was fitted to. Rows that are not in memory are refused with the text `in_memory`, before one is read.
     """
     if in_memory and not is_held(X):
         raise InvalidParameterError(in_memory)

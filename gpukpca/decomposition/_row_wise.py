@@ -28,11 +28,11 @@ OF_EACH_ROW = ("labels", "diagonal")
 
 
 def row_wise(answer: str = "", *, of: str = "points", writes: bool = False) -> Callable[[MethodOfRows[P]], OfRows[P]]:
-    """Return a decorator of a method of rows, of points or scores, whose result for a row depends on that row alone.
+    """Return a decorator of a method whose result for a row depends on that row alone.
 
-    `answer` is that result, a key of `WIDTHS`: a Dask array is answered by a lazy one, and without it refused. A set of
-    zarr, HDF5 or the like is read by slices, an iterable batch by batch. Their results are written to `out`, where the
-    method has that argument, but not for arrays where it `writes` itself.
+    The rows are points or scores, as `of` says. `answer` is that result, a key of `WIDTHS`: a Dask array is answered by
+    a lazy one, and without it refused. A set of zarr, HDF5 or the like is read by slices, an iterable batch by batch.
+    Their results are written to `out`, where the method has that argument, but not for arrays where it `writes` itself.
     """
 
     def decorated(method: MethodOfRows[P]) -> OfRows[P]:
@@ -65,7 +65,7 @@ def row_wise(answer: str = "", *, of: str = "points", writes: bool = False) -> C
 
 
 def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any) -> Any:
-    """Return the results of all batches in one array, or in `out`, where they are written as they come."""
+    """Return the results of all batches joined; with `out` they are written as they come."""
     parts = each_batch(X, type(estimator).__name__, method)
     if out is not None:
         stop, width = 0, int(estimator._n_features_out)
@@ -76,6 +76,7 @@ def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any
                 break
             out[start:stop] = part
         return checked_out(out, (stop, width))
+    # No length is known before the last batch.
     results = list(parts)
     for number, part in enumerate(results):
         check_place(f"batch {number}", part, "the first one", results[0])
@@ -84,7 +85,7 @@ def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any
 
 
 def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[str, Any], out: Any) -> Any:
-    """Return the results of all slices of rows X (n, d), in `out` or where the rows are, and what is known of each."""
+    """Return the results of all slices of X (n, d), in `out` or where the rows are; of pre-images their info too."""
     if not is_set(X) and not isinstance(X, np.ndarray):  # held in memory as a whole
         scores = to_host(method(estimator, X, **given))
         checked_out(out, scores.shape)[...] = scores

@@ -77,7 +77,7 @@ class FitSession:
 
 @contextmanager
 def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
-    """Check the parameters, make the device of X current, and restore the estimator on any exception.
+    """Check parameters, make the device of X current, restore the estimator on exceptions.
 
     With a checkpoint, SIGUSR1 asks for one from here to the end, also while data are read and after the last pass.
     """
@@ -158,7 +158,7 @@ def pca_settings(estimator: Any) -> PCASettings:
 def kernel_and_settings(
     estimator: Any, X: Any, resources: Resources, weights: np.ndarray | None = None
 ) -> tuple[Kernel, KernelPCASettings]:
-    """Return the kernel of a KernelPCA with numbers in place of rules, and the parameters that the algorithm needs."""
+    """Return the kernel with numbers for rules, and the parameters of the algorithm."""
     kernel = resolved_within(kernel_from(estimator), X, resources, weights=weights)
     settings = settings_of(estimator, kernel)
     if settings.preimage is not None:

@@ -26,7 +26,7 @@ from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, RankWarnin
 
 
 def _needs_all_rows(estimator: Any, what: str = "partial_fit") -> tuple[str, str]:
-    """Return why an estimator cannot fit rows that are read once, and by which parameter; empty where it can."""
+    """Return why rows that are read once cannot be fitted, and which parameter says so."""
     if not is_nystrom(estimator.eigen_solver):
         return (
             f"{what} needs eigen_solver=gpukpca.Nystrom(rank=...), which reads each row once and bounds its error; "
@@ -148,7 +148,7 @@ def _fit_batch(model: Any, X: Any, session: FitSession, sample_weight: Any) -> N
 
 
 def _begin(model: Any, counted: CountedRows, every: Any, held: DistinctRows | None, session: FitSession) -> None:
-    """Fit the `held` rows and those that count of a batch where enough of them differ, else hold both."""
+    """Fit the `held` rows with a batch where enough of them differ, else hold both."""
     kernel, rows = kernel_from(model), counted.rows
     if held is not None:
         rows = stacked([held.rows, rows])
@@ -187,6 +187,7 @@ def _fit_held(model: Any) -> None:
         RankWarning,
         rows=len(held),
     )
+    # On a copy: the model goes on holding its rows, and the next batch begins with them again.
     none, twin = CountedRows(take_rows(held.rows, 0, 0), None), copy.copy(model)
     twin.random_state = copy.deepcopy(model.random_state)  # so that reading changes no later fit
     fit_in_session(twin, held.rows, lambda session: _fit_first(twin, none, held.rows, held, session))

@@ -38,7 +38,7 @@ from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 def training_data(
     estimator: Any, X: Any, *, finite: bool = True, counts: Any = None, sample_weight: Any = None, **how: Any
 ) -> Array:
-    """Return X of `fit` as a floating-point array (n, d) or CSR matrix; set `n_features_in_` and the feature names.
+    """Return X of `fit` as an array (n, d) or CSR matrix; set `n_features_in_` and names.
 
     Raises ValueError or TypeError as scikit-learn does, NaN and infinity included, but in rows that do not count. These
     are known, or follow from weights. Without `finite` the fit finds NaN and infinity in its own first pass. Of a
@@ -59,7 +59,7 @@ def training_data(
 
 
 def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
-    """Return X of `plan` as `training_data` does, and the rows from which the kernel learns: all of them.
+    """Return X of `plan`, checked, and the rows from which the kernel learns: all of them.
 
     Of a memory map, and of a set that is read by slices, these are a sample, the same rows in every run, and no others
     are read or checked. Where its entries are converted, an array of the same shape that takes no memory stands for the
@@ -81,7 +81,7 @@ def planned_data(estimator: Any, X: Any) -> tuple[Array, Array]:
 
 
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, **how: Any) -> Array:
-    """Return X of `transform`, checked, with the width of fit, where it came from. `how` are arguments of `as_rows`.
+    """Return X of `transform`, checked, where it came from. `how` are arguments of `as_rows`.
 
     Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
     ValueError.
@@ -98,8 +98,9 @@ def new_data(estimator: Any, X: Any, fitted: Array, method: str, **how: Any) -> 
 
 
 def check_same_place(estimator: Any, X: Any, fitted: Array, method: str) -> None:
-    """Raise ValueError where new rows are elsewhere than those of fit, under scikit-learn's array_api_dispatch."""
+    """Raise where array_api_dispatch is on, and new rows are elsewhere than those of fit."""
     place, X = np.empty(0) if is_sparse(fitted) else fitted, X if is_foreign(X) else np.empty(0)
+    # CSR rows are those of SciPy, on the host.
     if get_config()["array_api_dispatch"] and not same_place(X, place):
         raise ValueError(
             f"Inputs passed to {type(estimator).__name__}.{method}() must use the same namespace and the same device "
@@ -133,7 +134,7 @@ def limit_of(estimator: Any) -> int | None:
 
 
 def _warn_of_variables(container: Any, X: Array) -> None:
-    """Warn where a kernel matrix X looks like a matrix of correlations or covariances; its numbers cannot tell."""
+    """Warn where a kernel matrix X looks like correlations; its numbers cannot tell."""
     names = column_names(container) or [0]
     if isinstance(names[0], str) and list(getattr(container, "index", ())) == names and np.any(X < 0.0):
         warn_user(
@@ -147,6 +148,7 @@ def _check_not_condensed(container: Any) -> None:
     shape = getattr(container, "shape", None)
     if not isinstance(shape, tuple) or len(shape) != 1 or shape[0] < 3:
         return
+    # n(n - 1)/2 entries for n rows; the root of 1 + 8 n(n - 1)/2 = (2n - 1)² gives n.
     if shape[0] == math.comb(side := (1 + math.isqrt(1 + 8 * shape[0])) // 2, 2):
         raise InvalidParameterError(
             f"the kernel matrix is a vector of {shape[0]} numbers, as scipy.spatial.distance.pdist returns the "
@@ -158,6 +160,7 @@ def _check_not_condensed(container: Any) -> None:
 def _check_not_transposed(estimator: Any, m: int, width: int) -> None:
     """Raise where a kernel matrix (m, width) of new rows has them as columns."""
     n = getattr(estimator, "n_features_in_", None)
+    # K(X, X_new) has n rows; a square matrix could be either.
     if m == n != width:
         raise InvalidParameterError(
             f"X has {width} features, but {type(estimator).__name__} is expecting {n} features as input: a kernel "
@@ -167,7 +170,7 @@ def _check_not_transposed(estimator: Any, m: int, width: int) -> None:
 
 
 def check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
-    """Check width and feature names of data `container`, whose rows are X, against those of fit, which `reset` sets."""
+    """Check the width of rows X and the names of their `container` against fit; `reset` sets them."""
     is_array, width, fitted = is_foreign(container) or container is X, int(X.shape[1]), vars(estimator)
     if is_array and reset:  # whose columns have no names
         fitted.pop("feature_names_in_", None)
@@ -183,7 +186,7 @@ def check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
 
 
 def _check_names(model: Any, X: Any) -> None:
-    """Raise where a data frame, also one of a batch, has not the columns of the fit of `model`, as `transform` does."""
+    """Raise where a data frame has other columns than the fit of `model`, as `transform` does."""
     has_names = column_names(X) is not None or hasattr(model, "feature_names_in_")
     if has_names and hasattr(model, "n_features_in_") and len(getattr(X, "shape", ())) == 2:
         check_width(model, X, Shape(X.shape), reset=False)

@@ -260,7 +260,7 @@ def inertia(X: ArrayLike | Stream, about: Any = None, *, sample_weight: Vector |
 
 
 def _subspace_of(about: Any, like: Array, d: int) -> Subspace:
-    """Return a point, or a point and axes, in the place of the rows, in the widest type."""
+    """Return a point, perhaps with axes, where the rows are, in the widest type."""
     is_subspace = isinstance(about, tuple) and len(about) == 2 and len(np.shape(about[1])) == 2
     point, axes = about if is_subspace else (about, np.empty((0, d)))
     space = Subspace(_in_place_of_rows(point, like), _in_place_of_rows(axes, like))
@@ -380,7 +380,7 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
 
 
 def _neighbors(rows: np.ndarray, count: int) -> np.ndarray:
-    """Return the numbers of the `count` rows nearest to each of the centered rows, shape (n, count)."""
+    """Return the numbers of the `count` nearest rows to each row, shape (n, count)."""
     from sklearn.neighbors import NearestNeighbors  # a slow import that only this function needs
 
     distances, found = NearestNeighbors(n_neighbors=count).fit(rows).kneighbors(rows)
@@ -394,8 +394,9 @@ def _neighbors(rows: np.ndarray, count: int) -> np.ndarray:
 
 
 def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
-    """Return the number of significant eigenvalues of every neighborhood, hoods of shape (m, k, d)."""
+    """Return the significant eigenvalues of each neighborhood (m, k, d), counted."""
     hoods = hoods - hoods.mean(axis=1, keepdims=True)
+    # Squares of distances below 1e-154 would underflow: only ratios of the eigenvalues count.
     largest = np.max(np.abs(hoods), axis=(1, 2))
     hoods = hoods / np.where(largest > 0, largest, 1.0)[:, None, None]
     values = np.linalg.svd(hoods, compute_uv=False) ** 2
@@ -408,7 +409,7 @@ def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
 def _space_and_rows(
     model: Any, X: Any, name: str, n_components: Any, sample_weight: Any = None
 ) -> tuple[Subspace, Any, Any, np.ndarray | None]:
-    """Return the first components of a model as a subspace, and what `read_rows` returns."""
+    """Return the first components as a subspace, and what `read_rows` returns."""
     V = axes_of(model)
     p, d = map(int, V.shape)
     if n_components is not None and not (is_integer(n_components) and 0 <= n_components <= p):
@@ -426,7 +427,7 @@ def _space_and_rows(
 
 
 def _of_each_row(model: Any, X: Any, name: str, n_components: Any, function: Callable[..., Array], *more: Any) -> Array:
-    """Return a function of the dense rows of X and the first components, in the library of X."""
+    """Return a function of dense rows and the first components, where X is."""
     space, rows, place, _ = _space_and_rows(model, X, name, n_components)
     with device_context(space.axes), overflow_allowed():
         result = cast(joined(rows, of_rows_at, function, space, *more), space.axes.dtype)

@@ -192,6 +192,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         check_no_weights(X, sample_weight)
         before = self._result if adds else None
         after, state = (None, None) if before is None else (self.components_, before.state)
+        # `partial_fit` of an array adds it at once, as scikit-learn's does; `fit` cuts it.
         size = (lambda n, d: n) if adds and not is_set(X) else self._rows_of_a_batch
         least = int(self.n_components or 1) if before is None else 1
         batches = batches_of(self, X, size, least=least, after=after, sample_weight=sample_weight)

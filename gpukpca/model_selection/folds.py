@@ -97,7 +97,7 @@ def score_fold(fold: CVFold, groups: list[list[GridPoint]], report: Report) -> d
 
 
 def _score_group(fold: CVFold, group: list[GridPoint]) -> dict[int, CandidateScore]:
-    """Return the scores of members with the same kernel and solver by one fit, of the first of them that has one."""
+    """Return the scores of members by one fit: that of the first which succeeds."""
     scores: dict[int, CandidateScore] = {}
     while group:
         first, *others = group
@@ -140,7 +140,7 @@ def _shared_fit(fold: CVFold, candidate: GridPoint) -> _SharedFit:
 
 
 def _score(fold: CVFold, member: GridPoint, shared: _SharedFit, seconds: float) -> CandidateScore:
-    """Return the score of a member by its leading components of a fit, which took so many seconds of its time."""
+    """Return the score of a member by the leading components of a shared fit."""
     computed = len(shared.fit.spectrum.eigenvalues)
     p = min(member.p or computed, computed)
     part = shared.fit.leading(p)
@@ -164,7 +164,7 @@ def _score(fold: CVFold, member: GridPoint, shared: _SharedFit, seconds: float) 
 
 
 def _learned_preimage(fold: CVFold, member: GridPoint, fit: KernelPCAFit, resources: Resources) -> Any:
-    """Return the pre-image of a member, learned from its components as a separate fit would learn it."""
+    """Return the pre-image that a separate fit of a member would learn."""
     settings = settings_of(member.estimator, fit.kernel)
     check_preimage_suits(settings.preimage, fit.kernel, by_flag=member.estimator.preimage is None)
     landmarks = FitTask.of(fold.X, fit.kernel, settings, resources).preimage_landmarks

@@ -359,7 +359,7 @@ def _of_model(model: Any) -> _Variances:
 
 
 def _variances(rows: Any, weights: np.ndarray | None = None) -> tuple[np.ndarray, float]:
-    """Return the min(n, d) variances of rows times a power of two, descending, on the host, and that power."""
+    """Return the min(n, d) variances of rows times a power of two, and that power."""
     Z = centered_matrix(rows, True, None, weights=weights)
     n, d = Z.shape
     values = np.linalg.eigvalsh(to_host(Z.scatter() if d <= n else Z.gram()).astype(np.float64))

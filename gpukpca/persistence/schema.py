@@ -209,7 +209,7 @@ def _follows_rules(value: Any, rules: tuple[str, ...], sizes: dict[str, int]) ->
 
 
 def _is_index(value: Any, rule: str, sizes: dict[str, int]) -> bool:
-    """Return whether integers lie from 0 to less than the letter at the end of the rule.
+    """Return whether integers are indices below the letter that ends the rule.
 
     Rows that were read once leave no array that binds n; then nothing is read at these indices.
     """

@@ -98,7 +98,7 @@ class AxesDisplay(Display):
         self.segments: list[np.ndarray] = [self._segment(*part) for part in parts]
 
     def _compare_clusters(self, estimator: Any, X: ArrayLike, rows: np.ndarray) -> None:
-        """Set the clusters of rows, PCA of all of them, and the errors of both as a title."""
+        """Set the clusters, PCA of all rows, and both errors as a title."""
         self.pca = PCA(estimator.n_components_).fit(rows)
         names = [f"cluster {k}" for k in range(estimator.n_clusters_)]
         self.groups = groups_of(names, host(estimator.predict(X)).astype(int))

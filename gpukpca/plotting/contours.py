@@ -186,7 +186,7 @@ class ContoursDisplay(Display):
 
 
 def _draw_contours(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray) -> None:
-    """Draw pale bands on both sides of zero, a darker line at zero, and a color bar of the scores."""
+    """Draw pale bands, a darker line at zero, and a color bar of the scores."""
     largest = float(np.max(np.abs(values))) or 1.0
     bands = ax.contourf(x, y, values, np.linspace(-largest, largest, LEVELS + 1), cmap=_pale(), zorder=0)
     # Each band covers the hairline that smoothing of edges leaves between it and the next one.

@@ -93,7 +93,7 @@ def _is_known(label: Any) -> bool:
 
 
 def _without_objects(values: np.ndarray) -> np.ndarray:
-    """Return objects as an array of numbers or dates, where they are all of one of these, or of text."""
+    """Return objects as numbers where all are, or as dates, else as text."""
     items = values.tolist() if values.dtype.kind == "O" else []
     if all(isinstance(item, Real | np.number) for item in items):
         return np.asarray(items) if items else values

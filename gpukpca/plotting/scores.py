@@ -157,7 +157,7 @@ class ScoresDisplay(Display):
         return points
 
     def _write_names(self, ax: Any, points: np.ndarray) -> None:
-        """Write the names of the rows at points (n, 2), or those of groups that colors do not distinguish."""
+        """Write names at points (n, 2): of rows, or of groups that colors do not distinguish."""
         if self.names is not None:
             name_rows(ax, points, self.names)
         elif isinstance(self.labels, Groups) and len(self.labels.names) > GROUPS_BY_COLOR:

@@ -83,6 +83,7 @@ def _draw_density(ax: Any, points: np.ndarray, colors: np.ndarray) -> None:
     x, y = points.T
     counts, *edges = np.histogram2d(x, y, DENSITY_GRID)
     sums = [np.histogram2d(x, y, edges, weights=channel)[0] for channel in colors[:, :3].T]
+    # The logarithm shows single points beside cells of thousands.
     opacity = np.where(counts > 0, 0.25 + 0.75 * np.log1p(counts) / np.log1p(counts.max()), 0.0)
     image = np.stack([*(total / np.maximum(counts, 1.0) for total in sums), opacity], axis=2).transpose(1, 0, 2)
     limits = (*edges[0][[0, -1]], *edges[1][[0, -1]])

@@ -119,7 +119,9 @@ class RidgePreimage(PreimageOptions, ParameterObject):
 
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
         if landmarks:
+            # r columns of K from p scores, their products with X, and n r² for the factor and its square.
             return Work(products=2 * n * landmarks * (p + d) + 4 * n * landmarks**2, functions=n * landmarks)
+        # Half of the symmetric matrix of scores, its Cholesky factor, and two triangular solves for d columns.
         return Work(products=n * n * p + n**3 / 3 + 2 * n * n * d, functions=n * n / 2)
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> RidgeRegression | LinearPreimage:
