@@ -20,7 +20,6 @@ from sklearn.base import clone
 
 from gpukpca import (
     PCA,
-    Batches,
     BayesianPCA,
     IncrementalPCA,
     KernelPCA,
@@ -46,7 +45,7 @@ from gpukpca.exceptions import MemoryBudgetError
 from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram
 from gpukpca.kernels import RBF, Kernel, Linear, Precomputed, is_psd
 from gpukpca.model_selection import n_components_for
-from tests.conftest import is_installed
+from tests.containers import CONTAINERS, Slices, halves
 from tests.test_public_api import ROOMS
 
 N, D, P = 60, 4, 2
@@ -68,97 +67,9 @@ OMITTED = {
 HOOKS = ("features", "prepare", "prepare_rows", "resolve", "row_factors", "template")
 
 
-class Slices:
-    """A set on a disk, as zarr and h5py have them, which counts the rows that are read at once."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows, self.shape, self.dtype, self.most = rows, rows.shape, rows.dtype, 0
-
-    def __getitem__(self, part: slice) -> Any:
-        assert isinstance(part, slice), part
-        start, stop, step = part.indices(self.shape[0])
-        assert step == 1
-        self.most = max(self.most, stop - start)
-        return self.rows[start:stop]
-
-
-class Loader:
-    """Batches that come again, and that have numbers, as a Sequence of Keras has them."""
-
-    def __init__(self, parts: list[Any]) -> None:
-        self.parts = parts
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.parts[number]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.parts)
-
-
-class Again:
-    """An iterable of batches that starts again."""
-
-    def __init__(self, parts: list[Any]) -> None:
-        self.parts = parts
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.parts)
-
-
-def halves(rows: np.ndarray) -> list[np.ndarray]:
-    return [rows[:40], rows[40:]]
-
-
-def dask_of_csr(rows: np.ndarray) -> Any:
-    chunks = dask_array(rows).rechunk((20, -1))
-    return chunks.map_blocks(scipy.sparse.csr_matrix, dtype=rows.dtype, meta=scipy.sparse.csr_matrix((0, 0)))
-
-
-def dask_array(rows: np.ndarray) -> Any:
-    return import_module("dask.array").from_array(rows, chunks=(20, 3))
-
-
-def mapped(rows: np.ndarray, folder: Path) -> np.ndarray:
-    path = folder / f"{rows.dtype}-{'x'.join(map(str, rows.shape))}.npy"
-    if not path.exists():
-        np.save(path, rows)
-    return np.load(path, mmap_mode="r")
-
-
 # Containers of the same rows; all hold whole numbers, so that every type holds them exactly.
-SETS = ("set", "set of integers", "set of masked rows", "sparse set")
-SPARSE = ("CSR array", "CSR matrix")
-BATCHES = ("batches", "generator", "iterable", "loader")
-CONTAINERS: dict[str, Callable[[np.ndarray, Path], Any]] = {
-    "list": lambda rows, _: rows.tolist(),
-    "C order": lambda rows, _: np.ascontiguousarray(rows),
-    "Fortran order": lambda rows, _: np.asfortranarray(rows),
-    "float32": lambda rows, _: rows.astype(np.float32),
-    "integers": lambda rows, _: rows.astype(np.int64),
-    "objects": lambda rows, _: rows.astype(object),
-    "masked array": lambda rows, _: np.ma.MaskedArray(rows),
-    "memory map": mapped,
-    "memory map of integers": lambda rows, folder: mapped(rows.astype(np.int32), folder),
-    "CSR array": lambda rows, _: scipy.sparse.csr_array(rows),
-    "CSR matrix": lambda rows, _: scipy.sparse.csr_matrix(rows),
-    "set": lambda rows, _: Slices(rows),
-    "set of integers": lambda rows, _: Slices(rows.astype(np.int32)),
-    "set of masked rows": lambda rows, _: Slices(np.ma.MaskedArray(rows)),
-    "sparse set": lambda rows, _: Slices(scipy.sparse.csr_matrix(rows)),
-    "batches": lambda rows, _: Batches(halves(rows)),
-    "generator": lambda rows, _: (part for part in halves(rows)),
-    "iterable": lambda rows, _: Again(halves(rows)),
-    "loader": lambda rows, _: Loader(halves(rows)),
-}
-for _library, _name in (("pandas", "pandas frame"), ("polars", "polars frame")):
-    if is_installed(_library):
-        CONTAINERS[_name] = lambda rows, _, library=_library: import_module(library).DataFrame(rows)
-if is_installed("dask"):
-    CONTAINERS["Dask"] = lambda rows, _: dask_array(rows)
-    CONTAINERS["Dask of CSR"] = lambda rows, _: dask_of_csr(rows)
+SETS = ("set", "set of NumPy", "set of integers", "set of masked rows", "sparse set")
+BATCHES = ("batches", "short batches", "sparse batches", "generator", "iterable", "loader")
 # What holds no rows: refused everywhere, or empty where there are none.
 NO_ROWS: dict[str, Callable[[np.ndarray], Any]] = {
     "1-d": lambda rows: rows[0],
@@ -424,7 +335,7 @@ def table_of(cells: dict[str, tuple[str, Cell]], X: np.ndarray, folder: Path) ->
     for name, (kind, cell) in cells.items():
         expected = numbers(cell(given[kind]))
         for container, make in CONTAINERS.items():
-            if container in SPARSE[1:] and kind != "K":
+            if container == "CSR matrix" and kind != "K":
                 continue
             rows = make(given[kind], folder)
             try:

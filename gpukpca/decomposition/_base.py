@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca import exceptions
-from gpukpca._typing import Array, Held, OfRows
+from gpukpca._typing import Array, ArrayLike, Held, Stream, of_rows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.plan import Plan
@@ -152,7 +152,10 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
     _origins: tuple[str, ...] = ("components_",)
 
     if TYPE_CHECKING:
-        fit_transform: OfRows[...]
+
+        @of_rows
+        def fit_transform(self, X: ArrayLike | Stream, y: Any = None) -> Array:
+            """Fit, and return the scores of X."""
 
         def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:
             """Return the estimator, whose results may then be data frames."""

@@ -41,67 +41,16 @@ from gpukpca.decomposition import inertia, intrinsic_dimension, reconstruction_e
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection import n_components_for
 from tests import tolerances
+from tests.containers import CONTAINERS, NumpySlices, Slices
 
 N, D = 90, 6
 SVD_SOLVERS = ("auto", "covariance_eigh", "dual", "full", "tsqr", "randomized", "arpack")
 
 
-class Slices:
-    """A set on a disk, as zarr and h5py have them."""
-
-    def __init__(self, rows: np.ndarray) -> None:
-        self.rows, self.shape, self.dtype = rows, rows.shape, rows.dtype
-
-    def __getitem__(self, part: Any) -> np.ndarray:
-        return np.array(self.rows[part])
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.array(self.rows, dtype=dtype)
-
-
-class Bare:
-    """A set that knows nothing of NumPy; of a CSR matrix its slices are sparse, as those of a backed AnnData."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows, self.shape, self.dtype = rows, rows.shape, rows.dtype
-
-    def __getitem__(self, part: Any) -> Any:
-        return self.rows[part]
-
-
-class View(scipy.sparse.csr_matrix):
-    """A CSR matrix of a class of another library, as that of some columns of an AnnData is."""
-
-
-def frame(X: np.ndarray) -> Any:
-    return pytest.importorskip("pandas").DataFrame(X)
-
-
-def polars_frame(X: np.ndarray) -> Any:
-    return pytest.importorskip("polars").DataFrame(X)
-
-
-def dask_array(X: np.ndarray) -> Any:
-    return pytest.importorskip("dask.array").from_array(X, chunks=(31, 4))
-
-
-CONTAINERS: dict[str, Any] = {
-    "Fortran order": np.asfortranarray,
-    "strides": lambda X: np.repeat(X, 2, axis=0)[::2],
-    "list": np.ndarray.tolist,
-    "memory map": lambda X: X,  # in `held_by_all`, which has a folder
-    "frame": frame,
-    "polars": polars_frame,
-    "CSR": scipy.sparse.csr_array,
-    "CSC": scipy.sparse.csc_matrix,
-    "COO": scipy.sparse.coo_array,
-    "view of CSR": View,
-    "slices": Slices,
-    "sparse slices": lambda X: Bare(scipy.sparse.csr_matrix(X)),  # of the class that anndata gives
-    "batches": lambda X: Batches([X[:10], X[10:11], X[11:]]),
-    "sparse batches": lambda X: Batches([scipy.sparse.csr_array(X[:40]), X[40:]]),
-    "Dask": dask_array,
-}
+HELD = (
+    *("Fortran order", "strides", "list", "memory map", "pandas frame", "polars frame", "CSR", "CSC", "COO"),
+    *("view of CSR", "set of NumPy", "sparse set", "short batches", "sparse batches", "Dask"),
+)
 RBF = {"kernel": "rbf", "gamma": 0.1}
 RBF_KERNEL = kernels.RBF(0.1)
 ESTIMATORS = {
@@ -119,7 +68,7 @@ ESTIMATORS = {
     "Bayesian": BayesianPCA(4),
     "local": LocalPCA(2, 2, random_state=0),
 }
-ITERABLES = ("batches", "sparse batches")
+ITERABLES = ("short batches", "sparse batches")
 ONE_ARRAY = (
     "takes one array here, and X is an iterable .* PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA and Kernel"
 )
@@ -127,7 +76,7 @@ SPARSE = ("CSR", "CSC", "COO", "view of CSR")
 # The estimators that a container does not suit, with the words of the refusal.
 REFUSED: dict[tuple[str, str], str] = {
     **{("PCA, full", container): "sparse" for container in SPARSE},
-    **{("local", container): "sparse" for container in (*SPARSE, "sparse slices")},
+    **{("local", container): "sparse" for container in (*SPARSE, "sparse set")},
     **{(name, "Dask"): r"X\.compute\(\)" for name in ("probabilistic", "Bayesian", "local")},
     **{("local", container): ONE_ARRAY for container in ITERABLES},
     **{
@@ -151,13 +100,9 @@ def X() -> np.ndarray:
 
 def held_by_all(X: np.ndarray, folder: Path) -> Iterator[tuple[str, Any]]:
     """Every container that is installed, by name, with the rows in it."""
-    np.save(folder / "X.npy", X)
-    for name, convert in CONTAINERS.items():
-        try:
-            held = np.load(folder / "X.npy", mmap_mode="r") if name == "memory map" else convert(X)
-        except pytest.skip.Exception:
-            continue
-        yield name, held
+    for name in HELD:
+        if name in CONTAINERS:
+            yield name, CONTAINERS[name](X, folder)
 
 
 def results(model: Any, new: Any) -> dict[str, np.ndarray]:
@@ -192,7 +137,7 @@ def test_every_container_of_new_rows_gives_the_same_scores(name: str, X: np.ndar
     model = clone(ESTIMATORS[name]).fit(X)
     expected = model.transform(X)
     for container, given in held_by_all(X, tmp_path):
-        if name == "local" and container in (*SPARSE, "sparse slices", "sparse batches"):
+        if name == "local" and container in (*SPARSE, "sparse set", "sparse batches"):
             with pytest.raises((TypeError, ValueError), match="sparse"):
                 model.transform(given)
         else:
@@ -226,8 +171,8 @@ def test_scores_of_batches_are_those_of_all_rows(name: str, X: np.ndarray) -> No
     ):
         with pytest.raises(ValueError, match=words):
             model.transform(source)
-    if (name, "batches") in REFUSED:
-        with pytest.raises(InvalidParameterError, match=REFUSED[name, "batches"]):
+    if (name, "short batches") in REFUSED:
+        with pytest.raises(InvalidParameterError, match=REFUSED[name, "short batches"]):
             clone(model).fit_transform(Batches(parts))
         return
     again = clone(model).fit(Batches(parts))
@@ -288,8 +233,8 @@ def test_every_fit_names_the_batch_and_changes_nothing(X: np.ndarray) -> None:
     for name, estimator in ESTIMATORS.items():
         model = clone(estimator).fit(X)
         before = dict(vars(model))
-        sources: list[tuple[Any, str]] = [(Slices(infinite), "row 70, column 0")]
-        if (name, "batches") not in REFUSED:
+        sources: list[tuple[Any, str]] = [(NumpySlices(infinite), "row 70, column 0")]
+        if (name, "short batches") not in REFUSED:
             sources += [
                 (Batches([X, infinite]), "batch 1: .*infinity.* row 70, column 0"),
                 (Batches([X, X[:, :4]]), "batch 1: X has 4 features"),
@@ -307,12 +252,12 @@ def test_every_fit_names_the_batch_and_changes_nothing(X: np.ndarray) -> None:
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")
 def test_no_fit_has_more_components_than_rows(X: np.ndarray) -> None:
     few = X[:4]
-    held = (few, scipy.sparse.csr_array(few), Slices(few), Batches([few[:1], few[1:]]))
+    held = (few, scipy.sparse.csr_array(few), NumpySlices(few), Batches([few[:1], few[1:]]))
     for name, estimator in ESTIMATORS.items():
         for given in held:
             if name in ("local", "KernelPCA, Nystrom") or (name == "PCA, full" and given is held[1]):
                 continue
-            if given is held[3] and (name, "batches") in REFUSED:
+            if given is held[3] and (name, "short batches") in REFUSED:
                 continue
             model = clone(estimator).set_params(n_components=None).fit(given)
             assert model.transform(few).shape[1] <= 4, name
@@ -378,7 +323,7 @@ def test_batches_of_frames_have_the_columns_of_the_fit(X: np.ndarray) -> None:
 
 
 def test_a_sparse_set_is_refused_by_its_first_row(X: np.ndarray) -> None:
-    class Unread(Bare):
+    class Unread(Slices):
         def __getitem__(self, part: slice) -> Any:
             assert part == slice(0, 1)
             return self.rows[part]
@@ -396,7 +341,7 @@ def test_a_sparse_set_is_refused_by_its_first_row(X: np.ndarray) -> None:
 def test_rows_and_slices_are_enough_for_a_set(X: np.ndarray) -> None:
     for estimator in (PCA(2), KernelPCA(2, **RBF), LocalPCA(2, 1, random_state=0)):
         expected = results(clone(estimator).fit(X), X)
-        for key, found in results(clone(estimator).fit(Bare(X)), Bare(X)).items():
+        for key, found in results(clone(estimator).fit(Slices(X)), Slices(X)).items():
             np.testing.assert_allclose(found, expected[key], rtol=1e-9, atol=1e-9)
 
 
@@ -472,7 +417,7 @@ def test_components_are_orthonormal_also_those_of_variance_0(shape: tuple[int, i
         [(0.4, "float32"), (0.4, "float32"), (0.4, "float64"), (0.1, "float32"), (1e-3, "float64"), (1e-3, "float32")]
     ):
         X, eps = graded_rows(shape, decay, seed).astype(dtype), np.finfo(dtype).eps
-        held = [pair for pair in held_by_all(X, tmp_path) if pair[0] in ("memory map", "CSR", "batches", "Dask")]
+        held = [pair for pair in held_by_all(X, tmp_path) if pair[0] in ("memory map", "CSR", "short batches", "Dask")]
         for (parameters, weights), solver in itertools.product(options, SVD_SOLVERS):
             Z = np.repeat(X.astype(np.float64), weights.astype(int), axis=0)
             Z = Z - Z.mean(axis=0) * parameters.get("center", True)
