@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,23 +10,14 @@ from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.namespace import cast, is_foreign, is_sparse, library_of, move, same_place, to_host
+from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
 from gpukpca.data.batches import is_stream
 from gpukpca.data.finite import check_finite
-from gpukpca.data.frequencies import checked_frequencies
+from gpukpca.data.frequencies import CountedRows, checked_frequencies, counted_rows
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
-from gpukpca.data.slicing import gather_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels import Precomputed
-
-
-class CountedRows(NamedTuple):
-    """The rows of weight > 0, their weights (n,), None where each counts once, and their numbers; None: all rows."""
-
-    rows: Any
-    weights: np.ndarray | None
-    numbers: np.ndarray | None = None
 
 
 def check_place(name: str, place: Array, other: str, expected: Array) -> None:
@@ -39,41 +29,16 @@ def check_place(name: str, place: Array, other: str, expected: Array) -> None:
         )
 
 
-def rows_that_count(sample_weight: Any, also: Sequence[int] = ()) -> np.ndarray | None:
-    """Return which rows have another weight than 0, shape (n,); None where all may have, or weights are no vector.
-
-    The rows that `also` names count with any weight.
-    """
-    if sample_weight is None:
-        return None
-    weights = np.asarray(to_host(sample_weight) if is_foreign(sample_weight) else sample_weight)
-    if weights.dtype.kind == "O":  # numbers as objects are weights too; the check of weights refuses others
-        try:
-            weights = weights.astype(np.float64)
-        except (TypeError, ValueError):
-            return None
-    if weights.ndim != 1 or weights.dtype.kind not in "biuf" or np.all(weights):
-        return None
-    counts: np.ndarray = weights != 0
-    counts[[row for row in also if row < len(counts)]] = True
-    return counts
-
-
-def counted_rows(X: Any, sample_weight: Any, kernel: Any = None, is_batch: bool = False) -> CountedRows:
-    """Return the rows that count, in new memory where others are left out, with their weights, checked.
-
-    The sum of the weights of a batch may be small.
-    """
-    weights = checked_frequencies(sample_weight, int(X.shape[0]), is_batch)
-    if weights is None or np.all(weights):
-        return CountedRows(X, weights)
-    if isinstance(kernel, Precomputed):
+def counted_for(kernel: Any, X: Any, sample_weight: Any, is_batch: bool = False, **how: Any) -> CountedRows:
+    """Return the rows of a fit that count; raise for a kernel matrix, whose columns belong to all rows."""
+    counted = counted_rows(X, sample_weight, is_batch, **how)
+    if counted.numbers is not None and isinstance(kernel, Precomputed):
         raise InvalidParameterError(
             "sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of a kernel matrix: "
             "pass K[keep][:, keep], a NumPy array, and sample_weight[keep].",
             argument="sample_weight",
         )
-    return kept_rows(X, weights)
+    return counted
 
 
 def weights_of_batches(X: Any, sample_weight: Any, batches: Rows, is_batch: bool = False) -> np.ndarray | None:
@@ -89,12 +54,6 @@ def check_no_weights(X: Any, sample_weight: Any) -> None:
             "sample_weight is not taken with batches; call partial_fit(batch, sample_weight=w) for each.",
             argument="sample_weight",
         )
-
-
-def kept_rows(X: Any, weights: np.ndarray) -> CountedRows:
-    """Return the rows of weight > 0."""
-    kept = np.flatnonzero(weights)
-    return CountedRows(gather_rows(X, kept), weights[kept], kept)
 
 
 def new_rows(X_new: Any, d: int) -> Array:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_foreign, move, namespace_of, to_host
 from gpukpca.data.gate import LARGEST_EXACT
 from gpukpca.data.rows import along, fold
-from gpukpca.data.slicing import place_of, row_panels
+from gpukpca.data.slicing import gather_rows, place_of, row_panels
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
 TO_WEIGHTS = "Pass one finite number >= 0 for each row: how often the row counts."
@@ -101,16 +101,7 @@ def checked_frequencies(sample_weight: Any, n: int, is_batch: bool = False) -> n
     """
     if sample_weight is None:
         return None
-    given = to_host(sample_weight) if is_foreign(sample_weight) else sample_weight
-    try:
-        if np.ma.isMaskedArray(given):
-            raise TypeError("masked")
-        weights = np.asarray(given)
-        if weights.dtype.kind not in "biufO":
-            raise TypeError(weights.dtype.name)
-        weights = weights.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise _refused(f"got {type(sample_weight).__name__} that holds no real numbers") from error
+    weights = real_weights(sample_weight)
     weights = np.full(n, float(weights)) if weights.ndim == 0 else weights
     if weights.shape != (n,):
         raise _refused(f"its shape is {weights.shape}, and X has {n} rows, so that it must be ({n},)")
@@ -138,8 +129,62 @@ def checked_frequencies(sample_weight: Any, n: int, is_batch: bool = False) -> n
     return weights
 
 
+def real_weights(sample_weight: Any) -> np.ndarray:
+    """Return weights as they are given, on the host in float64; raise for what holds no real numbers."""
+    given = to_host(sample_weight) if is_foreign(sample_weight) else sample_weight
+    try:
+        if np.ma.isMaskedArray(given):
+            raise TypeError("masked")
+        weights = np.asarray(given)
+        if weights.dtype.kind not in "biufO":
+            raise TypeError(weights.dtype.name)
+        return weights.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise _refused(f"got {type(sample_weight).__name__} that holds no real numbers") from error
+
+
 def _refused(why: str) -> InvalidParameterError:
     return InvalidParameterError(f"sample_weight is not allowed: {why}. {TO_WEIGHTS}", argument="sample_weight")
+
+
+class CountedRows(NamedTuple):
+    """The rows of weight > 0, their weights (n,), None where each counts once, and their numbers; None: all rows."""
+
+    rows: Any
+    weights: np.ndarray | None
+    numbers: np.ndarray | None = None
+
+
+def counted_rows(
+    X: Any, sample_weight: Any, is_batch: bool = True, take: Callable[[Any, np.ndarray], Any] = gather_rows
+) -> CountedRows:
+    """Return the rows that count, with their weights, checked: ``take(X, numbers)`` where others are left out.
+
+    The sum of the weights of a batch may be small.
+    """
+    weights = checked_frequencies(sample_weight, int(X.shape[0]), is_batch)
+    if weights is None or np.all(weights):
+        return CountedRows(X, weights)
+    kept = np.flatnonzero(weights)
+    return CountedRows(take(X, kept), weights[kept], kept)
+
+
+def rows_that_count(sample_weight: Any, also: Sequence[int] = ()) -> np.ndarray | None:
+    """Return which rows have another weight than 0, shape (n,); None where all may have, or weights are no vector.
+
+    The rows that `also` names count with any weight.
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weights = real_weights(sample_weight)
+    except InvalidParameterError:  # which the check of weights raises again
+        return None
+    if weights.ndim != 1 or np.all(weights):
+        return None
+    counts: np.ndarray = weights != 0
+    counts[[row for row in also if row < len(counts)]] = True
+    return counts
 
 
 def sum_over_rows(X: Any, weights: np.ndarray | None, function: Callable[..., Array], *arguments: Any) -> float:

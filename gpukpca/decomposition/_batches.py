@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.utils import gen_batches
+from sklearn.utils import _safe_indexing, gen_batches
+from sklearn.utils.validation import _num_samples
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_no_weights, check_place, kept_rows
+from gpukpca.algorithms.inputs import check_no_weights, check_place
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
@@ -30,14 +31,15 @@ from gpukpca.data.batches import (
     slice_of,
     spread_runs,
 )
-from gpukpca.data.frequencies import checked_frequencies
+from gpukpca.data.frequencies import checked_frequencies, counted_rows, rows_that_count
 from gpukpca.data.place import Placement, placement_for
-from gpukpca.data.rows import Rows
-from gpukpca.data.slicing import dense_rows, place_of, take_rows
+from gpukpca.data.rows import Rows, itself
+from gpukpca.data.slicing import dense_rows, gather_rows, place_of, take_rows
 from gpukpca.decomposition._dask import cluster_of, cluster_rows, compute_dask
 from gpukpca.decomposition._session import restore_on_error
 from gpukpca.decomposition._validation import limit_of, new_data, training_data
 from gpukpca.distributed.chunks import chunk_batches
+from gpukpca.distributed.lazy import filled_rows
 from gpukpca.distributed.rows import is_dask_array
 from gpukpca.exceptions import InvalidParameterError, warned_once
 
@@ -109,7 +111,7 @@ def training_rows(
     the refusal of an iterator names. `how` are arguments of `training_data`. Rows of another class stay in their
     panels, but where a `size` of slices is given.
     """
-    if estimator._on_cluster and (rows := cluster_rows(estimator, X)) is not None:
+    if estimator._on_cluster and (rows := cluster_rows(estimator, X, how.get("sample_weight"))) is not None:
         return rows
     if (is_stream(X) or is_converted(X)) if in_batches is None else in_batches:
         if isinstance(X, Rows) and size is None:
@@ -182,15 +184,47 @@ def cut_rows(
     return PlacedBatches(estimator, first, pieces, sizes, read)
 
 
+def rows_to_score(X: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """Return X without the rows of weight 0, and their weights; a Dask array has 0 in these rows.
+
+    Weights that are not one for each row stay, for the check of what was computed for each.
+    """
+    if (counts := rows_that_count(sample_weight)) is None:
+        return X, sample_weight
+    weights: Any = checked_frequencies(sample_weight, len(counts), is_batch=True)
+    if is_dask_array(X):
+        return filled_rows(X, counts), weights
+    if is_stream(X) or is_sliced(X):
+        source = partial(_counted_parts, X, weights)
+        return source() if isinstance(X, Iterator) else Batches(source), weights[counts]
+    if _num_samples(X) != len(counts):
+        return X, weights
+    return _taken(X, np.flatnonzero(counts)), weights[counts]
+
+
+def _counted_parts(X: Any, weights: np.ndarray) -> Iterator[Any]:
+    """Yield the rows of weight > 0 of batches, or of slices of a set; raise where all are not as many as weights."""
+    start = 0
+    for rows in each_batch(X, "sample_weight", itself) if is_stream(X) else each_slice(X, lambda rows, *_: rows):
+        count = _num_samples(rows)
+        if len(kept := np.flatnonzero(weights[start : start + count])):
+            yield _taken(rows, kept)
+        start += count
+    checked_frequencies(weights, start, is_batch=True)
+
+
+def _taken(X: Any, kept: np.ndarray) -> Any:
+    """Return some rows of a container in memory, which keeps its names of columns."""
+    return gather_rows(X, kept) if is_foreign(X) or isinstance(X, np.ndarray) else _safe_indexing(X, kept)
+
+
 def without_weight_0(estimator: Any, rows: Any, sample_weight: Any, size: Size | None) -> tuple[Any, Any]:
     """Return the rows of weight > 0, with their weights: others may hold anything, missing entries too."""
-    weights = None
-    if sample_weight is not None:
-        weights = checked_frequencies(sample_weight, int(rows.shape[0]), is_batch=True)
+    if not isinstance(rows, Rows) and not is_memory_map(rows):
+        return counted_rows(rows, sample_weight)[:2]
+    weights = checked_frequencies(sample_weight, int(rows.shape[0]), is_batch=True)
     if weights is None or np.all(weights):
         return rows, sample_weight
-    if not isinstance(rows, Rows) and not is_memory_map(rows):
-        return kept_rows(rows, weights)[:2]
     batches = rows if isinstance(rows, Rows) else cut_rows(estimator, rows, size)
     return rows_of_weight(batches, weights), weights[weights > 0.0]
 

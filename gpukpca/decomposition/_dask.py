@@ -14,6 +14,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.progress import chunk_report, waiting_report
 from gpukpca.backend.device import parsed_device
 from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, refuse_entries
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.gate import check_held
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.decomposition._base import output_of_transform
@@ -22,7 +23,7 @@ from gpukpca.decomposition._kernels import matrix_of
 from gpukpca.decomposition._validation import Shape, limit_of, training_data
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster, active_cluster
-from gpukpca.distributed.lazy import known_width, mapped_rows
+from gpukpca.distributed.lazy import filled_rows, known_width, mapped_rows
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -44,17 +45,18 @@ OF_ALL_ROWS = ("out", "return_info", "labels", "diagonal")
 # -- fits --------------------------------------------------------------------------------------------------------------
 
 
-def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
+def cluster_rows(estimator: Any, X: Any, sample_weight: Any = None) -> ClusterRows | None:
     """Return X of `fit` as checked rows on the workers; None where it is computed in this process.
 
-    A Dask array goes to the workers of the active client. Sets `n_features_in_`. Raises and warns as `training_data`
-    does, and for a client, a device or chunks that do not fit.
+    A Dask array goes to the workers of the active client, without the entries of rows of weight 0. Sets
+    `n_features_in_`. Raises and warns as `training_data` does, and for a client, a device or chunks that do not fit.
     """
     if isinstance(X, ClusterRows):
         rows = X
     elif not is_dask_array(X) or (cluster := cluster_of(estimator)) is None:
         return None
     else:
+        X = filled_rows(X, rows_that_count(sample_weight))
         rows = ChunkRows(X, cluster, cuda=_on_gpus(estimator), check=partial(_check_entries, estimator))
     validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
     rows.place = Placement(like := rows.like[:, 0], like)  # small computations are those of this process

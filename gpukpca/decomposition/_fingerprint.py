@@ -12,10 +12,11 @@ from gpukpca._rules import is_integer
 from gpukpca._version import __version__
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
-from gpukpca.backend.namespace import dtype_name, host_values, is_foreign, is_sparse, to_host
+from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.random import kind_of_generator
 from gpukpca.checkpoint import Fingerprint
+from gpukpca.data.frequencies import real_weights
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.decomposition._kernels import kernel_from
@@ -60,7 +61,7 @@ def _fingerprint(
     """Return the fields of a fit of X; the settings of the iteration may differ. Cost: one reading of X."""
     seed = estimator.random_state
     if sample_weight is not None:
-        more["sample_weight"] = host_values(sample_weight).astype(np.float64)
+        more["sample_weight"] = real_weights(sample_weight)
     return {
         "version": ".".join(__version__.split(".")[:2]),
         "estimator": type(estimator).__name__,

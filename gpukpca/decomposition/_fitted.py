@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import to_host
-from gpukpca.data.frequencies import checked_frequencies, number_of
-from gpukpca.distributed.rows import is_dask_array
+from gpukpca.data.frequencies import number_of
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -80,18 +79,3 @@ def is_centered(model: Any) -> bool:
     """Return whether a fit subtracted the mean, as those of other libraries do."""
     result = getattr(model, "_result", None)
     return bool(getattr(fitted_value(result, "projection", "map", "state"), "center", True))
-
-
-def mean_of(numbers: Array, sample_weight: Any = None) -> float:
-    """Return the weighted mean of one number a row; those of a Dask array are computed now."""
-    if is_dask_array(numbers):
-        if sample_weight is None:
-            return float(numbers.mean(dtype="float64").compute())
-        numbers = numbers.compute()
-    values = to_host(numbers).astype(np.float64)
-    weights = checked_frequencies(sample_weight, len(values), is_batch=True)
-    if weights is not None:  # rows of weight 0 may hold anything
-        values, weights = values[weights > 0.0], weights[weights > 0.0]
-    # Divided first: a sum of huge numbers would overflow.
-    shares = values / len(values) if weights is None else values * (weights / np.sum(weights))
-    return float(np.sum(shares))

@@ -13,9 +13,9 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
 from gpukpca.data.place import to_caller
 from gpukpca.decomposition._base import AxesAttributes, OnlyWhere
-from gpukpca.decomposition._fitted import is_centered, mean_of
+from gpukpca.decomposition._fitted import is_centered
 from gpukpca.decomposition._model_files import Saved
-from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._row_wise import mean_score, row_wise
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -123,4 +123,4 @@ class LikelihoodEstimator(GaussianEstimator[Held]):
     @OnlyWhere(_without_covariance, AttributeError)
     def score(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return the mean log-likelihood of a row, Σ w log p(x) / Σ w with weights (m,); see `score_samples`."""
-        return mean_of(self.score_samples(X), sample_weight)
+        return mean_score(self.score_samples, X, sample_weight)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import CountedRows, counted_rows, weights_of_batches
+from gpukpca.algorithms.inputs import counted_for, weights_of_batches
 from gpukpca.algorithms.kernel_pca.batches import fit_batches, plan_batches
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -24,7 +24,7 @@ from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._session import fit_tools, kernel_and_settings, settings_of
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
-from gpukpca.exceptions import InvalidParameterError, held_warnings
+from gpukpca.exceptions import held_warnings
 from gpukpca.kernels import Precomputed
 
 
@@ -34,17 +34,12 @@ def fit_any(model: Any, rows: Any, X: Any, resources: Resources, sample_weight: 
         weights = weights_of_batches(X, sample_weight, rows)
         return fit_of_batches(model, rows, resources, weights, once=isinstance(X, Iterator)), None
     on_cluster, place, kernel = isinstance(rows, ClusterRows), resources.place, kernel_from(model)
-    if on_cluster and sample_weight is not None:
-        raise InvalidParameterError(
-            "sample_weight is not taken by kernel PCA of rows on a cluster. Use PCA, or fit in one process.",
-            argument="sample_weight",
-        )
-    counted = CountedRows(rows, None) if on_cluster else counted_rows(rows, sample_weight, kernel)
-    data, weights, numbers = counted
+    how: dict[str, Any] = {"take": ClusterRows.kept} if on_cluster else {}
+    data, weights, numbers = counted_for(kernel, rows, sample_weight, **how)
     work = place.to_work(data)
     kernel, settings = kernel_and_settings(model, work, resources, weights)
     if on_cluster:
-        basis = basis_of(rows, kernel, settings, resources)
+        basis = basis_of(data, kernel, settings, resources)
     else:
         data = own_copy(data, X) if model.copy_X and not isinstance(kernel, Precomputed) else data
         basis = work = work if place.moved else data

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.algorithms.inputs import rows_that_count
 from gpukpca.data.batches import is_held, is_sliced
-from gpukpca.data.frequencies import checked_frequencies
+from gpukpca.data.frequencies import checked_frequencies, rows_that_count
 from gpukpca.data.gate import as_rows, columns_named
 from gpukpca.data.place import Placement
 from gpukpca.decomposition._batches import rows_and_place

@@ -16,8 +16,9 @@ from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import concat, host_values, to_host
 from gpukpca.data.batches import each_batch, each_slice, is_converted, is_set, is_stream
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import to_caller
-from gpukpca.decomposition._batches import slice_within
+from gpukpca.decomposition._batches import rows_to_score, slice_within
 from gpukpca.decomposition._dask import OF_ALL_ROWS, lazy_answer
 from gpukpca.decomposition._validation import checked_out
 from gpukpca.distributed.rows import is_dask_array
@@ -62,6 +63,21 @@ def row_wise(answer: str = "", *, of: str = "points", writes: bool = False) -> C
         return cast(OfRows[P], wrapper)
 
     return decorated
+
+
+def mean_score(score_samples: Callable[[Any], Array], X: Any, sample_weight: Any) -> float:
+    """Return the mean of one number a row, each as often as its weight says; those of a Dask array are computed now."""
+    rows, sample_weight = rows_to_score(X, sample_weight)
+    numbers = score_samples(rows)
+    if is_dask_array(numbers):
+        if sample_weight is None:
+            return float(numbers.mean(dtype="float64").compute())
+        numbers = numbers.compute()
+    values = to_host(numbers).astype(np.float64)
+    weights = checked_frequencies(sample_weight, len(values), is_batch=True)
+    # Divided first: a sum of huge numbers would overflow.
+    shares = values / len(values) if weights is None else values * (weights / np.sum(weights))
+    return float(np.sum(shares))
 
 
 def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any) -> Any:

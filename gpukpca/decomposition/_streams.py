@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from gpukpca._typing import ArrayLike, Stream, Vector
-from gpukpca.algorithms.inputs import CountedRows, check_no_weights, counted_rows
+from gpukpca.algorithms.inputs import check_no_weights, counted_for
 from gpukpca.algorithms.kernel_pca.batches import STORED_ONLY, fit_next_batch, rows_needed
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom, rows_to_check
 from gpukpca.data.batches import BatchedRows, is_converted, is_set, is_stream
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
+from gpukpca.data.frequencies import CountedRows
 from gpukpca.data.place import Placement
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
@@ -136,7 +137,7 @@ def _fit_batch(model: Any, X: Any, session: FitSession, sample_weight: Any) -> N
     first: Any = held.rows if held is not None else None if before is None else model.projection_
     counts = rows_to_check(model.eigen_solver if first is None else None, sample_weight)
     every = checked_batch(model, X, first, counts=counts)
-    counted = counted_rows(every, sample_weight, kernel, is_batch=True)
+    counted = counted_for(kernel, every, sample_weight, is_batch=True)
     if before is None:
         _begin(model, counted, every, held, session)
         return

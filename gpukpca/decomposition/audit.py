@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline
 from gpukpca._rules import Rule, is_integer
 from gpukpca._typing import ArrayLike, Stream, Vector
 from gpukpca.algorithms.audit import EigenpairAudit
-from gpukpca.algorithms.inputs import counted_rows
+from gpukpca.algorithms.inputs import counted_for
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
 from gpukpca.algorithms.kernel_pca.settings import resolved_within
 from gpukpca.algorithms.pca.audit import audit_axes
@@ -173,13 +173,13 @@ def _audit_of_pairs(
     how: dict[str, Any] = {"in_batches": in_batches, "counted": True, "sample_weight": sample_weight}
     data, place = rows_and_place(reader, X, "residuals", **how)
     check_has_weights(source.weighted, sample_weight)
-    every, (data, weights, _) = data, counted_rows(data, sample_weight, kernel_from(reader))
+    every, (data, weights, _) = data, counted_for(kernel_from(reader), data, sample_weight)
     check_shape(data, source.shape, weights if source.vectors is None else None)
     if source.kept is not None:  # landmarks may have weight 0
         check_rows_of_fit(data if source.landmarks is None else every, *source.kept)
     with session.on(place, data) as resources:
         X = place.to_work(data)
-        kernel = resolved_within(kernel_from(reader), X, resources)
+        kernel = resolved_within(kernel_from(reader), X, resources, weights=weights)
         landmarks, axes = (None, None) if source.landmarks is None else source.landmarks(kernel, X)
         found = audit_rows(
             X,

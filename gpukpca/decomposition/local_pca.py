@@ -22,10 +22,9 @@ from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import LocalPCAAttributes, OnlyWhere, publish
 from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._fitted import mean_of
 from gpukpca.decomposition._model_files import Saved
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._row_wise import mean_score, row_wise
 from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition._validation import check_dense
 from gpukpca.exceptions import PrecisionWarning, warn_user
@@ -382,7 +381,7 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
 
     def score(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> float:
         """Return the mean of `score_samples`, Σ w s / Σ w with weights (m,)."""
-        return mean_of(self.score_samples(X), sample_weight)
+        return mean_score(self.score_samples, X, sample_weight)
 
     def _of_rows(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:
         """Return ``work(model, rows, n_jobs)`` of dense rows; see `_answer`."""

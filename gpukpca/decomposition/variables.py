@@ -5,17 +5,19 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any, overload
 
+import numpy as np
 from sklearn.utils import get_tags
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.correlations import correlations
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import concat, from_host, namespace_of, overflow_allowed
+from gpukpca.backend.namespace import concat, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.data.batches import each_batch, is_stream, named
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.gate import as_rows
 from gpukpca.decomposition._base import AxesAttributes
-from gpukpca.decomposition._batches import repeated
+from gpukpca.decomposition._batches import repeated, rows_to_score
 from gpukpca.decomposition._dask import compute_dask
 from gpukpca.decomposition._fitted import axes_of, check_model, fitted_value
 from gpukpca.decomposition._reader import read_rows
@@ -104,7 +106,7 @@ def variable_correlations(
         Supplementary variables of these rows, which the model has not seen. Default: the columns of X.
     sample_weight : array, shape (n,), optional
         How often each row counts; see `gpukpca.PCA.fit`. Give the weights of the fit to read a model of weighted rows.
-        The model scores all rows, so a row of weight 0 is finite too.
+        Rows of weight 0 may hold anything.
 
     Returns
     -------
@@ -151,10 +153,15 @@ def variable_correlations(
     if Y is None and get_tags(model).input_tags.pairwise:
         raise InvalidParameterError("X is a kernel matrix, whose columns are no variables; give the variables as Y.")
     name, variables = "variable_correlations", X if Y is None else Y
-    if is_stream(X):
-        scores = concat([as_rows(Z) for Z in each_batch(repeated(X, name), name, model.transform)], axis=0)
+    scored, _ = rows_to_score(X, sample_weight)
+    if is_stream(scored):
+        scores = concat([as_rows(Z) for Z in each_batch(repeated(scored, name), name, model.transform)], axis=0)
     else:
-        scores = compute_dask(PCA(), model.transform(X))
+        scores = compute_dask(PCA(), model.transform(scored))
+    counts = rows_that_count(sample_weight)
+    if counts is not None and int(scores.shape[0]) == np.count_nonzero(counts):
+        known, scores = to_host(scores), np.zeros((len(counts), int(scores.shape[1])))
+        scores[counts] = known
     with device_context(variables), overflow_allowed(), nullcontext() if Y is None else named("Y"):
         rows, place, weights = read_rows(name, variables, sample_weight)
         if rows.shape[0] != scores.shape[0]:

@@ -40,6 +40,20 @@ def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | N
     )
 
 
+def filled_rows(X: Any, counts: np.ndarray | None) -> Any:
+    """Return a Dask array (n, d) with 0 in the rows that do not count (n,). Unknown lengths of chunks are computed."""
+    if counts is None:
+        return X
+    import dask.array
+
+    X = whole_rows(X)
+    X = X.copy().compute_chunk_sizes() if math.isnan(X.shape[0]) else X
+    if len(counts) != X.shape[0]:
+        return X
+    often = dask.array.from_array(counts[:, None], chunks=(X.chunks[0], 1))
+    return X.map_blocks(_filled, often, dtype=X.dtype, meta=X._meta)
+
+
 def in_chunks_of(A: Array, X: Any, known: Sequence[int] | None) -> Any:
     """Return an array with a row for every row of a Dask array X, in its chunks; in one where these are unknown."""
     import dask.array
@@ -70,6 +84,14 @@ def _dtype_of(like: Any, name: str) -> Any:
 
 
 # -- what runs on the workers ------------------------------------------------------------------------------------------
+
+
+def _filled(chunk: Any, counts: np.ndarray) -> Any:
+    """Return a chunk with 0 in the rows that do not count (b, 1)."""
+    if not counts.all():
+        chunk = chunk.copy()
+        chunk[np.flatnonzero(~counts)] = 0
+    return chunk
 
 
 def _answered(

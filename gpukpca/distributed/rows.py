@@ -158,6 +158,20 @@ class ClusterRows(Rows):
         rows.local, rows.on_gpu = self.local, self.on_gpu
         return rows
 
+    def kept(self, numbers: np.ndarray) -> ClusterRows:
+        """Return the rows of these numbers, ascending, which stay on the workers."""
+        places = [numbers[(start <= numbers) & (numbers < stop)] - start for start, stop in self.bounds]
+        filled = [k for k, place in enumerate(places) if len(place)]
+
+        def take(number: int) -> Any:
+            k = filled[number]
+            task = partial(on_panel, (places[k],))
+            return self.cluster.submit(task, self.panels[k], arguments=(gather_rows, True), name="panel")
+
+        rows = ClusterRows(self.cluster, [len(places[k]) for k in filled], self.shape[1], self.dtype, take, [self])
+        rows.on_gpu = self.on_gpu
+        return rows
+
     def in_pairs(self) -> tuple[ClusterRows, list[tuple[int, int]]]:
         """Return the rows in so many groups as the threads need, and all pairs of these."""
         count = group_count(self.cluster.threads)

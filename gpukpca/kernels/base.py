@@ -11,6 +11,7 @@ from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
 from gpukpca.backend.parameters import ParameterObject
+from gpukpca.data.frequencies import counted_rows
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import check_widths
@@ -154,13 +155,15 @@ class Kernel(ParameterObject):
         ----------
         X : array or CSR matrix, shape (n, d)
             The rows from which rules learn.
-        weights : NumPy array, shape (n,), optional
-            How often each row counts.
+        weights : array, shape (n,), optional
+            How often each row counts; rows of weight 0 may hold anything.
 
         Returns
         -------
         Kernel
         """
+        if weights is not None:
+            X, weights, _ = counted_rows(X, weights)
         parameters = {
             name: value.resolve(X, weights) if isinstance(value, Kernel) else value
             for name, value in self.get_params(deep=False).items()

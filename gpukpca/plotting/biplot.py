@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import ArrayLike, Vector
+from gpukpca.data.frequencies import checked_frequencies, rows_that_count
 from gpukpca.decomposition import loadings, variable_correlations
+from gpukpca.decomposition._batches import rows_to_score
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import host, ratios_of
 from gpukpca.plotting.names import write_names
@@ -108,7 +111,7 @@ class BiplotDisplay(ScoresDisplay):
             With `transform` and `explained_variance_ratio_`.
         X : array, shape (n, d)
         sample_weight : array, shape (n,), optional
-            How often each row counts in the correlations of a model without axes.
+            How often each row counts in the correlations of a model without axes. Rows of weight 0 are not drawn.
         features : sequence of d str, optional
             Names of the columns; default: those of the data frame of fit.
         n_arrows : int
@@ -123,13 +126,18 @@ class BiplotDisplay(ScoresDisplay):
         -------
         BiplotDisplay
         """
-        axes = getattr(estimator, "components_", None)
+        axes, counts = getattr(estimator, "components_", None), rows_that_count(sample_weight)
+        X, sample_weight = rows_to_score(X, sample_weight)
+        if counts is not None:
+            rows: list[Any] = [labels, names]
+            labels, names = (one if np.shape(one) != counts.shape else [*compress(one, counts)] for one in rows)
         if axes is None:
             arrows = variable_correlations(estimator, X, sample_weight=sample_weight)
         else:
             arrows = loadings(estimator) if getattr(estimator, "whiten", False) else host(axes).T
         features = getattr(estimator, "feature_names_in_", None) if features is None else features
         scores, ratios = estimator.transform(X), ratios_of(estimator)
+        checked_frequencies(sample_weight, int(scores.shape[0]), is_batch=True)
         display = cls(scores, arrows, features=features, ratios=ratios, labels=labels, names=names)
         return display.plot(ax, components=components, n_arrows=n_arrows)
 

@@ -575,5 +575,28 @@ def test_rows_of_chunks_count_by_their_weights(active):
     np.testing.assert_allclose(model.components_, expected.components_, atol=1e-10)
     model, expected = IncrementalPCA(D).fit(rows, sample_weight=w), IncrementalPCA(D).fit(again)
     np.testing.assert_allclose(model.components_, expected.components_, atol=1e-9)
-    with pytest.raises(exceptions.InvalidParameterError, match="kernel PCA of rows on a cluster"):
-        KernelPCA(2).fit(rows, sample_weight=w)
+    keep = np.flatnonzero(w)
+    rbf = {"kernel": "rbf", "random_state": 0}
+    for fill, model in (
+        (1e100, KernelPCA(2, gamma=0.1, **rbf)),
+        (np.nan, KernelPCA(2, gamma="scale", eigen_solver="randomized", gram="tiled", **rbf)),
+        (np.nan, KernelPCA(2, gamma=0.1, eigen_solver=Nystrom(landmarks=data()[::9]), **rbf)),
+        (np.inf, KernelPCA(2, gamma="median", eigen_solver=Nystrom(landmarks=keep[::9].tolist()), **rbf)),
+        (np.nan, KernelPCA(2)),
+        (np.nan, PCA(2)),
+    ):
+        filled = X.copy()
+        filled[w == 0] = fill
+        expected = clone(model).fit(filled, sample_weight=w)
+        for counted, some in ((w, filled), (w[keep], filled[keep])):
+            if counted is w or getattr(model, "eigen_solver", None) in ("auto", "randomized"):
+                model.fit(da.from_array(some, chunks=(90, 3)), sample_weight=counted)
+                np.testing.assert_allclose(model.explained_variance_, expected.explained_variance_, rtol=1e-8)
+                found, ours = expected.transform(X[keep]), model.transform(X[keep])
+                np.testing.assert_allclose(np.abs(ours), np.abs(found), atol=1e-8 * np.max(np.abs(found)))
+                np.testing.assert_array_equal(
+                    np.sort(getattr(model, "landmarks_", [])), np.sort(getattr(expected, "landmarks_", []))
+                )
+    sparse = da.from_array(filled, chunks=(90, D)).map_blocks(scipy.sparse.csr_array)
+    model = PCA(2).fit(sparse, sample_weight=w)
+    np.testing.assert_allclose(model.explained_variance_, expected.explained_variance_, rtol=1e-8)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
-from gpukpca.algorithms.inputs import check_type, checked_listener, counted_rows, weights_of_batches
+from gpukpca.algorithms.inputs import check_type, checked_listener, counted_for, weights_of_batches
 from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_by_landmarks
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -130,7 +130,7 @@ def fit_kernel_pca(
             resources, weights = Resources.for_fit(resources, X), weights_of_batches(X, sample_weight, X)
             how: dict[str, Any] = {"progress": progress, "open_checkpoint": open_checkpoint}
             return fit_batches(X, kernel, settings, resources, random=random, weights=weights, **how)
-        every, (X, weights, numbers) = X, counted_rows(X, sample_weight, kernel)
+        every, (X, weights, numbers) = X, counted_for(kernel, X, sample_weight)
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
         resources.check_copy(X)

@@ -11,10 +11,10 @@ import numpy as np
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, check_attributes, integer, one_of, word
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.inputs import rows_that_count
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.work import Work
+from gpukpca.data.frequencies import rows_that_count
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.landmarks import checked_landmarks
 from gpukpca.eigen.solve import are_many, choose_solver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -25,10 +26,9 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import host_values, overflow_allowed
 from gpukpca.backend.parameters import check_has_options
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
-from gpukpca.decomposition._fitted import mean_of
 from gpukpca.decomposition._kernels import is_precomputed
 from gpukpca.decomposition._model_files import Saved
-from gpukpca.decomposition._row_wise import row_wise
+from gpukpca.decomposition._row_wise import mean_score, row_wise
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -287,7 +287,7 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
         ValueError
         """
         # In the widest type: squares of data near 1e-25 are 0 in float32, and no kernel would be the best.
-        return -mean_of(self._square_errors(X, wide=True), sample_weight)
+        return -mean_score(partial(self._square_errors, wide=True), X, sample_weight)
 
     # -- feature space ---------------------------------------------------------------------------------------------
 
