@@ -189,12 +189,12 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     @overload
-    def fit(self, X: UnknownRows, y: Any = None) -> LocalPCA[Any]: ...
+    def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> LocalPCA[Any]: ...
     @overload
-    def fit(self, X: NumpyRows, y: Any = None) -> LocalPCA[NumpyArray]: ...
+    def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> LocalPCA[NumpyArray]: ...
     @overload
-    def fit(self, X: ArrayLike, y: Any = None) -> LocalPCA[Any]: ...
-    def fit(self, X: ArrayLike, y: Any = None) -> LocalPCA:
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> LocalPCA[Any]: ...
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> LocalPCA:
         """Find the clusters of X and their planes.
 
         Parameters
@@ -202,22 +202,25 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
         X : array or data frame, shape (n, d)
             A memory map is read by panels. A set of zarr or HDF5 is read whole, and refused where it does not fit.
         y : ignored
+        sample_weight : array, shape (n,), optional
+            How often each row counts, as in `gpukpca.PCA.fit`. Weights of a sum below the number of rows are multiplied
+            to that sum. `labels_` has the rows whose weight is not 0.
 
         Returns
         -------
         LocalPCA
             The estimator itself.
         """
-        fit_in_session(self, X, partial(self._fit, X))
+        fit_in_session(self, X, partial(self._fit, X, sample_weight))
         return self
 
-    def _fit(self, X: Any, session: FitSession) -> None:
+    def _fit(self, X: Any, sample_weight: Any, session: FitSession) -> None:
         check_dense(X, DENSE_ROWS)
-        data, place = rows_and_place(self, X, counted=False, in_batches=False)
+        data, place = rows_and_place(self, X, counted=False, in_batches=False, sample_weight=sample_weight)
         settings = MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg)
         with session.on(place, data) as resources:
             tools = settings, resources, generator(self.random_state), listener_of(self)
-            fit = fit_clusters(data, self.n_clusters, self.n_components, *tools)
+            fit = fit_clusters(data, self.n_clusters, self.n_components, *tools, sample_weight)
         self._publish(fit, place, session.budget.failures)
 
     def _publish(self, fit: MixtureFit, place: Placement, retries: tuple[str, ...] = ()) -> None:

@@ -181,7 +181,7 @@ class KernelPCACV(ArrayTransformer):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: Any = None, *, groups: Any = None, sample_weight: None = None) -> KernelPCACV:
+    def fit(self, X: ArrayLike, y: Any = None, *, groups: Any = None, **params: Any) -> KernelPCACV:
         """Score every candidate on every fold, and fit the best to all rows.
 
         Parameters
@@ -192,19 +192,19 @@ class KernelPCACV(ArrayTransformer):
             Only for splitters that look at labels.
         groups : array, shape (n,), optional
             Only for splitters that look at groups.
-        sample_weight : None
-            Weights are refused: the copies of a row lie in several folds, and a counted row in one.
+        **params
+            Refused, `sample_weight` too: the copies of a row lie in several folds, and a counted row in one.
 
         Returns
         -------
         KernelPCACV
             The estimator itself.
         """
-        if sample_weight is not None:
+        for name in params:
             raise InvalidParameterError(
-                "sample_weight is not taken by KernelPCACV, whose folds have each row once. Search without weights, "
-                "and fit KernelPCA(**search.best_params_) with them.",
-                argument="sample_weight",
+                f"{name} is not taken by KernelPCACV, whose folds have each row once. Search without weights, and fit "
+                "KernelPCA(**search.best_params_) with them.",
+                argument=name,
             )
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise InvalidParameterError(

@@ -67,7 +67,8 @@ def is_apart(estimator: Any, name: str) -> bool:
     if "check_sample_weight" in name and learns and settings["kernel"] != "linear":
         return True
     counts_rows = (
-        (isinstance(estimator, COUNTING) and settings["n_components"] is None)
+        isinstance(estimator, LocalPCA)  # whose draws know the order of rows
+        or (isinstance(estimator, COUNTING) and settings["n_components"] is None)
         or (isinstance(estimator, IncrementalPCA) and settings["batch_size"] is not None)
         or getattr(solver, "rank", None) is not None
     )

@@ -43,7 +43,7 @@ class HardAssignment:
         def part(rows: Array, start: int) -> float:
             members, _ = self.assign(clusters, rows)
             joint = joint_log_densities(clusters, rows, points.missing)
-            return float(xp.sum(xp.where(members > 0.5, joint, xp.zeros_like(joint))))
+            return float(xp.sum(points.times(xp.where(members > 0.5, joint, xp.zeros_like(joint)), start)))
 
         return sum(points.map_panels(part))
 
@@ -78,7 +78,7 @@ class SoftAssignment:
 
     def log_likelihood(self, points: ScaledRows, clusters: list[Cluster], value: float) -> float:
         """Return the sum of the values."""
-        return points.shape[0] * value
+        return points.count * value
 
     def in_data_units(self, values: Any, factor: float, d: int) -> Any:
         """Return log-densities in the units of the data."""

@@ -93,7 +93,7 @@ def fit_cluster(
     values, vectors, fallbacks = _leading_pairs(S, p)
     noise = max((trace - float(np.sum(values))) / (points.true_width - p), floor)
     axes = xp.asarray(vectors.T, copy=True)
-    return Cluster(count / points.shape[0], mean, axes, np.maximum(values, noise), noise, fallbacks=fallbacks)
+    return Cluster(count / points.count, mean, axes, np.maximum(values, noise), noise, fallbacks=fallbacks)
 
 
 def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]]:

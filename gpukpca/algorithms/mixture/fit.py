@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gpukpca._typing import Array
@@ -12,6 +14,7 @@ from gpukpca.algorithms.mixture.selection import BICSelection, candidate_pairs, 
 from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import Resources
+from gpukpca.data.frequencies import counted_rows
 from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 
 
@@ -23,15 +26,25 @@ def fit_clusters(
     resources: Resources,
     rng: np.random.Generator,
     progress: Listener | None = None,
+    sample_weight: Any = None,
 ) -> MixtureFit:
-    """Return the fit of checked, dense rows (n, d)."""
-    pairs = candidate_pairs(n_clusters, n_components, *X.shape)
+    """Return the fit of checked, dense rows (n, d), of those with a weight above 0.
+
+    Weights that count fewer rows than there are, are multiplied so that they count as many.
+    """
+    X, often, _ = counted_rows(X, sample_weight)
+    n, d = map(int, X.shape)
+    if often is not None:
+        often = often * max(1.0, n / float(np.sum(often)))
+        n = round(float(np.sum(often)))
+    pairs = candidate_pairs(n_clusters, n_components, n, d)
     check_mixture_memory(X, pairs, settings, resources)
     X = resources.place.to_work(X)
-    frame = RowScaling.of(X, resources.place.work)
-    rows, basis = ScaledRows(X, frame, resources.n_jobs), None
-    if rows.shape[1] > rows.shape[0]:
-        rows, basis = rotate_into_span(rows, max(p for _, p in pairs))
+    frame = RowScaling.of(X, resources.place.work, often)
+    rows, basis = ScaledRows(X, frame, resources.n_jobs, often=often), None
+    most = max(p for _, p in pairs)
+    if d > rows.shape[0] >= most:
+        rows, basis = rotate_into_span(rows, most)
     chosen = smallest_bic(rows, pairs, frame.factor, settings, rng, progress)
     clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
     model = LocalModel(settings.method, frame, [cluster.in_all_directions(basis) for cluster in clusters])

@@ -41,7 +41,7 @@ class IterationSettings:
 class Responsibilities:
     """Weights of the rows in the clusters."""
 
-    weights: Array = field_of("n k", "they sum to 1 in every row")
+    weights: Array = field_of("n k", "they sum to how often a row is there")
     values: Array = field_of("n", "values of the rows, such as log-densities")
     counts: np.ndarray = field_of("k", "sums of the weights; on the host")
     means: Array = field_of("k d", "weighted")
@@ -53,6 +53,7 @@ class Responsibilities:
 
         def part(rows: Array, start: int) -> tuple[Array, Array, Array]:
             weights, values = assign(rows, start)
+            weights = points.times(weights, start)
             return weights, values, weights.T @ rows
 
         parts = points.map_panels(part)
@@ -134,7 +135,7 @@ class ClusterIteration:
             self.clusters, self.history = repaired, []
             self.responsibilities = self._weigh_rows()
         values = self.responsibilities.values
-        self.history.append(float(namespace_of(values).sum(values)) / self.points.shape[0])
+        self.history.append(float(namespace_of(values).sum(self.points.times(values))) / self.points.count)
         gain = self.history[-1] - self.history[-2] if len(self.history) > 1 else np.inf
         self.converged = gain <= self.settings.least_gain
 

@@ -54,8 +54,8 @@ class MixtureMemory:
         # The rows by panels and joined, or joined and twice in the QR.
         spanning = max(n * d + self._panels(d), 3 * n * d) if rotated else 0
         span = 2 * n * d if rotated else 0  # coordinates and a basis
-        # The labels of all starts, and the weights of the best pair before.
-        held = span + (self.n_init + 1) * n + (self._weights if self.n_pairs > 1 else 0)
+        # The labels of all starts, how often each row is there, and the weights of the best pair before.
+        held = span + (self.n_init + 2) * n + (self._weights if self.n_pairs > 1 else 0)
         return max(moments, spanning, held + max(self._assigning, self._fitting, self._labeling))
 
     @property

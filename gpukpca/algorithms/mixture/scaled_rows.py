@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +18,8 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
-from gpukpca.covariance.moments import Moments, moments_and_rows
+from gpukpca.covariance.moments import moments_of
+from gpukpca.data.frequencies import number_of
 from gpukpca.data.scale import check_entries, power_of_two_scale, row_bounds
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.data.statistics import half_range
@@ -39,14 +39,13 @@ class RowScaling:
     )
 
     @classmethod
-    def of(cls, X: Array, like: Array) -> RowScaling:
-        """Return the scaling of the rows X, for work where `like` is."""
+    def of(cls, X: Array, like: Array, often: np.ndarray | None = None) -> RowScaling:
+        """Return the scaling of the rows X, each `often` (n,) times there, for work where `like` is."""
         wide = accumulation_dtype(X)
         low, high = row_bounds(_panels(X))
         factor = power_of_two_scale(half_range(low, high), wide)
         check_entries(low, high, factor, wide)
-        parts = (moments_and_rows(cast(rows, wide) * factor)[0] for rows in _panels(X))
-        moments = reduce(Moments.merged, parts)
+        moments = moments_of((cast(rows, wide) * factor for rows in _panels(X)), often)
         variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * len(low))
         return cls(move(moments.mean, like), factor, variance)
 
@@ -80,10 +79,24 @@ def workers_for(shape: tuple[int, int], like: Array, n_jobs: int | None) -> int:
 class ScaledRows:
     """Rows X (n, d) in the units of a scaling, computed panel by panel with threads; X is not copied.
 
-    The data have `missing` directions beyond the d of X, in which all rows are 0.
+    The data have `missing` directions beyond the d of X, in which all rows are 0. Each row is `often` (n,) times there.
+
+    Attributes
+    ----------
+    count : float
+        The number of rows that these stand for.
     """
 
-    def __init__(self, X: Array, frame: RowScaling, n_jobs: int | None = None, missing: int = 0) -> None:
+    def __init__(
+        self,
+        X: Array,
+        frame: RowScaling,
+        n_jobs: int | None = None,
+        missing: int = 0,
+        often: np.ndarray | None = None,
+    ) -> None:
+        self.often = often
+        self.count: float = int(X.shape[0]) if often is None else number_of(float(np.sum(often)))
         self.X = X
         self.frame = frame
         self.missing = missing
@@ -99,6 +112,13 @@ class ScaledRows:
     def true_width(self) -> int:
         """Return the number of features of the data."""
         return self.shape[1] + self.missing
+
+    def times(self, values: Array, start: int = 0) -> Array:
+        """Return numbers (b,) or (b, k) of the rows from `start`, times how often each is there."""
+        if self.often is None:
+            return values
+        often = from_host(self.often[start : start + int(values.shape[0])], values)
+        return values * (often if values.ndim == 1 else often[:, None])
 
     def take(self, chosen: Indices) -> Array:
         """Return the rows at host positions."""
@@ -148,6 +168,6 @@ def rotate_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:
     coordinates = from_host(np.ascontiguousarray(R.T), like)
     r = len(R)
     frame = RowScaling(full((r,), 0.0, like), 1.0, points.frame.variance)
-    spanned = ScaledRows(coordinates, frame, None, points.shape[1] - r)
+    spanned = ScaledRows(coordinates, frame, None, points.shape[1] - r, points.often)
     spanned.workers = points.workers
     return spanned, Q

@@ -114,7 +114,7 @@ def _best_fit(
 
 def _bic(points: ScaledRows, run: ClusterIteration, factor: float) -> float:
     """Return -2 log L + q log n of the data in their own units, with q parameters."""
-    n, d, k = points.shape[0], points.true_width, len(run.clusters)
+    n, d, k = points.count, points.true_width, len(run.clusters)
     total = run.settings.assignment.log_likelihood(points, run.clusters, run.value)
     return -2.0 * (total + n * d * math.log(factor)) + free_parameters(k, run.settings.p, d) * math.log(n)
 
