@@ -173,6 +173,7 @@ LIMITS = {
         f"basis of {block_krylov.MAX_BLOCKS} blocks",
         f"p + {blocking.CPU_EXTRA_COLUMNS} rounded up to a multiple of {blocking.GEMM_COLUMNS} on a CPU",
         f"at least {blocking.GPU_BLOCK_COLUMNS} on a GPU",
+        f"Up to n = {blocking.NARROW_BLOCK_UP_TO} on a CPU, where a pass is cheap",
         f"is {landmarks.LANDMARKS_A_COMPONENT} landmarks for each component, {landmarks.FEWEST_LANDMARKS} at least",
         *(f"{short(tol)} in {dtype}" for dtype, tol in residuals.DEFAULT_TOLERANCE.items()),
     ],

@@ -111,6 +111,9 @@ CENTERING_ROWS = 256
 
 # Columns of a block beyond p on the host. Fewer take more passes, each with less orthogonalization.
 CPU_EXTRA_COLUMNS = 3
+# Rows of a cached K up to which a block is as narrow as BLAS's kernels. Measured with 5 and 20 pairs: n = 500 in 7.4
+# and 15.8 ms for 8.9 and 33.8 of wide blocks, n = 1000 in 14.2 and 33.5 for 14.9 and 49.8; n = 2000 gains nothing.
+NARROW_BLOCK_UP_TO = 1000
 # Columns of a block on a GPU: a pass costs the same up to about 64; estimated.
 GPU_BLOCK_COLUMNS = 64
 # BLAS kernels take columns by fours: 16 of them cost no more than 13.

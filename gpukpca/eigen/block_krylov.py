@@ -190,6 +190,12 @@ class BlockKrylov(SolverParameters, Solver):
         columns = rounded_up(columns, blocking.GPU_COLUMNS) if on_gpu else columns
         return replace(self, block_size=min(n, columns), max_blocks=WIDE_BLOCKS)
 
+    def with_narrow_block(self, n: int, on_gpu: bool) -> BlockKrylov:
+        """Return the solver with narrow blocks where passes over n rows are cheap, and not limited."""
+        if on_gpu or n > blocking.NARROW_BLOCK_UP_TO or not self.is_default or self.block_size or self.max_passes:
+            return self
+        return replace(self, block_size=blocking.GEMM_COLUMNS)
+
     def with_small_basis(self, n: int, p: int) -> BlockKrylov | None:
         """Return the solver whose basis has `FEWEST_BLOCKS` blocks."""
         if self.max_blocks is not None or not self.iterates(n, p):

@@ -347,3 +347,20 @@ def test_a_plan_as_a_dictionary_has_the_same_keys_for_every_estimator(X: np.ndar
         assert values["storage"] == (None if plan.storage is None else str(plan.storage))
     assert [plan.to_dict()["solver"].split(" (")[0] for plan in plans] == ["block Krylov", "Nyström", "gesdd"]
     assert [plan.to_dict()["is_approximate"] for plan in plans] == [False, True, False]
+
+
+def test_blocks_are_narrow_where_passes_are_cheap_and_have_no_limit() -> None:
+    def columns(n: int, p: float, **settings: Any) -> int:
+        solver: Any = KernelPCA(p, kernel="rbf", **settings).plan((n, 5), dtype="float64").solver
+        return int(solver.width(n, 20, False))
+
+    assert columns(1000, 20) == 4
+    assert columns(1001, 20) == columns(1000, 0.5) == columns(1000, 20, max_iter=9) == 24
+    assert columns(1000, 20, iterated_power=3) == columns(1000, 20, eigen_solver="randomized") == 24
+
+
+def test_narrow_blocks_find_every_member_of_a_cluster() -> None:
+    """The distances of 7 equal groups of rows give 6 equal eigenvalues, more than a block has columns."""
+    X = np.eye(7)[np.arange(490) % 7]
+    model = KernelPCA(6, kernel="rbf", gamma=1.0, random_state=0).fit(X)
+    np.testing.assert_allclose(model.eigenvalues_, 70.0 * (1.0 - np.exp(-2.0)), rtol=1e-12)

@@ -172,7 +172,7 @@ def _edges(task: FitTask) -> list[int]:
 
 
 def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
-    """Return a solver with tiles of an edge; with a start and a wide block where a pass is expensive."""
+    """Return a solver with tiles of an edge; where a pass is expensive, with a start and a wide block."""
 
     def with_solver(solver: PlannedSolver, start: int) -> Candidate:
         if task.is_on_cluster:
@@ -182,8 +182,12 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         has_start = start and isinstance(candidate.plan.storage, TiledStorage)
         return replace(candidate, plan=replace(candidate.plan, start_landmarks=start)) if has_start else candidate
 
-    is_default = isinstance(solver, BlockKrylov) and solver.is_default
-    candidate = with_solver(solver, START_LANDMARKS if is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS else 0)
+    is_default, usual = isinstance(solver, BlockKrylov) and solver.is_default, solver
+    # Where a share of the variance decides the number of pairs, the block must hold them.
+    is_chosen = task.settings.eigen_solver == "auto" and not (task.settings.is_share or task.is_on_cluster)
+    if is_chosen and isinstance(solver, BlockKrylov):
+        usual = solver.with_narrow_block(task.n, task.on_gpu)
+    candidate = with_solver(usual, START_LANDMARKS if is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS else 0)
     storage: Any = candidate.plan.storage
     is_cheap = storage.is_fully_cached or storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles
     if is_cheap or not isinstance(solver, BlockKrylov):
