@@ -22,7 +22,7 @@ def operator_scale(task: KrylovTask, state: KrylovState) -> float:
     What centering cancels errs entry by entry with random signs, which costs a factor of sqrt(n) less.
     """
     noise = float(np.ldexp(task.op.noise_scale, -(state.exponent or 0))) / float(task.op.shape[0] ** 0.5)
-    return max(noise, -state.smallest, float(np.abs(np.diag(state.T)).max(initial=0.0)))
+    return max(noise, -state.smallest, float(np.abs(state.T.diagonal()).max(initial=0.0)))
 
 
 def rounding_level(task: KrylovTask, state: KrylovState) -> float:
