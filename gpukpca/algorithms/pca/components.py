@@ -9,7 +9,6 @@ the larger ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.pca.settings import PCASolver, RankRequest
+from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
 from gpukpca.backend.lapack import graded_svd
@@ -80,67 +79,39 @@ class SolverTools:
 
 def components_by(Z: CenteredMatrix, plan: Plan, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components by the method of a plan."""
-    solver: Any = plan.solver
-    if plan.method == "covariance_eigh":
-        return of_scatter(Z, solver, rank, tools)
-    if plan.method == "dual":
-        return of_gram(Z, solver, rank, tools)
-    if plan.method == "full":
-        return of_svd(Z, rank, tools)
-    return of_operator(Z, solver, rank, tools, plan.by_samples)
+    few = plan.method == "full" and min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL
+    with single_threaded_blas(few):
+        return _deflated(Z, rank.pairs(Z.eps), plan, tools)
 
 
-def of_scatter(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
+def _of_scatter(Z: RowProducts, request: PairRequest, plan: Plan, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix ZᵀZ."""
-
-    def stage(Z: RowProducts, request: PairRequest, tools: SolverTools) -> Components:
-        return _of_features(Z, _top_pairs(DenseGram(_checked(Z.scatter())), solver, request, tools))
-
-    return _deflated(Z, rank.pairs(Z.eps), stage, tools)
+    return _of_features(Z, _top_pairs(DenseGram(_checked(Z.scatter())), request, plan, tools))
 
 
-def of_operator(
-    Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools, by_samples: bool
-) -> Components:
-    """Return the components from products with ZᵀZ, or with Z Zᵀ where `by_samples`."""
-
-    def stage(Z: RowProducts, request: PairRequest, tools: SolverTools) -> Components:
-        Z.measure()
-        eigen = _top_pairs(ScatterOperator(Z, of_samples=by_samples), solver, request, tools)
-        if by_samples:
-            return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))))
-        return _of_features(Z, eigen)
-
-    return _deflated(Z, rank.pairs(Z.eps), stage, tools)
+def _of_operator(Z: RowProducts, request: PairRequest, plan: Plan, tools: SolverTools) -> Components:
+    """Return the components from products with ZᵀZ, or with Z Zᵀ for a plan by samples."""
+    Z.measure()
+    eigen = _top_pairs(ScatterOperator(Z, of_samples=plan.by_samples), request, plan, tools)
+    if plan.by_samples:
+        return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))))
+    return _of_features(Z, eigen)
 
 
-def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
+def _of_gram(Z: RowProducts, request: PairRequest, plan: Plan, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix Z Zᵀ."""
-
-    def stage(Z: RowProducts, request: PairRequest, tools: SolverTools) -> Components:
-        G = DenseGram(_checked(Z.gram()))
-        eigen = _top_pairs(G, solver, request, tools)
-        # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
-        largest = float(_host(eigen.eigenvalues).max(initial=0.0)) or 1.0
-        R = _remainders(eigen) * (1.0 / largest)
-        squares = np.maximum(_host(namespace_of(R).sum(R * (G @ R), axis=0)), 0.0)
-        del G
-        return _of_samples(Z, eigen, np.sqrt(squares) * largest)
-
-    return _deflated(Z, rank.pairs(Z.eps), stage, tools)
+    G = DenseGram(_checked(Z.gram()))
+    eigen = _top_pairs(G, request, plan, tools)
+    # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
+    largest = float(_host(eigen.eigenvalues).max(initial=0.0)) or 1.0
+    R = _remainders(eigen) * (1.0 / largest)
+    squares = np.maximum(_host(namespace_of(R).sum(R * (G @ R), axis=0)), 0.0)
+    del G
+    return _of_samples(Z, eigen, np.sqrt(squares) * largest)
 
 
-def of_svd(Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
+def _of_svd(Z: RowProducts, request: PairRequest, plan: Plan, tools: SolverTools) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
-
-    def stage(Z: RowProducts, request: PairRequest, tools: SolverTools) -> Components:
-        return _of_svd(Z, request)
-
-    with single_threaded_blas(min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL):
-        return _deflated(Z, rank.pairs(Z.eps), stage, tools)
-
-
-def _of_svd(Z: RowProducts, request: PairRequest) -> Components:
     matrix = Z.materialized()
     if matrix is None:
         _, s, Vt = thin_svd(_checked(Z.own_triangle()))
@@ -168,9 +139,13 @@ def _of_features(Z: RowProducts, eigen: EigenResult) -> Components:
     return _sharpened(Z, Components(vectors, _host(eigen.eigenvalues), _host(eigen.residual_norms), eigen=eigen))
 
 
-def _top_pairs(op: SymmetricOperator, solver: PCASolver, request: PairRequest, tools: SolverTools) -> EigenResult:
+STAGES = {"covariance_eigh": _of_scatter, "dual": _of_gram, "full": _of_svd, "randomized": _of_operator}
+
+
+def _top_pairs(op: SymmetricOperator, request: PairRequest, plan: Plan, tools: SolverTools) -> EigenResult:
     """Return the leading eigenpairs."""
-    n = op.shape[0]
+    n: int = op.shape[0]
+    solver: Any = plan.solver
     up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
     with single_threaded_blas(isinstance(solver, Dense) and n <= up_to):
         return top_eigh(op, request, solver, rng=tools.random, report=tools.report, checkpointer=tools.checkpointer)
@@ -247,12 +222,11 @@ def _sharpened(Z: RowProducts, solution: Components) -> Components:
 
 # -- components that the largest ones hide ----------------------------------------------------------------------------
 
-Stage = Callable[[RowProducts, PairRequest, SolverTools], Components]
 
-
-def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: SolverTools) -> Components:
+def _deflated(Z: CenteredMatrix, request: PairRequest, plan: Plan, tools: SolverTools) -> Components:
     """Return the components of a stage; those that the larger ones hide come from stages without these."""
-    solution = stage(Z, request, tools)
+    stage = STAGES[plan.method]
+    solution = stage(Z, request, plan, tools)
     eigen, p = solution.eigen, len(solution.squares)
     count = _resolved_count(solution, 0.0 if solution.spectrum is None else _noise_floor(Z, solution.squares))
     for _ in range(MOST_DEFLATIONS):
@@ -263,7 +237,7 @@ def _deflated(Z: CenteredMatrix, request: PairRequest, stage: Stage, tools: Solv
             solution = replace(solution, squares=np.append(solution.squares[:count], np.zeros(p - count)))
             break
         # The state of a checkpoint is that of the first stage.
-        more = stage(rest, PairRequest.of_count(p - count), replace(tools, checkpointer=None))
+        more = stage(rest, PairRequest.of_count(p - count), plan, replace(tools, checkpointer=None))
         solution = _joined(Z, solution, count, more)
         before, count = count, _resolved_count(solution)
         if count <= before:
