@@ -28,6 +28,8 @@ NULL_FACTOR = 20.0
 DEFAULT_TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
 # The tightest tolerance that iterations can reach, in eps.
 TIGHT = 100.0
+# Powers of two up to this exponent are numbers of both types.
+ONE_STEP = 100
 # A residual above this share of its eigenvalue leaves the direction uncertain, however small it is beside the largest.
 RESOLVED = 1e-3
 
@@ -153,7 +155,7 @@ def estimated_residuals(S: np.ndarray, outside: np.ndarray, p: int) -> np.ndarra
 
 def ldexp(W: Array, exponent: int, times: Callable[[Array, float], Array] = operator.mul) -> Array:
     """Return W times 2**exponent by `times`, in two exact steps where one would leave the range."""
-    if exponent == 0:
-        return W
+    if abs(exponent) <= ONE_STEP:
+        return times(W, 2.0**exponent) if exponent else W
     first = exponent // 2
     return times(times(W, 2.0**first), 2.0 ** (exponent - first))
