@@ -156,18 +156,12 @@ def inner_products(A: Array, B: Array, workers: int = 1) -> np.ndarray:
     Panels of rows are widened without a copy of the whole. With A = B, a buffer times its own transpose, they must be
     small (`row_products` gives the reason). Several workers share the panels, and compute half of ``A.T @ A``.
     """
-    n = A.shape[0]
-    if (
-        is_numpy(A)
-        and is_numpy(B)
-        and A.dtype == B.dtype == np.float64
-        and workers == 1
-        and n <= blocking.WIDE_INNER_PANEL
-    ):
+    n, wide = A.shape[0], accumulation_dtype(A)
+    is_wide = A.dtype == wide and B.dtype == wide
+    if is_wide and is_numpy(A) and is_numpy(B) and workers == 1 and n <= blocking.WIDE_INNER_PANEL:
         return A.T @ B
     namespace_of(A, B)  # raises where they are of two libraries or on two devices
-    wide = accumulation_dtype(A)
-    panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)
+    panel = inner_panel(A, is_wide)
     if n == 0 or (n <= panel and workers == 1):
         return to_host(transposed_product(cast(A, wide), cast(B, wide))).astype(np.float64)
 
