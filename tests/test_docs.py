@@ -50,6 +50,7 @@ def masked(output: str) -> str:
     """Return output in one line without what depends on the machine: numbers, units of memory, times, paths."""
     text = re.sub(r"(?<!\S)(?:/|[A-Z]:\\)\S+", "PATH", " ".join(output.split()))
     text = re.sub(r"[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?", "#", text)
+    text = re.sub(r"parts .*? time ", "parts time ", text)  # whose order follows sizes, and these threads
     text = re.sub(r"(?:less than|about) # (?:s|min|h)\b", "TIME", text)
     text = text.replace(", TIME left", "")  # which a fast machine does not print
     return re.sub(r"\b[KMGT]iB\b", "iB", text)

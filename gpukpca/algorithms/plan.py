@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from gpukpca._formatting import format_bytes, format_seconds
+from gpukpca._formatting import format_allowance, format_bytes, format_need, format_seconds
+from gpukpca.algorithms.bill import Parts, parts_text, total
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.resources import Resources, memory_text
 from gpukpca.eigen import BlockKrylov, Nystrom
 from gpukpca.eigen.solver import PlannedSolver
-from gpukpca.exceptions import MemoryBudgetError
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import Storage
 
+Task = TypeVar("Task")
+# An advice must bring the need below so much of what it was.
+WORTHWHILE = 0.95
 # A tile of two CSR matrices is made dense, which costs as much as moving so many bytes an entry.
 SPARSE_ENTRY_BYTES = 60
 METHODS = {
@@ -78,6 +83,7 @@ class Plan:
         "cluster, for a function of two rows, and for other solvers",
         default=None,
     )
+    bill: dict[str, int] = field_of("", "the bytes at the peak by what holds them", default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not self.workers and self.storage is not None:  # a model file of an earlier version
@@ -126,8 +132,10 @@ class Plan:
         data = f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}"
         lines = [data, *(self._lines_of_pca() if self.method else self._lines_of_kernel_pca())]
         lines.append(f"memory    {memory_text(self.predicted_bytes, self.available_bytes)}")
-        if self.estimated_seconds is not None:
-            lines.append(f"time      {seconds_text(self.estimated_seconds)}, estimated")
+        if self.bill:
+            lines.append(f"parts     {parts_text(self.bill)}")
+        time = "unknown" if self.estimated_seconds is None else f"{seconds_text(self.estimated_seconds)}, estimated"
+        lines.append(f"time      {time}")
         lines.append(f"workers   {self.workers}")
         n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")
         if self.storage is not None and isinstance(solver := self.solver, BlockKrylov):
@@ -164,7 +172,7 @@ class Candidate:
     plan : Plan
     resources : Resources
     needed : callable or None
-        From a number of components to the bytes; None where the plan counts all.
+        From a number of components to the parts of the bytes; None where the plan counts all.
     few : int
         The most components that the solver is for.
     beyond : Candidate or None
@@ -173,14 +181,17 @@ class Candidate:
 
     plan: Plan
     resources: Resources
-    needed: Callable[[int], int] | None = None
+    needed: Callable[[int], Parts] | None = None
     few: int = 0
     beyond: Candidate | None = None
 
+    def parts_for(self, count: int) -> Parts:
+        """Return the parts of the bytes where a share takes so many components."""
+        return self.plan.bill if self.needed is None or count <= self.plan.n_components else self.needed(count)
+
     def bytes_for(self, count: int) -> int:
         """Return the bytes where a share takes so many components."""
-        first = self.plan.n_components
-        return self.plan.predicted_bytes if self.needed is None or count <= first else self.needed(count)
+        return total(self.parts_for(count))
 
     @cached_property
     def max_count(self) -> int:
@@ -193,13 +204,10 @@ class Candidate:
 
     def plan_for(self, count: int) -> Plan:
         """Return the plan, once a share has taken so many components."""
-        needed = self.bytes_for(count)
-        return replace(
-            self.plan,
-            n_components=count,
-            predicted_bytes=needed,
-            available_bytes=self.resources.allowed(needed),
-        )
+        parts = self.parts_for(count)
+        needed = total(parts)
+        allowed = self.resources.allowed(needed)
+        return replace(self.plan, n_components=count, bill=parts, predicted_bytes=needed, available_bytes=allowed)
 
     def with_notes(self, *notes: str) -> Candidate:
         """Return the candidate with more notes on its plan."""
@@ -222,17 +230,31 @@ class Candidate:
         return replace(beyond, plan=replace(beyond.plan, solver_reason=reason))
 
 
-def choose_plan(candidates: Iterable[Candidate], refusal: Callable[[Plan], str]) -> Candidate:
-    """Return the first candidate that fits into memory.
+def choose_plan(
+    candidates_of: Callable[[Task], Iterable[Candidate]], task: Task, what: str, changes: Iterable[tuple[str, Task]]
+) -> Candidate:
+    """Return the first candidate of a task that fits into memory.
 
-    Else raise `MemoryBudgetError` with the text of `refusal` for the smallest plan.
+    Else raise `MemoryBudgetError`: `what` needs the bytes of the smallest plan. Of the `changes`, which are advice with
+    the task that follows it, it names those that need fewer bytes.
     """
     plans = []
-    for candidate in candidates:
+    for candidate in candidates_of(task):
         if candidate.plan.fits:
             return candidate
         plans.append(candidate.plan)
-    raise MemoryBudgetError(refusal(min(plans, key=lambda plan: plan.predicted_bytes)))
+    fewest = min(plans, key=lambda plan: plan.predicted_bytes)
+    advice = []
+    for text, other in changes:
+        with suppress(InvalidParameterError):  # of parameters that exclude each other
+            least = min(one.plan.predicted_bytes for one in candidates_of(other))
+            if least < WORTHWHILE * fewest.predicted_bytes:
+                advice.append(text)
+    advice.append("or a larger memory_limit" if advice else "a larger memory_limit")
+    raise MemoryBudgetError(
+        f"{what} needs {format_need(fewest.predicted_bytes)} ({parts_text(fewest.bill)}), and "
+        f"{format_allowance(fewest.available_bytes)} are allowed or free. Try {', '.join(advice)}."
+    )
 
 
 def seconds_text(seconds: float) -> str:

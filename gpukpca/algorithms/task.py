@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
+from gpukpca.algorithms.bill import Parts, total
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
@@ -15,10 +16,6 @@ from gpukpca.backend.parallel import worker_count
 from gpukpca.data.place import Placement
 from gpukpca.data.rows import Rows
 from gpukpca.distributed.rows import ClusterRows
-
-# Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
-# products that return, and sums in float64.
-BLOCKS_IN_TRANSIT = 6
 
 
 @dataclass(frozen=True)
@@ -75,17 +72,25 @@ class Task:
         """Return the multiplications of the largest step, which decide about threads."""
         return self.stored * (min(self.n, self.d) + blocking.ENTRY_PASS)
 
-    def plan(self, predicted_bytes: int, **parts: Any) -> Plan:
-        """Return the plan of a fit of these rows that takes so many bytes; `parts` are its other fields."""
+    def plan(self, bill: Parts, **fields: Any) -> Plan:
+        """Return the plan of a fit of these rows with these parts of its bytes; `fields` are its others."""
         return Plan(
             n_samples=self.n,
             n_features=self.d,
             dtype=dtype_name(self.X.dtype),
             device=describe_device(self.place.work),
-            predicted_bytes=predicted_bytes,
-            available_bytes=self.resources.allowed(predicted_bytes),
-            **parts,
+            predicted_bytes=total(bill),
+            available_bytes=self.resources.allowed(total(bill)),
+            bill={name: size for name, size in bill.items() if size},
+            **fields,
         )
+
+    def in_float32(self) -> Self:
+        """Return the task of the same rows in float32, as far as its bytes depend on it."""
+        place = self.place.in_dtype("float32")
+        other = replace(self, resources=replace(self.resources, place=place))
+        vars(other).update(item=4)
+        return other
 
     @cached_property
     def workers(self) -> int:

@@ -100,7 +100,9 @@ def fields_of(cls: Any) -> dict[str, Field]:
     below = BELOW.get(cls.__name__, PREPARED if issubclass(cls, PreparedRows) else {})
     if dataclasses.is_dataclass(cls):
         hints = get_type_hints(cls)
-        stated = {f.name: (f.metadata, f.default is dataclasses.MISSING) for f in dataclasses.fields(cls)}
+        unset = dataclasses.MISSING
+        parts = dataclasses.fields(cls)
+        stated = {f.name: (f.metadata, f.default is unset and f.default_factory is unset) for f in parts}
     else:  # its methods check the values of its arguments
         hints, free = get_type_hints(cls.__init__), MappingProxyType({"rules": ("infinite",)})
         stated = {name: (free, part.default is part.empty) for name, part in signature(cls).parameters.items()}

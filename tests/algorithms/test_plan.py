@@ -194,13 +194,13 @@ def test_counts_agree_with_their_nouns(tiles, words):
 
 
 ADVICE = {
-    "few of block Krylov": ({"eigen_solver": "randomized"}, "Try a larger memory_limit", "randomized"),
-    "a block Krylov object": ({"eigen_solver": BlockKrylov()}, "Try a larger memory_limit", "randomized"),
-    "many of block Krylov": ({"n_components": 900, "eigen_solver": "arpack"}, "Try at most 400 components", "arpack"),
-    "by tiles": ({"n_components": 900, "gram": "tiled"}, 'eigen_solver="randomized" with at most 400', 'gram="tiled"'),
-    "dense": ({"eigen_solver": "dense"}, 'eigen_solver="randomized" with at most 400 components', "arpack"),
-    "a dense object": ({"eigen_solver": Dense()}, 'eigen_solver="randomized" with at most 400 components', "arpack"),
-    "landmarks": ({"eigen_solver": "nystrom"}, "Try a larger memory_limit", "nystrom"),
+    "few of block Krylov": ({"eigen_solver": "randomized"}, "or a larger memory_limit", "randomized"),
+    "a block Krylov object": ({"eigen_solver": BlockKrylov()}, "or a larger memory_limit", "randomized"),
+    "many of block Krylov": ({"n_components": 900, "eigen_solver": "arpack"}, "Try float32 data", "arpack"),
+    "by tiles": ({"n_components": 900, "gram": "tiled"}, "Try at most 400 components", 'gram="tiled"'),
+    "dense": ({"eigen_solver": "dense"}, 'eigen_solver="randomized"', "arpack"),
+    "a dense object": ({"eigen_solver": Dense()}, 'eigen_solver="randomized"', "arpack"),
+    "landmarks": ({"eigen_solver": "nystrom"}, "or a larger memory_limit", "nystrom"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from gpukpca.algorithms.mixture.memory import predicted_bytes
 from gpukpca.algorithms.mixture.selection import candidate_pairs
 from gpukpca.algorithms.mixture.settings import MixtureSettings
 from gpukpca.algorithms.pca.spectrum import log_evidence
-from gpukpca.algorithms.resources import Resources
+from gpukpca.algorithms.resources import Resources, parsed_bytes
 from gpukpca.backend import blocking, device
 from gpukpca.backend.random import seeded_subset
 from gpukpca.decomposition import RidgePreimage
@@ -34,10 +35,8 @@ from tests import oracle
 from tests.conftest import Namespace
 from tests.each import covering, each
 
-# The true peak of a fit, times at most so much, is the bound that its plan states.
-LOOSE = 1.5
-# Blocks of a thread of PCA that data with tiny variances need, and others do not.
-BLOCKS = 12 * 2**20
+# The true peak of a fit, times at most so much, is the bound that its plan states; of small fits more by so many bytes.
+LOOSE, SMALL = 2.0, 16 * 2**20
 # What the imports, thread pools and caches of a first fit allocate is no part of any fit.
 ALL_WAYS: list[dict[str, Any]] = [
     {},
@@ -82,7 +81,7 @@ def model_and_peak(X: Any, **parameters: Any) -> tuple[KernelPCA, int]:
 
 def assert_predicted(model: KernelPCA, peak: int) -> None:
     predicted = model.plan_.predicted_bytes
-    assert peak <= predicted <= LOOSE * peak, f"{predicted} predicted, {peak} allocated: {model.plan_}"
+    assert peak <= predicted <= LOOSE * peak + SMALL, f"{predicted} predicted, {peak} allocated: {model.plan_}"
     assert predicted <= model.plan_.available_bytes
 
 
@@ -225,8 +224,7 @@ def test_pca_allocates_no_more_than_predicted_and_not_much_less(
         fit(X)
         allocated = peak()
     predicted = model.plan_.predicted_bytes
-    most = LOOSE * allocated + n_jobs * BLOCKS
-    assert allocated <= predicted <= most, f"{predicted} predicted, {allocated} allocated"
+    assert allocated <= predicted <= LOOSE * allocated + SMALL, f"{predicted} predicted, {allocated} allocated"
 
 
 # Solvers, shapes, components and threads. Two threads do not always hold their blocks at the same time.
@@ -243,7 +241,7 @@ BOUNDS_OF_PCA: list[tuple[str, tuple[int, int], int, int]] = [
 ]
 
 
-def test_the_bound_of_pca_is_at_most_one_and_a_half_of_the_largest_peak() -> None:
+def test_the_bound_of_pca_is_near_the_largest_peak() -> None:
     """A plan does not know the variances: equal ones, tiny ones, and all but one tiny take different ways."""
     for number, (svd_solver, (n, d), p, n_jobs) in enumerate(BOUNDS_OF_PCA):
         Z, place = rows(n, d), np.arange(d)
@@ -262,7 +260,7 @@ def test_the_bound_of_pca_is_at_most_one_and_a_half_of_the_largest_peak() -> Non
                 peaks.append(peak())
         bound = model.plan_.predicted_bytes
         case = f"{svd_solver}, {n} x {d}, {dtype}, {n_jobs} threads"
-        assert max(peaks) <= bound <= LOOSE * max(peaks), f"{case}: {bound} predicted, {peaks} allocated"
+        assert max(peaks) <= bound <= LOOSE * max(peaks) + SMALL, f"{case}: {bound} predicted, {peaks} allocated"
 
 
 def test_the_bound_of_pca_of_sparse_rows_is_at_most_twice_the_peak() -> None:
@@ -636,7 +634,7 @@ def test_what_cannot_fit_is_an_error_before_anything_large_is_allocated(case: st
     model = KernelPCA(kernel="rbf", memory_limit="7MiB", copy_X=False, **TOO_MUCH[case])
     with (
         traced() as peak,
-        pytest.raises(MemoryBudgetError, match=r"needs [\d.]+ [MGT]iB .*37\.3 GiB.*7\.0 MiB are allowed.*Try"),
+        pytest.raises(MemoryBudgetError, match=r"needs [\d.]+ [MGT]iB \(.*\), and 7\.0 MiB are allowed.*Try"),
     ):
         getattr(model, method)(X)
     # The sweeps over X go by panels of rows.
@@ -644,22 +642,75 @@ def test_what_cannot_fit_is_an_error_before_anything_large_is_allocated(case: st
     assert not hasattr(model, "plan_")
 
 
-def test_an_error_names_a_way_out_that_is_one() -> None:
-    X = rows(3000, 4)
-    for advice, parameters in {
-        'eigen_solver="randomized"': {"eigen_solver": "dense"},
-        "float32": {},
-        'eigen_solver="nystrom"': {},
-    }.items():
-        with pytest.raises(MemoryBudgetError, match=advice):
-            KernelPCA(5, kernel="rbf", memory_limit="1MB", **parameters).plan(X)
-    with pytest.raises(MemoryBudgetError) as caught:
-        KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(rank=500), memory_limit="1MB").plan(X)
-    assert "nystrom" not in str(caught.value)
-    with pytest.raises(MemoryBudgetError) as caught:
-        KernelPCA(5, kernel="sigmoid", memory_limit="1MB").plan(X)
-    assert "nystrom" not in str(caught.value)
-    KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(rank=50), memory_limit="4MB").fit(X)
+# What a user does who follows an advice, by its words.
+FOLLOWED: dict[str, Callable[[str], dict[str, Any]]] = {
+    r'gram="auto"': lambda _: {"gram": "auto"},
+    r"eigen_solver=Nystrom\(rank=(\d+)\)": lambda rank: {"eigen_solver": Nystrom(rank=int(rank))},
+    r'(eigen|svd)_solver="randomized"': lambda kind: {f"{kind}_solver": "randomized"},
+    r"at most (\d+) components": lambda count: {"n_components": int(count)},
+    r'the approximation eigen_solver="nystrom"': lambda _: {"eigen_solver": "nystrom"},
+}
+REFUSED: list[tuple[Any, tuple[int, int], str]] = [
+    (KernelPCA(5, kernel="rbf"), (3000, 4), "float64"),
+    (KernelPCA(5, kernel="rbf", eigen_solver="dense"), (3000, 4), "float64"),
+    (KernelPCA(900, kernel="rbf", eigen_solver="arpack"), (3000, 4), "float32"),
+    (KernelPCA(900, kernel="rbf"), (3000, 4), "float64"),
+    (KernelPCA(5, kernel="rbf", gram="dense"), (30_000, 40), "float32"),
+    (KernelPCA(5, kernel="rbf", gram="dense", eigen_solver="dense"), (30_000, 40), "float64"),
+    (KernelPCA(kernel="rbf"), (2000, 5), "float64"),
+    (KernelPCA(0.9, kernel="rbf", eigen_solver="dense"), (2000, 5), "float64"),
+    (KernelPCA(500, kernel="rbf"), (400_000, 5), "float32"),
+    (KernelPCA(5, kernel="sigmoid"), (3000, 4), "float64"),
+    (KernelPCA(5, kernel="linear"), (3000, 40), "float64"),
+    (KernelPCA(5, kernel="rbf", fit_inverse_transform=True), (3000, 4), "float64"),
+    (KernelPCA(5, kernel="rbf", eigen_solver="nystrom"), (30_000, 4), "float64"),
+    (KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(rank=500)), (3000, 4), "float32"),
+    (PCA(5), (3000, 400), "float64"),
+    (PCA(), (3000, 400), "float64"),
+    (PCA(0.9), (3000, 400), "float32"),
+    (PCA("mle"), (3000, 400), "float64"),
+    (PCA(300, svd_solver="full"), (3000, 400), "float32"),
+    (PCA(50, svd_solver="randomized"), (300, 4000), "float64"),
+    (PCA(5, svd_solver="dual"), (3000, 40), "float64"),
+]
+
+
+def test_every_advice_of_an_error_leads_to_a_smaller_need() -> None:
+    seen = set()
+    for model, shape, dtype in REFUSED:
+        model = clone(model).set_params(memory_limit="64KiB", n_jobs=2)
+        with pytest.raises(MemoryBudgetError) as refused:
+            model.plan(shape, dtype=dtype)
+        needed, advice = needed_of(refused.value), str(refused.value).partition(" Try ")[2].split(", ")
+        assert advice.pop() in ("or a larger memory_limit.", "a larger memory_limit.")
+        for text in advice:
+            how = {"dtype": "float32" if text == "float32 data" else dtype}
+            found = [(words, follow) for words, follow in FOLLOWED.items() if re.search(words, text)]
+            assert found or text == "float32 data", text
+            parameters = {}
+            for words, follow in found:
+                match = re.search(words, text)
+                parameters |= follow(match[1] if match is not None and match.lastindex else "")
+            seen |= {words for words, _ in found} or {text}
+            with suppress_refusal() as again:
+                clone(model).set_params(**parameters).plan(shape, **how)
+            assert not again or again[0] < needed, (model, text)
+    assert seen == {*FOLLOWED, "float32 data"}
+
+
+@contextmanager
+def suppress_refusal() -> Iterator[list[int]]:
+    """Yield a list that receives the bytes that an error within the block names."""
+    needed: list[int] = []
+    try:
+        yield needed
+    except MemoryBudgetError as error:
+        needed.append(needed_of(error))
+
+
+def needed_of(error: MemoryBudgetError) -> int:
+    """The bytes that the message of an error names."""
+    return parsed_bytes((re.search(r"needs ([\d.]+ [KMGT]?i?B)", str(error)) or [""])[1])
 
 
 def test_the_number_in_the_error_is_enough() -> None:

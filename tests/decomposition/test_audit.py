@@ -406,7 +406,7 @@ def test_the_kernel_matrix_is_never_stored_beyond_the_memory_limit(tmp_path):
             assert peak < limit  # K takes 69 MiB
             assert np.allclose(audit.residual_norms, expected.residual_norms)
     assert np.isclose(audit.norm_bound, expected.norm_bound)
-    with pytest.raises(MemoryBudgetError, match=r"products with K need .* and 1.0 MiB are allowed"):
+    with pytest.raises(MemoryBudgetError, match=r"an audit needs .* and 1.0 MiB are allowed"):
         residuals(model, X, memory_limit="1MiB")
 
 

@@ -288,9 +288,9 @@ def test_too_little_memory_is_refused_before_anything_is_allocated():
     X = np.zeros((300, 2000))
     with pytest.raises(MemoryBudgetError, match=r"needs .* allowed"):
         PCA(3, memory_limit="1KiB").fit(X)
-    with pytest.raises(MemoryBudgetError, match="dual"):
+    with pytest.raises(MemoryBudgetError, match=r"needs .*sums of products"):
         PCA(3, memory_limit="1MiB", svd_solver="dual").fit(X)
-    with pytest.raises(MemoryBudgetError, match="Try fewer components, float32 data"):
+    with pytest.raises(MemoryBudgetError, match="Try at most 1 component, or a larger"):
         PCA(3, memory_limit="1KiB", svd_solver="randomized").fit(X)
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
+from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, Parts, total, with_pairs
 from gpukpca.algorithms.kernel_pca.task import LARGEST_SMALL_PROBLEM, FitTask
 from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
-from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.work import Work
@@ -28,18 +28,17 @@ from gpukpca.gram.tiling import prepared_at_once
 from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
 
-# Slices of CSR rows for a tile, which are copies: of both sides, of a strip, and the right one widened, multiplied and
-# by columns. Bytes of a stored entry.
-SPARSE_SLICES, STORED_ENTRY_BYTES = 6, 16
+# Copies of CSR rows in the slices of a tile: of both sides and of a strip, widened, multiplied and by columns.
+SPARSE_SLICES = 6
+# Bytes of an entry of a product of CSR slices: as it is stored, and dense in float64 with its copy.
+SPARSE_PRODUCT_BYTES, DENSE_PRODUCT_BYTES = 16, 16
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
-# Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and the fit hold at once.
-LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 9
+# Vectors of length n in float64 of a factor. Arrays of k² of its k columns: while landmarks are chosen, of every worker
+# while Fᵀ F is summed, and in LAPACK and the fit at once.
+LANDMARK_VECTORS, CHOOSING_SQUARES, WORKER_SQUARES, SQUARES = 6, 2, 3, 9
 # Copies of the data while they are prepared, and steps of a fit outside of its passes.
 COPIES, STEPS = 6, 30
-# Arrays of k² of every worker while Fᵀ F is summed: its sum, a product and half of a copy. In float32 a product takes
-# half.
-WORKER_SQUARES, NARROW_SQUARES = 2.5, 1.5
 # Copies of a panel in float64: of features as they are eliminated, widened and centered, and of rows for a template.
 FEATURE_COPIES = 3
 # The reason for the eigenproblem of a factor, given its columns and the samples.
@@ -56,24 +55,23 @@ RESULT_BLOCKS = 10
 
 def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
     """Return a solver with K as it was passed, as a square matrix, or by tiles: as many cached as memory allows."""
-    n, item, bytes_read = task.n, task.item, 0
-    storage = task.settings.storage_for(n, task.workers)
+    n, item, bytes_read, panel = task.n, task.item, 0, _panel_for(task, edge)
+    storage = GivenStorage(n, task.workers) if task.is_given else task.settings.storage_for(n, task.workers)
+    bill = Bill({"solve": _solver_parts(task, solver)})
     if task.is_given:
-        storage, needed = GivenStorage(n, task.workers), _solver_bytes(task, solver)
-        needed += n * n * item if isinstance(solver, Dense) else 0
-    elif isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker
-        needed = n * n * item + _solver_bytes(task, solver)
-    elif task.kernel.stored_only or task.settings.gram not in ("auto", "tiled"):
-        needed = _evaluated_bytes(task, solver, edge, n) + storage.bytes_held(item)
-    else:
-        panel = _panel_for(task, edge)
-        rows = prepared_at_once(n, edge, task.workers, panel)
-        needed = _evaluated_bytes(task, solver, edge, rows)
-        storage = tiled = TiledStorage.within(task.tile_budget(needed), n, item, task.workers, edge, panel)
-        bytes_read = tiled.rows_read * task.d * item
-        needed = max(needed + storage.bytes_held(item), _preparing_bytes(task))
+        bill["solve"]["K"] = n * n * item if isinstance(solver, Dense) else 0
+    elif not isinstance(task.kernel, Precomputed):
+        is_tiled = not task.kernel.stored_only and task.settings.gram in ("auto", "tiled")
+        rows = prepared_at_once(n, edge, task.workers, panel) if is_tiled else n
+        bill[""] = _row_parts(task, rows)
+        bill["solve"]["tiles in work"] = _tile_bytes(task, edge)
+        bill["prepare"] = _preparing_parts(task)
+        if is_tiled:
+            storage = TiledStorage.within(task.tile_budget(bill.peak), n, item, task.workers, edge, panel)
+            bytes_read = storage.rows_read * task.d * item
+    bill["solve"].setdefault("K", storage.bytes_held(item))
     work = _stored_work(task, solver, storage, bytes_read)
-    return _candidate(task, solver, reason, storage, needed, work, notes=notes, bytes_read=bytes_read)
+    return _candidate(task, solver, reason, storage, bill, work, notes=notes, bytes_read=bytes_read)
 
 
 def factored(task: FitTask, columns: int) -> Candidate:
@@ -83,14 +81,15 @@ def factored(task: FitTask, columns: int) -> Candidate:
     iterative = BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
     is_small = columns <= LARGEST_SMALL_PROBLEM or not iterative.iterates(columns, p)
     solver: PlannedSolver = LowRank(tol=settings.tol) if is_small else iterative
-    held = 2 * task.rows_at_once * columns * item  # F as it is, and centered
-    needed = task.copy_bytes + held + _square_bytes(task, columns)
-    needed += solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu)
-    reason = EXACT.format(columns, n)
+    workspace = solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu)
+    features = 2 * task.rows_at_once * columns * item  # F as it is, and centered
+    bill = Bill({"": {"data copy": task.copy_bytes, "features": features}} | _of_factor(task, columns))
+    bill["solve"][solver.name] = workspace
     work = Work(bytes=4 * n * columns * item, functions=0 if isinstance(task.kernel, Linear) else n * columns)
     one_pass = Work(blocks=4 * n * columns * solver.width(n, p, task.on_gpu))
-    work += solver.work(n, p, one_pass, item, task.on_gpu) or _small_work(task, columns, p)
-    return _candidate(task, solver, reason, LowRankStorage(n, task.workers, columns), needed, work, p)
+    work += solver.work(n, p, one_pass, item, task.on_gpu) or _small_work(task, n, columns, p)
+    storage = LowRankStorage(n, task.workers, columns)
+    return _candidate(task, solver, EXACT.format(columns, n), storage, bill, work, p)
 
 
 def spanned(task: FitTask, **how: Any) -> Candidate:
@@ -107,27 +106,25 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
     """Return K ≈ F Fᵀ by landmarks with F in memory, whose columns of K come by tiles of an edge."""
     n, item, workers = task.n, task.item, task.workers
     solver, rank = _with_rank(requested, task)
-    p, panel, small = min(task.p, rank), _panel_for(task, edge), 8 * rank * rank
-    held = 0
+    p, panel = min(task.p, rank), _panel_for(task, edge)
+    bill = Bill({"": {"factor": n * (rank * item + 8 * LANDMARK_VECTORS)}} | _of_factor(task, rank))
     if not isinstance(task.kernel, Precomputed):
-        held = _row_bytes(task, prepared_at_once(n, edge, workers, panel))
-    held += workers * edge * _slice_bytes(task) if panel else 0
+        bill[""] |= _row_parts(task, prepared_at_once(n, edge, workers, panel))
+        bill["prepare"] = _preparing_parts(task)
+    if panel:
+        bill[""]["slices"] = workers * edge * _slice_bytes(task)
     if task.maps_file and not task.is_given:  # rows of a panel as they are read, prepared, and widened
-        held += workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
-    held += n * (rank * item + 8 * LANDMARK_VECTORS)
-    # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
-    growing = solver.growth_bytes(n, rank, item, workers, task.on_gpu) + 2 * small
-    vectors = LowRank().workspace_bytes(n, p, item, task.on_gpu) + small
-    needed = held + max(growing, _square_bytes(task, rank), SMALL_PROBLEM_SQUARES * small, vectors)
-    needed = max(needed, _preparing_bytes(task))
+        bill[""]["panels"] = workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
+    bill["choose"]["columns of K"] = solver.growth_bytes(n, rank, item, workers, task.on_gpu)
+    bill["solve"]["eigenvectors"] = LowRank().workspace_bytes(n, p, item, task.on_gpu)
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
     storage = LandmarkStorage(n, workers, rank, n, source, with_vectors=True, keeps_factor=True)
     bytes_read = n * task.d * item if panel else 0
-    work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, rank, p)
+    work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, n, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
-    return _candidate(task, solver, reason, storage, needed, work, p, bytes_read=bytes_read)
+    return _candidate(task, solver, reason, storage, bill, work, p, bytes_read=bytes_read)
 
 
 def folded(
@@ -136,59 +133,68 @@ def folded(
     reason: str,
     *,
     batch: int = 0,
+    rows: int | None = None,
     with_vectors: bool = False,
     keeps_factor: bool = False,
 ) -> Candidate:
     """Return K ≈ F Fᵀ by landmarks that are given, or chosen among a sample, and one fold over the rows of F.
 
-    `batch` rows are read at once; 0: the rows are mapped, in memory or on a cluster. `task` is that of some rows where
-    their number is not known. F is multiplied once more for eigenvectors and scores with `with_vectors`: from memory
-    with `keeps_factor`, else its rows are computed again.
+    `batch` of so many `rows`, None where that is not known, are read at once, and `task` is that of some of them; 0:
+    the rows are mapped, in memory or on a cluster. F is multiplied once more for eigenvectors and scores with
+    `with_vectors`: from memory with `keeps_factor`, else its rows are computed again.
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
     # The numbers of given landmarks are not those of the rows of a sample.
     solver, rank = (requested, int(requested.rank or 0)) if requested.is_given else _with_rank(requested, task)
     check_not_indefinite(task.kernel)
     check_rank(task, rank)
-    p, small = min(task.p, rank), 8 * rank * rank
+    p, row, wide = min(task.p, rank), d * item + task.row_bytes, FEATURE_COPIES * 8
     sample = min(n, solver.sample_within(d * item, task.resources.limit_set))
-    # The sample with its factor, then panels of features with their products, then the small eigenproblem.
-    row = d * item + task.row_bytes
-    # The sample as it is, prepared, and a panel of it prepared once more, in float64 where a tile begins so.
-    choosing = sample * (row + d * item + rank * item + 8 * LANDMARK_VECTORS)
-    choosing += workers * min(sample, pivot_panel(sample, 1, task.on_gpu)) * FEATURE_COPIES * d * 8
-    choosing += solver.growth_bytes(sample, rank, item, workers, task.on_gpu) + 2 * small
-    panel = row + FEATURE_COPIES * d * 8 + rank * (2 * item + FEATURE_COPIES * 8)
-    panel *= feature_panel(n, d, rank, task.on_gpu)
-    adding = workers * (panel + 3 * small) + 3 * 8 * (batch or min(n, slice_of(d)))
-    needed = max(_learning_bytes(task), choosing, adding, SMALL_PROBLEM_SQUARES * small)
-    needed += 2 * (batch + sample) * d * item + rank * row
-    # The vectors, orthonormal, with their products, and the scores.
-    needed += task.copy_bytes + n * item * (VECTOR_BLOCKS * p * with_vectors + rank * keeps_factor)
+    pivots, panel = min(sample, pivot_panel(sample, 1, task.on_gpu)), feature_panel(n, d, rank, task.on_gpu)
+    bill = Bill({"prepare": {"panels": _learning_bytes(task)}} | _of_factor(task, rank))
+    bill[""] = {
+        "data copy": task.copy_bytes,
+        "rows of a batch": 2 * batch * d * item,
+        "sample of rows": 2 * sample * d * item + rank * row,
+        "factor": n * item * rank * keeps_factor,
+        # As they come, orthonormal, with their products, and the scores.
+        "eigenvectors": n * item * VECTOR_BLOCKS * p * with_vectors,
+    }
+    bill["choose"] |= {
+        # As it is, prepared, and a panel of it prepared once more, in float64 where a tile begins so.
+        "prepared sample": sample * (row + d * item) + workers * pivots * wide * d,
+        "factor of the sample": sample * (rank * item + 8 * LANDMARK_VECTORS),
+        "columns of K": solver.growth_bytes(sample, rank, item, workers, task.on_gpu),
+    }
+    panel *= row + wide * (d + rank) + 2 * rank * item
+    bill["add"]["panels"] = workers * panel + 3 * 8 * (batch or min(n, slice_of(d)))
     storage = LandmarkStorage(n, workers, rank, sample, with_vectors=with_vectors, keeps_factor=keeps_factor)
     notes = (NO_VECTORS,) if task.gives_scores and not (with_vectors or batch) else ()
-    if task.is_on_cluster:
-        return _candidate(task, solver, reason, storage, needed, None, p)
+    if task.is_on_cluster or (batch and rows is None):
+        return _candidate(task, solver, reason, storage, bill, None, p)
+    n = rows or n
     passes = 2 if with_vectors and not keeps_factor else 1
-    work = _pair_work(task, task.kernel) * (passes * n * rank) + _small_work(task, rank, p)
+    work = _pair_work(task, task.kernel) * (passes * n * rank) + _small_work(task, n, rank, p)
     work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
-    return _candidate(task, solver, reason, storage, needed, work, p, notes=notes)
+    return _candidate(task, solver, reason, storage, bill, work, p, notes=notes)
 
 
 def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Candidate:
     """Return an exact solver whose products come from a cluster, with blocks as wide as its devices want them."""
-    n, p = task.n, task.p
+    n, p, item = task.n, task.p, task.item
     if task.multiplies_on_gpu and isinstance(solver, BlockKrylov) and not solver.block_size:
         solver = replace(solver, block_size=solver.width(n, p, True))
-    transit = BLOCKS_IN_TRANSIT * 8 * n * solver.width(n, p, False)
-    needed = solver.workspace_bytes(n, task.components_for(solver), task.item, task.on_gpu)
+    workspace = solver.workspace_bytes(n, task.components_for(solver), item, task.on_gpu)
     # A checkpoint, and the dense solver where it may take over, need blocks in this process.
     may_stay = isinstance(solver, BlockKrylov) and not solver.or_dense and not task.has_checkpoint
-    storage = ClusterStorage.of(task.X, task.row_bytes, needed if may_stay else 0)
-    if storage.keeps_blocks:
-        needed = RESULT_BLOCKS * n * p * task.item
-    needed += 2 * n * n * task.item if isinstance(solver, Dense) else transit
-    return _candidate(task, solver, reason, storage, needed + _basis_bytes(task), None, notes=notes)
+    storage = ClusterStorage.of(task.X, task.row_bytes, workspace if may_stay else 0)
+    transit = 2 * n * n * item if isinstance(solver, Dense) else BLOCKS_IN_TRANSIT * 8 * n * solver.width(n, p, False)
+    parts = {
+        solver.name: RESULT_BLOCKS * n * p * item if storage.keeps_blocks else workspace,
+        "blocks in transit": transit,
+        "rows of the cluster": 0 if task.basis is task.X else n * task.d * item,
+    }
+    return _candidate(task, solver, reason, storage, Bill({"solve": parts}), None, notes=notes)
 
 
 def _candidate(
@@ -196,7 +202,7 @@ def _candidate(
     solver: PlannedSolver,
     reason: str,
     storage: Storage,
-    needed: int,
+    bill: Bill,
     work: Work | None,
     p: int | None = None,
     *,
@@ -208,14 +214,15 @@ def _candidate(
     The time is not known without `work`, for a function of two rows, and on a cluster, where the network decides.
     """
     basis = storage.rank_bound if isinstance(solver, Nystrom) else task.n
-    seconds, needed, p = None, max(needed, task.preimage_bytes(basis)), task.p if p is None else p
+    seconds, p = None, task.p if p is None else p
+    parts = max(bill.parts, {"pre-image": task.preimage_bytes(basis)}, key=total)
     if work is not None and not isinstance(task.kernel, PairwiseCallable):
         work += Work(bytes=COPIES * task.data_bytes, calls=STEPS)
         if task.preimage is not None:
             work += task.preimage.fit_work(task.n, task.d, task.p, task.preimage_landmarks)
         seconds = work.seconds(task.place.work, task.item, task.workers)
     plan = task.plan(
-        needed,
+        parts,
         n_components=p,
         solver=solver,
         solver_reason=reason,
@@ -231,9 +238,9 @@ def _candidate(
     if not (task.settings.is_share and isinstance(solver, BlockKrylov)):  # the bytes of all components are predicted
         return Candidate(plan, task.resources, few=bound)
     # Of a basis that grows, from far enough that a wide block grows too.
-    first, many = (_solver_bytes(replace(task, p=count), solver) for count in (task.p, 4 * task.p))
+    first, many = (sum(_solver_parts(replace(task, p=count), solver).values()) for count in (task.p, 4 * task.p))
     pair_bytes = max(1, (many - first) // (3 * task.p)) * WIDENING
-    return Candidate(plan, task.resources, lambda count: needed + (count - p) * pair_bytes, solver.most_pairs(bound))
+    return Candidate(plan, task.resources, with_pairs(parts, p, pair_bytes), solver.most_pairs(bound))
 
 
 def _notes(task: FitTask, solver: PlannedSolver, storage: Storage) -> Iterator[str]:
@@ -275,20 +282,47 @@ def check_rank(task: FitTask, rank: int) -> None:
 # -- parts of the bytes ------------------------------------------------------------------------------------------------
 
 
-def _evaluated_bytes(task: FitTask, solver: PlannedSolver, edge: int, rows: int) -> int:
-    """Return the bytes in addition to the storage, with so many prepared rows and tiles of an edge."""
+def _solver_parts(task: FitTask, solver: PlannedSolver) -> Parts:
+    """Return the bytes of a solver in addition to the operator, with the sums of all workers."""
+    sums = task.workers * task.n * solver.width(task.n, task.p, task.on_gpu) * task.item
+    return {solver.name: sums + solver.workspace_bytes(task.n, task.components_for(solver), task.item, task.on_gpu)}
+
+
+def _row_parts(task: FitTask, rows: int) -> Parts:
+    """Return the bytes of the model's copy of the data and of so many prepared rows."""
+    # While X is read, cached slices also hold the operand that a product made of them, as wide again.
+    row = max(task.row_bytes, task.d * task.item) if task.is_batched else task.row_bytes
+    return {"data copy": task.copy_bytes, "prepared rows": rows * row * (2 if task.is_batched or rows < task.n else 1)}
+
+
+def _preparing_parts(task: FitTask) -> Parts:
+    """Return the bytes while all rows in memory are prepared; none where slices of them are."""
+    if task.template is None or task.is_sparse or task.maps_file:
+        return {}
+    return {"panels": _learning_bytes(task)}
+
+
+def _learning_bytes(task: FitTask) -> int:
+    """Return the bytes of a panel of rows that is prepared: twice in float64, and in the type of K."""
+    return (2 * 8 + task.item) * min(task.n, panel_length(task.d, task.on_gpu)) * task.d
+
+
+def _tile_bytes(task: FitTask, edge: int) -> int:
+    """Return the bytes of a tile of every worker that is not cached, with the slices that it is made from."""
     tile = edge * edge
+    held = (task.kernel.scratch_tiles + 1) * tile * task.item + edge * _slice_bytes(task)
+    if task.is_sparse:
+        product = min(tile, max(edge, blocking.SPARSE_PRODUCT_ENTRIES)) * SPARSE_PRODUCT_BYTES
+        held += product + DENSE_PRODUCT_BYTES * tile * (task.item < 8)
     begins_wide = task.on_gpu and task.template is not None and task.template.wide
-    strips = WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * tile) if begins_wide else 0
-    # Every worker has a tile that is not cached.
-    tiles = (task.kernel.scratch_tiles + 1) * tile * task.item + _sparse_tile_bytes(task, edge)
-    in_pass = task.workers * (tiles + edge * _slice_bytes(task)) + strips
-    return _row_bytes(task, rows) + _solver_bytes(task, solver) + in_pass
+    return task.workers * held + WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * tile) * begins_wide
 
 
-def _basis_bytes(task: FitTask) -> int:
-    """Return the bytes of the rows of a cluster that this process holds too."""
-    return 0 if task.basis is task.X else task.n * task.d * task.item
+def _slice_bytes(task: FitTask) -> int:
+    """Return the bytes of a row in the slices that a tile is made from."""
+    if task.is_sparse:
+        return SPARSE_SLICES * task.row_bytes + 3 * dense_row_bytes(task.kernel, task.X)
+    return max(task.row_bytes, task.d * task.item)
 
 
 def _panel_for(task: FitTask, edge: int) -> int:
@@ -300,61 +334,17 @@ def _panel_for(task: FitTask, edge: int) -> int:
     return 0 if task.n * row <= limit and not task.is_batched else max(1, limit // (2 * row * edge) - 2 * task.workers)
 
 
-def _row_bytes(task: FitTask, rows: int) -> int:
-    """Return the bytes of the model's copy of the data and of so many prepared rows."""
-    # While X is read, cached slices also hold the operand that a product made of them, as wide again.
-    is_read, row = task.is_batched or rows < task.n, task.row_bytes
-    return task.copy_bytes + rows * (max(row, task.d * task.item) if task.is_batched else row) * (2 if is_read else 1)
-
-
-def _learning_bytes(task: FitTask) -> int:
-    """Return the bytes of a panel of rows from which the template of a kernel is learnt, or that is prepared.
-
-    It is held twice in float64, once more in the type of K where that is another one, or where it is centered.
-    """
-    entry = 2 * 8 + (task.item if task.item < 8 or task.kernel.depends_on_distance else 0)
-    return entry * min(task.n, panel_length(task.d, task.on_gpu)) * task.d
-
-
-def _preparing_bytes(task: FitTask) -> int:
-    """Return the bytes while all rows in memory are prepared, before there is a solver; 0 where slices of them are.
-
-    Laplacian kernels take rows as they are.
-    """
-    if task.template is None or task.is_sparse or task.maps_file or isinstance(task.kernel, Laplacian):
-        return 0
-    return _row_bytes(task, task.n) + _learning_bytes(task)
-
-
-def _solver_bytes(task: FitTask, solver: PlannedSolver) -> int:
-    """Return the bytes of a solver in addition to the operator, with the sums of all workers."""
-    sums = task.workers * task.n * solver.width(task.n, task.p, task.on_gpu) * task.item
-    return sums + solver.workspace_bytes(task.n, task.components_for(solver), task.item, task.on_gpu)
-
-
-def _square_bytes(task: FitTask, columns: int) -> int:
-    """Return the bytes of Fᵀ F of so many columns: the sums of all workers, and a panel of F in float64."""
-    widened, per_worker = 0, WORKER_SQUARES
-    if task.on_gpu:
-        widened = columns * min(task.n, blocking.GPU_INNER_PANEL)
-    elif task.item < 8:  # products in float32 take half
-        widened, per_worker = min(task.n * columns, blocking.PANEL_ENTRIES.cpu), NARROW_SQUARES
-    return int(8 * columns**2 * (1.5 + per_worker * max(2, task.workers))) + 8 * widened
-
-
-def _slice_bytes(task: FitTask) -> int:
-    """Return the bytes of a row in the slices that a tile is made from."""
-    if task.is_sparse:
-        return SPARSE_SLICES * task.row_bytes + 3 * dense_row_bytes(task.kernel, task.X)
-    return max(task.row_bytes, task.d * task.item)
-
-
-def _sparse_tile_bytes(task: FitTask, edge: int) -> int:
-    """Return the bytes of the sparse part of a tile, and of a tile in float64 and its copy where K is in float32."""
-    if not task.is_sparse:
-        return 0
-    part = min(edge * edge, max(edge, blocking.SPARSE_PRODUCT_ENTRIES))
-    return part * STORED_ENTRY_BYTES + (12 * edge * edge + WIDE_STRIPS * blocking.STRIP_BYTES if task.item < 8 else 0)
+def _of_factor(task: FitTask, columns: int) -> dict[str, Parts]:
+    """Return the phases of a factor F of so many columns: of the landmarks, of Fᵀ F, and of its eigenproblem."""
+    square, panel = 8 * columns**2, 0
+    if task.on_gpu or task.item < 8:  # in float64
+        entries = columns * blocking.GPU_INNER_PANEL if task.on_gpu else blocking.PANEL_ENTRIES.cpu
+        panel = 8 * min(task.n * columns, entries)
+    return {
+        "choose": {"products of landmarks": CHOOSING_SQUARES * square},
+        "add": {"sums of products": WORKER_SQUARES * task.workers * square, "panels": panel},
+        "solve": {"eigenproblem": SQUARES * square},
+    }
 
 
 # -- parts of the work -------------------------------------------------------------------------------------------------
@@ -390,7 +380,6 @@ def _stored_work(task: FitTask, solver: PlannedSolver, storage: Storage, bytes_r
     return None if work is None else work + evaluation * (1 - recomputed)
 
 
-def _small_work(task: FitTask, columns: int, p: int) -> Work:
-    """Return the work of the eigenproblem of a factor, whose square is summed in float64."""
-    n = task.n
+def _small_work(task: FitTask, n: int, columns: int, p: int) -> Work:
+    """Return the work of the eigenproblem of a factor of n rows, whose square is summed in float64."""
     return Work(products=8 // task.item * n * columns**2, eigenproblems=columns**3, blocks=6 * n * columns * p)

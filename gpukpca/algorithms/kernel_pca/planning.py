@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from gpukpca._formatting import format_allowance, format_bytes, format_need
+from gpukpca._formatting import pluralize
 from gpukpca.algorithms.kernel_pca.candidates import (
     among_all,
     factored,
@@ -37,14 +37,16 @@ CHEAP_SHARE = 0.7
 START_LANDMARKS = 1000
 # The start costs 2 of n / 1000 of a pass that fills the cache, and saves one or two passes.
 SAMPLE_PAYS, SAMPLE_PAYS_IF_RECOMPUTED = 40, 4
+UNKNOWN_ROWS = "the number of rows is not known before the fit: that of the rows that choose landmarks stands for it"
 
 
 def plan_of(task: FitTask) -> Candidate:
     """Return the first candidate that fits into memory; else raise `MemoryBudgetError` with advice."""
-    candidate, n = choose_plan(_candidates(task), partial(_too_big, task)), task.n
+    what = "this process" if task.is_on_cluster else "the fit"
+    candidate = choose_plan(_candidates, task, what, _changes(task))
     if not task.settings.is_share or candidate.needed is None:
         return candidate
-    beyond = next((whole for whole in _candidates(replace(task, p=n)) if whole.plan.fits), None)
+    beyond = next((whole for whole in _candidates(replace(task, p=task.n)) if whole.plan.fits), None)
     storage: Any = candidate.plan.storage
     few = candidate.few if beyond is None else min(candidate.few, most_by_passes(storage.rank_bound, task.on_gpu))
     return candidate.with_beyond(beyond, "all eigenvalues", few)
@@ -55,38 +57,31 @@ def plan_of_pass(task: FitTask, solver: PlannedSolver) -> Plan:
 
     The `solver` states their columns and bytes; the products are made by the caller.
     """
-    if features := _explicit_features(task):
-        candidates = iter([factored(task, features)])
-    else:
-        candidates = (_exact(task, solver, "products with K alone", edge, ()) for edge in _edges(task))
-    return choose_plan(candidates, _pass_too_big).plan
 
+    def candidates(task: FitTask) -> Iterable[Candidate]:
+        if features := _explicit_features(task):
+            return [factored(task, features)]
+        return (_exact(task, solver, "products with K alone", edge, ()) for edge in _edges(task))
 
-def _pass_too_big(fewest: Plan) -> str:
-    """Return the message for a limit that products with K do not keep."""
-    return (
-        f"the products with K need {format_need(fewest.predicted_bytes)}, and "
-        f"{format_allowance(fewest.available_bytes)} are allowed or free. Pass fewer components, float32 data, or a "
-        "larger memory_limit."
-    )
+    return choose_plan(candidates, task, "an audit", _in_float32(task)).plan
 
 
 def plan_of_batches(task: FitTask, batches: Rows) -> Plan:
     """Return the plan of a fit of batches in one pass; `task` is that of some of their rows."""
-    requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
-    batch = batches.largest or slice_of(task.d)
-    candidate = spanned(task, batch=batch) if task.is_spanned else folded(task, requested, reason, batch=batch)
-    plan = choose_plan([candidate], _batches_too_big).plan
-    return plan if batches.n_rows is None else replace(plan, n_samples=batches.n_rows)
+    batch, usual, n = batches.largest or slice_of(task.d), slice_of(task.d), batches.n_rows
 
+    def candidates(sized: tuple[FitTask, int]) -> list[Candidate]:
+        task, batch = sized
+        requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
+        how: dict[str, Any] = {"batch": batch, "rows": n}
+        return [spanned(task, **how) if task.is_spanned else folded(task, requested, reason, **how)]
 
-def _batches_too_big(plan: Plan) -> str:
-    """Return the message for batches that do not fit into memory."""
-    return (
-        f"a fit in one pass of batches needs {format_need(plan.predicted_bytes)}, and "
-        f"{format_allowance(plan.available_bytes)} are allowed or free. Give smaller batches, a smaller rank, or a "
-        "larger memory_limit."
-    )
+    smaller = [(f"batches of at most {usual} rows", (task, usual))] if batch > usual else []
+    changes = itertools.chain(smaller, ((text, (other, batch)) for text, other in _changes(task)))
+    chosen = choose_plan(candidates, (task, batch), "a fit in one pass of batches", changes)
+    if n is None:
+        return chosen.with_notes(UNKNOWN_ROWS).plan
+    return replace(chosen.plan, n_samples=n)
 
 
 def _candidates(task: FitTask) -> Iterator[Candidate]:
@@ -200,24 +195,33 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
     return other if other.plan.fits else candidate
 
 
-def _too_big(task: FitTask, fewest: Plan) -> str:
-    """Return the message for a limit that no candidate keeps, with advice."""
-    n, settings, needed = task.n, task.settings, format_need(fewest.predicted_bytes)
-    allowed = format_allowance(fewest.available_bytes)
-    if task.is_on_cluster:
-        other = ', or eigen_solver="randomized"' if isinstance(fewest.solver, Dense) else ""
-        return (
-            f"this process needs {needed} for the eigenvectors of {n} rows, and {allowed} are allowed "
-            f"or free. Request fewer components, use float32 data{other}."
-        )
-    advice = ["a larger memory_limit", "float32 data"] if task.item == 8 else ["a larger memory_limit"]
-    iterates, is_dense = settings.requests(BlockKrylov, "randomized", "arpack"), settings.requests(Dense, "dense")
-    if n >= 5 and (is_dense or not BlockKrylov().iterates(n, task.p)):
-        few = f"at most {n // 5} components" + ("" if settings.gram == "tiled" else ' and gram="tiled"')
-        advice.insert(0, few if iterates else f'eigen_solver="randomized" with {few}')
-    if task.kernel.positive_definite and not settings.is_nystrom:
-        advice.append('the approximation eigen_solver="nystrom"')
+def _changes(task: FitTask) -> Iterator[tuple[str, FitTask]]:
+    """Yield what a user may change where no candidate fits, with the task that follows."""
+    n, p, settings = task.n, task.p, task.settings
+
+    def changed(**parameters: Any) -> FitTask:
+        return replace(task, settings=replace(settings, **parameters), p=min(p, parameters.get("n_components", p)))
+
+    iterates, few = p <= n // 5, max(1, n // 5 if p > n // 5 else p // 2)
     if settings.gram not in ("auto", "tiled"):
-        advice.insert(0, 'gram="auto"')
-    of_matrix = "" if task.is_given else f" (a stored kernel matrix alone takes {format_bytes(n * n * task.item)})"
-    return f"the fit needs {needed}{of_matrix}, and {allowed} are allowed or free. Try {', or '.join(advice)}."
+        yield 'gram="auto"', changed(gram="auto")
+    if settings.is_nystrom:
+        solver: Any = settings.solver_for(n, p, task.on_gpu)[0]
+        rank = max(p, int(solver.rank or solver.rank_for(n, p)) // 2)
+        if not solver.is_given:
+            yield f"eigen_solver=Nystrom(rank={rank})", changed(eigen_solver=replace(solver, rank=rank))
+    elif not settings.requests(BlockKrylov, "randomized", "arpack") and iterates:
+        yield 'eigen_solver="randomized"', changed(eigen_solver="randomized")
+    elif not settings.requests(BlockKrylov, "randomized", "arpack") and not settings.is_share:
+        words = f'eigen_solver="randomized" with at most {pluralize(few, "component")}'
+        yield words, changed(eigen_solver="randomized", n_components=few)
+    if few < p and not settings.is_share:
+        yield f"at most {pluralize(few, 'component')}", changed(n_components=few)
+    yield from _in_float32(task)
+    if task.kernel.positive_definite and not settings.is_nystrom:
+        yield 'the approximation eigen_solver="nystrom"', changed(eigen_solver="nystrom")
+
+
+def _in_float32(task: FitTask) -> Iterator[tuple[str, FitTask]]:
+    if task.item == 8:
+        yield "float32 data", task.in_float32()

@@ -15,7 +15,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
-from gpukpca.backend.namespace import from_host, is_memory_map
+from gpukpca.backend.namespace import from_host, is_memory_map, item_size
 from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
@@ -209,9 +209,8 @@ class FitTask(Task):
     @cached_property
     def data_bytes(self) -> int:
         """Return the bytes of X."""
-        if self.is_sparse:
-            return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
-        return self.stored * self.item
+        indices = int(self.X.indices.nbytes + self.X.indptr.nbytes) if self.is_sparse else 0
+        return self.stored * self.item + indices
 
     @cached_property
     def copy_bytes(self) -> int:
@@ -226,9 +225,9 @@ class FitTask(Task):
         """Return the bytes of a prepared row."""
         if self.template is None:
             return 0
-        if self.is_sparse:  # in float64, and its norm
-            return -(-self.data_bytes * 12 // (4 + self.item) // max(self.n, 1)) + 8
-        return self.template.row_bytes
+        if self.is_sparse:  # in float64 with its indices, and its norm
+            return 12 * -(-self.stored // max(self.n, 1)) + 16
+        return self.template.row_bytes * self.item // item_size(self.X.dtype)
 
     @cached_property
     def preimage(self) -> PreimageOptions | None:

@@ -7,11 +7,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from gpukpca._formatting import format_allowance, format_bytes, format_need
+from gpukpca._formatting import format_bytes, pluralize
+from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, Parts, total, with_pairs
 from gpukpca.algorithms.pca.settings import ITERATIVE, PCASettings, PCASolver, RankRequest
-from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate, Plan, choose_plan
+from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate, choose_plan
 from gpukpca.algorithms.progress import NO_CHECKPOINT
-from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task
+from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import even_length, worker_count
@@ -108,18 +109,21 @@ def plan_of(task: PCATask) -> Candidate:
             "number or a share, or center=True.",
             argument="n_components",
         )
-    return choose_plan(_candidates(task), partial(_too_big, task))
+    return choose_plan(_candidates, task, f"PCA of {task.n} x {task.d}", _changes(task))
 
 
-def _too_big(task: PCATask, smallest: Plan) -> str:
-    """Return the message for a limit that no method keeps, with advice."""
-    iterates = task.settings.svd_solver in ITERATIVE
-    advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
-    return (
-        f"PCA of {task.n} x {task.d} needs {format_need(smallest.predicted_bytes)} ({smallest.method}), and "
-        f"{format_allowance(smallest.available_bytes)} are allowed or free. Try {advice}, float32 data, or a larger "
-        "memory_limit."
-    )
+def _changes(task: PCATask) -> Iterator[tuple[str, PCATask]]:
+    """Yield what a user may change where no method fits, with the task that follows."""
+    few, iterates = max(1, min(task.first // 2, task.smaller_side // 5)), task.settings.svd_solver in ITERATIVE
+    fewer = replace(task, rank=RankRequest(few)) if few < task.first else task
+    if not iterates and not task.rank.minka:
+        words = f" with at most {pluralize(few, 'component')}" if fewer is not task else ""
+        iterated = replace(fewer, settings=replace(task.settings, svd_solver="randomized"))
+        yield f'svd_solver="randomized"{words}', iterated
+    if fewer is not task and task.rank.is_number:
+        yield f"at most {pluralize(few, 'component')}", fewer
+    if task.item == 8:
+        yield "float32 data", task.in_float32()
 
 
 def _candidates(task: PCATask) -> Iterator[Candidate]:
@@ -167,14 +171,14 @@ def _by_matrix(task: PCATask, method: str, reason: str, by_samples: bool) -> Can
     size = task.n if by_samples else task.d
     pays = KRYLOV.iterates(size, task.first) and KRYLOV.patience(size, task.first, task.on_gpu) >= PASSES_WORTH
     solver = copy(KRYLOV if pays and not task.rank.minka else DENSE)  # that of a plan may be changed
-    needed = partial(_matrix_bytes, task, solver, by_samples)
+    needed = partial(_matrix_parts, task, solver, by_samples)
     return _candidate(task, method, reason, solver, by_samples, needed, _matrix_work(task, solver, by_samples))
 
 
 def _svd(task: PCATask, reason: str) -> Candidate:
     """Return the singular value decomposition of the rows."""
     work = Work(eigenproblems=SVD_WORK * task.smaller_side**2 * max(task.n, task.d))
-    return _candidate(task, "full", reason, None, False, partial(_svd_bytes, task), work)
+    return _candidate(task, "full", reason, None, False, partial(_svd_parts, task), work)
 
 
 def _randomized(task: PCATask, reason: str, may_hand_over: bool = True) -> Candidate:
@@ -187,11 +191,10 @@ def _randomized(task: PCATask, reason: str, may_hand_over: bool = True) -> Candi
     else:
         solver = Dense(tol=krylov.tol)
         work = _matrix_work(task, solver, by_samples)
-    first, twice = (_randomized_bytes(task, by_samples, count) for count in (p, 2 * p))
-    pair_bytes = max(1, (twice - first) // p) * WIDENING  # while the basis is copied
-    candidate = _candidate(
-        task, "randomized", reason, solver, by_samples, lambda count: first + max(0, count - p) * pair_bytes, work
-    )
+    first, twice = (_randomized_parts(task, by_samples, count) for count in (p, 2 * p))
+    pair_bytes = max(1, (total(twice) - total(first)) // p) * WIDENING  # while the basis is copied
+    needed = with_pairs(first, p, pair_bytes)
+    candidate = _candidate(task, "randomized", reason, solver, by_samples, needed, work)
     if solver is not krylov:
         return _with_most(task, candidate.with_notes(too_many(few, p)))
     if task.rank.share is None:
@@ -221,7 +224,7 @@ def _candidate(
     reason: str,
     solver: PCASolver | None,
     by_samples: bool,
-    needed: Callable[[int], int],
+    needed: Callable[[int], Parts],
     work: Work,
 ) -> Candidate:
     """Return the candidate of a method; `needed` are the bytes of a number of components.
@@ -262,148 +265,140 @@ def _with_most(task: PCATask, candidate: Candidate) -> Candidate:
 # -- parts of the bytes ------------------------------------------------------------------------------------------------
 
 
-def _bytes_throughout(task: PCATask) -> int:
+def _throughout(task: PCATask) -> Parts:
     """Return the bytes of copies of the rows, and of the objects of a fit."""
-    copy = task.copy_bytes
-    if task.is_sparse:  # without full columns, weighted, and in float64
-        copy += (1 + (task.settings.scale is not False) + (task.item < 8)) * task.stored * STORED_ENTRY_BYTES
-    return copy + OBJECT_BYTES
+    copies = 1 + (task.settings.scale is not False) + (task.item < 8)  # without full columns, weighted, in float64
+    copied = task.copy_bytes + copies * task.stored * STORED_ENTRY_BYTES * task.is_sparse
+    return {"data copy": copied, "objects": OBJECT_BYTES}
 
 
-def _lines_held(task: PCATask, by_samples: bool, longest: int, columns: int) -> int:
-    """Return the rows, or `by_samples` the columns, in the blocks of all workers of a product with so many columns."""
-    length = task.d if by_samples else task.rows_at_once
-    workers = task.workers_for(columns)
-    edge = even_length(length, longest, workers) if task.reuses_memory else longest
-    return min(length, workers * edge)
+def _panel_bytes(task: PCATask, by_samples: bool, columns: int, longest: int = 0, is_square: bool = False) -> int:
+    """Return the bytes of the blocks of all workers, with products of so many columns in float64.
 
-
-def _block_length(task: PCATask, by_samples: bool) -> int:
-    """Return the most rows, or `by_samples` columns, of a block of one worker."""
-    return block_length(task.n if by_samples else task.d, not by_samples, task.on_gpu)
-
-
-def _sweep_bytes(task: PCATask, by_samples: bool, has_moments: bool = True) -> int:
-    """Return the bytes of the rows in float64 whose mean is the shift, or of the blocks whose moments are computed.
-
-    These blocks are those of the rows, and their squares in float64.
+    Blocks are of rows, or `by_samples` of columns of the data, of which a product has a sum for every one with
+    `is_square`.
     """
-    if task.is_on_cluster:
+    if task.is_on_cluster or task.is_sparse:
         return 0
-    if task.is_sparse:
-        return 2 * 8 * task.stored
+    length, other = (task.d, task.n) if by_samples else (task.rows_at_once, task.d)
+    longest = max(longest, block_length(other, not by_samples, task.on_gpu))
+    workers = task.workers_for(other if is_square else columns)
+    lines = min(length, workers * (even_length(length, longest, workers) if task.reuses_memory else longest))
+    return lines * (other * (task.item if task.reuses_memory else 3 * 8) + 8 * columns)
+
+
+def _reading(task: PCATask, by_samples: bool, has_moments: bool = True) -> Parts:
+    """Return the bytes while the mean of some rows and the moments of all are computed."""
+    if task.is_sparse or task.is_on_cluster:
+        return {"values in float64": 2 * 8 * task.stored * task.is_sparse}
     rows = task.rows_at_once
     sampled = -(-rows // sampling_step(rows, task.d)) * task.d * 8 * (2 if task.item < 8 else 1)
-    if not has_moments:
-        return sampled
-    entry = task.item + (8 if task.item < 8 else 0) if task.reuses_memory else 3 * 8
-    lines, other = _lines_held(task, by_samples, _block_length(task, by_samples), 0), task.n if by_samples else task.d
-    return max(sampled, lines * other * entry)
+    widening = 3 if has_moments and task.item < 8 and task.reuses_memory else 1  # squares in float64
+    return {"panels": max(sampled, widening * _panel_bytes(task, by_samples, 0))}
 
 
-def _result_bytes(task: PCATask, by_samples: bool, p: int, widest: int) -> int:
+def _result(task: PCATask, by_samples: bool, p: int, widest: int) -> Parts:
     """Return the bytes of p components and scores, with those of the products that they come from.
 
     `widest` are the bytes of an item of the components.
     """
-    n, d, item = task.n, task.d, task.item
+    n, d = task.n, task.d
     # Components of samples are products of the rows, summed in the widest type and corrected for the mean.
-    results = d * p * (4 * item + 3 * 8 if by_samples else 4 * widest)
+    parts = {"components": d * p * (4 * task.item + 3 * 8 if by_samples else 4 * widest), "scores": 0}
     if task.is_on_cluster:  # rows and sums stay with their workers
-        has_scores = by_samples or task.X.local is not None
-        return results + 2 * n * p * widest * has_scores + BLOCKS_IN_TRANSIT * 8 * (n if by_samples else d) * (p + 10)
-    if task.is_sparse:
-        return results + (QR_COPIES * n + 2 * d) * p * 8
-    length, other = _block_length(task, by_samples), n if by_samples else d
-    # A product with the components of small variances is factored in float64.
-    line = item * (other + p) + (0 if by_samples else QR_COPIES * 8 * p)
-    blocks = _lines_held(task, by_samples, length, 3 * p) * line
-    if by_samples:
-        return results + blocks + 2 * n * p * widest
-    if not task.with_scores:
-        return results + blocks
-    copies = 1 if task.reuses_memory and not task.is_batched else 2  # parts, and their whole
-    rows = max(blocking.FEWEST_PROJECTED, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(d, 1))
-    scores = copies * (n * p + _lines_held(task, False, rows, p) * (d + p)) * item
-    return results + max(blocks, scores)
+        parts["blocks in transit"] = BLOCKS_IN_TRANSIT * 8 * (n if by_samples else d) * (p + 10)
+        parts["scores"] = 2 * n * p * widest * (by_samples or task.X.local is not None)
+    elif task.is_sparse:
+        parts["scores"] = (QR_COPIES * n + 2 * d) * p * 8
+    else:  # the components of small variances, of a product that is factored in float64
+        parts["panels"] = _panel_bytes(task, by_samples, p if by_samples else (1 + QR_COPIES) * p)
+        if task.with_scores and not by_samples:
+            longest = blocking.SCATTER_ENTRIES.on(task.on_gpu) // d
+            parts["panels"] = max(parts["panels"], _panel_bytes(task, False, p, longest))
+        parts["scores"] = 2 * n * p * (widest if by_samples else task.item * task.with_scores)
+    return parts
 
 
-def _matrix_bytes(task: PCATask, solver: PCASolver, by_samples: bool, p: int) -> int:
-    """Return the peak of an eigenproblem of a stored matrix with p components.
-
-    One after another: the moments, the matrix, its eigenpairs, and what follows from these and their products.
-    """
-    size, item, on_gpu = task.n if by_samples else task.d, task.item, task.on_gpu
-    square, p = size * size, min(p, size)
-    solution = 0
+def _matrix_parts(task: PCATask, solver: PCASolver, by_samples: bool, p: int) -> Parts:
+    """Return the bytes of an eigenproblem of a stored matrix with p components."""
+    size, on_gpu = task.n if by_samples else task.d, task.on_gpu
+    matrix, p, solution = 8 * size**2, min(p, size), 0
     if not isinstance(solver, BlockKrylov) or solver.or_dense:
-        workspace = DENSE.workspace_bytes(size, p, 8, on_gpu)
-        if task.is_on_cluster or not is_numpy(task.place.work):  # large or tiny entries are scaled in a copy
-            workspace = max(workspace, 16 * square) + 16 * square
-        solution = workspace + 8 * (square + LAPACK_COLUMNS * size)
+        # Large or tiny entries are scaled in place by NumPy, else in a copy.
+        copies = 0 if is_numpy(task.place.work) and not task.is_on_cluster else 4 * matrix
+        solution = DENSE.workspace_bytes(size, p, 8, on_gpu) + 8 * LAPACK_COLUMNS * size + copies
     if isinstance(solver, BlockKrylov):
         widening, pairs = (WIDENING, solver.most_pairs(size)) if task.rank.decides else (1, p)
-        solution = max(solution, 8 * square + widening * solver.workspace_bytes(size, min(p, pairs), 8, on_gpu))
+        solution = max(solution, widening * solver.workspace_bytes(size, min(p, pairs), 8, on_gpu))
     # Eigenvectors and their products in float64, and copies in a narrower type of the data.
-    pairs_bytes = (16 if item == 8 else 16 + 2 * item) * size * p
-    later = pairs_bytes + _result_bytes(task, by_samples, p, item if by_samples else 8)
-    has_moments = by_samples or task.settings.scale is not False or not task.reuses_memory
-    sweep = _sweep_bytes(task, by_samples, has_moments)
-    whole = 2 * task.stored * item if by_samples and task.is_batched else 0  # all batches at once
-    return whole + _bytes_throughout(task) + max(sweep, _square_bytes(task, size, by_samples), solution, later)
+    vectors = {"eigenvectors": (16 + 2 * task.item * (task.item < 8)) * size * p}
+    bill = Bill(
+        {
+            "": _throughout(task),
+            "read": _reading(task, by_samples, by_samples or task.settings.scale is not False),
+            "multiply": _product_parts(task, size, by_samples),
+            "solve": {"matrix of products": matrix, "eigensolver": solution},
+            "publish": vectors | _result(task, by_samples, p, task.item if by_samples else 8),
+        }
+    )
+    if by_samples and task.is_batched:
+        bill[""]["all batches"] = 2 * task.stored * task.item
+    return bill.parts
 
 
-def _square_bytes(task: PCATask, size: int, by_samples: bool) -> int:
+def _product_parts(task: PCATask, size: int, by_samples: bool) -> Parts:
     """Return the bytes of the matrix of products, with the sums and the panels of all workers."""
     square, item, workers = size * size, task.item, task.workers_for(size)
     if task.is_on_cluster:  # this process holds one of the sums
-        return square * (8 + item * 2)
+        return {"matrix of products": square * (8 + 2 * item)}
     if task.is_sparse:  # by blocks of rows, whose products are sparse first
         block = min(size, blocking.SPARSE_PANEL_ROWS) * size * SPARSE_PANEL_BYTES
-        return square * 8 + block + task.stored * STORED_ENTRY_BYTES
-    entry = item if task.reuses_memory else 3 * 8
-    if by_samples and size > blocking.PRIVATE_SCATTER_UP_TO:  # all workers add to one matrix, by tiles of their own
+        return {"matrix of products": 8 * square, "panels": block + task.stored * STORED_ENTRY_BYTES}
+    if by_samples and task.reuses_memory and size > blocking.PRIVATE_SCATTER_UP_TO:  # by tiles of one matrix
         edge = blocking.SCATTER_TILE_EDGE
-        return square * 8 + (min(task.d, 2 * edge) * size + workers * edge**2) * entry
-    longest = max(_block_length(task, by_samples), min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu))
-    panels = _lines_held(task, by_samples, longest, size) * (size + 1) * entry  # and ones
-    if task.is_batched:  # the sum over the batches, and the result of one as its sums are released
-        panels += 2 * square * 8
-    if task.reuses_memory:
-        return panels + workers * square * (8 + item)
-    return panels + square * (8 * (1 + workers) + item * max(2, workers))
+        panels = (min(task.d, 2 * edge) * size + workers * edge**2) * item
+        return {"matrix of products": 8 * square, "panels": panels}
+    longest = min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu)
+    sums = workers + (0 if task.reuses_memory else 2)
+    return {
+        "panels": _panel_bytes(task, by_samples, 1, longest, is_square=True),
+        "sums of products": square * ((8 + item) * sums + 2 * 8 * task.is_batched),
+    }
 
 
-def _randomized_bytes(task: PCATask, by_samples: bool, p: int) -> int:
-    """Return the peak of the iteration with p components, or of the dense solver in its place."""
+def _randomized_parts(task: PCATask, by_samples: bool, p: int) -> Parts:
+    """Return the bytes of the iteration with p components, or of the dense solver in its place."""
     few, item, krylov, on_gpu = task.smaller_side, task.item, task.krylov, task.on_gpu
-    results, held = _result_bytes(task, by_samples, p, item), _bytes_throughout(task)
+    bill = Bill({"": _throughout(task), "publish": _result(task, by_samples, p, item)})
     if not krylov.iterates(few, p):
-        return held + results + 16 * few * few + DENSE.workspace_bytes(few, p, 8, on_gpu)
-    iteration = krylov.workspace_bytes(few, p, item, on_gpu)
-    sweep, width = _sweep_bytes(task, by_samples), krylov.width(few, p, on_gpu)
-    if task.is_sparse:
-        iteration += 3 * 8 * (task.n + task.d) * width
-    elif not task.reuses_memory:
-        workers = 0 if task.is_on_cluster else task.workers
-        return held + max(sweep, results) + workers * few * (p + 10) * 8 + iteration
-    else:
-        lines = _lines_held(task, by_samples, _block_length(task, by_samples), 2 * width)
-        iteration += lines * few * item + (lines + task.workers_for(2 * width) * few * 2) * width * 8
-    return held + max(sweep, iteration, 4 * few * p * item + results)
+        bill["publish"]["eigensolver"] = 2 * 8 * few**2 + DENSE.workspace_bytes(few, p, 8, on_gpu)
+        return bill.parts
+    width = krylov.width(few, p, on_gpu)
+    bill["publish"]["eigenvectors"] = 4 * few * p * item
+    bill["read"] = _reading(task, by_samples)
+    bill["solve"] = {
+        krylov.name: krylov.workspace_bytes(few, p, item, on_gpu) + 3 * 8 * (task.n + task.d) * width * task.is_sparse,
+        "panels": _panel_bytes(task, by_samples, width),
+        "sums of workers": 0 if task.is_on_cluster else task.workers_for(2 * width) * few * 2 * width * 8,
+    }
+    return bill.parts
 
 
-def _svd_bytes(task: PCATask, p: int) -> int:
-    """Return the peak of an SVD with p components: of LAPACK's, or of what follows from its vectors."""
+def _svd_parts(task: PCATask, p: int) -> Parts:
+    """Return the bytes of an SVD with p components: of LAPACK's, and of what follows from its vectors."""
     n, d, few, item = task.n, task.d, task.smaller_side, task.item
-    held, svd = _bytes_throughout(task), SVD_SQUARES * few**2 + LAPACK_COLUMNS * few
-    results = d * p * (4 * item + 8) + 2 * n * p * item
+    workspace = SVD_SQUARES * few**2 + LAPACK_COLUMNS * few
     if task.is_in_panels:  # this process holds the triangular factor alone, and a batch as it is factored
-        return held + task.copy_bytes + _result_bytes(task, n < d, p, item) + (3 * few * d + svd) * 8
-    vectors = n * d + (n + d) * few
-    widened = 8 * (d + p) * min(n, blocking.INNER_PANEL) if item < 8 or not task.reuses_memory else 0
+        factor = {"batch": task.copy_bytes, "LAPACK": (3 * few * d + workspace) * 8}
+        return _throughout(task) | _result(task, n < d, p, item) | factor
     # Components that the largest ones hide come from another SVD.
-    return held + max(_sweep_bytes(task, n < d), vectors * item + results + max((n * d + svd) * item, widened))
+    widened = 8 * (d + p) * min(n, blocking.INNER_PANEL) if item < 8 or not task.reuses_memory else 0
+    svd = {
+        "vectors": (n * d + (n + d) * few) * item,
+        "LAPACK": max((n * d + workspace) * item, widened),
+        "components": d * p * (4 * item + 8) + 2 * n * p * item,
+    }
+    return Bill({"": _throughout(task), "read": _reading(task, n < d), "solve": svd}).parts
 
 
 # -- parts of the work -------------------------------------------------------------------------------------------------

@@ -1,0 +1,52 @@
+"""The bill of materials of a fit: who holds which bytes, phase after phase."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from gpukpca._formatting import format_bytes
+
+# Bytes by the names of what holds them.
+Parts = dict[str, int]
+
+# Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
+# products that return, and sums in float64.
+BLOCKS_IN_TRANSIT = 6
+# Parts of a bill that a plan prints.
+SHOWN = 4
+
+
+class Bill(dict[str, Parts]):
+    """The bytes of a fit in addition to its data: phase -> {name: bytes}; those of the phase "" are held throughout.
+
+    Every part is an upper bound. The other phases come one after another, so the largest of them makes the peak.
+    """
+
+    @property
+    def parts(self) -> Parts:
+        """Return the bytes at the peak by their names."""
+        largest = max((parts for phase, parts in self.items() if phase), key=total, default={})
+        return dict(Counter(self.get("", {})) + Counter(largest))
+
+    @property
+    def peak(self) -> int:
+        """Return the most bytes that are held at a time."""
+        return total(self.parts)
+
+
+def total(parts: Parts) -> int:
+    """Return the sum of the bytes."""
+    return sum(parts.values())
+
+
+def with_pairs(parts: Parts, first: int, pair_bytes: int) -> Callable[[int], Parts]:
+    """Return the parts of a number of components that a share takes, each beyond the first ones of so many bytes."""
+    return lambda count: parts | {"more components": max(0, count - first) * pair_bytes}
+
+
+def parts_text(parts: Parts) -> str:
+    """Return the largest parts of a peak as a plan prints them."""
+    sizes = sorted(((name, size) for name, size in parts.items() if size), key=lambda part: -part[1])
+    rest = [("others", sum(size for _, size in sizes[SHOWN:]))] if len(sizes) > SHOWN else []
+    return ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes[:SHOWN] + rest)
