@@ -25,7 +25,7 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import DenseStorage, GivenStorage, LandmarkStorage, LowRankStorage, Storage, TiledStorage
 from gpukpca.gram.tiling import prepared_at_once
-from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
+from gpukpca.kernels import Kernel, Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
 
 # Copies of CSR rows in the slices of a tile: of both sides and of a strip, widened, multiplied and by columns.
@@ -357,10 +357,10 @@ def _pair_work(task: FitTask, kernel: Kernel) -> Work:
     inside = [value for value in kernel.get_params(deep=False).values() if isinstance(value, Kernel)]
     if inside:
         return sum((_pair_work(task, part) for part in inside), Work())
-    if isinstance(kernel, Laplacian):
-        return Work(differences=task.d, functions=1)
     values = Work(functions=kernel.exponentials)
-    if task.is_sparse and not kernel.densifies:
+    if kernel.densifies:  # no product of rows
+        return values + Work(differences=task.d)
+    if task.is_sparse:
         met = (task.X.nnz / max(1, task.n)) ** 2 / task.d  # features that two rows share
         return values + Work(sparse_products=met, bytes=SPARSE_ENTRY_BYTES)
     wide = task.template is not None and task.template.wide and not task.on_gpu

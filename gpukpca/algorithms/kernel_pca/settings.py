@@ -13,6 +13,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.resources import Resources
+from gpukpca.backend import blocking
 from gpukpca.backend.work import Work
 from gpukpca.data.frequencies import rows_that_count
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
@@ -28,6 +29,10 @@ EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
 EigenSolver = EigenSolverName | Solver | Nystrom
 GramStorageName = Literal["auto", "dense", "tiled"]
 GramStorage = GramStorageName | type[Storage]
+
+# Copies of the basis of a pre-image: its rows, prepared and centered, these once more where kernel values are
+# distances. Panels of its entries that are in float64 at once, in bytes an entry.
+BASIS_COPIES, PANEL_BYTES = 5, 3 * 8
 
 EIGEN_SOLVERS = get_args(EigenSolverName)
 RULES = {
@@ -70,11 +75,15 @@ class PreimageOptions(ABC):
     # Whether the map is the same for rows with weights and for repeated ones.
     takes_weights: bool = False
 
-    @abstractmethod
     def peak_bytes(
         self, kernel: Any, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
     ) -> int:
-        """Return the bytes that the fit allocates for n rows and a basis of so many, which are fewer with Nyström."""
+        """Return the bytes that the fit allocates for n rows and a basis of so many, which are fewer with Nyström.
+
+        By default these are the basis, prepared and centered, its scores, and panels of it in float64.
+        """
+        panel = min(basis * d, blocking.PANEL_ENTRIES.on(on_gpu))
+        return BASIS_COPIES * basis * (d + p) * item + PANEL_BYTES * panel
 
     @abstractmethod
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> Any:

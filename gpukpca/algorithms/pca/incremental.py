@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._formatting import format_allowance, format_need
 from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
@@ -44,13 +43,13 @@ from gpukpca.data.scale import (
 )
 from gpukpca.data.slicing import by_panels, dense_rows
 from gpukpca.eigen.residuals import signs
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
+from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 
 COUNT = one_of(NONE, integer(at_least=1))
 # Bytes of an item of the statistics, which are in float64.
 WIDE = 8
-# Measured: LAPACK's small factors in units of their size squared, and copies of the stack in QR.
-SMALL_SQUARES, TALL_STACKS, WIDE_STACKS = 9, 4, 5
+# Measured: LAPACK's small factors in units of their size squared, and copies of the stack in QR, with the batch.
+SMALL_SQUARES, STACKS = 9, 6
 
 
 @documented
@@ -382,28 +381,17 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
 def update_bytes(rows: int, d: int, p: int, item: int) -> int:
     """Return the peak of an update of p axes by a batch of so many rows, the batch included."""
     stack = rows + p + 1
-    if stack >= d:
-        entries = max(TALL_STACKS * stack * d, 2 * stack * d + SMALL_SQUARES * d * d)
-    else:
-        entries = (rows + WIDE_STACKS * stack) * d + SMALL_SQUARES * stack * stack
-    return rows * d * item + WIDE * entries
+    return rows * d * item + WIDE * (STACKS * stack * d + SMALL_SQUARES * min(stack, d) ** 2)
 
 
 def check_update(rows: int, d: int, p: int, fewest: int, item: int, resources: Resources) -> None:
     """Raise `MemoryBudgetError` where an update takes too many bytes; a batch has at least `fewest` rows."""
-    needed = update_bytes(rows, d, p, item)
-    if needed <= (limit := resources.allowed(needed)):
-        return
+    limit = resources.allowed(needed := update_bytes(rows, d, p, item))
     halves = (rows // 2**k for k in range(1, rows.bit_length()))
     fitting = next((half for half in halves if update_bytes(half, d, p, item) <= limit), 0)
-    if fitting >= fewest:
-        advice = f"Give batches of at most {fitting} rows (batch_size={fitting} where fit cuts them)"
-    else:
-        advice = "Request fewer components"
-    raise MemoryBudgetError(
-        f"a batch of {rows} rows with {d} features takes {format_need(needed)} for {p} components, and "
-        f"{format_allowance(limit)} are allowed or free. {advice}, or set a larger memory_limit."
-    )
+    advice = f"Give batches of at most {fitting} rows (batch_size={fitting} where fit cuts them)"
+    what = f"a batch of {rows} rows with {d} features and {p} components needs"
+    resources.check(needed, what, advice if fitting >= fewest else "Request fewer components")
 
 
 # The classes of updates that model files hold.

@@ -15,7 +15,7 @@ from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_numpy
-from gpukpca.backend.parallel import even_length, worker_count
+from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.work import Work
 from gpukpca.covariance.dense import SQUARES, block_length
 from gpukpca.data.rows import sampling_step
@@ -45,6 +45,8 @@ SWEEPS, STEPS = 2, 8
 SVD_SQUARES, SVD_WORK = 4, 3.0
 # Copies in float64 of a block of which a QR decomposition is computed: the block, LAPACK's, and the factor.
 QR_COPIES = 4
+# Copies in float64 of the components, which those of samples are sums for, and of the eigenvectors.
+COMPONENT_COPIES, VECTOR_COPIES = 7, 4
 # Bytes of an entry of a block of products of sparse rows: stored, and dense.
 SPARSE_PANEL_BYTES = 24
 # Bytes of a stored entry in float64.
@@ -84,10 +86,9 @@ class PCATask(Task):
         return Work(sparse_blocks=entries) if self.is_sparse else Work(blocks=2 * entries)
 
     def workers_for(self, columns: int) -> int:
-        """Return the threads of a product of the rows with so many columns."""
-        if not self.reuses_memory:
-            return self.workers
-        return worker_count(self.place.work, self.resources.n_jobs, self.stored * (columns + blocking.ENTRY_PASS))
+        """Return the most threads of a product of the rows with so many columns."""
+        multiplications = self.stored * (columns + blocking.ENTRY_PASS)
+        return max(self.workers, worker_count(self.place.work, self.resources.n_jobs, multiplications))
 
     @cached_property
     def krylov(self) -> BlockKrylov:
@@ -265,123 +266,81 @@ def _with_most(task: PCATask, candidate: Candidate) -> Candidate:
 # -- parts of the bytes ------------------------------------------------------------------------------------------------
 
 
-def _throughout(task: PCATask) -> Parts:
-    """Return the bytes of copies of the rows, and of the objects of a fit."""
-    copies = 1 + (task.settings.scale is not False) + (task.item < 8)  # without full columns, weighted, in float64
-    copied = task.copy_bytes + copies * task.stored * STORED_ENTRY_BYTES * task.is_sparse
-    return {"data copy": copied, "objects": OBJECT_BYTES}
+def _parts(
+    task: PCATask, by_samples: bool, p: int, last: Parts, phases: dict[str, Parts] | None = None, longest: int = 0
+) -> Parts:
+    """Return the bytes at the peak: as rows are read, of `phases` of a method, and of the result with its `last` parts.
 
-
-def _panel_bytes(task: PCATask, by_samples: bool, columns: int, longest: int = 0, is_square: bool = False) -> int:
-    """Return the bytes of the blocks of all workers, with products of so many columns in float64.
-
-    Blocks are of rows, or `by_samples` of columns of the data, of which a product has a sum for every one with
-    `is_square`.
+    Panels of rows, or `by_samples` of columns, have at least `longest` lines.
     """
-    if task.is_on_cluster or task.is_sparse:
-        return 0
-    length, other = (task.d, task.n) if by_samples else (task.rows_at_once, task.d)
-    longest = max(longest, block_length(other, not by_samples, task.on_gpu))
-    workers = task.workers_for(other if is_square else columns)
-    lines = min(length, workers * (even_length(length, longest, workers) if task.reuses_memory else longest))
-    return lines * (other * (task.item if task.reuses_memory else 3 * 8) + 8 * columns)
-
-
-def _reading(task: PCATask, by_samples: bool, has_moments: bool = True) -> Parts:
-    """Return the bytes while the mean of some rows and the moments of all are computed."""
-    if task.is_sparse or task.is_on_cluster:
-        return {"values in float64": 2 * 8 * task.stored * task.is_sparse}
-    rows = task.rows_at_once
-    sampled = -(-rows // sampling_step(rows, task.d)) * task.d * 8 * (2 if task.item < 8 else 1)
-    widening = 3 if has_moments and task.item < 8 and task.reuses_memory else 1  # squares in float64
-    return {"panels": max(sampled, widening * _panel_bytes(task, by_samples, 0))}
-
-
-def _result(task: PCATask, by_samples: bool, p: int, widest: int) -> Parts:
-    """Return the bytes of p components and scores, with those of the products that they come from.
-
-    `widest` are the bytes of an item of the components.
-    """
-    n, d = task.n, task.d
-    # Components of samples are products of the rows, summed in the widest type and corrected for the mean.
-    parts = {"components": d * p * (4 * task.item + 3 * 8 if by_samples else 4 * widest), "scores": 0}
-    if task.is_on_cluster:  # rows and sums stay with their workers
-        parts["blocks in transit"] = BLOCKS_IN_TRANSIT * 8 * (n if by_samples else d) * (p + 10)
-        parts["scores"] = 2 * n * p * widest * (by_samples or task.X.local is not None)
-    elif task.is_sparse:
-        parts["scores"] = (QR_COPIES * n + 2 * d) * p * 8
-    else:  # the components of small variances, of a product that is factored in float64
-        parts["panels"] = _panel_bytes(task, by_samples, p if by_samples else (1 + QR_COPIES) * p)
-        if task.with_scores and not by_samples:
-            longest = blocking.SCATTER_ENTRIES.on(task.on_gpu) // d
-            parts["panels"] = max(parts["panels"], _panel_bytes(task, False, p, longest))
-        parts["scores"] = 2 * n * p * (widest if by_samples else task.item * task.with_scores)
-    return parts
+    n, d, item, on_gpu = task.n, task.d, task.item, task.on_gpu
+    copied, panels, sample, side = task.copy_bytes, 0, 0, n if by_samples else d
+    has_scores = task.with_scores or by_samples or task.is_sparse
+    if task.is_sparse:  # with the values in float64, without full columns, weighted, and as they are multiplied
+        copied += (3 + (task.settings.scale is not False) + (item < 8)) * task.stored * STORED_ENTRY_BYTES
+    elif task.is_on_cluster:  # rows and sums stay with their workers
+        has_scores = by_samples or task.X.local is not None
+    else:
+        rows = task.rows_at_once
+        length, other = (d, n) if by_samples else (rows, d)
+        block, narrow = block_length(other, not by_samples, on_gpu), item < 8
+        of_scores = blocking.SCATTER_ENTRIES.on(on_gpu) // d if task.with_scores and not by_samples else 0
+        entry, workers = item if task.reuses_memory else 3 * 8, task.workers_for(side)
+        panels = max(
+            min(length, workers * lines) * (other * entry + 8 * columns)
+            for lines, columns in ((max(longest, block), (1 + QR_COPIES) * p), (of_scores, p))
+        )
+        squares = min(length, workers * block) * other * narrow  # of a panel, in float64
+        sample = 8 * max(-(-rows // sampling_step(rows, d)) * d * (1 + narrow), squares)
+    result = {
+        "components": 8 * COMPONENT_COPIES * d * p,
+        "eigenvectors": 8 * VECTOR_COPIES * side * p,
+        "scores": (8 * QR_COPIES if task.is_sparse else 2 * item) * n * p * has_scores,
+        "blocks in transit": BLOCKS_IN_TRANSIT * 8 * side * (p + 10) * task.is_on_cluster,
+    }
+    throughout = {"data copy": copied, "objects": OBJECT_BYTES, "panels": panels}
+    return Bill({"": throughout, "read": {"mean and moments": sample}, "publish": result | last} | (phases or {})).parts
 
 
 def _matrix_parts(task: PCATask, solver: PCASolver, by_samples: bool, p: int) -> Parts:
     """Return the bytes of an eigenproblem of a stored matrix with p components."""
-    size, on_gpu = task.n if by_samples else task.d, task.on_gpu
-    matrix, p, solution = 8 * size**2, min(p, size), 0
+    size, item, on_gpu = task.n if by_samples else task.d, task.item, task.on_gpu
+    square, p, solution, workers = size**2, min(p, size), 0, task.workers_for(size)
     if not isinstance(solver, BlockKrylov) or solver.or_dense:
         # Large or tiny entries are scaled in place by NumPy, else in a copy.
-        copies = 0 if is_numpy(task.place.work) and not task.is_on_cluster else 4 * matrix
+        copies = 0 if is_numpy(task.place.work) and not task.is_on_cluster else 4 * 8 * square
         solution = DENSE.workspace_bytes(size, p, 8, on_gpu) + 8 * LAPACK_COLUMNS * size + copies
     if isinstance(solver, BlockKrylov):
         widening, pairs = (WIDENING, solver.most_pairs(size)) if task.rank.decides else (1, p)
         solution = max(solution, widening * solver.workspace_bytes(size, min(p, pairs), 8, on_gpu))
-    # Eigenvectors and their products in float64, and copies in a narrower type of the data.
-    vectors = {"eigenvectors": (16 + 2 * task.item * (task.item < 8)) * size * p}
-    bill = Bill(
-        {
-            "": _throughout(task),
-            "read": _reading(task, by_samples, by_samples or task.settings.scale is not False),
-            "multiply": _product_parts(task, size, by_samples),
-            "solve": {"matrix of products": matrix, "eigensolver": solution},
-            "publish": vectors | _result(task, by_samples, p, task.item if by_samples else 8),
-        }
-    )
-    if by_samples and task.is_batched:
-        bill[""]["all batches"] = 2 * task.stored * task.item
-    return bill.parts
-
-
-def _product_parts(task: PCATask, size: int, by_samples: bool) -> Parts:
-    """Return the bytes of the matrix of products, with the sums and the panels of all workers."""
-    square, item, workers = size * size, task.item, task.workers_for(size)
     if task.is_on_cluster:  # this process holds one of the sums
-        return {"matrix of products": square * (8 + 2 * item)}
-    if task.is_sparse:  # by blocks of rows, whose products are sparse first
-        block = min(size, blocking.SPARSE_PANEL_ROWS) * size * SPARSE_PANEL_BYTES
-        return {"matrix of products": 8 * square, "panels": block + task.stored * STORED_ENTRY_BYTES}
-    if by_samples and task.reuses_memory and size > blocking.PRIVATE_SCATTER_UP_TO:  # by tiles of one matrix
-        edge = blocking.SCATTER_TILE_EDGE
-        panels = (min(task.d, 2 * edge) * size + workers * edge**2) * item
-        return {"matrix of products": 8 * square, "panels": panels}
-    longest = min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu)
-    sums = workers + (0 if task.reuses_memory else 2)
-    return {
-        "panels": _panel_bytes(task, by_samples, 1, longest, is_square=True),
-        "sums of products": square * ((8 + item) * sums + 2 * 8 * task.is_batched),
+        sums = square * (8 + 2 * item)
+    elif task.is_sparse:  # by blocks of rows, whose products are sparse first
+        sums = 8 * square + min(size, blocking.SPARSE_PANEL_ROWS) * size * SPARSE_PANEL_BYTES
+    elif by_samples and task.reuses_memory and size > blocking.PRIVATE_SCATTER_UP_TO:  # by tiles of one matrix
+        sums = 8 * square + workers * blocking.SCATTER_TILE_EDGE**2 * item
+    else:
+        sums = square * ((8 + item) * (workers + 2 * (not task.reuses_memory)) + 2 * 8 * task.is_batched)
+    held = {"all batches": 2 * task.stored * item * (by_samples and task.is_batched)}
+    phases = {
+        "multiply": held | {"sums of products": sums},
+        "solve": held | {"matrix of products": 8 * square, "eigensolver": solution},
     }
+    return _parts(task, by_samples, p, held, phases, min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu))
 
 
 def _randomized_parts(task: PCATask, by_samples: bool, p: int) -> Parts:
     """Return the bytes of the iteration with p components, or of the dense solver in its place."""
-    few, item, krylov, on_gpu = task.smaller_side, task.item, task.krylov, task.on_gpu
-    bill = Bill({"": _throughout(task), "publish": _result(task, by_samples, p, item)})
+    few, krylov, on_gpu = task.smaller_side, task.krylov, task.on_gpu
     if not krylov.iterates(few, p):
-        bill["publish"]["eigensolver"] = 2 * 8 * few**2 + DENSE.workspace_bytes(few, p, 8, on_gpu)
-        return bill.parts
+        return _parts(task, by_samples, p, {"eigensolver": 2 * 8 * few**2 + DENSE.workspace_bytes(few, p, 8, on_gpu)})
     width = krylov.width(few, p, on_gpu)
-    bill["publish"]["eigenvectors"] = 4 * few * p * item
-    bill["read"] = _reading(task, by_samples)
-    bill["solve"] = {
-        krylov.name: krylov.workspace_bytes(few, p, item, on_gpu) + 3 * 8 * (task.n + task.d) * width * task.is_sparse,
-        "panels": _panel_bytes(task, by_samples, width),
+    products = 3 * 8 * (task.n + task.d) * width * task.is_sparse
+    solve = {
+        krylov.name: krylov.workspace_bytes(few, p, task.item, on_gpu) + products,
         "sums of workers": 0 if task.is_on_cluster else task.workers_for(2 * width) * few * 2 * width * 8,
     }
-    return bill.parts
+    return _parts(task, by_samples, p, {}, {"solve": solve})
 
 
 def _svd_parts(task: PCATask, p: int) -> Parts:
@@ -389,16 +348,12 @@ def _svd_parts(task: PCATask, p: int) -> Parts:
     n, d, few, item = task.n, task.d, task.smaller_side, task.item
     workspace = SVD_SQUARES * few**2 + LAPACK_COLUMNS * few
     if task.is_in_panels:  # this process holds the triangular factor alone, and a batch as it is factored
-        factor = {"batch": task.copy_bytes, "LAPACK": (3 * few * d + workspace) * 8}
-        return _throughout(task) | _result(task, n < d, p, item) | factor
+        return _parts(task, n < d, p, {"batch": task.copy_bytes, "LAPACK": (3 * few * d + workspace) * 8})
     # Components that the largest ones hide come from another SVD.
     widened = 8 * (d + p) * min(n, blocking.INNER_PANEL) if item < 8 or not task.reuses_memory else 0
-    svd = {
-        "vectors": (n * d + (n + d) * few) * item,
-        "LAPACK": max((n * d + workspace) * item, widened),
-        "components": d * p * (4 * item + 8) + 2 * n * p * item,
-    }
-    return Bill({"": _throughout(task), "read": _reading(task, n < d), "solve": svd}).parts
+    vectors = (n * d + (n + d) * few) * item
+    lapack = max((n * d + workspace) * item, widened)
+    return _parts(task, False, p, {"vectors": vectors, "LAPACK": lapack, "copies of scores": 2 * n * p * item})
 
 
 # -- parts of the work -------------------------------------------------------------------------------------------------

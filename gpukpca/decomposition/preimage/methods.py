@@ -187,13 +187,6 @@ class FixedPointPreimage(PreimageOptions, ParameterObject):
         """Return whether the kernel is a function of the Euclidean distance with a slope everywhere."""
         return kernel.slope() is not None
 
-    def peak_bytes(
-        self, kernel: Kernel, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
-    ) -> int:
-        """Return the bytes that fit allocates: the basis, prepared and centered, and panels in float64."""
-        panels = min(basis * d * (8 if item == 8 else 16), 24 * blocking.PANEL_ENTRIES.on(on_gpu))
-        return (3 * basis * d + 4 * d + basis * (p + 1)) * item + panels
-
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> FixedPoint:
         """Return the iteration with the centered basis."""
         return FixedPoint.learn(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
@@ -242,15 +235,6 @@ class DistanceConstraintPreimage(PreimageOptions, ParameterObject):
     def suits(self, kernel: Kernel) -> bool:
         """Return whether values of the kernel determine distances or inner products."""
         return kernel.inverts_to is not None
-
-    def peak_bytes(
-        self, kernel: Kernel, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
-    ) -> int:
-        """Return the bytes that fit allocates: the basis, in copies as it is prepared, and a panel in float64."""
-        # Of kernel values that are distances a centered copy is kept, prepared, and its rows are prepared once more.
-        copies = 5 if kernel.inverts_to == "distances" else 2
-        panel = min(basis * d, blocking.PANEL_ENTRIES.on(on_gpu)) * (8 if item == 8 else 12)
-        return basis * (copies * d + p + 8) * item + panel
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> DistanceConstraint:
         """Return the method with the scores of the basis and their distances from the mean."""
