@@ -60,8 +60,8 @@ class StorageInput:
 class Storage(ABC):
     """A way to hold the kernel matrix of n rows: its bytes, its line in a plan, and its operator.
 
-    A subclass defines `bytes_held`, `build` and ``__str__``; the other members have defaults. `gpukpca.KernelPCA` takes
-    the class as `gram`.
+    A subclass defines `build` and ``__str__``; the other members have defaults. `gpukpca.KernelPCA` takes the class as
+    `gram`.
 
     Attributes
     ----------
@@ -82,8 +82,6 @@ class Storage(ABC):
     >>> from gpukpca import KernelPCA
     >>> from gpukpca.gram import DenseGram, Storage, gram_matrix
     >>> class Square(Storage):
-    ...     def bytes_held(self, item_size):
-    ...         return self.n**2 * item_size
     ...     def build(self, source):
     ...         return DenseGram(gram_matrix(source.kernel, source.X))
     ...     def __str__(self):
@@ -96,9 +94,9 @@ class Storage(ABC):
     n: int
     workers: int
 
-    @abstractmethod
     def bytes_held(self, item_size: int) -> int:
-        """Return the bytes of K that stay in memory."""
+        """Return the bytes of K that stay in memory: by default those of the square matrix."""
+        return self.n * self.n * item_size
 
     @abstractmethod
     def build(self, source: StorageInput) -> SymmetricOperator:
@@ -137,9 +135,6 @@ class Storage(ABC):
 @dataclass(frozen=True)
 class DenseStorage(Storage):
     """The square matrix."""
-
-    def bytes_held(self, item_size: int) -> int:
-        return self.n * self.n * item_size
 
     def build(self, source: StorageInput) -> DenseGram:
         kernel, X, n_jobs = source.kernel, source.X, source.n_jobs
