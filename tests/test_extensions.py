@@ -17,6 +17,7 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram, Storage
 from gpukpca.kernels import RBF
 from tests import oracle, tolerances
+from tests.algorithms.test_predicted_memory import model_and_peak, rows
 from tests.datasets import data
 from tests.eigen.test_solvers import check
 from tests.operators import Operator, matrix
@@ -134,6 +135,14 @@ def test_the_solver(xp, dtype):
     found = top_eigh(Operator(A, xp), 6, class_of("solver")(passes=200), rng=0)
     assert xp.owns(found.eigenvectors)
     check(A, found, dtype, "krylov", xp)
+
+
+def test_classes_that_state_no_bytes_keep_to_the_bound(dtype):
+    X = rows(900, 8, dtype)
+    for kernel in (class_of("kernel")(gamma=0.1), class_of("feature_map")(), RBF(0.1)):
+        for solver in (class_of("solver")(passes=4), "dense", "randomized"):
+            model, peak = model_and_peak(X, kernel=kernel, eigen_solver=solver, n_jobs=1)
+            assert peak <= model.plan_.predicted_bytes, (kernel, solver)
 
 
 def test_the_container(tmp_path):

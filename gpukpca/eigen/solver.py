@@ -17,6 +17,8 @@ from gpukpca.eigen.result import EigenResult
 
 T = TypeVar("T")
 
+# Subspace iteration with 2p columns holds 11 blocks of p at a time.
+UNSTATED_BLOCKS = 16
 TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(value) and 0 <= value < 1)
 
 
@@ -42,8 +44,11 @@ class PlannedSolver:
         return p
 
     def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
-        """Return an upper bound of the memory in addition to that of the operator."""
-        return 0
+        """Return an upper bound of the memory in addition to that of the operator.
+
+        A solver that states none is planned with `UNSTATED_BLOCKS` blocks of its `width`, or 4 square matrices.
+        """
+        return min(UNSTATED_BLOCKS * self.width(n, p, on_gpu), 4 * n) * n * item_size
 
     def work(self, n: int, p: int, one_pass: Work, item_size: int, on_gpu: bool) -> Work | None:
         """Return the work for `p` pairs, given that of a product with `width` columns; None where it is unknown."""

@@ -38,7 +38,7 @@ class Kernel(ParameterObject):
     stored_only : bool
         Whether K must be stored because its blocks cannot be recomputed cheaply.
     scratch_tiles : int
-        Temporary arrays of a tile's size that `tile` needs in addition to its result.
+        Temporary arrays of a tile's size that `tile` needs in addition to its result; 4 where a class does not say.
     densifies : bool
         Whether the `data` of a slice of rows is a dense array also where X is CSR.
     exponentials : int
@@ -93,7 +93,7 @@ class Kernel(ParameterObject):
     positive_definite: bool | None = None
     stored_only = False
     densifies = False
-    scratch_tiles = 0
+    scratch_tiles = 4  # of a `tile` that writes its formula with arrays
     exponentials = 1
     inverts_to: str | None = None
     depends_on_distance = False

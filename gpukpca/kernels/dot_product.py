@@ -116,6 +116,7 @@ def _along(s: Any, factor: float, mean: Array) -> Array:
 class _DotKernel(Kernel):
     """A function of T = gamma x·y + coef0."""
 
+    scratch_tiles = 0
     coef0: float = 0.0
     # The relative error of the function, in units of that of T.
     steepness: float = 1.0

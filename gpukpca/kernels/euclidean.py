@@ -73,6 +73,7 @@ class _EuclideanKernel(Kernel):
     positive_definite: bool | None = True
     inverts_to: str | None = "distances"
     depends_on_distance = True
+    scratch_tiles = 0
     leaves_out_constants = True
     rules: ClassVar[Rules] = (("gamma", NOT_NEGATIVE),)
     can_be_flat = False

@@ -57,6 +57,7 @@ class Laplacian(Kernel):
     """
 
     positive_definite: bool = True
+    scratch_tiles = 0
     leaves_out_constants = True
     densifies = True
     depends_on_distance = True

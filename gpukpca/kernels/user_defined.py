@@ -92,6 +92,7 @@ class PairwiseCallable(Kernel):
     """
 
     stored_only = True
+    scratch_tiles = 0
 
     def __init__(self, function: Callable[..., float], parameters: dict[str, Any] | None = None) -> None:
         self.function = function
@@ -168,7 +169,6 @@ class BlockCallable(Kernel):
     """
 
     densifies = True
-    scratch_tiles = 2
     exponentials = 5
 
     def __init__(self, function: Callable[[Array, Array], Array]) -> None:

@@ -30,7 +30,7 @@ class Roomy(Minimal):
 def test_a_class_with_solve_alone_gets_the_defaults():
     solver = Minimal()
     assert solver.name == "Minimal"
-    assert (solver.width(100, 7, False), solver.workspace_bytes(100, 7, 8, False)) == (7, 0)
+    assert (solver.width(100, 7, False), solver.workspace_bytes(100, 7, 8, False)) == (7, 16 * 7 * 100 * 8)
     assert not solver.grows_with_p
     assert solver.work(100, 7, Work(), 8, False) is None
 
@@ -53,7 +53,7 @@ def test_an_estimator_fits_with_a_solver_of_another_class():
     )
     assert isinstance(own.plan_.solver, Minimal)
     assert "solver    Minimal for 3 components" in str(own.plan_)
-    assert roomy.plan_.predicted_bytes - own.plan_.predicted_bytes == 50 * 80 * 3 * 8
+    assert roomy.plan_.predicted_bytes - own.plan_.predicted_bytes == (50 - 16) * 80 * 3 * 8  # for the default
     np.testing.assert_array_equal(own.eigenvalues_, dense.eigenvalues_)
 
 

@@ -230,7 +230,8 @@ def test_the_seed_decides_everything(dtype):
 def test_libraries_agree_up_to_rounding(xp):
     A, wide = matrix("0.9^i", n=130), BlockKrylov(block_size=16)  # by default wider on a device
     plain, result = top_eigh(Operator(A), 5, solver=wide, rng=0), top_eigh(Operator(A, xp), 5, solver=wide, rng=0)
-    assert result.n_passes == plain.n_passes
+    # A host skips checks while a device checks every pass.
+    assert 0 <= plain.n_passes - result.n_passes <= 1
     assert np.max(np.abs(xp.host(result.eigenvectors) - plain.eigenvectors)) <= 1e-7
 
 
