@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.progress import chunk_report, waiting_report
 from gpukpca.backend.device import parsed_device
 from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, refuse_entries
-from gpukpca.data.frequencies import rows_that_count
 from gpukpca.data.gate import check_held
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.decomposition._base import output_of_transform
@@ -56,7 +56,7 @@ def cluster_rows(estimator: Any, X: Any, sample_weight: Any = None) -> ClusterRo
     elif not is_dask_array(X) or (cluster := cluster_of(estimator)) is None:
         return None
     else:
-        X = filled_rows(X, rows_that_count(sample_weight))
+        X = filled_rows(X, rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight))
         rows = ChunkRows(X, cluster, cuda=_on_gpus(estimator), check=partial(_check_entries, estimator))
     validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
     rows.place = Placement(like := rows.like[:, 0], like)  # small computations are those of this process

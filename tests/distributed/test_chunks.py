@@ -576,12 +576,13 @@ def test_rows_of_chunks_count_by_their_weights(active):
     model, expected = IncrementalPCA(D).fit(rows, sample_weight=w), IncrementalPCA(D).fit(again)
     np.testing.assert_allclose(model.components_, expected.components_, atol=1e-9)
     keep = np.flatnonzero(w)
-    rbf = {"kernel": "rbf", "random_state": 0}
+    rbf, of_both = {"kernel": "rbf", "random_state": 0}, [int(np.argmin(w)), *keep[::9].tolist()]
     for fill, model in (
         (1e100, KernelPCA(2, gamma=0.1, **rbf)),
         (np.nan, KernelPCA(2, gamma="scale", eigen_solver="randomized", gram="tiled", **rbf)),
         (np.nan, KernelPCA(2, gamma=0.1, eigen_solver=Nystrom(landmarks=data()[::9]), **rbf)),
         (np.inf, KernelPCA(2, gamma="median", eigen_solver=Nystrom(landmarks=keep[::9].tolist()), **rbf)),
+        (5.0, KernelPCA(2, gamma=0.1, eigen_solver=Nystrom(landmarks=of_both), **rbf)),
         (np.nan, KernelPCA(2)),
         (np.nan, PCA(2)),
     ):
