@@ -65,10 +65,10 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         rows = prepared_at_once(n, edge, task.workers, panel) if is_tiled else n
         bill[""] = _row_parts(task, rows)
         bill["solve"]["tiles in work"] = _tile_bytes(task, edge)
-        bill["prepare"] = _preparing_parts(task)
         if is_tiled:
             storage = TiledStorage.within(task.tile_budget(bill.peak), n, item, task.workers, edge, panel)
             bytes_read = storage.rows_read * task.d * item
+        bill["prepare"] = _preparing_parts(task)  # before there are tiles
     bill["solve"].setdefault("K", storage.bytes_held(item))
     work = _stored_work(task, solver, storage, bytes_read)
     return _candidate(task, solver, reason, storage, bill, work, notes=notes, bytes_read=bytes_read)
