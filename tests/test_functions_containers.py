@@ -289,7 +289,6 @@ FITS = ("fit", "fit_transform", "partial_fit")
 DIFFERENT = {
     *((f"IncrementalPCA.{method}", name) for method in FITS for name in (*BATCHES, *SETS)),
     *(("IncrementalPCA.partial_fit", name) for name in CONTAINERS if name.startswith("Dask")),  # of its chunks
-    *((f"BayesianPCA.{method}", name) for method in FITS[:2] for name in BATCHES),
     *(("KernelPCA.partial_fit, by landmarks", name) for name in (*SETS, *BATCHES)),  # other signs
     *(("KernelPCA.partial_fit, by landmarks", name) for name in CONTAINERS if name.startswith("Dask")),  # of its chunks
 }
