@@ -118,6 +118,7 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "polynomial by tiles": (2000, 20, "float32", {"kernel": "poly", "gram": "tiled"}),
     "polynomial by features": (5000, 20, "float64", {"kernel": "poly", "degree": 2}),
     "linear": (2000, 300, "float64", {"kernel": "linear"}),
+    "linear, iterated": (2300, 2050, "float32", {"kernel": "linear", "n_components": 40}),
     "linear by tiles": (1200, 300, "float32", {"kernel": "linear", "gram": "tiled", "eigen_solver": "randomized"}),
     "far-out rows": (2000, 20, "float64", {"gamma": 1e4}),
     "products in float64": (2000, 300, "float32", {"gamma": 1.0}),

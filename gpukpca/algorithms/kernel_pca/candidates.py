@@ -48,8 +48,8 @@ VECTOR_BLOCKS = 4
 NO_VECTORS = "eigenvectors and scores do not fit into memory: the model has none, and transform gives the scores"
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
-# Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers: vectors and products,
-# with signs, in the map, and as scores.
+# Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers, or F is multiplied:
+# vectors and products, with signs, in the map, and as scores.
 RESULT_BLOCKS = 10
 
 
@@ -83,7 +83,11 @@ def factored(task: FitTask, columns: int) -> Candidate:
     solver: PlannedSolver = LowRank(tol=settings.tol) if is_small else iterative
     workspace = solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu)
     features = 2 * task.rows_at_once * columns * item  # F as it is, and centered
-    bill = Bill({"": {"data copy": task.copy_bytes, "features": features}} | _of_factor(task, columns))
+    phases, width = _of_factor(task, columns), max(p, solver.width(n, p, task.on_gpu))
+    if not is_small:  # F is multiplied, and Fᵀ F is not formed
+        products = 8 * (RESULT_BLOCKS * n + task.workers * columns) * width
+        phases = {"solve": {"panels": phases["add"]["panels"], "products": products}}
+    bill = Bill({"": {"data copy": task.copy_bytes, "features": features}} | phases)
     bill["solve"][solver.name] = workspace
     work = Work(bytes=4 * n * columns * item, functions=0 if isinstance(task.kernel, Linear) else n * columns)
     one_pass = Work(blocks=4 * n * columns * solver.width(n, p, task.on_gpu))
