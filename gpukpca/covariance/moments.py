@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
@@ -60,17 +57,3 @@ def moments_and_rows(X: Array, center: bool = True, frequencies: Frequencies | N
     squares = column_sums(rows * rows) - left * left / count
     # Overflow is NaN here, which must not become 0.
     return Moments(count, mean, xp.where(squares < 0, xp.zeros_like(squares), squares)), rows
-
-
-def moments_of(batches: Iterable[Array], weights: np.ndarray | None = None) -> Moments:
-    """Return the moments of all rows, in one pass; each counts as often as its weight (n,) says."""
-    total: Moments | None = None
-    start = 0
-    for batch in batches:
-        own = None if weights is None else Frequencies.of(weights[start : start + int(batch.shape[0])], batch)
-        part, _ = moments_and_rows(batch, frequencies=own)
-        start += int(batch.shape[0])
-        total = part if total is None else total.merged(part)
-    if total is None:
-        raise ValueError("the iterable of batches is empty; give at least one batch.")
-    return total

@@ -198,8 +198,7 @@ class BatchedRows(Rows):
 
     def moved(self, place: Any) -> BatchedRows:
         """Return the batches where a `Placement` says that a fit computes."""
-        like = from_host(np.empty(self.like.shape), place.work, place.work.dtype)
-        moved = BatchedRows(partial(map, place.to_work, self), like, self.sizes)
+        moved = BatchedRows(partial(map, place.to_work, self), place.to_work(self.like), self.sizes)
         moved.place = place
         return moved
 

@@ -5,8 +5,9 @@ A large offset costs no digits, squares neither overflow nor underflow, and no w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,8 +19,8 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
-from gpukpca.covariance.moments import moments_of
-from gpukpca.data.frequencies import number_of
+from gpukpca.covariance.moments import Moments, moments_and_rows
+from gpukpca.data.frequencies import Frequencies, number_of
 from gpukpca.data.scale import check_entries, power_of_two_scale, row_bounds
 from gpukpca.data.slicing import gather_rows, take_rows
 from gpukpca.data.statistics import half_range
@@ -41,12 +42,18 @@ class RowScaling:
     @classmethod
     def of(cls, X: Array, like: Array, often: np.ndarray | None = None) -> RowScaling:
         """Return the scaling of the rows X, each `often` (n,) times there, for work where `like` is."""
-        wide = accumulation_dtype(X)
-        low, high = row_bounds(_panels(X))
+        wide, (n, d) = accumulation_dtype(X), map(int, X.shape)
+        panels = row_slices(n, mixture_panel_rows(d, 1, is_on_gpu(X)))
+        low, high = row_bounds(take_rows(X, *panel) for panel in panels)
         factor = power_of_two_scale(half_range(low, high), wide)
         check_entries(low, high, factor, wide)
-        moments = moments_of((cast(rows, wide) * factor for rows in _panels(X)), often)
-        variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * len(low))
+
+        def moments_of(panel: tuple[int, int]) -> Moments:
+            own = None if often is None else Frequencies.of(often[slice(*panel)], X)
+            return moments_and_rows(cast(take_rows(X, *panel), wide) * factor, frequencies=own)[0]
+
+        moments = reduce(Moments.merged, map(moments_of, panels))
+        variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * d)
         return cls(move(moments.mean, like), factor, variance)
 
     def rows(self, X: Array) -> Array:
@@ -57,11 +64,6 @@ class RowScaling:
     def in_data_units(self, rows: Array) -> Array:
         """Return rows of these units in those of the data."""
         return (rows + self.shift[None, :]) / self.factor
-
-
-def _panels(X: Array) -> Iterator[Array]:
-    n, d = (int(size) for size in X.shape)
-    return (take_rows(X, *bounds) for bounds in row_slices(n, mixture_panel_rows(d, 1, is_on_gpu(X))))
 
 
 def mixture_panel_rows(width: int, least: int, on_gpu: bool) -> int:
