@@ -29,9 +29,9 @@ def check_place(name: str, place: Array, other: str, expected: Array) -> None:
         )
 
 
-def counted_for(kernel: Any, X: Any, sample_weight: Any, is_batch: bool = False, **how: Any) -> CountedRows:
+def counted_for(kernel: Any, X: Any, sample_weight: Any, is_batch: bool = False) -> CountedRows:
     """Return the rows of a fit that count; raise for a kernel matrix, whose columns belong to all rows."""
-    counted = counted_rows(X, sample_weight, is_batch, **how)
+    counted = counted_rows(X, sample_weight, is_batch)
     if counted.numbers is not None and isinstance(kernel, Precomputed):
         raise InvalidParameterError(
             "sample_weight has entries that are 0, whose rows a fit of kernel PCA cannot leave out of a kernel matrix: "

@@ -339,8 +339,10 @@ def filled(batches: Iterable[Array], least: int) -> Iterator[Array]:
         yield concat(held, axis=0)
 
 
-def rows_of_weight(rows: Rows, weights: np.ndarray) -> BatchedRows:
-    """Return rows without those of weight 0, panel by panel in this process; `weights` (n,) are on the host."""
+def rows_of_weight(rows: Rows, weights: np.ndarray) -> Any:
+    """Return rows without those of weight 0, where they are; `weights` (n,) are on the host."""
+    if (own := rows.kept(np.flatnonzero(weights))) is not None:
+        return own
     bounds = pairwise(np.cumsum([0, *rows.counted()]).tolist())
     kept = [np.flatnonzero(weights[start:stop]) for start, stop in bounds]
     pairs = partial(zip, kept, strict=True)

@@ -12,8 +12,9 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_foreign, move, namespace_of, to_host
+from gpukpca.data.batches import rows_of_weight
 from gpukpca.data.gate import LARGEST_EXACT
-from gpukpca.data.rows import along, fold
+from gpukpca.data.rows import Rows, along, fold
 from gpukpca.data.slicing import gather_rows, place_of, row_panels
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 
@@ -155,10 +156,8 @@ class CountedRows(NamedTuple):
     numbers: np.ndarray | None = None
 
 
-def counted_rows(
-    X: Any, sample_weight: Any, is_batch: bool = True, take: Callable[[Any, np.ndarray], Any] = gather_rows
-) -> CountedRows:
-    """Return the rows that count, with their weights, checked: ``take(X, numbers)`` where others are left out.
+def counted_rows(X: Any, sample_weight: Any, is_batch: bool = True) -> CountedRows:
+    """Return the rows that count, with their weights, checked; `Rows` stay in their panels, and none is read.
 
     The sum of the weights of a batch may be small.
     """
@@ -166,7 +165,8 @@ def counted_rows(
     if weights is None or np.all(weights):
         return CountedRows(X, weights)
     kept = np.flatnonzero(weights)
-    return CountedRows(take(X, kept), weights[kept], kept)
+    rows = rows_of_weight(X, weights) if isinstance(X, Rows) else gather_rows(X, kept)
+    return CountedRows(rows, weights[kept], kept)
 
 
 def rows_that_count(sample_weight: Any, also: Sequence[int] = ()) -> np.ndarray | None:

@@ -134,6 +134,10 @@ class Rows(ABC):
         """
         return None
 
+    def kept(self, numbers: np.ndarray) -> Rows | None:
+        """Return the rows of these numbers, ascending, where they are; None: as `BatchedRows`, in this process."""
+        return None
+
     def sample(self) -> Array:
         """Return rows in this process that are spread over all, so few that their mean costs nothing."""
         return self.take(np.arange(0, self.shape[0], sampling_step(*self.shape)))

@@ -27,7 +27,6 @@ from gpukpca.data.batches import (
     is_stream,
     read_slice,
     read_stream,
-    rows_of_weight,
     slice_of,
     spread_runs,
 )
@@ -220,13 +219,9 @@ def _taken(X: Any, kept: np.ndarray) -> Any:
 
 def without_weight_0(estimator: Any, rows: Any, sample_weight: Any, size: Size | None) -> tuple[Any, Any]:
     """Return the rows of weight > 0, with their weights: others may hold anything, missing entries too."""
-    if not isinstance(rows, Rows) and not is_memory_map(rows):
-        return counted_rows(rows, sample_weight)[:2]
-    weights = checked_frequencies(sample_weight, int(rows.shape[0]), is_batch=True)
-    if weights is None or np.all(weights):
-        return rows, sample_weight
-    batches = rows if isinstance(rows, Rows) else cut_rows(estimator, rows, size)
-    return rows_of_weight(batches, weights), weights[weights > 0.0]
+    if is_memory_map(rows) and rows_that_count(sample_weight) is not None:
+        rows = cut_rows(estimator, rows, size)
+    return counted_rows(rows, sample_weight)[:2]
 
 
 def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:

@@ -34,8 +34,7 @@ def fit_any(model: Any, rows: Any, X: Any, resources: Resources, sample_weight: 
         weights = weights_of_batches(X, sample_weight, rows)
         return fit_of_batches(model, rows, resources, weights, once=isinstance(X, Iterator)), None
     on_cluster, place, kernel = isinstance(rows, ClusterRows), resources.place, kernel_from(model)
-    how: dict[str, Any] = {"take": ClusterRows.kept} if on_cluster else {}
-    data, weights, numbers = counted_for(kernel, rows, sample_weight, **how)
+    data, weights, numbers = counted_for(kernel, rows, sample_weight)
     work = place.to_work(data)
     kernel, settings = kernel_and_settings(model, work, resources, weights)
     if on_cluster:

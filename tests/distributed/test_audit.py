@@ -9,6 +9,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
 
 from gpukpca import PCA, KernelPCA, Nystrom, exceptions, residuals, variable_correlations
+from gpukpca.distributed.rows import ClusterRows
 
 da = pytest.importorskip("dask.array")
 pytest.importorskip("distributed")
@@ -45,6 +46,15 @@ def test_a_cluster_gives_the_audit_of_one_process(active):
                 assert found is None
             else:
                 assert np.allclose(found, expected, rtol=1e-7, atol=1e-13 * largest), (model, name)
+
+
+def test_an_audit_leaves_counted_rows_on_the_cluster(active, monkeypatch):
+    X, w = data(), np.random.default_rng(1).integers(0, 4, len(data()))
+    model, taken, take = KernelPCA(3, kernel="rbf", gamma=0.1).fit(X, sample_weight=w), [], ClusterRows.take
+    monkeypatch.setattr(ClusterRows, "take", lambda *given: taken.append(len(given[1])) or take(*given))
+    audit = residuals(model, da.from_array(X, chunks=(100, -1)), sample_weight=w, random_state=0)
+    assert np.allclose(audit.rayleigh_quotients, model.eigenvalues_, rtol=1e-9)
+    assert max(taken) < np.count_nonzero(w)
 
 
 def test_a_model_that_was_fitted_on_a_cluster_is_audited_there(active):
