@@ -22,6 +22,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.batches import BatchedRows, is_sliced
+from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import LatentAttributes, publish
 from gpukpca.decomposition._batches import cut_rows, held_batches, training_rows, without_weight_0
@@ -109,8 +110,8 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
             n, tol = 0 if sample_weight is None else int(rows.shape[0]), None if self.tol is None else float(self.tol)
             settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
             rng, listener = generator(self.random_state), listener_of(self)
-            task = LatentTask(self.n_components, self._prior(), settings, resources, rng, listener)
-            task = task.weighted(sample_weight, n)
+            weights = checked_frequencies(sample_weight, n)
+            task = LatentTask(self.n_components, self._prior(), settings, resources, rng, listener, weights)
             if direct:
                 fit = fit_spectrum(rows, task)
             else:

@@ -35,7 +35,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite, has_missing
-from gpukpca.data.frequencies import Frequencies, checked_frequencies, degrees_of_freedom, number_of
+from gpukpca.data.frequencies import Frequencies, degrees_of_freedom, number_of
 from gpukpca.data.scale import rescaled, row_bounds, safe_scale
 from gpukpca.exceptions import (
     ConvergenceWarning,
@@ -62,20 +62,12 @@ class LatentTask:
     resources: Resources
     rng: np.random.Generator
     progress: Listener | None = None
-    weights: np.ndarray | None = None  # of the rows, (n,) on the host
+    weights: np.ndarray | None = None  # of the rows, (n,) above 0, on the host
 
     @property
     def max_count(self) -> int:
         """Return the most components that EM computes."""
         return MOST_BY_DEFAULT if self.n_components is None else int(self.n_components)
-
-    def weighted(self, sample_weight: Any, n: int) -> LatentTask:
-        """Return the task of n rows that count as often as the weights say, checked."""
-        return replace(self, weights=checked_frequencies(sample_weight, n))
-
-    def counted(self, n: int) -> int:
-        """Return how many of n rows count."""
-        return n if self.weights is None else int(np.count_nonzero(self.weights))
 
     def count(self, n: int, d: int, below: int) -> int:
         """Return the number of components, less than `below`; raise `InvalidParameterError` for too many."""
@@ -110,7 +102,7 @@ def is_direct(X: Any, solver: str, direct: str) -> bool:
 
 def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
     """Return the fit of complete, checked rows X (n, d) from their variances."""
-    counted, d = task.counted(int(X.shape[0])), int(X.shape[1])
+    counted, d = map(int, X.shape)
     p, prior, resources = task.count(counted, d, below=d + 1), task.prior, task.resources
     with device_context(X):
         scale = safe_scale(*row_bounds([X]), X.dtype)
@@ -166,7 +158,7 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     roots = None if task.weights is None else Frequencies.of(task.weights, like).roots
     moments, batches, roots, scale = safe_observed_moments(batches, roots)
     n, d = number_of(moments.rows), int(moments.means.shape[0])
-    counted = task.counted(int(n))
+    counted = int(n) if task.weights is None else len(task.weights)
     p = task.count(counted, d, below=d)
     if task.n_components is None and p > MOST_BY_DEFAULT:
         warn_user(
