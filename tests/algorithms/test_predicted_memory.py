@@ -133,6 +133,11 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "wide, float32": (1000, 2000, "float32", {}),
     "wide cosine": (1000, 2000, "float32", {"kernel": "cosine", "gram": "tiled"}),
     "wide, landmarks": (1000, 2000, "float64", {"eigen_solver": Nystrom(rank=200)}),
+    "wide rows, landmarks": (300, 20_000, "float64", {"eigen_solver": Nystrom(rank=200)}),
+    "wide rows, cosine, landmarks": (
+        *(400, 5000, "float32"),
+        {"eigen_solver": Nystrom(rank=200), "kernel": "cosine", "copy_X": False},
+    ),
     "fixed point, wide": (100, 20_000, "float64", {"preimage": "fixed_point"}),
     "fixed point, wider": (150, 40_000, "float32", {"preimage": "fixed_point"}),
     "fixed point, float32": (1000, 2000, "float32", {"preimage": "fixed_point"}),

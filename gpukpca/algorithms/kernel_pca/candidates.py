@@ -115,6 +115,8 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
     if not isinstance(task.kernel, Precomputed):
         bill[""] |= _row_parts(task, prepared_at_once(n, edge, workers, panel))
         bill["prepare"] = _preparing_parts(task)
+        # Taken, prepared, and two copies while they are.
+        bill[""]["landmarks"] = rank * (task.row_bytes + 3 * task.d * item)
     if panel:
         bill[""]["slices"] = workers * edge * _slice_bytes(task)
     if task.maps_file and not task.is_given:  # rows of a panel as they are read, prepared, and widened
