@@ -214,7 +214,6 @@ def test_algorithms_import_each_other_as_the_drawing_says(path):
 # Modules of the package that one file may import from, and the wider files: their numbers may only fall.
 MODULES = 20
 WIDER = {
-    "algorithms/latent/fit.py": 21,
     "algorithms/pca/fit.py": 22,
     "decomposition/kernel_pca.py": 26,
     "decomposition/_latent.py": 22,

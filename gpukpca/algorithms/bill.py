@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from gpukpca._formatting import format_bytes
 
@@ -13,6 +14,8 @@ Parts = dict[str, int]
 # Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
 # products that return, and sums in float64.
 BLOCKS_IN_TRANSIT = 6
+# What a batch may be cut to.
+SHORTER = "batches of at most {0} rows (batch_size={0} where fit cuts them)"
 # Parts of a bill that a plan prints.
 SHOWN = 4
 
@@ -38,6 +41,12 @@ class Bill(dict[str, Parts]):
 def total(parts: Parts) -> int:
     """Return the sum of the bytes."""
     return sum(parts.values())
+
+
+def fewer(text: str, count: int, result: Callable[[int], Any], least: int = 1) -> Iterator[tuple[str, Any]]:
+    """Yield advice and what follows from it: for the half of a count, the half of that, and so on to the least."""
+    while (count := count // 2) >= least:
+        yield text.format(count), result(count)
 
 
 def with_pairs(parts: Parts, first: int, pair_bytes: int) -> Callable[[int], Parts]:

@@ -7,13 +7,13 @@ A candidate is a solver with a storage. It states an upper bound of its bytes an
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from gpukpca._formatting import format_allowance, format_bytes, format_need, format_seconds
+from gpukpca._formatting import format_bytes, format_seconds
 from gpukpca.algorithms.bill import Parts, parts_text, total
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.resources import Resources, memory_text
@@ -23,8 +23,6 @@ from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import Storage
 
 Task = TypeVar("Task")
-# An advice must bring the need below so much of what it was.
-WORTHWHILE = 0.95
 # A tile of two CSR matrices is made dense, which costs as much as moving so many bytes an entry.
 SPARSE_ENTRY_BYTES = 60
 METHODS = {
@@ -231,30 +229,31 @@ class Candidate:
 
 
 def choose_plan(
-    candidates_of: Callable[[Task], Iterable[Candidate]], task: Task, what: str, changes: Iterable[tuple[str, Task]]
+    candidates_of: Callable[[Task], Iterable[Candidate]],
+    task: Task,
+    what: str,
+    changes: Iterable[Iterable[tuple[str, Task | int]]],
 ) -> Candidate:
     """Return the first candidate of a task that fits into memory.
 
-    Else raise `MemoryBudgetError`: `what` needs the bytes of the smallest plan. Of the `changes`, which are advice with
-    the task that follows it, it names those that need fewer bytes.
+    Else raise `MemoryBudgetError`: `what` needs the bytes of the smallest plan. The `changes` are those of
+    `Resources.check`, with the task that follows from advice, or its bytes.
     """
-    plans = []
-    for candidate in candidates_of(task):
-        if candidate.plan.fits:
-            return candidate
-        plans.append(candidate.plan)
-    fewest = min(plans, key=lambda plan: plan.predicted_bytes)
-    advice = []
-    for text, other in changes:
-        with suppress(InvalidParameterError):  # of parameters that exclude each other
-            least = min(one.plan.predicted_bytes for one in candidates_of(other))
-            if least < WORTHWHILE * fewest.predicted_bytes:
-                advice.append(text)
-    advice.append("or a larger memory_limit" if advice else "a larger memory_limit")
-    raise MemoryBudgetError(
-        f"{what} needs {format_need(fewest.predicted_bytes)} ({parts_text(fewest.bill)}), and "
-        f"{format_allowance(fewest.available_bytes)} are allowed or free. Try {', '.join(advice)}."
-    )
+    if (chosen := next((one for one in candidates_of(task) if one.plan.fits), None)) is not None:
+        return chosen
+
+    def smallest(task: Task) -> Candidate:
+        return min(candidates_of(task), key=lambda one: one.plan.predicted_bytes)
+
+    def in_bytes(series: Iterable[tuple[str, Task | int]]) -> Iterator[tuple[str, int]]:
+        for text, other in series:
+            with suppress(InvalidParameterError):  # of parameters that exclude each other
+                yield text, other if isinstance(other, int) else smallest(other).plan.predicted_bytes
+
+    fewest = smallest(task)
+    parts = f" ({parts_text(fewest.plan.bill)})"
+    fewest.resources.check(fewest.plan.predicted_bytes, f"{what} needs", map(in_bytes, changes), parts)
+    return fewest
 
 
 def seconds_text(seconds: float) -> str:

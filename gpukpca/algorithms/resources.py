@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -44,6 +44,8 @@ UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m
 RULES = {"limit": one_of(NONE, integer(at_least=0)), "n_jobs": one_of(NONE, NOT_ZERO), "is_limited": FLAG}
 
 Result = TypeVar("Result")
+# What a user may change: series of advice with the bytes needed then, the smallest change first.
+Changes = Iterable[Iterable[tuple[str, int]]]
 
 # Of the bytes allowed: as planned; once more, as another program may have interfered; a smaller route.
 SHARES = (1.0, 1.0, 0.5)
@@ -152,19 +154,24 @@ class Resources:
             return self.limit
         return blocking.UNREAD_BYTES if predicted <= blocking.UNREAD_BYTES else self._most
 
-    def check(self, needed: int, what: str, advice: str) -> None:
-        """Raise `MemoryBudgetError` where more bytes are needed than may be allocated; `what` ends in a verb."""
+    def check(self, needed: int, what: str, changes: Changes = (), parts: str = "") -> None:
+        """Raise `MemoryBudgetError` where more bytes are needed than may be allocated; `what` ends in a verb.
+
+        Its advice is the first change of each series that fits.
+        """
         if needed > (limit := self.allowed(needed)):
+            fitting = (next((text for text, less in series if less <= limit), "") for series in changes)
+            advice = "".join(f"{text}, " for text in fitting if text)
             raise MemoryBudgetError(
-                f"{what} {format_need(needed)}, and {format_allowance(limit)} are allowed or free. {advice}, or set a "
-                "larger memory_limit."
+                f"{what} {format_need(needed)}{parts}, and {format_allowance(limit)} are allowed or free. "
+                f"Try {advice}{'or ' * bool(advice)}a larger memory_limit."
             )
 
     def check_copy(self, X: Any) -> None:
         """Raise `MemoryBudgetError` where X is copied to the place of the computation and does not fit there."""
         if self.place.moved and not isinstance(X, Rows):
-            what = f"the copy of the data on {describe_device(self.place.work)} takes"
-            self.check(math.prod(X.shape) * item_size(X.dtype), what, 'Try device="cpu" or float32 data')
+            needed, what = math.prod(X.shape) * 4, f"the copy of the data on {describe_device(self.place.work)} takes"
+            self.check(needed * item_size(X.dtype) // 4, what, [[("device=None", 0)], [("float32 data", needed)]])
 
 
 class MemoryBudget:

@@ -85,12 +85,14 @@ class Task:
             **fields,
         )
 
-    def in_float32(self) -> Self:
-        """Return the task of the same rows in float32, as far as its bytes depend on it."""
+    def in_float32(self) -> list[tuple[str, Self]]:
+        """Return advice with the task of the same rows in float32, as far as its bytes depend on it."""
+        if self.item == 4:
+            return []
         place = self.place.in_dtype("float32")
         other = replace(self, resources=replace(self.resources, place=place))
         vars(other).update(item=4)
-        return other
+        return [("float32 data", other)]
 
     @cached_property
     def workers(self) -> int:

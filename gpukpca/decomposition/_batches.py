@@ -218,10 +218,11 @@ def _taken(X: Any, kept: np.ndarray) -> Any:
 
 
 def without_weight_0(estimator: Any, rows: Any, sample_weight: Any, size: Size | None) -> tuple[Any, Any]:
-    """Return the rows of weight > 0, with their weights: others may hold anything, missing entries too."""
+    """Return the rows of weight > 0, with their checked weights: others may hold anything, missing entries too."""
     if is_memory_map(rows) and rows_that_count(sample_weight) is not None:
         rows = cut_rows(estimator, rows, size)
-    return counted_rows(rows, sample_weight)[:2]
+    rows, weights, _ = counted_rows(rows, sample_weight)
+    return rows, checked_frequencies(weights, int(rows.shape[0]))
 
 
 def held_batches(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from gpukpca._formatting import format_allowance, format_need
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import is_spanned
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import item_size
 from gpukpca.data.rows import gathered
 from gpukpca.distributed.rows import ClusterRows
-from gpukpca.exceptions import MemoryBudgetError
 from gpukpca.kernels import Kernel
 
 
@@ -25,11 +24,7 @@ def basis_of(rows: ClusterRows, kernel: Kernel, settings: KernelPCASettings, res
         return rows
     if rows.local is not None and not settings.copies_data:
         return rows.local
-    needed, limit = rows.shape[0] * rows.shape[1] * item_size(rows.dtype), resources.allowed()
-    if needed > limit:
-        raise MemoryBudgetError(
-            f"a model of all {rows.shape[0]} rows keeps them in this process, {format_need(needed)}, and "
-            f'{format_allowance(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
-            "data take half."
-        )
+    entries, what = math.prod(rows.shape), f"a model of all {rows.shape[0]} rows, which it keeps in this process, needs"
+    changes = [[("float32 data", 4 * entries)], [('the approximation eigen_solver="nystrom"', 0)]]
+    resources.check(entries * item_size(rows.dtype), what, changes)
     return gathered(rows) if rows.local is None else rows.local.copy()

@@ -12,17 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector
 from gpukpca.algorithms.inputs import new_scores
-from gpukpca.algorithms.latent.fit import LatentTask, fit_em, fit_spectrum, is_direct
-from gpukpca.algorithms.latent.memory import check_em_memory
+from gpukpca.algorithms.latent.fit import LatentTask, fit_em
+from gpukpca.algorithms.latent.memory import EMMemory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
 from gpukpca.algorithms.latent.priors import LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
+from gpukpca.algorithms.latent.spectrum import fit_spectrum, is_direct, plan_of_spectrum
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import from_host, is_sparse, item_size, move, overflow_allowed
+from gpukpca.backend.namespace import from_host, is_sparse, move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.batches import BatchedRows, is_sliced
-from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import LatentAttributes, publish
 from gpukpca.decomposition._batches import cut_rows, held_batches, training_rows, without_weight_0
@@ -101,24 +101,22 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         """Fit once: complete rows by their spectrum, all others by EM."""
         size = partial(self._rows_of_a_batch, X)
         rows = training_rows(self, X, type(self).__name__, size, missing=True, sample_weight=sample_weight)
-        rows, sample_weight = without_weight_0(self, rows, sample_weight, size)
-        direct = is_direct(rows, self.solver, self._direct)
-        if not direct and not isinstance(rows, BatchedRows):
-            rows = cut_rows(self, rows, size)
+        rows, weights = without_weight_0(self, rows, sample_weight, size)
+        batches: Any = rows if isinstance(rows, BatchedRows) else cut_rows(self, rows, size)
         place = session.place(rows)
-        with session.on(place, rows) as resources:
-            n, tol = 0 if sample_weight is None else int(rows.shape[0]), None if self.tol is None else float(self.tol)
-            settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
-            rng, listener = generator(self.random_state), listener_of(self)
-            weights = checked_frequencies(sample_weight, n)
-            task = LatentTask(self.n_components, self._prior(), settings, resources, rng, listener, weights)
-            if direct:
-                fit = fit_spectrum(rows, task)
-            else:
-                d, is_copied = int(self.n_features_in_), place.moved or _is_copied(X)
-                batch_bytes = rows.largest * d * item_size(rows.dtype) if is_copied else 0
-                check_em_memory(resources, rows.n_rows, d, task.max_count, batch_bytes)
-                fit = fit_em(held_batches(rows, resources), task)
+        resources, tol = session.resources(place), None if self.tol is None else float(self.tol)
+        settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
+        rng, listener = generator(self.random_state), listener_of(self)
+        task = LatentTask(self.n_components, self._prior(), settings, resources, rng, listener, weights)
+        em, chosen = EMMemory(resources, batches, place.moved or _is_copied(X)), None
+        if self.solver != "em":  # the plan comes before the entries are read
+            chosen = plan_of_spectrum(rows, task, em, or_em=self.solver == "auto")
+        if chosen is not None and not is_direct(rows, self.solver, self._direct):
+            chosen = None
+        with session.on(place, batches if chosen is None else rows):
+            if chosen is None:
+                em.check(task.max_count)
+            fit = fit_spectrum(rows, task, chosen) if chosen else fit_em(held_batches(batches, resources), task)
         self._publish(fit, place, session.budget.failures)
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:

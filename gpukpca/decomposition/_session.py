@@ -66,11 +66,15 @@ class FitSession:
         """Return where the data are computed."""
         return placement_for(self.device, data)
 
+    def resources(self, place: Placement) -> Resources:
+        """Return the resources of the attempt at a place."""
+        return Resources.within(self.budget, place, self.n_jobs)
+
     @contextmanager
     def on(self, place: Placement, data: Any) -> Iterator[Resources]:
         """Make a place current, once the data fit there; the value is the resources."""
         with device_context(place.work):
-            resources = Resources.within(self.budget, place, self.n_jobs)
+            resources = self.resources(place)
             resources.check_copy(data)
             yield resources
 

@@ -23,7 +23,7 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
         because the memory and time of a step grow with its square.
     solver : "auto", "closed_form" or "em"
         "closed_form": the spectrum of `PCA`. "em": expectation maximization, which takes missing values and
-        never forms the d x d covariance. "auto": "em" where X has missing values.
+        never forms the d x d covariance. "auto": "em" where X has missing values, or where only its memory suffices.
     ddof : 0 or 1
         Variances over n - ddof. 0: maximum likelihood; 1: as scikit-learn's PCA. EM maximizes the likelihood, and
         multiplies its variances by n / (n - ddof) at the end.
@@ -152,7 +152,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
         noise, if they have any. None: min(n, d) - 1, and for EM at most 20, as in `ProbabilisticPCA`.
     solver : "auto", "spectrum" or "em"
         "spectrum": EM on the variances of `PCA`, which is the same for complete data at little cost. "em": on the rows,
-        with missing values. "auto": "em" where X has missing values.
+        with missing values. "auto": "em" where X has missing values, or where only its memory suffices.
     ddof : 0 or 1
         Variances over n - ddof; see `ProbabilisticPCA`.
     tol : None or float >= 0

@@ -90,7 +90,7 @@ def _gammas(search: Any, X: Array, kernels: list[Any], resources: Resources) -> 
             return None
         of_distances = any(kernel in OF_DISTANCES for kernel in named)
         needed = rule_bytes("median" if of_distances else "scale", *X.shape)
-        resources.check(needed, "the choice of gammas needs", "Give gammas")
+        resources.check(needed, "the choice of gammas needs", [[("gammas as numbers", 0)]])
         return automatic_gammas(X, named)
     if isinstance(search.kernel, Kernel) and "gamma" not in search.kernel.get_params(deep=False):
         raise InvalidParameterError(

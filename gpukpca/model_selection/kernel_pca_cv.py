@@ -348,7 +348,7 @@ def _left_for_candidates(X: Array, splits: list[Any], candidates: list[GridPoint
     rules = min(kernel_from(one.estimator).rule_bytes(n, d) for one in candidates)
     vectors = min(max(one.p, 1) for one in candidates) * min(len(train) for train, _ in splits) * item
     needed = copies + max(rules, vectors)
-    resources.check(needed, f"a fold of {n} rows of {d} features needs", "Use fewer rows, float32 data")
+    resources.check(needed, f"a fold of {n} rows of {d} features needs")
     return resources.allowed() - copies if resources.is_limited else None
 
 

@@ -301,7 +301,7 @@ def test_predictions_are_near_what_an_update_takes(rng, rows, d, p):
 
 REFUSED = {
     "a batch": ({"n_components": 3, "batch_size": 2000}, r"batch_size=\d+ where"),
-    "components": ({"n_components": 90, "batch_size": 100}, "Request fewer components"),
+    "components": ({"n_components": 90, "batch_size": 100, "memory_limit": 4_000_000}, r"Try n_components=\d+, or"),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpukpca._formatting import pluralize
+from gpukpca.algorithms.bill import fewer
 from gpukpca.algorithms.kernel_pca.candidates import (
     among_all,
     factored,
@@ -63,7 +63,7 @@ def plan_of_pass(task: FitTask, solver: PlannedSolver) -> Plan:
             return [factored(task, features)]
         return (_exact(task, solver, "products with K alone", edge, ()) for edge in _edges(task))
 
-    return choose_plan(candidates, task, "an audit", _in_float32(task)).plan
+    return choose_plan(candidates, task, "an audit", [task.in_float32()]).plan
 
 
 def plan_of_batches(task: FitTask, batches: Rows) -> Plan:
@@ -77,8 +77,8 @@ def plan_of_batches(task: FitTask, batches: Rows) -> Plan:
         return [spanned(task, **how) if task.is_spanned else folded(task, requested, reason, **how)]
 
     smaller = [(f"batches of at most {usual} rows", (task, usual))] if batch > usual else []
-    changes = itertools.chain(smaller, ((text, (other, batch)) for text, other in _changes(task)))
-    chosen = choose_plan(candidates, (task, batch), "a fit in one pass of batches", changes)
+    others = ([(text, (other, batch)) for text, other in series] for series in _changes(task))
+    chosen = choose_plan(candidates, (task, batch), "a fit in one pass of batches", itertools.chain([smaller], others))
     if n is None:
         return chosen.with_notes(UNKNOWN_ROWS).plan
     return replace(chosen.plan, n_samples=n)
@@ -195,33 +195,23 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
     return other if other.plan.fits else candidate
 
 
-def _changes(task: FitTask) -> Iterator[tuple[str, FitTask]]:
-    """Yield what a user may change where no candidate fits, with the task that follows."""
+def _changes(task: FitTask) -> Iterator[Iterable[tuple[str, FitTask]]]:
+    """Yield series of what a user may change where no candidate fits, with the task that follows."""
     n, p, settings = task.n, task.p, task.settings
 
     def changed(**parameters: Any) -> FitTask:
         return replace(task, settings=replace(settings, **parameters), p=min(p, parameters.get("n_components", p)))
 
-    iterates, few = p <= n // 5, max(1, n // 5 if p > n // 5 else p // 2)
     if settings.gram not in ("auto", "tiled"):
-        yield 'gram="auto"', changed(gram="auto")
+        yield [('gram="auto"', changed(gram="auto"))]
     if settings.is_nystrom:
         solver: Any = settings.solver_for(n, p, task.on_gpu)[0]
-        rank = max(p, int(solver.rank or solver.rank_for(n, p)) // 2)
-        if not solver.is_given:
-            yield f"eigen_solver=Nystrom(rank={rank})", changed(eigen_solver=replace(solver, rank=rank))
-    elif not settings.requests(BlockKrylov, "randomized", "arpack") and iterates:
-        yield 'eigen_solver="randomized"', changed(eigen_solver="randomized")
-    elif not settings.requests(BlockKrylov, "randomized", "arpack") and not settings.is_share:
-        words = f'eigen_solver="randomized" with at most {pluralize(few, "component")}'
-        yield words, changed(eigen_solver="randomized", n_components=few)
-    if few < p and not settings.is_share:
-        yield f"at most {pluralize(few, 'component')}", changed(n_components=few)
-    yield from _in_float32(task)
+        rank = 0 if solver.is_given else int(solver.rank or solver.rank_for(n, p))
+        yield fewer("eigen_solver=Nystrom(rank={})", rank, lambda r: changed(eigen_solver=replace(solver, rank=r)), p)
+    elif not settings.requests(BlockKrylov, "randomized", "arpack"):
+        yield [('eigen_solver="randomized"', changed(eigen_solver="randomized"))]
+    if not settings.is_share:
+        yield fewer("n_components={}", p, lambda count: changed(n_components=count))
+    yield task.in_float32()
     if task.kernel.positive_definite and not settings.is_nystrom:
-        yield 'the approximation eigen_solver="nystrom"', changed(eigen_solver="nystrom")
-
-
-def _in_float32(task: FitTask) -> Iterator[tuple[str, FitTask]]:
-    if task.item == 8:
-        yield "float32 data", task.in_float32()
+        yield [('the approximation eigen_solver="nystrom"', changed(eigen_solver="nystrom"))]

@@ -233,7 +233,7 @@ def resolved_within(
     The values are those of some rows `shown`, by default of X. The rules count rows as `weights` (n,) say.
     """
     if isinstance(kernel, Kernel) and (needed := kernel.rule_bytes(int(X.shape[0]), int(X.shape[1]))):
-        resources.check(needed, f"{kernel!r} needs, to choose gamma,", "Give gamma as a number")
+        resources.check(needed, f"{kernel!r} needs, to choose gamma,", [[("gamma as a number", 0)]])
     kernel = resolved_on(kernel, X, weights)
     check_symmetry(kernel, X if shown is None else shown)
     return kernel

@@ -1,42 +1,26 @@
-"""Probabilistic and Bayesian PCA: from the spectrum of complete rows, or by EM where entries are missing."""
+"""Probabilistic and Bayesian PCA by EM, where entries are missing."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, EMStep
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
 from gpukpca.algorithms.latent.memory import bytes_of_em, plan_text
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
-from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, FlatPrior, KnownSpectrum, LatentPrior
+from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, FlatPrior, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
-from gpukpca.algorithms.pca.fit import fit_rows
-from gpukpca.algorithms.pca.operator import centered_matrix
-from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
-    from_host,
-    move,
-    namespace_of,
-    to_host,
-)
-from gpukpca.backend.random import Randomness
-from gpukpca.data.finite import check_finite, has_missing
-from gpukpca.data.frequencies import Frequencies, degrees_of_freedom, number_of
-from gpukpca.data.scale import rescaled, row_bounds, safe_scale
+from gpukpca.backend.namespace import from_host, namespace_of
+from gpukpca.data.frequencies import Frequencies, number_of
 from gpukpca.exceptions import (
     ConvergenceWarning,
     GpuKPCAWarning,
@@ -85,73 +69,10 @@ class LatentTask:
         return p
 
 
-def is_direct(X: Any, solver: str, direct: str) -> bool:
-    """Return True where the spectrum of the rows X (n, d) is fitted, False for EM.
-
-    `direct` is the name of the solver of the spectrum. Raise ValueError where it was requested for rows with missing
-    entries.
-    """
-    if solver != direct:
-        return solver == "auto" and not has_missing(X)
-    check_finite(X, f'solver="{direct}" takes no missing values; use solver="em" or "auto".')
-    return True
-
-
-# -- from the spectrum -------------------------------------------------------------------------------------------------
-
-
-def fit_spectrum(X: Array, task: LatentTask) -> LatentFit:
-    """Return the fit of complete, checked rows X (n, d) from their variances."""
-    counted, d = map(int, X.shape)
-    p, prior, resources = task.count(counted, d, below=d + 1), task.prior, task.resources
-    with device_context(X):
-        scale = safe_scale(*row_bounds([X]), X.dtype)
-        X = rescaled(X, scale)
-    # With n_components=None a low rank gives no warning.
-    count, settings = None if task.n_components is None else p, PCASettings(warns_of_rounding=False)
-    random, weights = Randomness(task.rng), task.weights
-    pca = fit_rows(X, count, settings, resources, random, sample_weight=weights, progress=task.progress)
-    n = pca.n_samples
-    rows = max(counted, n)  # repeated rows are as many as their weights say
-    degrees = degrees_of_freedom(n) / n
-    values = (to_host(pca.singular_values).astype(np.float64) / np.sqrt(n)) ** 2
-    spectrum, total = values[:p], max(pca.total_variance * degrees, float(np.sum(values)))
-    # Rounding is 0 in the noise of PCA, a mean over min(rows, d) - len(values) variances.
-    left_out = pca.noise_variance * (min(rows, d) - len(values)) * degrees
-    rest = float(np.sum(values[p:])) + left_out
-    axes = cast(pca.projection.axes, accumulation_dtype(pca.projection.axes))[:, :p]
-    mean = pca.mean
-    if mean.dtype != axes.dtype:  # rounded to that of X
-        with device_context(X):
-            mean = move(centered_matrix(X, True, resources.n_jobs, weights=weights).mean, axes)
-    known = KnownSpectrum(
-        LatentModel(axes, spectrum, 0.0, mean),
-        rest,
-        rounding_of(mean, pca.components, total),
-        round(rows),
-    )
-    factor = n / task.settings.degrees(n)
-    model, steps, converged = prior.of_spectrum(known, factor)
-    fit = LatentFit.of(
-        replace(model, scale=scale),
-        n,
-        resources.place.work.dtype,
-        total=total * n / task.settings.degrees(n),
-        n_iter=steps,
-        converged=bool(pca.converged) and converged,
-        solver=f"{prior.name}: {pca.solver}",
-        fallbacks=pca.fallbacks,
-    )
-    return fit.with_precisions(prior.precisions(fit.model, p))
-
-
-# -- expectation maximization ------------------------------------------------------------------------------------------
-
-
 def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     """Return the fit of checked, dense batches of rows (b, d) where it is computed; NaN is a missing entry.
 
-    Every step reads the batches, which must stay the same. `check_em_memory` comes first.
+    Every step reads the batches, which must stay the same. `EMMemory.check` comes first.
     """
     settings, prior, resources = task.settings, task.prior, task.resources
     like, tol = resources.place.work, prior.tol if settings.tol is None else settings.tol

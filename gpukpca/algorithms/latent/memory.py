@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
+from gpukpca.algorithms.bill import SHORTER, fewer
 from gpukpca.algorithms.latent.e_step import e_step_panel_rows
 from gpukpca.algorithms.latent.initialization import START
 from gpukpca.algorithms.plan import seconds_text
@@ -13,6 +17,7 @@ from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, dtype_name, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.work import Work
+from gpukpca.data.batches import BatchedRows
 
 # Arrays of the size of a panel where moments are formed, and where means replace missing entries.
 IN_START = 6
@@ -34,14 +39,27 @@ def bytes_of_em(like: Array, n: int | None, d: int, p: int, n_jobs: int | None) 
     return max(start, item * step)
 
 
-def check_em_memory(resources: Resources, n: int | None, d: int, p: int, batch_bytes: int) -> None:
-    """Raise `MemoryBudgetError` where EM with at most p components needs more than is allowed.
+@dataclass(frozen=True)
+class EMMemory:
+    """The memory of EM of batches, of which one is copied where it is read, converted or moved."""
 
-    `batch_bytes` are those of a batch that is read, converted or moved.
-    """
-    p = max(1, min(p, d - 1, n or p))  # more are refused with another error
-    needed = bytes_of_em(resources.place.work, n, d, p, resources.n_jobs) + batch_bytes
-    resources.check(needed, f"EM with {p} components of {d} features needs", "Request fewer components")
+    resources: Resources
+    batches: BatchedRows
+    is_copied: bool
+
+    def needed(self, p: int, longest: int | None = None) -> int:
+        """Return the bytes of at most p components, with the largest batch or one of another length."""
+        n, d = self.batches.n_rows, int(self.batches.like.shape[1])
+        p = max(1, min(p, d - 1, n or p))  # more are refused with another error
+        longest = self.batches.largest if longest is None else longest
+        batch = self.is_copied * longest * d * item_size(self.batches.dtype)
+        return bytes_of_em(self.resources.place.work, n, d, p, self.resources.n_jobs) + batch
+
+    def check(self, p: int) -> None:
+        """Raise `MemoryBudgetError` where EM with at most p components needs more than is allowed."""
+        shorter = fewer(SHORTER, self.batches.largest, partial(self.needed, p))
+        what = f"EM with {pluralize(p, 'component')} needs"
+        self.resources.check(self.needed(p), what, [fewer("n_components={}", p, self.needed), shorter])
 
 
 def plan_text(resources: Resources, n: int, d: int, p: int, needed: int, is_complete: bool) -> str:

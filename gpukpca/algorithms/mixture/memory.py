@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukpca._typing import Array
-from gpukpca.algorithms.bill import Bill
+from gpukpca.algorithms.bill import Bill, fewer
 from gpukpca.algorithms.mixture.scaled_rows import mixture_panel_rows, workers_for
 from gpukpca.algorithms.mixture.settings import MixtureSettings
 from gpukpca.algorithms.resources import Resources
@@ -56,6 +58,10 @@ def check_mixture_memory(
     X: Array, pairs: list[tuple[int, int]], settings: MixtureSettings, resources: Resources
 ) -> None:
     """Raise `MemoryBudgetError` where a fit needs more than is allowed."""
-    what = f"{max(k for k, _ in pairs)} clusters of {X.shape[0]} rows of {X.shape[1]} features need"
-    advice = "Reduce the features with PCA first, request fewer clusters, set n_jobs=1"
-    resources.check(mixture_bill(X, pairs, settings, resources).peak, what, advice)
+    k = max(k for k, _ in pairs)
+
+    def peak(most: int, n_jobs: int | None = resources.n_jobs) -> int:
+        return mixture_bill(X, [(min(k, most), p) for k, p in pairs], settings, replace(resources, n_jobs=n_jobs)).peak
+
+    changes = [[("n_jobs=1", peak(k, 1))], fewer("n_clusters={}", k, peak)]
+    resources.check(peak(k), f"{k} clusters of {X.shape[0]} rows of {X.shape[1]} features need", changes)

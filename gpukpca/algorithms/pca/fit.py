@@ -159,15 +159,16 @@ def fit_rows(
     progress: Listener | None = None,
     open_checkpoint: OpenCheckpoint | None = None,
     with_scores: bool = False,
+    chosen: Candidate | None = None,
 ) -> PCAFit:
     """Return the fit of rows (n, d) of an array, a CSR matrix, batches or a cluster; see `fit_pca`.
 
-    The first pass over the rows finds NaN and infinity.
+    The first pass over the rows finds NaN and infinity. The plan may have been `chosen` before.
     """
     n, d = map(int, X.shape)
     weights, counted = counted_weights(sample_weight, n)
     rank = RankRequest.of(n_components, settings.svd_solver, counted, d)
-    chosen = plan_of(PCATask(X, resources, rank, settings, with_scores))
+    chosen = chosen or plan_of(PCATask(X, resources, rank, settings, with_scores))
     plan, listener = chosen.plan, timed(progress)
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array
+from gpukpca.algorithms.bill import SHORTER, fewer
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.progress import Listener, Progress
@@ -286,8 +287,10 @@ def _updated(
     rows, d = map(int, batch.shape)
     p = checked_count(n_components, before, rows, d, call)
     fewest = p if before is None and n_components is not None else 1
-    resources = Resources.within(budget, Placement(batch, batch), None)
-    check_update(rows, d, p, fewest, item_size(batch.dtype), resources)
+    shorter = partial(update_bytes, d=d, p=p, item=item_size(batch.dtype))
+    changes = [fewer(SHORTER, rows, shorter, fewest), fewer("n_components={}", p, lambda few: shorter(rows, p=few))]
+    what = f"a batch of {rows} rows with {d} features and {p} components needs"
+    Resources.within(budget, Placement(batch, batch), None).check(shorter(rows), what, changes)
     return add_batch(before, batch, p, center, weights)
 
 
@@ -382,16 +385,6 @@ def update_bytes(rows: int, d: int, p: int, item: int) -> int:
     """Return the peak of an update of p axes by a batch of so many rows, the batch included."""
     stack = rows + p + 1
     return rows * d * item + WIDE * (STACKS * stack * d + SMALL_SQUARES * min(stack, d) ** 2)
-
-
-def check_update(rows: int, d: int, p: int, fewest: int, item: int, resources: Resources) -> None:
-    """Raise `MemoryBudgetError` where an update takes too many bytes; a batch has at least `fewest` rows."""
-    limit = resources.allowed(needed := update_bytes(rows, d, p, item))
-    halves = (rows // 2**k for k in range(1, rows.bit_length()))
-    fitting = next((half for half in halves if update_bytes(half, d, p, item) <= limit), 0)
-    advice = f"Give batches of at most {fitting} rows (batch_size={fitting} where fit cuts them)"
-    what = f"a batch of {rows} rows with {d} features and {p} components needs"
-    resources.check(needed, what, advice if fitting >= fewest else "Request fewer components")
 
 
 # The classes of updates that model files hold.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
-from gpukpca._formatting import format_bytes, pluralize
-from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, Parts, total, with_pairs
+from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, Parts, fewer, total, with_pairs
 from gpukpca.algorithms.pca.settings import ITERATIVE, PCASettings, PCASolver, RankRequest
 from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate, choose_plan
 from gpukpca.algorithms.progress import NO_CHECKPOINT
@@ -102,29 +103,28 @@ class PCATask(Task):
         return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width, to_rounding=to_rounding)
 
 
-def plan_of(task: PCATask) -> Candidate:
-    """Return the first method that fits into memory; else raise `MemoryBudgetError` with advice."""
+def plan_of(task: PCATask, instead: Iterable[tuple[str, Any]] | None = None) -> Candidate:
+    """Return the first method that fits into memory; else raise `MemoryBudgetError` with advice.
+
+    Models without svd_solver give advice `instead`, with bytes.
+    """
     if task.rank.minka and not task.settings.center:
         raise InvalidParameterError(
             "n_components='mle' is a choice by the likelihood of centered rows, and center=False was given; give a "
             "number or a share, or center=True.",
             argument="n_components",
         )
-    return choose_plan(_candidates, task, f"PCA of {task.n} x {task.d}", _changes(task))
+    return choose_plan(_candidates, task, f"PCA of {task.n} x {task.d}", _changes(task, instead))
 
 
-def _changes(task: PCATask) -> Iterator[tuple[str, PCATask]]:
-    """Yield what a user may change where no method fits, with the task that follows."""
-    few, iterates = max(1, min(task.first // 2, task.smaller_side // 5)), task.settings.svd_solver in ITERATIVE
-    fewer = replace(task, rank=RankRequest(few)) if few < task.first else task
-    if not iterates and not task.rank.minka:
-        words = f" with at most {pluralize(few, 'component')}" if fewer is not task else ""
-        iterated = replace(fewer, settings=replace(task.settings, svd_solver="randomized"))
-        yield f'svd_solver="randomized"{words}', iterated
-    if fewer is not task and task.rank.is_number:
-        yield f"at most {pluralize(few, 'component')}", fewer
-    if task.item == 8:
-        yield "float32 data", task.in_float32()
+def _changes(task: PCATask, instead: Iterable[tuple[str, Any]] | None) -> Iterator[Iterable[tuple[str, Any]]]:
+    """Yield series of what a user may change where no method fits, with the task that follows."""
+    if instead is not None:
+        yield instead
+    elif not (task.settings.svd_solver in ITERATIVE or task.rank.minka):
+        yield [('svd_solver="randomized"', replace(task, settings=replace(task.settings, svd_solver="randomized")))]
+    yield fewer("n_components={}", task.first, lambda count: replace(task, rank=RankRequest(count)))
+    yield task.in_float32()
 
 
 def _candidates(task: PCATask) -> Iterator[Candidate]:
