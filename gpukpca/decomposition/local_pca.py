@@ -85,7 +85,7 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
     noise_variance_ : array (k,)
         In each direction off the plane.
     labels_ : array (n,) of int64 (int32 where the library has no int64)
-        `predict` of the rows.
+        `predict` of the rows whose weight is not 0.
     n_clusters_, n_components_ : int
         Fewer clusters than requested where some were lost.
     n_iter_ : int
