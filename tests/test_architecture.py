@@ -95,7 +95,6 @@ HOMES = {
 BIGGEST_FILE = 24_000
 # Names that are defined twice: the same by another room, for another algorithm, or two terms of two fields.
 SHARED_NAMES = {
-    "Cluster": "algorithms/mixture/cluster distributed/client",
     "ConvergenceWarning": "decomposition/_base exceptions",
     **dict.fromkeys(["free_bytes", "release_unused", "synchronize"], "backend/device cuda/device"),
     **dict.fromkeys(["column_sums", "inner_products", "times_small"], "backend/linalg data/products"),

@@ -22,7 +22,7 @@ from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import Storage
 
-Task = TypeVar("Task")
+Given = TypeVar("Given")
 # A tile of two CSR matrices is made dense, which costs as much as moving so many bytes an entry.
 SPARSE_ENTRY_BYTES = 60
 METHODS = {
@@ -229,10 +229,10 @@ class Candidate:
 
 
 def choose_plan(
-    candidates_of: Callable[[Task], Iterable[Candidate]],
-    task: Task,
+    candidates_of: Callable[[Given], Iterable[Candidate]],
+    task: Given,
     what: str,
-    changes: Iterable[Iterable[tuple[str, Task | int]]],
+    changes: Iterable[Iterable[tuple[str, Given | int]]],
 ) -> Candidate:
     """Return the first candidate of a task that fits into memory.
 
@@ -242,10 +242,10 @@ def choose_plan(
     if (chosen := next((one for one in candidates_of(task) if one.plan.fits), None)) is not None:
         return chosen
 
-    def smallest(task: Task) -> Candidate:
+    def smallest(task: Given) -> Candidate:
         return min(candidates_of(task), key=lambda one: one.plan.predicted_bytes)
 
-    def in_bytes(series: Iterable[tuple[str, Task | int]]) -> Iterator[tuple[str, int]]:
+    def in_bytes(series: Iterable[tuple[str, Given | int]]) -> Iterator[tuple[str, int]]:
         for text, other in series:
             with suppress(InvalidParameterError):  # of parameters that exclude each other
                 yield text, other if isinstance(other, int) else smallest(other).plan.predicted_bytes

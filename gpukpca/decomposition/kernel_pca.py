@@ -152,10 +152,10 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     gamma_ : float
         Gamma of the kernel; 1/d for kernels without one.
     X_fit_ : array (n, d)
-        The rows of the fit whose weight is not 0. With Nyström the landmarks, a row for each of `projection_`; for a nearly flat kernel (a
-        small gamma) one row more than the rank, the base point, which saves digits. Where a cluster added up the
-        features of the linear kernel, points that span them. Absent after a fit to a kernel matrix that is known by its
-        products, and in a loaded model of a kernel matrix.
+        The rows of the fit whose weight is not 0. With Nyström the landmarks, a row for each of `projection_`; for a
+        nearly flat kernel (a small gamma) one row more than the rank, the base point, which saves digits. Where a
+        cluster added up the features of the linear kernel, points that span them. Absent after a fit to a kernel matrix
+        that is known by its products, and in a loaded model of a kernel matrix.
     certificate_ : float
         Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
         leave, what is set to 0 or left out as rounding, and ρ for rounding. Each difference is at least -ρ.

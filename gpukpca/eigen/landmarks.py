@@ -35,7 +35,7 @@ LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
 SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
 # A limit holds so many times the rows: as they are, prepared, in the panel of a tile, and the rest.
 SAMPLE_SHARE = 32
-# Candidates for one accepted pivot, and in all, where most are rejected.
+# LandmarkPool for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 
 
@@ -68,7 +68,7 @@ def pivoted_cholesky(
     tol : float
         Stop as soon as the certificate is at most `tol` times the largest eigenvalue of H F Fᵀ H. 0: use up the rank.
     block_size : int, optional
-        Candidates a round, and most columns of F that one round appends (128 at most). Default: a tenth of the rank,
+        LandmarkPool a round, and most columns of F that one round appends (128 at most). Default: a tenth of the rank,
         from 8 to 128, with up to four times as many candidates while most are rejected. The law of the pivots does not
         depend on it.
     report : callable, optional

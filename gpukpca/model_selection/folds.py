@@ -1,6 +1,6 @@
 """Scores of the candidates of a search on one fold: fitted to its training rows, judged by its held-out rows.
 
-Candidates of one kernel share K and its eigenpairs: those at the largest number of components serve all smaller ones.
+LandmarkPool of one kernel share K and its eigenpairs: those at the largest number of components serve all smaller ones.
 """
 
 from __future__ import annotations

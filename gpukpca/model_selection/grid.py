@@ -1,4 +1,4 @@
-"""Candidates of a search: parameters of `KernelPCA`, grouped by shared decompositions."""
+"""LandmarkPool of a search: parameters of `KernelPCA`, grouped by shared decompositions."""
 
 from __future__ import annotations
 

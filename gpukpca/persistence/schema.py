@@ -52,6 +52,7 @@ FORMER: dict[str, tuple[str, dict[str, str]]] = {
     "PCAPlan": ("Plan", {"reason": "solver_reason"}),
     "StreamedStorage": ("LandmarkStorage", {}),
     "LinearProjection": ("LinearProjection", {"weights": "multipliers"}),
+    "Cluster": ("GaussianCluster", {}),
 }
 # Fields of classes, and parameters of estimators, that earlier versions wrote and that are gone.
 REMOVED = {

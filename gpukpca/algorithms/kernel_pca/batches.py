@@ -20,7 +20,7 @@ from gpukpca.algorithms.kernel_pca.landmark_rows import (
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of_batches
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within
-from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
+from gpukpca.algorithms.kernel_pca.task import FitTask, LandmarkPool
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
@@ -165,7 +165,7 @@ def _begun(
         weights = weights[numbers]
     if rng is not None and (from_all or (numbers is not None and not once)):  # the first rows may count for little
         sample, places, rows = batches.drawn(count, rng)
-        first = FirstRows(Candidates(sample, places if numbers is None else numbers[places]), rows, held, weights)
+        first = FirstRows(LandmarkPool(sample, places if numbers is None else numbers[places]), rows, held, weights)
     else:
         needed = rows_needed(kernel, settings)
         first = first_rows(batches, count, needed, once=once, held=held, weights=weights, numbers=numbers)

@@ -22,7 +22,7 @@ from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis, template
 from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, finished_fit, pairs_of
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
-from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
+from gpukpca.algorithms.kernel_pca.task import FitTask, LandmarkPool
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.backend.elementwise import add
@@ -42,7 +42,7 @@ def landmark_fit(
     task: FitTask,
     plan: Plan,
     rows: Rows,
-    among: Candidates | SymmetricOperator,
+    among: LandmarkPool | SymmetricOperator,
     rng: np.random.Generator,
     listener: Listener | None,
     *,
@@ -55,7 +55,7 @@ def landmark_fit(
     read before. `with_vectors` multiplies the factor a second time, for eigenvectors and scores.
     """
     started = time.perf_counter()
-    if isinstance(among, Candidates):
+    if isinstance(among, LandmarkPool):
         # One side of every product consists of landmarks, so that a template of them fits all rows: it may omit
         # features that are constant among the landmarks. Order, batches, weights and container cannot matter.
         if not task.is_spanned:  # whose points lie about the mean of the rows
@@ -109,7 +109,7 @@ def spanned_fit(
     step = float(np.max(np.std(some / size, axis=0))) or 1.0
     check_underflow(rows_shown, task.kernel, task.n * (step * size) * (step * size))
     points = (np.mean(some / size, axis=0) + step * np.eye(task.d + 1, task.d)) * size
-    among = Candidates(from_host(points, task.place.work), None)
+    among = LandmarkPool(from_host(points, task.place.work), None)
     by_points = replace(plan, solver=Nystrom(len(points), landmarks=list(range(len(points)))))
     fit = landmark_fit(task, by_points, rows, among, rng, listener, **how)
     return _exact(task, replace(fit, plan=replace(fit.plan, solver=plan.solver)))

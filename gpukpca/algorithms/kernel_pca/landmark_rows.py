@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from gpukpca.algorithms.kernel_pca.task import Candidates, FitTask
+from gpukpca.algorithms.kernel_pca.task import FitTask, LandmarkPool
 from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, item_size
 from gpukpca.backend.random import random_subset
 from gpukpca.data.batches import BatchedRows
@@ -20,7 +20,7 @@ from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom, checked_landmarks
 from gpukpca.exceptions import InvalidParameterError
 
 
-def given_landmarks(solver: Any, every: Any, X: Any) -> Candidates | None:
+def given_landmarks(solver: Any, every: Any, X: Any) -> LandmarkPool | None:
     """Return the landmarks that the user gave where rows X (n, d) are computed; None where a rule chooses them.
 
     They are points, or numbers among `every` row, of which X may have those alone that count.
@@ -30,19 +30,20 @@ def given_landmarks(solver: Any, every: Any, X: Any) -> Candidates | None:
     like, d = place_of(X), int(X.shape[1])
     if solver.points is None:
         numbers = checked_landmarks(solver.landmarks, int(every.shape[0]))
-        return Candidates(rows_at(gather_rows(every, numbers), like), numbers)
+        return LandmarkPool(rows_at(gather_rows(every, numbers), like), numbers)
     points = solver.points
     if points.shape[1] != d:
         raise InvalidParameterError(
             f"landmarks of shape {points.shape} are not allowed for rows of {d} features; points have as many."
         )
-    return Candidates(csr_array(points.astype(dtype_name(X.dtype))) if is_sparse(X) else from_host(points, like), None)
+    rows = csr_array(points.astype(dtype_name(X.dtype))) if is_sparse(X) else from_host(points, like)
+    return LandmarkPool(rows, None)
 
 
-def sampled_candidates(task: FitTask, count: int, rng: np.random.Generator) -> Candidates:
+def sampled_candidates(task: FitTask, count: int, rng: np.random.Generator) -> LandmarkPool:
     """Return some rows of a task, drawn evenly; all of them without a draw, as a factor in memory has them."""
     numbers = np.arange(task.n) if count >= task.n else np.sort(random_subset(rng, task.n, count))
-    return Candidates(gather_rows(task.X, numbers), task.numbers_of(numbers))
+    return LandmarkPool(gather_rows(task.X, numbers), task.numbers_of(numbers))
 
 
 def sample_size(solver: Nystrom, batches: Rows, limit: int | None) -> int:
@@ -57,7 +58,7 @@ class FirstRows(NamedTuple):
     `held` are rows that were read before them, each different one once.
     """
 
-    sample: Candidates
+    sample: LandmarkPool
     rows: Rows
     held: DistinctRows | None
     weights: np.ndarray | None
@@ -83,7 +84,7 @@ def first_rows(
         sample = stacked([held.rows, sample])
         places = np.concatenate([held.numbers, held.n_read + places])
     if len(first_of_each(sample, needed)[0]) >= needed:
-        return FirstRows(Candidates(sample, places), rows, held, weights)
+        return FirstRows(LandmarkPool(sample, places), rows, held, weights)
     before, rest, start = held, iter(rows), 0
     for batch in rest:
         part = slice(start, start := start + int(batch.shape[0]))
@@ -93,8 +94,8 @@ def first_rows(
         if len(held) >= needed:
             break
     if held is None or held is before:
-        return FirstRows(Candidates(sample, places), rows, held, weights)
-    found = Candidates(held.rows, held.numbers)
+        return FirstRows(LandmarkPool(sample, places), rows, held, weights)
+    found = LandmarkPool(held.rows, held.numbers)
     if not once:
         return FirstRows(found, batches, before, weights)
     # Weighted rows that are read once are those of one batch, all of which are held now.

@@ -59,7 +59,7 @@ def is_spanned(kernel: Kernel, settings: KernelPCASettings, n: int, d: int) -> b
     return explicit_features(kernel, settings, n, d) > 0
 
 
-class Candidates(NamedTuple):
+class LandmarkPool(NamedTuple):
     """The rows (m, d) in memory among which landmarks are chosen, and their numbers among all rows; None for points."""
 
     rows: Any

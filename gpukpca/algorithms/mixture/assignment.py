@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.mixture.cluster import Cluster
+from gpukpca.algorithms.mixture.cluster import GaussianCluster
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.backend.elementwise import exp
 from gpukpca.backend.namespace import arange, cast, namespace_of
@@ -26,7 +26,7 @@ class HardAssignment:
 
     precursor = None
 
-    def assign(self, clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
+    def assign(self, clusters: list[GaussianCluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
         """Return 1 for the nearest plane, else 0, and minus the squared distances from it."""
         xp = namespace_of(rows)
         distances = xp.stack([cluster.split(rows)[1] for cluster in clusters], axis=1)
@@ -36,7 +36,7 @@ class HardAssignment:
         """Return the total variance."""
         return points.frame.variance * points.true_width
 
-    def log_likelihood(self, points: ScaledRows, clusters: list[Cluster], value: float) -> float:
+    def log_likelihood(self, points: ScaledRows, clusters: list[GaussianCluster], value: float) -> float:
         """Return the classification log-likelihood Σ log(weight N(x)), each row under its own cluster."""
         xp = namespace_of(points.like)
 
@@ -63,7 +63,7 @@ class SoftAssignment:
     # planes do not.
     precursor: HardAssignment = HardAssignment()
 
-    def assign(self, clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
+    def assign(self, clusters: list[GaussianCluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
         """Return responsibilities and the log-densities of rows: the E step, in log space."""
         xp = namespace_of(rows)
         joint = joint_log_densities(clusters, rows, missing)
@@ -76,7 +76,7 @@ class SoftAssignment:
         """Return 1: log-likelihoods have no unit."""
         return 1.0
 
-    def log_likelihood(self, points: ScaledRows, clusters: list[Cluster], value: float) -> float:
+    def log_likelihood(self, points: ScaledRows, clusters: list[GaussianCluster], value: float) -> float:
         """Return the sum of the values."""
         return points.count * value
 
@@ -93,7 +93,7 @@ Assignment = SoftAssignment | HardAssignment
 ASSIGNMENTS: dict[str, Assignment] = {"mixture": SoftAssignment(), "hard": HardAssignment()}
 
 
-def joint_log_densities(clusters: list[Cluster], rows: Array, missing: int) -> Array:
+def joint_log_densities(clusters: list[GaussianCluster], rows: Array, missing: int) -> Array:
     """Return log(weight N(x)) by row and cluster, shape (m, k)."""
     return namespace_of(rows).stack([cluster.joint_log_density(rows, missing) for cluster in clusters], axis=1)
 

@@ -31,7 +31,7 @@ NEGLIGIBLE = 1e-32
 
 @documented
 @dataclass(frozen=True, eq=False)
-class Cluster:
+class GaussianCluster:
     """x ~ N(mean, Vᵀ(Λ - σ²)V + σ²I), in the units of a fit."""
 
     weight: float = field_of("", "share of the rows", "positive")
@@ -52,7 +52,7 @@ class Cluster:
         """Return the points (m, d) of the plane with these coordinates (m, p)."""
         return scores @ self.axes + self.mean[None, :]
 
-    def in_all_directions(self, basis: Array | None) -> Cluster:
+    def in_all_directions(self, basis: Array | None) -> GaussianCluster:
         """Return the cluster of coordinates in a basis (d, r) in all d directions, the largest entries positive."""
         mean, axes = self.mean, self.axes
         if basis is not None:
@@ -69,7 +69,7 @@ class Cluster:
 
 def fit_cluster(
     points: ScaledRows, weights: Array, mean: Array, count: float, p: int, floor: float, workers: int
-) -> Cluster:
+) -> GaussianCluster:
     """Return the cluster of maximum likelihood for weighted rows, among noises of at least `floor`.
 
     `count` is the sum of the weights (n,) and `mean` (d,) the weighted mean of the rows; p < d.
@@ -93,7 +93,7 @@ def fit_cluster(
     values, vectors, fallbacks = _leading_pairs(S, p)
     noise = max((trace - float(np.sum(values))) / (points.true_width - p), floor)
     axes = xp.asarray(vectors.T, copy=True)
-    return Cluster(count / points.count, mean, axes, np.maximum(values, noise), noise, fallbacks=fallbacks)
+    return GaussianCluster(count / points.count, mean, axes, np.maximum(values, noise), noise, fallbacks=fallbacks)
 
 
 def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]]:

@@ -10,7 +10,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.assignment import Assignment, one_hot
-from gpukpca.algorithms.mixture.cluster import Cluster, fit_cluster
+from gpukpca.algorithms.mixture.cluster import GaussianCluster, fit_cluster
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.backend.namespace import indices, namespace_of, to_host
 from gpukpca.backend.parallel import map_in_order
@@ -82,7 +82,7 @@ class ClusterIteration:
 
     Attributes
     ----------
-    clusters : list of Cluster
+    clusters : list of GaussianCluster
     history : list of float
         The mean value of a row under the clusters of every iteration; it never falls. It starts again where a cluster
         was moved or dropped.
@@ -97,7 +97,7 @@ class ClusterIteration:
         self.history: list[float] = []
         self.n_iter: int = 0
         self.converged: bool = False
-        self.clusters: list[Cluster] = []
+        self.clusters: list[GaussianCluster] = []
         self.responsibilities: Responsibilities = Responsibilities.of_labels(points, labels)
         self.clusters = self._fit_clusters()
         self._assign()
@@ -143,12 +143,12 @@ class ClusterIteration:
         assign, clusters, missing = self.settings.assignment.assign, self.clusters, self.points.missing
         return Responsibilities.of(self.points, lambda rows, _: assign(clusters, rows, missing))
 
-    def _fit_clusters(self) -> list[Cluster]:
+    def _fit_clusters(self) -> list[GaussianCluster]:
         """Fit every cluster to its rows: threads over clusters where there are enough of them, else over panels."""
         to, points = self.responsibilities, self.points
         k, workers = len(to.counts), points.workers
 
-        def fit(c: int, threads: int) -> Cluster:
+        def fit(c: int, threads: int) -> GaussianCluster:
             if not to.counts[c] > ROUNDING:  # empty: a repair finds it
                 return replace(self.clusters[c], weight=0.0)
             arguments = (to.weights[:, c], to.means[c, :], float(to.counts[c]), self.settings.p, self.settings.floor)
@@ -159,7 +159,7 @@ class ClusterIteration:
             return [fit(c, workers) for c in range(k)]
         return map_in_order(lambda c: fit(c, 1), list(range(k)), workers)
 
-    def _repair(self) -> list[Cluster] | None:
+    def _repair(self) -> list[GaussianCluster] | None:
         """Move the emptiest cluster, or drop it if it was moved before; return None where no cluster is empty.
 
         A cluster is empty if it has no more rows, by weight, than its plane has dimensions: any p + 1 rows lie in a

@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
-from gpukpca.algorithms.mixture.cluster import Cluster
+from gpukpca.algorithms.mixture.cluster import GaussianCluster
 from gpukpca.algorithms.mixture.iteration import ClusterIteration
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
 from gpukpca.algorithms.mixture.settings import MixtureMethod
@@ -41,7 +41,7 @@ class LocalModel:
 
     method: MixtureMethod = field_of("", '"mixture" or "hard"')
     frame: RowScaling = field_of("", "the units of the fit")
-    clusters: list[Cluster] = field_of("", "in these units, in all d directions")
+    clusters: list[GaussianCluster] = field_of("", "in these units, in all d directions")
 
     @property
     def assignment(self) -> Assignment:
@@ -136,7 +136,7 @@ class LocalModel:
     def _map_rows(self, X: Array, n_jobs: int | None, work: Callable[[Array], Array]) -> Array:
         return ScaledRows(X, self.frame, n_jobs).concatenate(work)
 
-    def _of_own(self, rows: Array, part: Callable[[Cluster], Array]) -> Array:
+    def _of_own(self, rows: Array, part: Callable[[GaussianCluster], Array]) -> Array:
         """Return ``part(cluster)`` of every row's own cluster."""
         labels = namespace_of(rows).argmax(self.assign(rows)[0], axis=1)
         return self._select(labels, (part(cluster) for cluster in self.clusters))
@@ -216,4 +216,4 @@ class MixtureFit:
 
 
 # The classes of this folder that model files hold.
-STORED = (MixtureFit, LocalModel, RowScaling, Cluster)
+STORED = (MixtureFit, LocalModel, RowScaling, GaussianCluster)
