@@ -72,7 +72,6 @@ PCA(whiten="yes")  # type: ignore[arg-type]
 IncrementalPCA(0.9)  # type: ignore[arg-type]
 ProbabilisticPCA(2).fit(X, sample_weight=[1, 1, 1, 1, 2])
 BayesianPCA(solver="closed_form")  # type: ignore[arg-type]
-KernelPCACV().fit(X, sample_weight=[1, 1, 1, 1, 2])  # type: ignore[call-arg]
 fit_pca(X, "mle")
 fit_pca(X, "many")  # type: ignore[arg-type]
 fit_kernel_pca(X, "rbf", 2)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
 from gpukpca.eigen.solver import PlannedSolver, normalized
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, warned_once
 from gpukpca.kernels import Kernel
 
 # scikit-learn's default; it means the default of the solver.
@@ -93,8 +93,11 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
 
 
 def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
-    """Return the result of `attempt` in a `fit_session`; repeat it, with less memory, where a device runs out of it."""
-    with fit_session(estimator, X) as session:
+    """Return the result of `attempt` in a `fit_session`; repeat it, with less memory, where a device runs out of it.
+
+    A warning that every batch or pass gives comes once.
+    """
+    with fit_session(estimator, X) as session, warned_once(set()):
         return retry_on_oom(partial(attempt, session), session.budget, once=isinstance(X, Iterator))
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, Nystrom, ProbabilisticPCA
+from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError
 from gpukpca.model_selection import n_components_for
 
 X = np.random.default_rng(0).standard_normal((60, 4)) * [4.0, 2.0, 1.0, 0.5]
@@ -26,6 +26,7 @@ def test_a_warning_comes_once_for_all_batches():
         (PCA(2).fit, large),
         (model.transform, large),
         (model.transform, frame),
+        (KernelPCA(2, kernel="cosine", eigen_solver=Nystrom(rank=5)).fit, X * (np.arange(60) % 7 > 0)[:, None]),
     ):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
@@ -33,6 +34,13 @@ def test_a_warning_comes_once_for_all_batches():
         texts = [str(one.message) for one in found]
         assert texts
         assert len(set(texts)) == len(texts), texts
+
+
+def test_a_warning_of_several_passes_comes_once():
+    for model in (PCA(2), ProbabilisticPCA(2), KernelPCA(2)):
+        with pytest.warns(GpuKPCAWarning, match="fewer than two rows") as found:
+            model.fit(X, sample_weight=np.full(60, 0.01))
+        assert len(found) == 1
 
 
 def test_the_rule_parallel_refuses_batches_before_it_reads_one():
