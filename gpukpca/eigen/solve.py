@@ -148,6 +148,11 @@ def top_eigh(
         result = chosen.solve_request(op, request, rng, report, **more)
     else:
         result = chosen.solve(op, request.max_count, rng, report, **more)
+    if not isinstance(result, EigenResult):
+        raise InvalidParameterError(
+            f"solve of the solver {chosen.name} returned {type(result).__name__}; it must return a "
+            "gpukpca.eigen.EigenResult, which EigenResult.of makes from eigenpairs."
+        )
     synchronize(result.eigenvalues)
     return replace(result, seconds=time.perf_counter() - started)
 

@@ -135,3 +135,9 @@ def test_a_subclass_of_dense_draws_from_the_seed_of_its_call():
 def test_a_wrong_seed_is_an_error_where_nothing_is_drawn(rng):
     with pytest.raises(InvalidParameterError, match="rng="):
         top_eigh(DenseGram(np.eye(3)), 1, "dense", rng=rng)
+
+
+def test_a_solver_that_returns_no_result_is_named():
+    solver = type("Silent", (Solver,), {"solve": lambda self, op, p, rng, report=None: None})()
+    with pytest.raises(InvalidParameterError, match="solver Silent returned NoneType; it must return"):
+        KernelPCA(2, kernel="rbf", eigen_solver=solver).fit(np.random.default_rng(0).standard_normal((30, 3)))
