@@ -354,6 +354,25 @@ def mapped(tmp_path: Path) -> np.ndarray:
     return np.load(tmp_path / "X.npy", mmap_mode="r")
 
 
+def test_wide_rows_of_a_memory_map_keep_to_the_bound(tmp_path: Path) -> None:
+    for n, d, dtype, limits in (
+        (400, 4000, "float64", ("32MiB", "60MiB", None)),
+        (400, 4000, "float32", ("25MiB", None)),
+        (1000, 2000, "float32", ("20MiB", "30MiB", None)),
+        (2000, 500, "float64", ("30MiB", "40MiB")),
+    ):
+        np.save(tmp_path / "X.npy", rows(n, d, dtype))
+        X = np.load(tmp_path / "X.npy", mmap_mode="r")
+        for kernel, limit in itertools.product(("rbf", "laplacian", "poly"), limits):
+            given = {"kernel": kernel, "gamma": 1e-3, "memory_limit": limit, "n_jobs": 1}
+            try:
+                model, peak = model_and_peak(X, **given)
+            except MemoryBudgetError:
+                assert kernel == "rbf", given  # which prepares a second copy of a slice
+                continue
+            assert peak <= model.plan_.predicted_bytes, (n, d, dtype, given)
+
+
 def test_a_memory_map_is_not_counted_and_not_copied(mapped: np.ndarray) -> None:
     """In memory the same data are copied once, and prepared once."""
     model, peak = model_and_peak(mapped, gamma=0.002)

@@ -65,10 +65,12 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         rows = prepared_at_once(n, edge, task.workers, panel) if is_tiled else n
         bill[""] = _row_parts(task, rows)
         bill["solve"]["tiles in work"] = _tile_bytes(task, edge)
+        if panel:  # as they are read, and as they are prepared
+            bill["solve"]["slices"] = 3 * min(n, edge) * task.d * item + _learning_bytes(task, edge)
         if is_tiled:
             storage = TiledStorage.within(task.tile_budget(bill.peak), n, item, task.workers, edge, panel)
             bytes_read = storage.rows_read * task.d * item
-        bill["prepare"] = _preparing_parts(task)  # before there are tiles
+        bill["prepare"] = _preparing_parts(task, panel)  # before there are tiles
     bill["solve"].setdefault("K", storage.bytes_held(item))
     work = _stored_work(task, solver, storage, bytes_read)
     return _candidate(task, solver, reason, storage, bill, work, notes=notes, bytes_read=bytes_read)
@@ -114,7 +116,7 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
     bill = Bill({"": {"factor": n * (rank * item + 8 * LANDMARK_VECTORS)}} | _of_factor(task, rank))
     if not isinstance(task.kernel, Precomputed):
         bill[""] |= _row_parts(task, prepared_at_once(n, edge, workers, panel))
-        bill["prepare"] = _preparing_parts(task)
+        bill["prepare"] = _preparing_parts(task, panel)
         # Taken, prepared, and two copies while they are.
         bill[""]["landmarks"] = rank * (task.row_bytes + 3 * task.d * item)
     if panel:
@@ -301,16 +303,16 @@ def _row_parts(task: FitTask, rows: int) -> Parts:
     return {"data copy": task.copy_bytes, "prepared rows": rows * row * (2 if task.is_batched or rows < task.n else 1)}
 
 
-def _preparing_parts(task: FitTask) -> Parts:
+def _preparing_parts(task: FitTask, panel: int) -> Parts:
     """Return the bytes while all rows in memory are prepared; none where slices of them are."""
-    if task.template is None or task.is_sparse or task.maps_file:
+    if task.template is None or task.is_sparse or panel:
         return {}
     return {"panels": _learning_bytes(task)}
 
 
-def _learning_bytes(task: FitTask) -> int:
-    """Return the bytes of a panel of rows that is prepared: twice in float64, and in the type of K."""
-    return (2 * 8 + task.item) * min(task.n, panel_length(task.d, task.on_gpu)) * task.d
+def _learning_bytes(task: FitTask, rows: int | None = None) -> int:
+    """Return the bytes of a panel of some rows that is prepared: twice in float64, and in the type of K."""
+    return (2 * 8 + task.item) * min(rows or task.n, task.n, panel_length(task.d, task.on_gpu)) * task.d
 
 
 def _tile_bytes(task: FitTask, edge: int) -> int:
@@ -328,7 +330,8 @@ def _slice_bytes(task: FitTask) -> int:
     """Return the bytes of a row in the slices that a tile is made from."""
     if task.is_sparse:
         return SPARSE_SLICES * task.row_bytes + 3 * dense_row_bytes(task.kernel, task.X)
-    return max(task.row_bytes, task.d * task.item)
+    # Differences of features are taken in float64, of both slices.
+    return max(task.row_bytes, task.d * (2 * 8 if task.kernel.densifies and task.item < 8 else task.item))
 
 
 def _panel_for(task: FitTask, edge: int) -> int:
