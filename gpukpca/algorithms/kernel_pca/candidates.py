@@ -65,7 +65,7 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         rows = prepared_at_once(n, edge, task.workers, panel) if is_tiled else n
         bill[""] = _row_parts(task, rows)
         bill["solve"]["tiles in work"] = _tile_bytes(task, edge)
-        if panel:  # as they are read, and as they are prepared
+        if panel and not task.is_batched:  # as they are read, and as they are prepared
             bill["solve"]["slices"] = 3 * min(n, edge) * task.d * item + _learning_bytes(task, edge)
         if is_tiled:
             storage = TiledStorage.within(task.tile_budget(bill.peak), n, item, task.workers, edge, panel)
@@ -305,7 +305,7 @@ def _row_parts(task: FitTask, rows: int) -> Parts:
 
 def _preparing_parts(task: FitTask, panel: int) -> Parts:
     """Return the bytes while all rows in memory are prepared; none where slices of them are."""
-    if task.template is None or task.is_sparse or panel:
+    if task.template is None or task.is_sparse or task.is_batched or panel:
         return {}
     return {"panels": _learning_bytes(task)}
 
