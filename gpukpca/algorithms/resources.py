@@ -155,10 +155,7 @@ class Resources:
         return blocking.UNREAD_BYTES if predicted <= blocking.UNREAD_BYTES else self._most
 
     def check(self, needed: int, what: str, changes: Changes = (), parts: str = "") -> None:
-        """Raise `MemoryBudgetError` where more bytes are needed than may be allocated; `what` ends in a verb.
-
-        Its advice is the first change of each series that fits.
-        """
+        """Raise `MemoryBudgetError` where more bytes are needed than are allowed, with the changes that fit."""
         if needed > (limit := self.allowed(needed)):
             fitting = (next((text for text, less in series if less <= limit), "") for series in changes)
             advice = "".join(f"{text}, " for text in fitting if text)

@@ -44,10 +44,7 @@ class PlannedSolver:
         return p
 
     def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
-        """Return an upper bound of the memory in addition to that of the operator.
-
-        A solver that states none is planned with `UNSTATED_BLOCKS` blocks of its `width`, or 4 square matrices.
-        """
+        """Return an upper bound of the memory beside the operator; by default 16 blocks of `width`, or 4 squares."""
         return min(UNSTATED_BLOCKS * self.width(n, p, on_gpu), 4 * n) * n * item_size
 
     def work(self, n: int, p: int, one_pass: Work, item_size: int, on_gpu: bool) -> Work | None:

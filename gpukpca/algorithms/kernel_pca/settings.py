@@ -78,10 +78,8 @@ class PreimageOptions(ABC):
     def peak_bytes(
         self, kernel: Any, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
     ) -> int:
-        """Return the bytes that the fit allocates for n rows and a basis of so many, which are fewer with Nyström.
-
-        By default these are the basis, prepared and centered, its scores, and panels of it in float64.
-        """
+        """Return the bytes that the fit allocates for n rows and a basis of so many, which are fewer with Nyström."""
+        # The basis, prepared and centered, its scores, and panels of it in float64.
         panel = min(basis * d, blocking.PANEL_ENTRIES.on(on_gpu))
         return BASIS_COPIES * basis * (d + p) * item + PANEL_BYTES * panel
 
