@@ -164,7 +164,7 @@ def latent(kind: Any) -> list[Call]:
 
 
 def fit_local(k: Any, p: Any, columns: int = D, **how: Any) -> Call:
-    """Fits of local PCA, whose draws are those of repeated rows; of many columns where some are asked for."""
+    """A fit of local PCA to rows of D columns, or of more; counted and repeated rows draw the same starts."""
 
     def call(X: np.ndarray, w: Any) -> list[Any]:
         with np.errstate(all="ignore"):  # rows of weight 0

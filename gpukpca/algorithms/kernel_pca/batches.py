@@ -49,17 +49,19 @@ def fit_by_landmarks(
     """
     storage: Any = plan.storage
     if storage.source is not None:
-        return _told(landmark_fit(task, plan, task.X, storage.build(source), rng, listener), task.basis)
+        fit = landmark_fit(task, plan, task.X, storage.build(source), rng, listener)
+        return _warned_of_equal_rows(fit, task.basis)
     rows = task.X if task.is_on_cluster else BatchedRows.of_array(task.X)
     if task.is_spanned:
         return spanned_fit(task, plan, rows, rng, listener, with_vectors=storage.with_vectors)
     given = given_landmarks(plan.solver, task.X if task.every is None else task.every, task.X)
     among = given or sampled_candidates(task, storage.sample, rng)
-    return _told(landmark_fit(task, plan, rows, among, rng, listener, with_vectors=storage.with_vectors), among.rows)
+    fit = landmark_fit(task, plan, rows, among, rng, listener, with_vectors=storage.with_vectors)
+    return _warned_of_equal_rows(fit, among.rows)
 
 
-def _told(fit: KernelPCAFit, among: Any) -> KernelPCAFit:
-    """Return the fit; warn where fewer of the rows `among` which it chose landmarks differ than it was to choose."""
+def _warned_of_equal_rows(fit: KernelPCAFit, among: Any) -> KernelPCAFit:
+    """Return the fit; warn where fewer of the candidates `among` differ than landmarks were requested."""
     solver, stream, different = fit.plan.solver, fit.stream, fit.plan.n_samples
     if among is None or stream is None or not isinstance(solver, Nystrom) or solver.is_given:
         return fit
@@ -104,7 +106,8 @@ def fit_batches(
     if task.is_spanned:
         return spanned_fit(task, plan, first.rows, random.generator, listener, held=first.held)
     fit = landmark_fit(task, plan, first.rows, first.sample, random.generator, listener, held=first.held)
-    return fit if "every" in given else _told(fit, first.sample.rows)  # rows that `partial_fit` holds are told there
+    # Only `partial_fit` passes `every`: it warns of equal rows itself.
+    return fit if "every" in given else _warned_of_equal_rows(fit, first.sample.rows)
 
 
 def plan_batches(
