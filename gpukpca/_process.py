@@ -5,6 +5,7 @@ All state that survives a call is here. Caches of pure functions and contexts th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ class ProcessState:
         Index -> description of devices that have worked. A probe costs milliseconds, and some memory.
     rounds_products : dict
         Index of a device -> whether float32 products round their operands there.
+    product_rates : dict
+        Index of a device -> additions and multiplications a second of float32 and float64 products, measured once.
     checkpoint_folders : dict
         Folder -> fingerprint of the fit that has resumed its checkpoint, or has begun to write one.
     checkpoint_requests : int
@@ -37,6 +40,7 @@ class ProcessState:
     cuda_process: int | None = None
     working_devices: dict[int, str] = field(default_factory=dict)
     rounds_products: dict[int, bool] = field(default_factory=dict)
+    product_rates: dict[int, tuple[float, float]] = field(default_factory=dict)
     checkpoint_folders: dict[Path, dict[str, str]] = field(default_factory=dict)
     checkpoint_requests: int = 0
 
@@ -46,3 +50,8 @@ class ProcessState:
 
 
 state = ProcessState()
+
+
+def uses_timings() -> bool:
+    """Return whether measured times may decide; GPUKPCA_TIMED_CHOICES=0 in the environment forbids it."""
+    return os.environ.get("GPUKPCA_TIMED_CHOICES", "1") != "0"

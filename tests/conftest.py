@@ -36,6 +36,9 @@ from tests.kernel_listing import find_unlisted
 # Every worker of a Dask cluster samples its stack a hundred times a second: a third of the time of these tests.
 os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
 
+# No test depends on the clock: those of choices by it allow them, and set the rates.
+os.environ["GPUKPCA_TIMED_CHOICES"] = "0"
+
 # Where Python may not store what it compiled, every process that tests start would compile NumPy and its like again.
 if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
     os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="gpukpca-tests-")
@@ -330,6 +333,12 @@ def stand_in() -> Iterator[Any]:
         pytest.skip("needs ci/test_cupy.sh, as others of its file may")
     with _cuda_device():
         yield importlib.import_module("cupy")
+
+
+@pytest.fixture
+def timings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let times decide; a test sets `state.product_rates`, so that nothing is timed."""
+    monkeypatch.setenv("GPUKPCA_TIMED_CHOICES", "1")
 
 
 @pytest.fixture(params=["float64", "float32"])

@@ -1,18 +1,20 @@
-"""Counts of operations, and the time that a core or a card takes for them.
+"""Counts of operations, and the time that a core or a card takes for them, to a factor of three.
 
-Nothing is measured when a plan is made, so that the same job has the same plan. Times hold to a factor of three.
+Of a core nothing is measured. Of a card two products are, once a process, unless timings may not decide.
 """
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
+from gpukpca._process import uses_timings
 from gpukpca._typing import Array
-from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import usable_cpus
+from gpukpca.cuda import device as cuda_device
 
 
 @dataclass  # not frozen: every plan adds a few of them
@@ -63,7 +65,7 @@ class Work:
         Libraries other than NumPy use all threads of the host.
         """
         on_gpu = is_on_gpu(like)
-        rates, threads = (CARD if on_gpu else CORE)[item_size], workers if is_numpy(like) else usable_cpus()
+        rates, threads = rates_of(like)[item_size], workers if is_numpy(like) else usable_cpus()
         seconds = 0.0
         for kind, count in vars(self).items():
             if count:
@@ -86,5 +88,27 @@ CARD = {
     8: Work(50e12, 20e12, 2e11, 1e12, 7.5e7, 1e9, 2e11, 4.3e12, 8e3),
     4: Work(47e12, 40e12, 4e11, 1.8e12, 7.5e7, 1e9, 2e11, 4.3e12, 8e3),
 }
+# Kinds of work that a card does as fast as its products, relative to the table.
+SCALED = ("products", "blocks", "functions", "differences", "eigenproblems")
 # Most workers that share a kind of work: LAPACK and copies are bound by memory.
 SHARED_BY = {"eigenproblems": 4, "bytes": 4}
+
+
+def rates_of(like: Array) -> dict[int, Work]:
+    """Return what a core, or the card of `like`, does in a second, by the bytes of an item: 8 and 4.
+
+    The rates of a card are those of the table, times the ratio of its measured products to those of the table.
+    """
+    if not is_on_gpu(like):
+        return CORE
+    if not uses_timings():
+        return CARD
+    with device_context(like):
+        measured = cuda_device.product_rates(like.device.id)
+    if measured is None:
+        return CARD
+    ratios = {item: rate / CARD[item].products for item, rate in zip((4, 8), measured, strict=True)}
+    return {
+        item: replace(rates, **{kind: ratios[item] * getattr(rates, kind) for kind in SCALED})
+        for item, rates in CARD.items()
+    }

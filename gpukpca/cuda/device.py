@@ -30,6 +30,8 @@ MISSING = re.compile(
 # Versions as CUDA numbers them. CUDA 13 compiles for none of Maxwell, Pascal and Volta; the oldest card that it knows.
 CUDA_12_0, CUDA_13 = 12_000, 13_000
 OLDEST_OF_CUDA_13 = (7, 5)
+# Edge of the products that are timed: 0.4 ms each in float32 at 48 TF/s.
+PRODUCT_EDGE = 2048
 KERNELS = {"gpukpca_probe": ({"x": "float32", "y": "float32"},)}
 # cudaErrorInsufficientDriver: the driver is older than the CUDA runtime inside CuPy, or there is none.
 DRIVER_TOO_OLD = 35
@@ -109,6 +111,35 @@ def _small_work(cupy: Any) -> str:
     if abs(float(values[-1]) - 32.0) > 1e-3 or abs(float(values[0])) > 1e-3:
         return "a CUDA device was found, but a small eigenproblem on it is wrong"
     return ""
+
+
+def product_rates(index: int) -> tuple[float, float] | None:
+    """Return the operations a second of float32 and float64 products, measured once; None where memory is full."""
+    if index not in state.product_rates:
+        try:
+            state.product_rates[index] = measured_rate(index, np.float32), measured_rate(index, np.float64)
+        except Exception as error:
+            if is_out_of_memory(error):  # the next plan asks again
+                return None
+            raise
+    return state.product_rates[index]
+
+
+def measured_rate(index: int, dtype: Any) -> float:
+    """Return the operations a second of the faster of two products; one before them loads cuBLAS."""
+    import cupy
+
+    n, milliseconds = PRODUCT_EDGE, []
+    with cupy.cuda.Device(index):
+        A, begin, end = cupy.ones((n, n), dtype), cupy.cuda.Event(), cupy.cuda.Event()
+        out = A @ A
+        for _ in range(2):
+            begin.record()
+            cupy.matmul(A, A, out=out)
+            end.record()
+            end.synchronize()
+            milliseconds.append(cupy.cuda.get_elapsed_time(begin, end))
+    return float(2e3 * n**3 / max(min(milliseconds), 1e-3))
 
 
 def _kernel(name: str) -> Any:
