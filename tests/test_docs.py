@@ -161,7 +161,8 @@ LIMITS = {
     "solvers": [
         f"at most n/{task.MONOMIALS_PAY} or {task.FEW_MONOMIALS} monomials",
         f"n ≤ {solve.DENSE_UP_TO_CPU} (GPU: {solve.DENSE_UP_TO_GPU})",
-        f"more than n/{block_krylov.DENSE_SHARE} components (GPU: n/{block_krylov.FEWEST_SHARE})",
+        f"more than n/{block_krylov.DENSE_SHARE} components (GPU: n/{solve.DENSE_SHARE_GPU} up to",
+        f"up to n = {solve.LARGE_GPU // 1000} 000)",
         f"about {block_krylov.PASSES} passes",
         f"Up to {task.LARGEST_SMALL_PROBLEM} of them",
         f"where p > n/{block_krylov.FEWEST_SHARE},",

@@ -100,6 +100,9 @@ ROW_BLOCK_STAGES = 512
 ANSWER_TILE = 64
 # Edge up to which all eigenpairs of a host matrix cost no more than some.
 SMALL_MATRIX = 256
+# Edge up to which the host solves the eigenproblem of a basis on a card: that of ten of its narrowest blocks, in some
+# 30 ms. LAPACK takes seconds for some thousand columns, during which the card would be idle; estimated.
+HOST_MATRIX = 640
 # Reflections that the reduction to tridiagonal form makes, and its inverse applies, together.
 LAPACK_BLOCK = 64
 # Columns that are widened together when residuals are formed.

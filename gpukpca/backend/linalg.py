@@ -36,7 +36,7 @@ from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
 from gpukpca.backend.sparse import sparse_row_products
 from gpukpca.cuda import distances as cuda_distances
 from gpukpca.cuda import linalg as cuda_linalg
-from gpukpca.cuda.eigh import syevd
+from gpukpca.cuda.eigh import leading_pairs, syevd
 
 # The SVD of LAPACK and its workspace, by the letter of a type of NumPy.
 GESDD = {
@@ -278,21 +278,34 @@ def newton_factor(U: Array) -> np.ndarray:
     return 1.5 * np.eye(U.shape[1]) - 0.5 * inner_products(U, U)
 
 
-def ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray, float]:
+def ritz_pairs(T: np.ndarray, keep: int, like: Array) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the `keep` largest eigenpairs of a small symmetric host matrix, descending, and its least eigenvalue."""
+    if (found := _pairs_on_device(T, keep, like)) is not None:
+        return found[0][:keep], found[1], float(found[0][-1])
     if keep < len(T) and len(T) > blocking.SMALL_MATRIX:
-        values, vectors = _some_ritz_pairs(T, keep)
-        return values, vectors, smallest_eigenvalue(T)
+        return *_some_ritz_pairs(T, keep), smallest_eigenvalue(T, like)
     values, vectors = np.linalg.eigh(T)
     return values[::-1][:keep], vectors[:, ::-1][:, :keep], float(values[0])
 
 
-def leading_ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray]:
+def leading_ritz_pairs(T: np.ndarray, keep: int, like: Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the `keep` largest eigenpairs of a small symmetric host matrix, descending."""
+    if (found := _pairs_on_device(T, keep, like)) is not None:
+        return found[0][:keep], found[1]
     if 4 * keep < len(T):  # a third of the time of all pairs
         return _some_ritz_pairs(T, keep)
     values, vectors = np.linalg.eigh(T)
     return values[::-1][:keep], vectors[:, ::-1][:, :keep]
+
+
+def _pairs_on_device(T: np.ndarray, keep: int, like: Array) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return all eigenvalues, descending, and `keep` vectors by the card of `like`; None where the host is left."""
+    if len(T) <= blocking.HOST_MATRIX or not is_on_gpu(like):
+        return None
+    try:
+        return leading_pairs(T, keep, like.device)
+    except (np.linalg.LinAlgError, MemoryError):
+        return None
 
 
 def _some_ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray]:
@@ -304,8 +317,10 @@ def _some_ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray]:
     return values[::-1][:keep], vectors[:, ::-1][:, :keep]
 
 
-def smallest_eigenvalue(T: np.ndarray) -> float:
+def smallest_eigenvalue(T: np.ndarray, like: Array) -> float:
     """Return the smallest eigenvalue of a small symmetric host matrix."""
+    if (found := _pairs_on_device(T, 1, like)) is not None:
+        return float(found[0][-1])
     lowest = scipy.linalg.eigh(T, eigvals_only=True, subset_by_index=(0, 0), driver="evr", check_finite=False)
     return float(lowest[0]) if len(lowest) else float(np.linalg.eigvalsh(T)[0])
 

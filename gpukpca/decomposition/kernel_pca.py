@@ -87,7 +87,7 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         for the linear kernel.
     eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom", a solver object or a `Nystrom` object
         "randomized" is block Krylov iteration that stops by residuals; "arpack": the same to rounding. "auto" is dense
-        for n <= 400 or more than n/12 components (1000 and n/5 on a GPU), else block Krylov. For dense X and
+        for n <= 400 or more than n/12 components (1000 and n/40 on a GPU), else block Krylov. For dense X and
         gram="auto" it solves the small eigenproblem of the features of the linear kernel with d < n, and of polynomial
         kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound;
         "auto" never approximates.

@@ -43,6 +43,8 @@ FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6
 # SPARE_COLUMNS extra columns save two passes, a start from the components of some rows saves one more.
 PASSES, FEWEST_PASSES = 7, 3
 SPARE_COLUMNS, SAVED_BY_COLUMNS = 30, 2
+# Squares of the columns of the basis that a card holds in float64 for their eigenproblem.
+DEVICE_SQUARES = 8
 # Operations a pass for each entry of the basis and each column of a block: two projections, and what they subtract.
 PER_BASIS_ENTRY, STEPS_A_PASS = 8, 10
 
@@ -163,6 +165,8 @@ class BlockKrylov(SolverParameters, Solver):
         if item_size == 8 and not on_gpu:  # a device copies slices that are not contiguous
             return held
         panel = blocking.GPU_INNER_PANEL if on_gpu else blocking.INNER_PANEL
+        if on_gpu and columns > blocking.HOST_MATRIX:
+            held += DEVICE_SQUARES * 8 * columns**2
         return held + 8 * (columns + width) * min(n, panel)
 
     def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:

@@ -267,7 +267,7 @@ def _estimate(
     `outside`, shape (b, b), is the Gram matrix of the part of the last product outside of the basis. All arrays are on
     the host: a device may be busy with the next product.
     """
-    theta, S = leading_ritz_pairs(state.T, min(state.T.shape[0], task.p + 1))
+    theta, S = leading_ritz_pairs(state.T, min(state.T.shape[0], task.p + 1), task.op.like)
     excess = residual_excess(task, state, theta, estimated_residuals(S, outside, task.p))
     distance = math.log(max(excess, TINY))
     drop = (state.distance - distance) / (state.n_passes - state.last_check)
@@ -290,7 +290,7 @@ def _stop(task: KrylovTask, state: KrylovState, theta: np.ndarray, S: np.ndarray
     if target >= SUMMED_PRODUCTS * rounding and _is_complete(task, state, theta):
         U, W = state.Q.combine(S), state.W.combine(S)
         if residual_excess(task, state, theta, residuals_of_first(U, W, theta, task)) <= 1.0:
-            smallest = min(state.smallest, smallest_eigenvalue(state.T))
+            smallest = min(state.smallest, smallest_eigenvalue(state.T, task.op.like))
             return _done(state.updated(smallest=smallest), theta, U, W)
     return state.updated(phase=Phase.VERIFY)
 
@@ -330,7 +330,7 @@ def _done(state: KrylovState, values: np.ndarray, U: Array, W: Array) -> KrylovS
 
 def _ritz(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, np.ndarray, np.ndarray]:
     """Return the state with its smallest Ritz value, and as many Ritz pairs as a restart keeps."""
-    theta, S, smallest = ritz_pairs(state.T, min(state.T.shape[0], task.p + task.b))
+    theta, S, smallest = ritz_pairs(state.T, min(state.T.shape[0], task.p + task.b), task.op.like)
     return state.updated(smallest=min(state.smallest, smallest)), theta, S
 
 

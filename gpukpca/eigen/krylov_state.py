@@ -216,7 +216,7 @@ class KrylovState:
 
     def ritz_vectors(self, count: int) -> Array:
         """Return the Ritz vectors of the largest Ritz values so far, shape (n, count or less)."""
-        return self.Q.combine(leading_ritz_pairs(self.T, min(count, self.Q.count))[1])
+        return self.Q.combine(leading_ritz_pairs(self.T, min(count, self.Q.count), self.Q.parts[0])[1])
 
     def for_checkpoint(self, op: SymmetricOperator, rng: np.random.Generator) -> KrylovState:
         """Return the state with that of the operator and of the random numbers, as a checkpoint stores it."""

@@ -13,7 +13,7 @@ from gpukpca._typing import HasProducts, PassReport, SymmetricOperator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.random import Randomness, generator
-from gpukpca.eigen.block_krylov import DENSE_SHARE, FEWEST_SHARE, BlockKrylov
+from gpukpca.eigen.block_krylov import DENSE_SHARE, BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.request import PairRequest
@@ -23,8 +23,10 @@ from gpukpca.exceptions import InvalidParameterError
 
 # Up to this n LAPACK on the whole matrix is faster (measured on two cores).
 DENSE_UP_TO_CPU = 400
-# The same for cuSOLVER: estimated; not yet measured on a card.
-DENSE_UP_TO_GPU = 1000
+# The same for cuSOLVER, and the share of n from which it is faster: a few thousand columns of a basis take it as long
+# as all of n = 10 000, one or two seconds. Beyond an n of this its reduction is bound by memory. Estimated; not yet
+# measured on a card.
+DENSE_UP_TO_GPU, DENSE_SHARE_GPU, LARGE_GPU = 1000, 40, 20_000
 
 # For solvers that draw nothing: a new generator takes 0.02 ms.
 UNUSED = generator(0)
@@ -38,7 +40,7 @@ SOLVER_NAMES = get_args(SolverName)
 def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> Dense | BlockKrylov:
     """Return the solver that "auto" means for p pairs of an operator (n, n); never an approximation.
 
-    It is dense for n up to 400 (1000 on a GPU) or p > n/12 (n/5 on a GPU), else block Krylov.
+    It is dense for n up to 400 (1000 on a GPU) or p > n/12 (n/40 on a GPU up to n = 20 000), else block Krylov.
     """
     dense = n <= (DENSE_UP_TO_GPU if on_gpu else DENSE_UP_TO_CPU) or are_many(n, p, on_gpu)
     return Dense(tol=tol) if dense else BlockKrylov(tol=tol)
@@ -51,7 +53,7 @@ def are_many(n: int, p: int, on_gpu: bool) -> bool:
 
 def most_by_passes(n: int, on_gpu: bool) -> int:
     """Return the most of n components that are few enough for passes over the matrix."""
-    return n // (FEWEST_SHARE if on_gpu else DENSE_SHARE)
+    return n // (DENSE_SHARE_GPU if on_gpu and n <= LARGE_GPU else DENSE_SHARE)
 
 
 @on_its_device

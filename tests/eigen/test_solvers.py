@@ -305,8 +305,10 @@ def test_an_operator_has_the_defaults_for_what_it_does_not_define():
         (6000, 500, False, BlockKrylov),
         (1000, 10, True, Dense),
         (1001, 10, True, BlockKrylov),
-        (5000, 1001, True, Dense),
-        (5000, 1000, True, BlockKrylov),
+        (5000, 126, True, Dense),
+        (5000, 125, True, BlockKrylov),
+        (30_000, 2501, True, Dense),
+        (30_000, 2500, True, BlockKrylov),
     ],
 )
 def test_the_solver_is_chosen_by_size_and_device(n, p, on_gpu, kind):
