@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
+
 from gpukpca.algorithms.bill import Parts, total
-from gpukpca.algorithms.plan import Plan
+from gpukpca.algorithms.plan import Plan, seconds_text
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.device import describe_device, is_on_gpu, takes_eigenproblem
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
-from gpukpca.backend.parallel import worker_count
+from gpukpca.backend.parallel import usable_cpus, worker_count
+from gpukpca.backend.work import CARD, Work, rates_of
 from gpukpca.data.place import Placement
 from gpukpca.data.rows import Rows
 from gpukpca.distributed.rows import ClusterRows
+from gpukpca.eigen import BlockKrylov, Dense
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Task:
 
     def plan(self, bill: Parts, **fields: Any) -> Plan:
         """Return the plan of a fit of these rows with these parts of its bytes; `fields` are its others."""
+        fields["notes"] = (*fields.get("notes", ()), *self._notes_on_device(fields))
         return Plan(
             n_samples=self.n,
             n_features=self.d,
@@ -84,6 +90,24 @@ class Task:
             bill={name: size for name, size in bill.items() if size},
             **fields,
         )
+
+    def _notes_on_device(self, fields: dict[str, Any]) -> Iterator[str]:
+        """Yield what the device means for a plan of these fields; add the time of an eigenproblem that it refuses."""
+        if self.place.reason:
+            yield self.place.reason
+        if self.on_gpu and (rates := rates_of(self.place.work)) is not CARD:
+            single, double = (rates[item].products / 1e12 for item in (4, 8))
+            yield f"rates: float32 {single:.3g}, float64 {double:.3g} TF/s, measured"
+        n, p, solver = self.n if fields.get("by_samples", True) else self.d, fields["n_components"], fields["solver"]
+        if not isinstance(solver, Dense) or self.is_on_cluster or takes_eigenproblem(self.place.work, n):
+            return
+        who = "block Krylov"
+        if solver.full_spectrum or not BlockKrylov().iterates(n, p):
+            seconds = Work(eigenproblems=float(n) ** 3).seconds(np.empty(0), self.item, usable_cpus())
+            who = f"LAPACK on the host, which takes {seconds_text(seconds)},"
+            if fields["estimated_seconds"] is not None:
+                fields["estimated_seconds"] += seconds
+        yield f"cuSOLVER of CUDA 12 refuses n = {n}: {who} solves the eigenproblem; CUDA 13 has no such limit"
 
     def in_float32(self) -> list[tuple[str, Self]]:
         """Return advice with the task of the same rows in float32, as far as its bytes depend on it."""

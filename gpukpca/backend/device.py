@@ -64,6 +64,11 @@ def free_bytes(x: Any) -> int:
     return host_free_bytes()
 
 
+def takes_eigenproblem(like: Any, n: int) -> bool:
+    """Return whether the library of an array takes an eigenproblem of n rows, unlike cuSOLVER of CUDA 12."""
+    return not is_cupy(like) or n <= cuda_device.largest_eigenproblem()
+
+
 def release_unused(x: Any) -> None:
     """Free the unused memory that the pool of the device of `x` holds."""
     if is_cupy(x):

@@ -90,6 +90,13 @@ CARD = {
 }
 # Kinds of work that a card does as fast as its products, relative to the table.
 SCALED = ("products", "blocks", "functions", "differences", "eigenproblems")
+# Bytes a second of a copy of host rows to a card, and the seconds that a fit must save to be moved there: a process
+# loads libraries and kernels. Kernels are compiled once a machine, for 8 to 13 s, which are not counted. Estimated.
+COPIED, START_SECONDS = 1e10, 0.5
+# Columns of all passes of block Krylov together, and of a basis of the smaller side of the data, at most.
+PASS_COLUMNS, BASIS_COLUMNS = 100, 500
+# Work that is large: the rates alone decide.
+OF_ANY_SIZE = Work(products=1e15)
 # Most workers that share a kind of work: LAPACK and copies are bound by memory.
 SHARED_BY = {"eigenproblems": 4, "bytes": 4}
 
@@ -112,3 +119,11 @@ def rates_of(like: Array) -> dict[int, Work]:
         item: replace(rates, **{kind: ratios[item] * getattr(rates, kind) for kind in SCALED})
         for item, rates in CARD.items()
     }
+
+
+def fit_work(shape: tuple[int, ...], of_pairs: bool) -> Work:
+    """Return a bound of the work of a fit of rows (n, d), of all pairs of them or not, before its plan."""
+    n, d = shape
+    if of_pairs:
+        return Work(products=n * n * d, functions=n * n / 2, blocks=2 * PASS_COLUMNS * n * n)
+    return Work(products=2 * n * d * min(n, d, BASIS_COLUMNS))

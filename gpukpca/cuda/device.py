@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._extras import packages_of, pip_install
-from gpukpca._process import state
+from gpukpca._process import state, uses_timings
 
 # CuPy's wheels hold no CUDA libraries and no headers: the extras bring both.
 CUDA_12 = pip_install("cuda12")
@@ -29,6 +30,9 @@ MISSING = re.compile(
 )
 # Versions as CUDA numbers them. CUDA 13 compiles for none of Maxwell, Pascal and Volta; the oldest card that it knows.
 CUDA_12_0, CUDA_13 = 12_000, 13_000
+# The largest n whose n² is below 2²⁹: cuSOLVER of CUDA 12 refuses larger eigenproblems. The release notes of CUDA 13.0
+# say that the limit is gone.
+LARGEST_OF_CUDA_12 = 23_170
 OLDEST_OF_CUDA_13 = (7, 5)
 # Edge of the products that are timed: 0.4 ms each in float32 at 48 TF/s.
 PRODUCT_EDGE = 2048
@@ -76,6 +80,8 @@ def probe(index: int | None = None) -> tuple[bool, str]:
             return False, f"there is no device cuda:{index}; {present} found"
         with cupy.cuda.Device(index):
             fault = _small_work(cupy)
+            if not fault and uses_timings():
+                product_rates(index)
     except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
         if is_out_of_memory(error):  # a full device works; the next allocation raises
             return True, describe(_index(cupy, index))
@@ -219,6 +225,13 @@ def count() -> int:
         return int(cupy.cuda.runtime.getDeviceCount())
     except Exception:  # no driver, a missing library, another NumPy: `probe` gives the reason
         return 0
+
+
+def largest_eigenproblem() -> float:
+    """Return the largest n whose eigenproblem cuSOLVER takes."""
+    import cupy
+
+    return math.inf if cupy.cuda.runtime.runtimeGetVersion() >= CUDA_13 else LARGEST_OF_CUDA_12
 
 
 def note_use() -> None:

@@ -5,12 +5,14 @@ With ``device=None`` data stay where they are. Otherwise they are copied once, a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from gpukpca._process import uses_timings
 from gpukpca._typing import Array
 from gpukpca.backend.device import (
     cuda_is_installed,
@@ -29,12 +31,14 @@ from gpukpca.backend.namespace import (
     is_memory_map,
     is_numpy,
     is_sparse,
+    item_size,
     move,
     namespace_of,
     same_place,
     to_host,
 )
-from gpukpca.backend.parallel import row_slices
+from gpukpca.backend.parallel import row_slices, worker_count
+from gpukpca.backend.work import COPIED, OF_ANY_SIZE, START_SECONDS, fit_work
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import (
@@ -56,11 +60,14 @@ class Placement:
         With the library, dtype and device of the computation, and of the data.
     notes : tuple of str
         Why another device than the requested one computes, or with lower precision.
+    reason : str
+        Why "auto" chose the CPU although a card may work.
     """
 
     work: Array
     origin: Array
     notes: tuple[str, ...] = ()
+    reason: str = ""
 
     @cached_property
     def moved(self) -> bool:
@@ -85,8 +92,11 @@ class Placement:
         return A if not self.moved or A is None else move(A, self.origin)
 
 
-def placement_for(device: Any, X: Any) -> Placement:
+def placement_for(device: Any, X: Any, shape: tuple[int, ...] | None = None, of_pairs: bool = False) -> Placement:
     """Return where a fit of X computes with the parameter `device` of an estimator.
+
+    "auto" leaves it on the CPU where a card would not save time, given the `shape` of all rows and whether the fit is
+    `of_pairs` of them. Without a shape the rates alone decide.
 
     Raise `InvalidParameterError` for an unknown device, or sparse rows on a GPU, and `DeviceUnavailableError` where
     "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy, and where float32 products round their
@@ -95,14 +105,14 @@ def placement_for(device: Any, X: Any) -> Placement:
     known: Placement | None = X.place if isinstance(X, Rows) else None
     if known is not None:
         return known
-    place = _placement_for(device, X)
+    place = _placement_for(device, X, shape, of_pairs)
     if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
         return place
     warn_once(f"{cause}.", PrecisionWarning)
     return replace(place, notes=(*place.notes, cause))
 
 
-def _placement_for(device: Any, X: Any) -> Placement:
+def _placement_for(device: Any, X: Any, shape: tuple[int, ...] | None, of_pairs: bool) -> Placement:
     kind, index = parsed_device(device)
     origin = empty_like(place_of(X))
     if isinstance(X, Rows):
@@ -123,7 +133,12 @@ def _placement_for(device: Any, X: Any) -> Placement:
                 'sparse rows are computed on the CPU; pass X.toarray(), or device="auto" or "cpu".'
             )
         return Placement(origin, origin, ("sparse rows are computed on the CPU",))
+    is_timed = kind == "auto" and cuda_is_installed() and uses_timings()
+    if is_timed and (reason := _reason_for_host(X, shape, of_pairs)):  # without a look at the card
+        return Placement(origin, origin, reason=reason)
     work, failure = cuda_place(index, dtype_name(X.dtype))
+    if is_timed and work is not None and (reason := _reason_for_host(X, shape, of_pairs, work)):
+        return Placement(origin, origin, reason=reason)
     if work is not None:
         return Placement(work, origin)
     if kind == "cuda":
@@ -132,6 +147,17 @@ def _placement_for(device: Any, X: Any) -> Placement:
         return Placement(origin, origin)
     warn_once(f'device="auto": {failure}. Computing on the CPU.', DeviceFallbackWarning)
     return Placement(origin, origin, (f"on the CPU: {failure}",))
+
+
+def _reason_for_host(X: Any, shape: tuple[int, ...] | None, of_pairs: bool, card: Array | None = None) -> str:
+    """Return why a fit of rows like X is left on the CPU; empty where a card, with the copy of X, may save time."""
+    like, item = place_of(X), 4 if dtype_name(X.dtype) == "float32" else 8
+    work = fit_work(shape, of_pairs) if shape else OF_ANY_SIZE
+    here, there, where = work.seconds(like, item, worker_count(like)), START_SECONDS, "the start of a card"
+    if card is not None:
+        there += work.seconds(card, item, 1) + math.prod(shape or ()) * item_size(X.dtype) / COPIED
+        where = f"{there:.2f} s on {describe_device(card)}"
+    return "" if there < here else f"on the CPU: {here:.2f} s of work are less than {where}"
 
 
 def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:

@@ -60,8 +60,9 @@ class PlacedBatches(BatchedRows):
         self, estimator: Any, first: Array, pieces: Any, sizes: list[int] | None = None, read: Read | None = None
     ) -> None:
         self.place: Placement
-        self.place = place = placement_for(estimator.device, first)
-        like = from_host(np.empty((0, int(estimator.n_features_in_))), place.work, place.work.dtype)
+        d = int(estimator.n_features_in_)
+        self.place = place = placement_for(estimator.device, first, (sum(sizes), d) if sizes else None)
+        like = from_host(np.empty((0, d)), place.work, place.work.dtype)
         super().__init__(lambda: (self._placed(piece) for piece in pieces()), like, sizes)
         self._read_rows = read
         self._held: tuple[int, Array] = 0, self.like
@@ -128,7 +129,8 @@ def rows_and_place(estimator: Any, X: Any, reader: str = "", *, counted: bool, *
     if counted and getattr(rows, "sizes", ()) is None:
         with device_context(rows.like):
             rows.counted()
-    return rows, placement_for(estimator.device, rows)
+    shape = None if isinstance(rows, Rows) else rows.shape
+    return rows, placement_for(estimator.device, rows, shape, of_pairs=hasattr(estimator, "kernel"))
 
 
 def batches_of(

@@ -103,7 +103,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         rows = training_rows(self, X, type(self).__name__, size, missing=True, sample_weight=sample_weight)
         rows, weights = without_weight_0(self, rows, sample_weight, size)
         batches: Any = rows if isinstance(rows, BatchedRows) else cut_rows(self, rows, size)
-        place = session.place(rows)
+        place = session.place(batches)
         resources, tol = session.resources(place), None if self.tol is None else float(self.tol)
         settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
         rng, listener = generator(self.random_state), listener_of(self)

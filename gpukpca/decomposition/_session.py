@@ -62,9 +62,9 @@ class FitSession:
     budget: MemoryBudget
     n_jobs: int | None = None
 
-    def place(self, data: Any) -> Placement:
-        """Return where the data are computed."""
-        return placement_for(self.device, data)
+    def place(self, data: Any, shape: tuple[int, ...] | None = None, of_pairs: bool = False) -> Placement:
+        """Return where the data are computed; see `placement_for`."""
+        return placement_for(self.device, data, shape, of_pairs)
 
     def resources(self, place: Placement) -> Resources:
         """Return the resources of the attempt at a place."""

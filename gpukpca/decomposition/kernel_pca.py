@@ -334,7 +334,7 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
             sample = rows
         else:
             rows, sample = planned_data(self, compute_dask(self, X))
-        resources = self._resources(placement_for(self.device, rows))
+        resources = self._resources(placement_for(self.device, rows, rows.shape, of_pairs=True))
         saves, resolved = self.checkpoint is not None, kernel_and_settings(self, sample, resources)
         return plan_of(FitTask.of(rows, *resolved, resources, has_checkpoint=saves, sample=sample)).plan
 

@@ -215,7 +215,7 @@ class KernelPCACV(ArrayTransformer):
             check_dense(X, "KernelPCACV: sparse rows have no pre-image to be scored by; pass {call}.")
             data = training_data(self, X)
             splits = self._splits(data, y, groups)
-            place = session.place(data)
+            place = session.place(data, data.shape, of_pairs=True)
             with session.on(place, data) as resources:
                 rows = place.to_work(data)
                 grid = grid_of(self, rows, min(len(train) for train, _ in splits), resources)

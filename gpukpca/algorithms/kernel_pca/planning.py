@@ -19,6 +19,7 @@ from gpukpca.algorithms.kernel_pca.candidates import (
 from gpukpca.algorithms.kernel_pca.task import FitTask, explicit_features
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
 from gpukpca.backend import blocking
+from gpukpca.backend.device import takes_eigenproblem
 from gpukpca.backend.namespace import writes_in_place
 from gpukpca.data.batches import slice_of
 from gpukpca.data.rows import Rows
@@ -103,6 +104,10 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         yield factored(task, features)
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
+    if task.settings.eigen_solver == "auto" and not takes_eigenproblem(task.place.work, task.n):
+        iterative = BlockKrylov(tol=task.settings.tol, max_passes=task.settings.max_passes)
+        if isinstance(requested, Dense) and iterative.iterates(task.n, task.p):
+            requested, reason = iterative, f"cuSOLVER of CUDA 12 refuses n = {task.n}"
     for solver, notes in _solvers(task, requested):
         yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
 
