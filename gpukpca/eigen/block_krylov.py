@@ -16,7 +16,8 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.work import Work
 from gpukpca.eigen.dense import Dense
-from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, resumed_state, step
+from gpukpca.eigen.krylov_blocks import PROBES
+from gpukpca.eigen.krylov_iteration import first_state, result, resumed_state, step
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask, rounded_up
 from gpukpca.eigen.request import NeedsDense, PairRequest
 from gpukpca.eigen.residuals import default_tolerance

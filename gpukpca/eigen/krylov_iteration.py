@@ -18,14 +18,14 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.linalg import leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
-from gpukpca.backend.namespace import cast, from_host, move, namespace_of
-from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
+from gpukpca.backend.namespace import from_host, namespace_of
+from gpukpca.backend.orthogonalization import orthonormal_directions
 from gpukpca.backend.random import random_directions, restore_generator
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.data.products import inner_products
 from gpukpca.data.rows import gathered
+from gpukpca.eigen.krylov_blocks import PROBES, first_block, next_block
 from gpukpca.eigen.krylov_sizes import (
-    DROP_FACTOR,
     allowed_by_pair,
     largest_modulus_of,
     operator_scale,
@@ -45,7 +45,6 @@ from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 # Before this pass ordinary spectra have not converged, and a check costs a small eigenproblem.
 FIRST_CHECK = 3
-PROBES = 2
 PASSES_WITH_START = 3
 # Passes that multiply the new directions of a wider block, and then their products, before the iteration may stop.
 PASSES_WHEN_WIDER = 2
@@ -69,7 +68,7 @@ MOST_WIDENED = 2
 def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> KrylovState:
     """Return the state before the first pass; `start`, shape (n, k), holds or returns directions to start from."""
     start = start() if callable(start) else start
-    block, known = _first_block(task, start)
+    block, known = first_block(task, start)
     return KrylovState(
         p=task.p,
         b=task.b,
@@ -162,7 +161,7 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     state, remainder = _append_product(task, state)
     is_last = state.n_passes >= task.limit
     outside = inner_products(remainder, remainder)
-    block = None if is_last else _next_block(task, state, remainder, outside)
+    block = None if is_last else next_block(task, state, remainder, outside)
     if task.is_share and not is_last and (block is None or task.is_fixed or state.n_passes >= FIRST_CHECK):
         task, state = _recounted(task, state, is_closed=block is None)
         if task.b > len(outside):
@@ -220,7 +219,7 @@ def _wider_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Arra
     """Return the next block of the remainder, filled with random directions."""
     fresh = random_directions(task.rng, (task.op.shape[0], task.b - remainder.shape[1]), task.op.like)
     wider = namespace_of(fresh).concat([remainder, operator_scale(task, state) * fresh], axis=1)
-    return _next_block(task, state, wider, inner_products(wider, wider))
+    return next_block(task, state, wider, inner_products(wider, wider))
 
 
 def _append_product(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, Array]:
@@ -368,7 +367,7 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     if state.n_passes < state.probe_until:
         fresh = random_directions(task.rng, (n, b), task.op.like)
         remainder = namespace_of(U).concat([remainder, operator_scale(task, state) * fresh], axis=1)
-    return _continue(task, state, _next_block(task, state, remainder, inner_products(remainder, remainder)))
+    return _continue(task, state, next_block(task, state, remainder, inner_products(remainder, remainder)))
 
 
 def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray) -> bool:
@@ -378,63 +377,3 @@ def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray) -> bo
         return True
     width = CLUSTER * float(np.max(allowed_by_pair(task, state, values), initial=0.0))
     return bool(np.all(values[: len(values) - random + 1] - values[random - 1 :] > width))
-
-
-# -- blocks ------------------------------------------------------------------------------------------------------------
-
-
-def _first_block(task: KrylovTask, start: Array | None) -> tuple[Array, int]:
-    """Return orthonormal directions to start with, shape (n, b): those of `start` first, then random ones; how many."""
-    n, b = task.op.shape[0], task.b
-    room = max(0, b - max(PROBES, b // 4))  # random directions always take part
-    start_block = None if start is None or room == 0 else _checked_start(task, start)
-    if start_block is not None:  # of length one, like the random ones, for any size of a start
-        start_block = orthonormal_directions(
-            task.op.project(start_block[:, : min(room, start_block.shape[1])]), floor=0.0
-        )
-    known = 0 if start_block is None else int(start_block.shape[1])
-    block = random_directions(task.rng, (n, b - known), task.op.like) * n**-0.5
-    block = block if start_block is None else namespace_of(block).concat([start_block, block], axis=1)
-    block = orthonormal_directions(task.op.project(block), floor=0.0)
-    # A centered problem on so few points has the constant vector only.
-    return (block if block is not None else from_host(np.eye(n, 1), task.op.like)), known
-
-
-def _checked_start(task: KrylovTask, start: Array) -> Array:
-    if start.ndim != 2 or start.shape[0] != task.op.shape[0]:
-        raise InvalidParameterError(
-            f"BlockKrylov: start of shape {tuple(start.shape)} does not fit; expected ({task.op.shape[0]}, k)."
-        )
-    return cast(move(start, task.op.like), task.op.dtype)
-
-
-def _next_block(task: KrylovTask, state: KrylovState, remainder: Array, gram: np.ndarray) -> Array | None:
-    """Return orthonormal directions of the remainder that are not rounding noise; None when the basis is closed.
-
-    `gram`, shape (b, b), is the Gram matrix of the remainder, shape (n, b). While the basis has fewer than p columns,
-    random directions make up for what is missing.
-    """
-    n, Q = task.op.shape[0], state.Q
-    room = n - Q.count
-    if room <= 0:
-        return None
-    floor = DROP_FACTOR * task.eps * operator_scale(task, state)
-    block = directions_by_gram(remainder, gram, floor)
-    if block is None:
-        block = orthonormal_directions(remainder, floor)
-    count = 0 if block is None else block.shape[1]
-    if count < task.b and Q.count + count < task.p:
-        random = random_directions(task.rng, (n, min(task.b - count, room)), task.op.like)
-        block = random if block is None else namespace_of(block).concat([block, random], axis=1)
-        block = orthonormal_directions(_outside(Q, block), floor=0.0)
-    if block is None:
-        return None
-    # Twice is enough: the second projection makes small directions orthogonal to the basis to rounding.
-    block = task.op.project(_outside(Q, block))
-    orthonormal = orthonormalized_by_gram(block, inner_products(block, block))
-    return orthonormal_directions(block, floor=0.5) if orthonormal is None else orthonormal
-
-
-def _outside(Q: ColumnBasis, V: Array) -> Array:
-    """Return V minus its projection on the basis."""
-    return V - Q.combine(Q.products_with(V))
