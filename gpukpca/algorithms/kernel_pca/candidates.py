@@ -7,36 +7,38 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
-from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, Parts, total, with_pairs
+from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, total, with_pairs
+from gpukpca.algorithms.kernel_pca.parts import (
+    learning_bytes,
+    of_factor,
+    pair_work,
+    panel_for,
+    parts_of_rows,
+    preparing_parts,
+    slice_bytes,
+    small_work,
+    solver_parts,
+    stored_work,
+    tile_bytes,
+)
 from gpukpca.algorithms.kernel_pca.task import LARGEST_SMALL_PROBLEM, FitTask
-from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate
+from gpukpca.algorithms.plan import Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
-from gpukpca.backend import blocking
-from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import slice_of
-from gpukpca.data.slicing import panel_length
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import DenseStorage, GivenStorage, LandmarkStorage, LowRankStorage, Storage, TiledStorage
 from gpukpca.gram.tiling import prepared_at_once
-from gpukpca.kernels import Kernel, Linear, PairwiseCallable, Precomputed
+from gpukpca.kernels import Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
 
-# Copies of CSR rows in the slices of a tile: of both sides and of a strip, widened, multiplied and by columns.
-SPARSE_SLICES = 6
-# Bytes of an entry of a product of CSR slices: as it is stored, and dense in float64 with its copy.
-SPARSE_PRODUCT_BYTES, DENSE_PRODUCT_BYTES = 16, 16
-# Strips of a tile in float64 that a device holds at once.
-WIDE_STRIPS = 3
-# Vectors of length n in float64 of a factor. Arrays of k² of its k columns: while landmarks are chosen, of every worker
-# while Fᵀ F is summed, and in LAPACK and the fit at once.
-LANDMARK_VECTORS, CHOOSING_SQUARES, WORKER_SQUARES, SQUARES = 6, 2, 3, 9
+# Vectors of length n in float64 of a factor.
+LANDMARK_VECTORS = 6
 # Copies of the data while they are prepared, and steps of a fit outside of its passes.
 COPIES, STEPS = 6, 30
 # Copies of a panel in float64: of features as they are eliminated, widened and centered, and of rows for a template.
@@ -55,24 +57,24 @@ RESULT_BLOCKS = 10
 
 def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
     """Return a solver with K as it was passed, as a square matrix, or by tiles: as many cached as memory allows."""
-    n, item, bytes_read, panel = task.n, task.item, 0, _panel_for(task, edge)
+    n, item, bytes_read, panel = task.n, task.item, 0, panel_for(task, edge)
     storage = GivenStorage(n, task.workers) if task.is_given else task.settings.storage_for(n, task.workers)
-    bill = Bill({"solve": _solver_parts(task, solver)})
+    bill = Bill({"solve": solver_parts(task, solver)})
     if task.is_given:
         bill["solve"]["K"] = n * n * item if isinstance(solver, Dense) else 0
     elif not isinstance(task.kernel, Precomputed):
         is_tiled = not task.kernel.stored_only and task.settings.gram in ("auto", "tiled")
         rows = prepared_at_once(n, edge, task.workers, panel) if is_tiled else n
-        bill[""] = _row_parts(task, rows)
-        bill["solve"]["tiles in work"] = _tile_bytes(task, edge)
+        bill[""] = parts_of_rows(task, rows)
+        bill["solve"]["tiles in work"] = tile_bytes(task, edge)
         if panel and not task.is_batched:  # as they are read, and as they are prepared
-            bill["solve"]["slices"] = 3 * min(n, edge) * task.d * item + _learning_bytes(task, edge)
+            bill["solve"]["slices"] = 3 * min(n, edge) * task.d * item + learning_bytes(task, edge)
         if is_tiled:
             storage = TiledStorage.within(task.tile_budget(bill.peak), n, item, task.workers, edge, panel)
             bytes_read = storage.rows_read * task.d * item
-        bill["prepare"] = _preparing_parts(task, panel)  # before there are tiles
+        bill["prepare"] = preparing_parts(task, panel)  # before there are tiles
     bill["solve"].setdefault("K", storage.bytes_held(item))
-    work = _stored_work(task, solver, storage, bytes_read)
+    work = stored_work(task, solver, storage, bytes_read)
     return _candidate(task, solver, reason, storage, bill, work, notes=notes, bytes_read=bytes_read)
 
 
@@ -85,7 +87,7 @@ def factored(task: FitTask, columns: int) -> Candidate:
     solver: PlannedSolver = LowRank(tol=settings.tol) if is_small else iterative
     workspace = solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu)
     features = 2 * task.rows_at_once * columns * item  # F as it is, and centered
-    phases, width = _of_factor(task, columns), max(p, solver.width(n, p, task.on_gpu))
+    phases, width = of_factor(task, columns), max(p, solver.width(n, p, task.on_gpu))
     if not is_small:  # F is multiplied, and Fᵀ F is not formed
         products = 8 * (RESULT_BLOCKS * n + task.workers * columns) * width
         phases = {"solve": {"panels": phases["add"]["panels"], "products": products}}
@@ -93,7 +95,7 @@ def factored(task: FitTask, columns: int) -> Candidate:
     bill["solve"][solver.name] = workspace
     work = Work(bytes=4 * n * columns * item, functions=0 if isinstance(task.kernel, Linear) else n * columns)
     one_pass = Work(blocks=4 * n * columns * solver.width(n, p, task.on_gpu))
-    work += solver.work(n, p, one_pass, item, task.on_gpu) or _small_work(task, n, columns, p)
+    work += solver.work(n, p, one_pass, item, task.on_gpu) or small_work(task, n, columns, p)
     storage = LowRankStorage(n, task.workers, columns)
     return _candidate(task, solver, EXACT.format(columns, n), storage, bill, work, p)
 
@@ -112,15 +114,15 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
     """Return K ≈ F Fᵀ by landmarks with F in memory, whose columns of K come by tiles of an edge."""
     n, item, workers = task.n, task.item, task.workers
     solver, rank = _with_rank(requested, task)
-    p, panel = min(task.p, rank), _panel_for(task, edge)
-    bill = Bill({"": {"factor": n * (rank * item + 8 * LANDMARK_VECTORS)}} | _of_factor(task, rank))
+    p, panel = min(task.p, rank), panel_for(task, edge)
+    bill = Bill({"": {"factor": n * (rank * item + 8 * LANDMARK_VECTORS)}} | of_factor(task, rank))
     if not isinstance(task.kernel, Precomputed):
-        bill[""] |= _row_parts(task, prepared_at_once(n, edge, workers, panel))
-        bill["prepare"] = _preparing_parts(task, panel)
+        bill[""] |= parts_of_rows(task, prepared_at_once(n, edge, workers, panel))
+        bill["prepare"] = preparing_parts(task, panel)
         # Taken, prepared, and two copies while they are.
         bill[""]["landmarks"] = rank * (task.row_bytes + 3 * task.d * item)
     if panel:
-        bill[""]["slices"] = workers * edge * _slice_bytes(task)
+        bill[""]["slices"] = workers * edge * slice_bytes(task)
     if task.maps_file and not task.is_given:  # rows of a panel as they are read, prepared, and widened
         bill[""]["panels"] = workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
     bill["choose"]["columns of K"] = solver.growth_bytes(n, rank, item, workers, task.on_gpu)
@@ -130,7 +132,7 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
     storage = LandmarkStorage(n, workers, rank, n, source, with_vectors=True, keeps_factor=True)
     bytes_read = n * task.d * item if panel else 0
-    work = _pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + _small_work(task, n, rank, p)
+    work = pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + small_work(task, n, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
     return _candidate(task, solver, reason, storage, bill, work, p, bytes_read=bytes_read)
 
@@ -159,7 +161,7 @@ def folded(
     p, row, wide = min(task.p, rank), d * item + task.row_bytes, FEATURE_COPIES * 8
     sample = min(n, solver.sample_within(d * item, task.resources.limit_set))
     pivots, panel = min(sample, pivot_panel(sample, 1, task.on_gpu)), feature_panel(n, d, rank, task.on_gpu)
-    bill = Bill({"prepare": {"panels": _learning_bytes(task)}} | _of_factor(task, rank))
+    bill = Bill({"prepare": {"panels": learning_bytes(task)}} | of_factor(task, rank))
     bill[""] = {
         "data copy": task.copy_bytes,
         "rows of a batch": 2 * batch * d * item,
@@ -182,7 +184,7 @@ def folded(
         return _candidate(task, solver, reason, storage, bill, None, p)
     n = rows or n
     passes = 2 if with_vectors and not keeps_factor else 1
-    work = _pair_work(task, task.kernel) * (passes * n * rank) + _small_work(task, n, rank, p)
+    work = pair_work(task, task.kernel) * (passes * n * rank) + small_work(task, n, rank, p)
     work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
     return _candidate(task, solver, reason, storage, bill, work, p, notes=notes)
 
@@ -246,7 +248,7 @@ def _candidate(
     if not (task.settings.is_share and isinstance(solver, BlockKrylov)):  # the bytes of all components are predicted
         return Candidate(plan, task.resources, few=bound)
     # Of a basis that grows, from far enough that a wide block grows too.
-    first, many = (sum(_solver_parts(replace(task, p=count), solver).values()) for count in (task.p, 4 * task.p))
+    first, many = (sum(solver_parts(replace(task, p=count), solver).values()) for count in (task.p, 4 * task.p))
     pair_bytes = max(1, (many - first) // (3 * task.p)) * WIDENING
     return Candidate(plan, task.resources, with_pairs(parts, p, pair_bytes), solver.most_pairs(bound))
 
@@ -285,110 +287,3 @@ def check_rank(task: FitTask, rank: int) -> None:
             f"n_components={n_components} needs at least as many landmarks, and rank={rank} was given to "
             "Nystrom; raise the rank."
         )
-
-
-# -- parts of the bytes ------------------------------------------------------------------------------------------------
-
-
-def _solver_parts(task: FitTask, solver: PlannedSolver) -> Parts:
-    """Return the bytes of a solver in addition to the operator, with the sums of all workers."""
-    sums = task.workers * task.n * solver.width(task.n, task.p, task.on_gpu) * task.item
-    return {solver.name: sums + solver.workspace_bytes(task.n, task.components_for(solver), task.item, task.on_gpu)}
-
-
-def _row_parts(task: FitTask, rows: int) -> Parts:
-    """Return the bytes of the model's copy of the data and of so many prepared rows."""
-    # While X is read, cached slices also hold the operand that a product made of them, as wide again.
-    row = max(task.row_bytes, task.d * task.item) if task.is_batched else task.row_bytes
-    return {"data copy": task.copy_bytes, "prepared rows": rows * row * (2 if task.is_batched or rows < task.n else 1)}
-
-
-def _preparing_parts(task: FitTask, panel: int) -> Parts:
-    """Return the bytes while all rows in memory are prepared; none where slices of them are."""
-    if task.template is None or task.is_sparse or task.is_batched or panel:
-        return {}
-    return {"panels": _learning_bytes(task)}
-
-
-def _learning_bytes(task: FitTask, rows: int | None = None) -> int:
-    """Return the bytes of a panel of some rows that is prepared: twice in float64, and in the type of K."""
-    return (2 * 8 + task.item) * min(rows or task.n, task.n, panel_length(task.d, task.on_gpu)) * task.d
-
-
-def _tile_bytes(task: FitTask, edge: int) -> int:
-    """Return the bytes of a tile of every worker that is not cached, with the slices that it is made from."""
-    tile = edge * edge
-    held = (task.kernel.scratch_tiles + 1) * tile * task.item + edge * _slice_bytes(task)
-    if task.is_sparse:
-        product = min(tile, max(edge, blocking.SPARSE_PRODUCT_ENTRIES)) * SPARSE_PRODUCT_BYTES
-        held += product + DENSE_PRODUCT_BYTES * tile * (task.item < 8)
-    begins_wide = task.on_gpu and task.template is not None and task.template.wide
-    return task.workers * held + WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * tile) * begins_wide
-
-
-def _slice_bytes(task: FitTask) -> int:
-    """Return the bytes of a row in the slices that a tile is made from."""
-    if task.is_sparse:
-        return SPARSE_SLICES * task.row_bytes + 3 * dense_row_bytes(task.kernel, task.X)
-    # Differences of features are taken in float64, of both slices.
-    return max(task.row_bytes, task.d * (2 * 8 if task.kernel.densifies and task.item < 8 else task.item))
-
-
-def _panel_for(task: FitTask, edge: int) -> int:
-    """Return the tile columns whose rows are held at once, where X is read again and not held whole; else 0."""
-    row = max(task.row_bytes, task.d * task.item)
-    if not task.maps_file or task.is_given:
-        return 0
-    limit = int(SHARE_FOR_ROWS * task.resources.allowed())
-    return 0 if task.n * row <= limit and not task.is_batched else max(1, limit // (2 * row * edge) - 2 * task.workers)
-
-
-def _of_factor(task: FitTask, columns: int) -> dict[str, Parts]:
-    """Return the phases of a factor F of so many columns: of the landmarks, of Fᵀ F, and of its eigenproblem."""
-    square, panel = 8 * columns**2, 0
-    if task.on_gpu or task.item < 8:  # in float64
-        entries = columns * blocking.GPU_INNER_PANEL if task.on_gpu else blocking.PANEL_ENTRIES.cpu
-        panel = 8 * min(task.n * columns, entries)
-    return {
-        "choose": {"products of landmarks": CHOOSING_SQUARES * square},
-        "add": {"sums of products": WORKER_SQUARES * task.workers * square, "panels": panel},
-        "solve": {"eigenproblem": SQUARES * square},
-    }
-
-
-# -- parts of the work -------------------------------------------------------------------------------------------------
-
-
-def _pair_work(task: FitTask, kernel: Kernel) -> Work:
-    """Return the work of one entry of K."""
-    if isinstance(kernel, Precomputed):
-        return Work()
-    inside = [value for value in kernel.get_params(deep=False).values() if isinstance(value, Kernel)]
-    if inside:
-        return sum((_pair_work(task, part) for part in inside), Work())
-    values = Work(functions=kernel.exponentials)
-    if kernel.densifies:  # no product of rows
-        return values + Work(differences=task.d)
-    if task.is_sparse:
-        met = (task.X.nnz / max(1, task.n)) ** 2 / task.d  # features that two rows share
-        return values + Work(sparse_products=met, bytes=SPARSE_ENTRY_BYTES)
-    wide = task.template is not None and task.template.wide and not task.on_gpu
-    return values + Work(products=2 * (task.d + 2) * (2 if wide else 1))
-
-
-def _stored_work(task: FitTask, solver: PlannedSolver, storage: Storage, bytes_read: int) -> Work | None:
-    """Return the work of a solver on a stored K; None where that of the solver is not known."""
-    n, p = task.n, task.components_for(solver)
-    if isinstance(storage, GivenStorage):  # whose products take an unknown time
-        return None
-    evaluation = _pair_work(task, task.kernel) * storage.entries
-    recomputed = storage.recomputed_tiles / storage.tiles
-    one_pass = Work(blocks=2 * n * n * solver.width(n, p, task.on_gpu), bytes=bytes_read, calls=storage.tiles)
-    one_pass += evaluation * recomputed
-    work = solver.work(n, p, one_pass, task.item, task.on_gpu)
-    return None if work is None else work + evaluation * (1 - recomputed)
-
-
-def _small_work(task: FitTask, n: int, columns: int, p: int) -> Work:
-    """Return the work of the eigenproblem of a factor of n rows, whose square is summed in float64."""
-    return Work(products=8 // task.item * n * columns**2, eigenproblems=columns**3, blocks=6 * n * columns * p)
