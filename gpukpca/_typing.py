@@ -116,6 +116,9 @@ class SymmetricOperator:
         The sum of the eigenvalues, where the operator knows it better or sooner than its diagonal.
     workers : int
         Threads that work on a factor of the matrix; 0: as many as BLAS may use.
+    twin : SymmetricOperator or None
+        Nearly the same matrix in a narrower type, on which block Krylov iterates before the operator itself verifies
+        its Ritz vectors and completes them. The iteration then sets it to None, which releases its memory.
     rows : PreparedRows or None
         The prepared rows of X that K is evaluated from, which the model then need not prepare again.
     has_diagonal : bool
@@ -154,6 +157,7 @@ class SymmetricOperator:
     known_means: Array | None = None
     trace: float | None = None
     workers: int = 0
+    twin: SymmetricOperator | None = None
     rows: Any = None
     has_diagonal: bool = True
     positive_definite: bool | None = None

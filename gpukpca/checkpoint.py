@@ -330,6 +330,8 @@ READ: dict[Any, Callable[[Any], Any]] = WRITE | {float: float.fromhex, Phase: la
 HINTS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(KrylovState).items()}
 KINDS = {name: (kinds[0], type(None) in kinds) for name, kinds in HINTS.items() if kinds[0] in WRITE}
 ARRAYS = ("T", "block", "means")
+# Fields that files of version 0.21 and older lack.
+LATER = {"on_twin", "twin_passes", "twin_residual"}
 # Counts are between these numbers, and the exponent is one of float64. No number is NaN, and these are finite.
 LEAST, MOST, MOST_EXPONENT, FINITE = {"p": 1, "b": 1, "limit": 1, "n_passes": 1}, 2**53, 1100, ("tol", "smallest")
 # A block is at most so many times as wide as the basis, which holds the blocks before it.
@@ -354,7 +356,7 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
         raise ValueError(f"a state lacks {', '.join(missing)}")
     Q, W = arrays["Q"], arrays["W"]
     fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
-    fields |= {name: _number(name, header[name]) for name in KINDS}
+    fields |= {name: _number(name, header[name]) for name in KINDS if name in header or name not in LATER}
     state = KrylovState(**fields, Q=ColumnBasis((Q,)), W=ColumnBasis((W,)))
     blocks = [Q] if state.block is None else [Q, state.block]
     (n, k), b = Q.shape, sum(block.shape[1] for block in blocks) - Q.shape[1]
@@ -394,7 +396,9 @@ def _number(name: str, written: Any) -> Any:
 def _misfit(state: KrylovState, task: KrylovTask) -> str:
     """Return why a state is none of a task; empty where it is one."""
     n, columns = task.op.shape[0], state.Q.count + (0 if state.block is None else int(state.block.shape[1]))
-    if state.Q.array.shape[0] != n or state.Q.array.dtype != np.dtype(dtype_name(task.op.like.dtype)):
+    type_of_basis = np.dtype(dtype_name(state.multiplied(task.op).like.dtype))
+    has_other_type = state.Q.array.dtype != type_of_basis and not (state.on_twin and task.op.twin is None)
+    if state.Q.array.shape[0] != n or has_other_type:
         return f"its basis is {state.Q.array.dtype} with {state.Q.array.shape[0]} rows"
     if task.is_share and state.b > max(task.b, WIDEST_BLOCK * columns):
         return f"a block of {state.b} columns does not follow a basis of {columns}"

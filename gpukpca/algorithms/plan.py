@@ -66,6 +66,9 @@ class Plan:
     available_bytes: int = field_of("", "limit of the allocations")
     kernel: str = field_of("", 'of kernel PCA; "" for PCA', default="")
     storage: Storage | None = field_of("", "how K is held; see `gpukpca.gram.storage`; None for PCA", default=None)
+    twin: Storage | None = field_of(
+        "", "float32 tiles of K that most passes multiply with, before K itself verifies; None: K alone", default=None
+    )
     method: str = field_of(
         "", 'of PCA: "covariance_eigh", "dual", "full" or "randomized"; "" for kernel PCA', default=""
     )
@@ -121,7 +124,9 @@ class Plan:
         True
         """
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        named = {"solver": self._solver_name, "storage": None if self.storage is None else str(self.storage)}
+        named: dict[str, Any] = {"solver": self._solver_name}
+        for name, storage in {"storage": self.storage, "twin": self.twin}.items():
+            named[name] = None if storage is None else str(storage)
         more = {"notes": list(self.notes), "fits": self.fits, "is_approximate": self.is_approximate}
         return values | named | more
 
@@ -146,11 +151,15 @@ class Plan:
         return "\n".join(lines + [f"note      {note}" for note in self.notes])
 
     def _lines_of_kernel_pca(self) -> list[str]:
-        return [
+        lines = [
             f"kernel    {self.kernel}",
             f"solver    {self._solver_name} for {self.n_components} components ({self.solver_reason})",
             f"K         {self.storage}",
         ]
+        if self.twin is not None:
+            cached = "all cached" if self.twin.is_fully_cached else str(self.twin).rpartition(", ")[2]
+            lines.append(f"twin      iterated on float32 tiles, {cached}; verified by K in {self.dtype}")
+        return lines
 
     def _lines_of_pca(self) -> list[str]:
         side = "samples" if self.by_samples else "features"

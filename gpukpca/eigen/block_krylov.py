@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpukpca._rules import COUNT, NONE, Rules, integer, one_of
+from gpukpca._rules import COUNT, FLAG, NONE, Rules, integer, one_of
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -85,6 +85,10 @@ class BlockKrylov(SolverParameters, Solver):
         Whether the dense solver takes over where it is forecast to be faster. It needs memory for the matrix.
     to_rounding : bool
         Whether the default of `tol` is what rounding allows, 100 eps, as in ARPACK.
+    twin : bool, optional
+        Whether the passes of kernel PCA of float64 rows are made on float32 tiles of K, its twin, until float64 tiles
+        verify and complete the eigenvectors. Default: where float64 tiles do not fit into memory and float32 ones do.
+        True: also where both fit, which halves the memory. Never for a fixed number of passes.
 
     See Also
     --------
@@ -115,7 +119,7 @@ class BlockKrylov(SolverParameters, Solver):
 
     name = "block Krylov"
     grows_with_p = True
-    rules: ClassVar[Rules] = (("tol", TOLERANCE), *COUNTS.items())
+    rules: ClassVar[Rules] = (("tol", TOLERANCE), *COUNTS.items(), ("twin", one_of(NONE, FLAG)))
     tol: float = 0.0
     block_size: int | None = None
     max_passes: int | None = None
@@ -124,11 +128,17 @@ class BlockKrylov(SolverParameters, Solver):
     start: Array | Callable[[], Array] | None = None
     or_dense: bool = False
     to_rounding: bool = False
+    twin: bool | None = None
 
     @property
     def is_default(self) -> bool:
         """Return whether a plan may add a start and change the size of the blocks."""
         return self.passes is None and self.start is None and self.max_blocks is None
+
+    @property
+    def takes_twin(self) -> bool:
+        """Return whether passes may be made on a twin of the operator."""
+        return self.twin is not False and self.passes is None and self.max_passes is None
 
     def iterates(self, n: int, p: int) -> bool:
         """Return whether `p` of n eigenpairs are few enough for passes; else the dense solver takes over."""

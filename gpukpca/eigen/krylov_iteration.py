@@ -34,6 +34,7 @@ from gpukpca.eigen.krylov_sizes import (
     rounding_level,
 )
 from gpukpca.eigen.krylov_state import TINY, Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
+from gpukpca.eigen.krylov_twin import handed_over, judged_on_twin
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
     estimated_residuals,
@@ -67,7 +68,8 @@ MOST_WIDENED = 2
 
 def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> KrylovState:
     """Return the state before the first pass; `start`, shape (n, k), holds or returns directions to start from."""
-    start = start() if callable(start) else start
+    start, on_twin = start() if callable(start) else start, task.op.twin is not None
+    task = task if task.op.twin is None else task.on_twin(task.op.twin)
     block, known = first_block(task, start)
     return KrylovState(
         p=task.p,
@@ -84,6 +86,7 @@ def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> 
         known=known,
         # Before the first pass the residual counts as 1 / tol times the target.
         distance=-math.log(task.tol),
+        on_twin=on_twin,
     )
 
 
@@ -92,15 +95,18 @@ def resumed_state(task: KrylovTask, checkpointer: Checkpointer) -> KrylovState |
 
     None where nothing is stored.
     """
-    n, like, state = task.op.shape[0], task.op.like, checkpointer.resumed(task)
+    n, state = task.op.shape[0], checkpointer.resumed(task)
     if state is None:
         return None
+    like = state.multiplied(task.op).like
     if state.T.shape[0] == 0 or tuple(state.Q.array.shape) != (n, state.T.shape[0]):
         raise InvalidParameterError(f"the checkpointer gave a state that is none of an operator of shape ({n}, {n}).")
     restore_generator(task.rng, state.generator)
     state.restore_means(task.op)
     if not state.continues(task):
         return first_state(task, state.ritz_vectors(task.b))
+    if not state.on_twin:
+        task.op.twin = None
     task = task.sized(state.p, state.b)
     block = None if state.block is None else _on_device(state.block, like)
     columns = state.Q.count + (0 if block is None else int(block.shape[1]))
@@ -126,6 +132,8 @@ def _on_device(A: np.ndarray, like: Array) -> Array:
 def step(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the state after one more pass over the operator; raise `NeedsDense` where the dense solver is faster."""
     task = task.sized(state.p, state.b)
+    if state.on_twin:
+        return _step_on_twin(task, state)
     if state.phase is Phase.EXTEND:
         return _extend(task, state)
     return _verify(task, state)
@@ -136,6 +144,7 @@ def result(task: KrylovTask, state: KrylovState) -> EigenResult:
     exponent, values = state.exponent or 0, np.diag(state.T)
     p = task.request.count_of(task.op, np.ldexp(values, exponent)) or state.p
     U, W = (gathered(basis.array[:, :p]) for basis in (state.Q, state.W))
+    on_twin = f", {state.twin_passes} of {state.n_passes} passes on a twin" if state.twin_passes else ""
     # Eigenvectors of a small matrix times a basis are orthonormal to some hundred eps only.
     factor = from_host(newton_factor(U), U)
     return EigenResult.of(
@@ -149,7 +158,8 @@ def result(task: KrylovTask, state: KrylovState) -> EigenResult:
         n_products=state.n_products,
         smallest_seen=float(np.ldexp(state.smallest, exponent)),
         has_fixed_passes=task.is_fixed,
-        solver=f"block Krylov (block of {state.b}, {pluralize(state.restarts, 'restart')})",
+        solver=f"block Krylov (block of {state.b}, {pluralize(state.restarts, 'restart')}{on_twin})",
+        twin_residual=state.twin_residual,
     )
 
 
@@ -183,9 +193,25 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
         if task.request.count_of(task.op, values) is None:
             more = max(task.p + 1, task.request.forecast(task.op, values, rounding_level(task, state)))
             state, has_converged = state.updated(p=task.request.checked(more)), False
+    if state.on_twin and may_stop and block is not None:
+        state, has_converged = judged_on_twin(state, has_converged)
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
     return _continue(task, state.updated(product=product), block)
+
+
+def _step_on_twin(task: KrylovTask, state: KrylovState) -> KrylovState:
+    """Return the state after one more pass over the twin: extended, or with Ritz vectors for the operator to verify."""
+    if (twin := task.op.twin) is None:  # a resumed fit has memory for other tiles
+        return handed_over(task, state)
+    try:
+        state = _extend(task.on_twin(twin), state)
+        del twin  # for the memory of the operator's own tiles
+    except (ConvergenceError, InvalidParameterError):  # numbers beyond the range of float32
+        task.op.twin = None
+        failed = first_state(task, None)
+        return failed.updated(n_passes=state.n_passes + 1, twin_passes=state.n_passes + 1, twin_residual=math.inf)
+    return state if state.phase is Phase.EXTEND else handed_over(task, state)
 
 
 def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[KrylovTask, KrylovState]:
@@ -284,6 +310,8 @@ def _estimate(
 
 def _stop(task: KrylovTask, state: KrylovState, theta: np.ndarray, S: np.ndarray) -> KrylovState:
     """Return the end with residuals of the products so far; near rounding the state before a verification."""
+    if state.on_twin:
+        return state.updated(phase=Phase.VERIFY)
     target = float(np.min(allowed_by_pair(task, state, theta), initial=math.inf))
     rounding = NULL_FACTOR * task.eps * max(operator_scale(task, state), largest_modulus_of(theta, task))
     if target >= SUMMED_PRODUCTS * rounding and _is_complete(task, state, theta):
@@ -344,13 +372,18 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     """
     n, p, b = task.op.shape[0], task.p, task.b
     state, _, S = _ritz(task, state)
-    keep = min(p + max(1, b // 2), state.Q.count)
+    few = p + max(1, b // 2)
+    # The Ritz vectors of a twin are all worth a column of its last pass.
+    keep = state.Q.count if state.n_passes == state.twin_passes else min(few, state.Q.count)
     probes = random_directions(task.rng, (n, PROBES), task.op.like)
     U = namespace_of(probes).concat([state.Q.combine(S[:, :keep]), probes], axis=1)
     U = orthonormal_directions(task.op.project(U), floor=0.0)
     state, W = _multiply(task, state, U)
     values, U, W = rayleigh_ritz(U, W)
-    excess = residual_excess(task, state, values, residuals_of_first(U, W, values, task))
+    norms = residuals_of_first(U, W, values, task)
+    excess = residual_excess(task, state, values, norms)
+    if state.n_passes == state.twin_passes + 1 and state.twin_residual is None:
+        state = state.updated(twin_residual=float(norms.max() / max(largest_modulus_of(values, task), TINY)))
     stagnant = state.stagnant + 1 if excess > 0.5 * state.best_excess else 0
     best = min(excess, state.best_excess)
     state = state.updated(residual=excess * task.tol, stagnant=stagnant, best_excess=best)
@@ -361,7 +394,8 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
         b, probe_until = max(b, p), 2 * state.n_passes
         state = state.updated(b=b, known=0, probe_until=probe_until, stagnant=0, best_excess=math.inf)
         task = task.sized(p, b)
-    remainder = W - U * from_host(values, U)[None, :]
+    few = few + PROBES
+    remainder = W[:, :few] - U[:, :few] * from_host(values[:few], U)[None, :]
     Q, products = state.Q.replace_all(U), state.W.replace_all(W)
     state = state.updated(Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)
     if state.n_passes < state.probe_until:

@@ -18,6 +18,10 @@ from gpukpca.eigen.request import NeedsDense, PairRequest
 
 # In place of 0 in logarithms.
 TINY = 1e-300
+# The relative residual at which an iteration on a float32 twin hands over: ten times the rounding of its products.
+TWIN_TOL = 1e-6
+# Passes over the operator itself that follow its twin. Of 200 random problems 97 took 2, 82 took 3, 21 took more.
+EXACT_PASSES = 3
 
 
 class Phase(Enum):
@@ -55,6 +59,10 @@ class KrylovTask:
             return self
         columns = min(self.op.shape[0], -(-self.max_columns * max(b, p) // max(self.b, self.p)))
         return replace(self, p=p, b=b, max_columns=columns, patience=self.patience * self.b / b)
+
+    def on_twin(self, twin: SymmetricOperator) -> KrylovTask:
+        """Return the task for the operator's twin, which leaves passes to the operator itself."""
+        return replace(self, op=twin, tol=max(self.tol, TWIN_TOL), limit=max(1, self.limit - EXACT_PASSES))
 
     def check_forecast(self, before: KrylovState, state: KrylovState) -> None:
         """Raise `NeedsDense` where the residuals of two checks forecast more passes than the dense solver is worth."""
@@ -119,6 +127,13 @@ class KrylovState:
         The same two at the first check.
     product : array, shape (n, b), or None
         The product of the operator with `block`, where it was launched already.
+    on_twin : bool
+        Whether the passes are those of the operator's twin; its Ritz vectors are verified by the operator itself.
+    twin_passes : int
+        Of `n_passes`, those on the twin.
+    twin_residual : float or None
+        The largest residual of the twin's Ritz vectors over the largest eigenvalue, from the first product with the
+        operator itself; infinite where the twin failed.
 
     See Also
     --------
@@ -168,6 +183,9 @@ class KrylovState:
     first_check: int = 0
     first_distance: float = 0.0
     product: Array | None = field(default=None, repr=False)
+    on_twin: bool = False
+    twin_passes: int = 0
+    twin_residual: float | None = None
 
     @property
     def is_done(self) -> bool:
@@ -206,7 +224,8 @@ class KrylovState:
         )
 
     def restore_means(self, op: SymmetricOperator) -> None:
-        """Give the operator its column means, so that neither its trace nor a product computes them."""
+        """Give the operator of the next pass its column means, so that neither trace nor product computes them."""
+        op = self.multiplied(op)
         if self.means is not None:
             op.known_means = from_host(self.means, op.like, accumulation_dtype(op.like))
 
@@ -220,7 +239,11 @@ class KrylovState:
 
     def for_checkpoint(self, op: SymmetricOperator, rng: np.random.Generator) -> KrylovState:
         """Return the state with that of the operator and of the random numbers, as a checkpoint stores it."""
-        return replace(self, means=op.known_means, generator=format_generator(rng))
+        return replace(self, means=self.multiplied(op).known_means, generator=format_generator(rng))
+
+    def multiplied(self, op: SymmetricOperator) -> SymmetricOperator:
+        """Return what the next pass multiplies with: the operator, or its twin while there is one."""
+        return op.twin if self.on_twin and op.twin is not None else op
 
 
 @runtime_checkable

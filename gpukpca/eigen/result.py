@@ -77,6 +77,9 @@ class EigenResult:
         The tolerance of the solver.
     has_fixed_passes : bool
         The solver made a fixed number of passes, for any residuals.
+    twin_residual : float or None
+        The largest residual that the twin of the operator left, over the largest eigenvalue, as the operator itself
+        measured it; infinite where the twin failed, None without one.
 
     See Also
     --------
@@ -113,6 +116,7 @@ class EigenResult:
     fallbacks: tuple[str, ...] = ()
     requested_tolerance: float = 0.0
     has_fixed_passes: bool = False
+    twin_residual: float | None = None
 
     @classmethod
     def of(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import SymmetricOperator
+from gpukpca.backend.namespace import cast, namespace_of
 from gpukpca.backend.parallel import TileReport
 from gpukpca.data.rows import map_rows
+from gpukpca.data.slicing import shifted_rows
+from gpukpca.data.statistics import exact_means, feature_bounds
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.product import gram_matrix
@@ -18,6 +21,9 @@ from gpukpca.gram.tiling import full_cache_bytes, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import Precomputed, training_matrix
+
+# The largest entry of float32 rows of a twin: their squares, and sums of them, are then within the range of the type.
+TWIN_RANGE = (1e-15, 1e15)
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,18 @@ class StorageInput:
     template: PreparedRows | None = None
     n_jobs: int | None = None
     report: TileReport | None = None
+
+
+def twin_source(source: StorageInput, center: bool) -> StorageInput | None:
+    """Return the input of an operator that makes nearly the same K from float32 rows; None beyond their range."""
+    kernel, X = source.kernel, source.X
+    xp = namespace_of(X)
+    is_moved = kernel.moves_rows == "always" or (kernel.moves_rows == "centered" and center)
+    rows = shifted_rows(X, exact_means(X), 1.0, xp.float32) if is_moved else cast(X, xp.float32)
+    low, high = feature_bounds(rows)
+    if not TWIN_RANGE[0] < max(float(xp.max(high)), -float(xp.min(low))) < TWIN_RANGE[1]:
+        return None
+    return replace(source, X=rows, template=kernel.template(rows, centered=center))
 
 
 @dataclass(frozen=True)

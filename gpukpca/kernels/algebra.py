@@ -96,6 +96,13 @@ class _Combined(Kernel):
         return known and all(part.leaves_out_constants for part in self.parts)
 
     @property
+    def moves_rows(self) -> str | None:  # type: ignore[override]
+        ways = {part.moves_rows for part in self.parts}
+        if None in ways or ways == {"always"}:
+            return None if None in ways else "always"
+        return "centered" if self.keeps_centering and "never" not in ways else "never"
+
+    @property
     def positive_definite(self) -> bool | None:  # type: ignore[override]
         return True if all(part.positive_definite for part in self.parts) else None
 
@@ -454,6 +461,7 @@ class Modulated(_Combined):
     """
 
     rules: ClassVar[Rules] = (("k", KERNEL), ("g", CALLABLE))
+    moves_rows = None  # g sees the rows as they are
 
     def __init__(self, k: Kernel, g: Callable[[Array], Array]) -> None:
         self.k = k

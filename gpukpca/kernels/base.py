@@ -51,6 +51,9 @@ class Kernel(ParameterObject):
         rows without a value above rounding are then reported as far.
     gamma_of_length : bool
         Whether gamma is one over a length: distances are not squared. Else it is one over a square (for its rules).
+    moves_rows : "always", "centered", "never" or None
+        Whether a float32 twin of K subtracts the mean from the rows first, which keeps digits: always, since k depends
+        on x - y alone; where K is centered; or never. None: no twin.
     rules : tuple of (str, Rule)
         Names and allowed values of parameters other than gamma.
 
@@ -98,6 +101,7 @@ class Kernel(ParameterObject):
     inverts_to: str | None = None
     depends_on_distance = False
     gamma_of_length = False
+    moves_rows: str | None = None
     # The levels of nested kernels.
     _levels = 1
     # Whether rows prepared with ``centered=True`` omit a constant at most (`offset`), which kernels that contain this

@@ -117,6 +117,7 @@ class _DotKernel(Kernel):
     """A function of T = gamma x·y + coef0."""
 
     scratch_tiles = 0
+    moves_rows: str | None = "never"
     coef0: float = 0.0
     # The relative error of the function, in units of that of T.
     steepness: float = 1.0
@@ -233,6 +234,7 @@ class Linear(_DotKernel):
 
     positive_definite: bool = True
     exponentials = 0
+    moves_rows: str | None = "centered"
 
     def _template(self, X: Array, centered: bool) -> DotRows:
         mean = (stored_means(X) if is_sparse(X) else feature_means(X)) if centered else None

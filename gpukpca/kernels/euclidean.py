@@ -75,6 +75,7 @@ class _EuclideanKernel(Kernel):
     depends_on_distance = True
     scratch_tiles = 0
     leaves_out_constants = True
+    moves_rows: str | None = "always"
     rules: ClassVar[Rules] = (("gamma", NOT_NEGATIVE),)
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.

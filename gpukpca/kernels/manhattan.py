@@ -62,6 +62,7 @@ class Laplacian(Kernel):
     densifies = True
     depends_on_distance = True
     gamma_of_length = True
+    moves_rows: str | None = "always"
     rules: ClassVar[Rules] = (("gamma", NOT_NEGATIVE),)
 
     def __init__(self, gamma: Gamma = None) -> None:

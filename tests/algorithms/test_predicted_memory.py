@@ -176,6 +176,12 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     ),
     "fifty by landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(rank=200), "gamma": 0.05, "n_components": 50}),
     "few blocks": (2000, 20, "float64", {"eigen_solver": BlockKrylov(max_blocks=4)}),
+    "a float32 twin": (3000, 20, "float64", {"eigen_solver": BlockKrylov(twin=True), "gamma": 0.02}),
+    "a float32 twin in a limit": (4200, 20, "float64", {"memory_limit": "65MiB", "gamma": 0.02}),
+    "a float32 twin of wide rows": (
+        *(1500, 1000, "float64"),
+        {"eigen_solver": BlockKrylov(twin=True), "gram": "tiled", "kernel": "laplacian", "gamma": 0.01},
+    ),
     "a narrow block": (2000, 20, "float64", {"eigen_solver": BlockKrylov(block_size=4)}),
 }
 

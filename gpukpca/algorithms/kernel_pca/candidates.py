@@ -22,6 +22,7 @@ from gpukpca.algorithms.kernel_pca.parts import (
     tile_bytes,
 )
 from gpukpca.algorithms.kernel_pca.task import LARGEST_SMALL_PROBLEM, FitTask
+from gpukpca.algorithms.kernel_pca.twin import twin_of
 from gpukpca.algorithms.plan import Candidate
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.backend.work import Work
@@ -29,6 +30,7 @@ from gpukpca.data.batches import slice_of
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
+from gpukpca.eigen.krylov_state import EXACT_PASSES
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -73,9 +75,14 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
             storage = TiledStorage.within(task.tile_budget(bill.peak), n, item, task.workers, edge, panel)
             bytes_read = storage.rows_read * task.d * item
         bill["prepare"] = preparing_parts(task, panel)  # before there are tiles
+    twin = twin_of(task, solver, storage, bill, edge)
+    if twin is not None and storage.is_fully_cached:  # as many tiles as take no more than those of the twin
+        storage = TiledStorage.within(twin.bytes_held(4), n, item, task.workers, edge)
     bill["solve"].setdefault("K", storage.bytes_held(item))
-    work = stored_work(task, solver, storage, bytes_read)
-    return _candidate(task, solver, reason, storage, bill, work, notes=notes, bytes_read=bytes_read)
+    last: Any = solver if twin is None else replace(solver, passes=EXACT_PASSES)  # type: ignore[type-var]
+    work, narrow = stored_work(task, last, storage, bytes_read), twin and stored_work(task, solver, twin, 0)
+    how: dict[str, Any] = {"notes": notes, "bytes_read": bytes_read, "twin": twin, "narrow": narrow}
+    return _candidate(task, solver, reason, storage, bill, work, **how)
 
 
 def factored(task: FitTask, columns: int) -> Candidate:
@@ -218,10 +225,13 @@ def _candidate(
     *,
     notes: tuple[str, ...] = (),
     bytes_read: int = 0,
+    twin: Storage | None = None,
+    narrow: Work | None = None,
 ) -> Candidate:
     """Return the candidate of a solver with a storage, with the bytes and the work of the fit around them.
 
-    The time is not known without `work`, for a function of two rows, and on a cluster, where the network decides.
+    `narrow` is the work on a float32 `twin`. The time is not known without `work`, for a function of two rows, and on a
+    cluster, where the network decides.
     """
     basis = storage.rank_bound if isinstance(solver, Nystrom) else task.n
     seconds, p = None, task.p if p is None else p
@@ -231,6 +241,7 @@ def _candidate(
         if task.preimage is not None:
             work += task.preimage.fit_work(task.n, task.d, task.p, task.preimage_landmarks)
         seconds = work.seconds(task.place.work, task.item, task.workers)
+        seconds += 0.0 if narrow is None else narrow.seconds(task.place.work, 4, task.workers)
     plan = task.plan(
         parts,
         n_components=p,
@@ -238,6 +249,7 @@ def _candidate(
         solver_reason=reason,
         kernel=repr(task.kernel),
         storage=storage,
+        twin=twin,
         workers=storage.workers,
         bytes_read=bytes_read,
         preimage_landmarks=task.preimage_landmarks,

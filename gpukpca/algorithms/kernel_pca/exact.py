@@ -38,8 +38,10 @@ from gpukpca.eigen import EigenResult, PairRequest, top_eigh
 from gpukpca.eigen.request import NeedsDense
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram
-from gpukpca.gram.storage import StorageInput
+from gpukpca.gram.storage import StorageInput, twin_source
 
+# The largest residual of vectors of a twin, over the largest eigenvalue, that spared passes over K itself.
+USELESS_TWIN = 1e-3
 # From a solver to a context with the checkpointer of the fit, or None.
 CheckpointOpener = Callable[[Any], AbstractContextManager[Any]]
 
@@ -69,6 +71,8 @@ def exact_fit(
             del op  # two do not fit into memory
             op = _centered_gram(task, chosen.plan, source)
         plan, eigen = chosen.plan, solve(op, _request(task, chosen, op), chosen.plan.solver)
+    if (left := eigen.twin_residual or 0.0) > USELESS_TWIN:
+        plan = chosen.with_notes(f"the float32 twin was dropped: its vectors left a residual of {left:.1g}").plan
     if task.frequencies is not None:
         eigen = eigen.signed_by(task.frequencies.unrooted(eigen.eigenvectors))
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
@@ -130,6 +134,8 @@ def _centered_gram(task: FitTask, plan: Plan, source: StorageInput) -> CenteredG
         raise InvalidParameterError(
             f"the operator of {type(storage).__name__} has shape {tuple(op.shape)}, and K of {n} rows ({n}, {n})."
         )
+    if plan.twin is not None and (narrow := twin_source(source, op.center)) is not None:
+        op.twin = CenteredGram(plan.twin.build(narrow), center=op.center, frequencies=task.frequencies)
     return op
 
 

@@ -188,7 +188,7 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
     if is_chosen and isinstance(solver, BlockKrylov):
         usual = solver.with_narrow_block(task.n, task.on_gpu)
     candidate = with_solver(usual, START_LANDMARKS if is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS else 0)
-    storage: Any = candidate.plan.storage
+    storage: Any = candidate.plan.twin or candidate.plan.storage
     is_cheap = storage.is_fully_cached or storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles
     if is_cheap or not isinstance(solver, BlockKrylov):
         return candidate

@@ -1,0 +1,59 @@
+"""The end of the passes over a twin: its Ritz vectors, in the type of the operator, are verified by the operator."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from gpukpca.backend.linalg import ritz_pairs
+from gpukpca.backend.namespace import cast, epsilon
+from gpukpca.data.column_basis import ColumnBasis
+from gpukpca.eigen.krylov_sizes import DROP_FACTOR
+from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
+
+# Passes over a twin after it has converged: one turns three passes over the operator itself into two.
+PASSES_AFTER_TWIN = 1
+# Where a spectrum decays so fast that so many passes leave this residual, the operator itself is as fast.
+FAST_PASSES, FAST_RESIDUAL = 3, 1e-5
+
+
+def judged_on_twin(state: KrylovState, has_converged: bool) -> tuple[KrylovState, bool]:
+    """Return the state after a pass on a twin that was checked, and whether its Ritz vectors are handed over."""
+    if state.n_passes <= FAST_PASSES:
+        return state, state.residual is not None and state.residual < FAST_RESIDUAL
+    if has_converged and state.stagnant < PASSES_AFTER_TWIN:
+        return state.updated(stagnant=state.stagnant + 1, next_check=state.n_passes + 1), False
+    return state, has_converged
+
+
+def handed_over(task: KrylovTask, state: KrylovState) -> KrylovState:
+    """Return the state before the verification of the Ritz vectors of the twin by the operator itself.
+
+    The exponent stays: without it products of another scale would count as converged.
+    """
+    theta, S, _ = ritz_pairs(state.T, min(state.p + state.b, state.Q.count), task.op.like)
+    noise = DROP_FACTOR * epsilon(state.Q.array) * float(np.abs(theta).max(initial=0.0))
+    task.op.twin = None
+    empty = partial(ColumnBasis.with_capacity, task.op.shape[0], task.max_columns, task.op.like)
+    Q, W = (empty().append(cast(basis.combine(S), task.op.dtype)) for basis in (state.Q, state.W))
+    return state.updated(
+        phase=Phase.VERIFY,
+        limit=task.limit,
+        tol=task.tol,
+        Q=Q,
+        W=W,
+        T=np.diag(theta),
+        block=None,
+        product=None,
+        smallest=state.smallest if state.smallest < -noise else 0.0,
+        stagnant=0,
+        probe_until=0,
+        distance=-math.log(task.tol),
+        last_check=0,
+        next_check=0,
+        first_check=0,
+        on_twin=False,
+        twin_passes=state.n_passes,
+    )
