@@ -103,6 +103,17 @@ def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
     return any(isinstance(header, dict) and header.get("fingerprint") == fingerprint for header in headers)
 
 
+def restore_rates(checkpoint: Checkpoint) -> None:
+    """Take the rates of cards from the files of a checkpoint, so that a resumed fit chooses by them again."""
+    for name in NAMES:
+        header = _header_of(checkpoint.path / name)
+        stored = header.get("product_rates") if isinstance(header, dict) else None
+        for index, rates in stored.items() if isinstance(stored, dict) else ():
+            are_numbers = isinstance(rates, list) and [type(rate) for rate in rates] == [float, float]
+            if index.isdecimal() and len(index) < 4 and are_numbers and min(rates) > 0:
+                process.product_rates[int(index)] = rates[0], rates[1]
+
+
 # -- signals -----------------------------------------------------------------------------------------------------------
 
 # The requests of the process before the running fit.
@@ -230,6 +241,7 @@ class FolderCheckpointer:
             return
         numbers, arrays = _packed(state)
         header = {"number": self._number + 1, "fingerprint": self._fingerprint, "state": numbers}
+        header["product_rates"] = {str(index): list(rates) for index, rates in process.product_rates.items()}
         # An interrupt may come when the file is in its place already. Then it is known as one of this fit.
         self._headers.setdefault(path, []).append(header)
         process.checkpoint_folders[self._folder] = self._fingerprint

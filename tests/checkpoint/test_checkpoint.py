@@ -26,6 +26,7 @@ from sklearn.model_selection import cross_val_score
 from gpukpca import PCA, Checkpoint, KernelPCA, Progress, load
 from gpukpca import _files as files
 from gpukpca._container import read_container, write_container
+from gpukpca._process import state as process
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import format_generator, restore_generator
 from gpukpca.checkpoint import KIND, NAMES, FolderCheckpointer
@@ -87,6 +88,27 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def reference() -> KernelPCA:
     return KernelPCA(**SETTINGS).fit(X)
+
+
+# -- choices by the clock ----------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_fit_takes_the_rates_of_cards_from_its_checkpoint(tmp_path: Path) -> None:
+    """So it computes where the first one did, whatever is measured now."""
+    model = KernelPCA(**SETTINGS, checkpoint=tmp_path / "c")
+    process.product_rates[0] = 48e12, 0.75e12
+    model.fit(X)
+    process.product_rates.clear()
+    clone(model).fit(X)
+    assert process.product_rates == {0: (48e12, 0.75e12)}
+    pairs: list[Any] = [1.0, [1.0], [1.0, 0.0], [1, 2.0], [-1.0, 1.0]]
+    for forged in ([1.0], {"x": [1.0, 1.0]}, {"9" * 5000: [1.0, 1.0]}, *({"0": pair} for pair in pairs)):
+        for path in (tmp_path / "c").glob("state-*"):
+            header, arrays = read_container(path, KIND)
+            write_container(path, KIND, header | {"product_rates": forged}, arrays)
+        process.product_rates.clear()
+        clone(model).fit(X)
+        assert process.product_rates == {}, forged
 
 
 # -- the iteration -----------------------------------------------------------------------------------------------------
