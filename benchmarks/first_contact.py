@@ -1,8 +1,8 @@
 """Say within half a minute whether a card computes what the host computes: ``python -m benchmarks.first_contact``.
 
-It asks the card to compute, compares fits with NumPy's, and times fits twice: the first one compiles kernels. The last
-lines count differences that are too large, and apart from them steps that raised an error. The exit status is 1 where
-either happened or the card does not work.
+It asks the card to compute, prints the rates that plans and "auto" go by, compares fits with NumPy's, and times fits
+twice: the first one compiles kernels. The last lines count differences that are too large, and apart from them steps
+that raised an error. The exit status is 1 where either happened or the card does not work.
 """
 
 from __future__ import annotations
@@ -59,11 +59,16 @@ def finish(wrong: int, errors: int) -> None:
 
 def _works() -> bool:
     """Ask the current device to compute, and print what it is or why it does not."""
+    from gpukpca.backend.work import rates_text
     from gpukpca.cuda.device import probe
 
     start = time.perf_counter()
     works, what = probe()
     print(f"{what}; asked in {duration(time.perf_counter() - start)}", flush=True)
+    if works:
+        import cupy
+
+        print(f"rates: {rates_text(cupy.empty(0))}", flush=True)
     return works
 
 

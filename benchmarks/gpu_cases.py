@@ -88,6 +88,8 @@ TRIALS: list[tuple[Case, Target]] = [
 
 CROSSOVER_SIZES = (200, 500, 1000, 2000, 5000, 10_000, 20_000)
 DENSE_SIZES = (250, 500, 750, 1000, 1500, 2000, 3000, 4000, 8000)
+# Components of 10 000 rows: a hundredth to a tenth.
+MANY = (100, 250, 500, 1000)
 PCA_SIZES = (1000, 100_000, 1_000_000)
 EDGES = (2048, 4096, 8192, 16_384)
 BLOCKS = (32, 64, 128)
@@ -112,6 +114,10 @@ SWEEPS: dict[tuple[str, str], list[Case]] = {
         for d in (20, 784)
     },
     ("gpu-dense-or-krylov", "n"): swept("gpu-dense-or-krylov", DENSE_SIZES, 20, BOTH_SOLVERS, patience=10.0),
+    ("gpu-many-components", "p"): [
+        on_cupy(f"gpu-many-components-{p}", 10_000, 20, BOTH_SOLVERS, p=p, patience=10.0, squares=6.0, **LARGE_ONLY)
+        for p in MANY
+    ],
     ("gpu-tile-edge", "tile_edge"): [
         # The largest tiles of the triangle's edge reach beyond it.
         on_cupy(f"gpu-tile-edge-{e}", 100_000, 100, BOTH_PASSES, tile_edge=e, squares=0.7, **ONE_PASS | LARGE_ONLY)

@@ -10,14 +10,14 @@
 #   QUICK=1 …                          small sizes, to try the script itself (see ci/cupy_on_cpu)
 # Parts, and the most seconds of each:
 #   versions   30    packages, processor and card
-#   contact    40    small fits: does the card compute what NumPy computes, and how fast
+#   contact    40    rates of the probe, small fits: does the card compute what NumPy computes, and how fast
 #   shapes     90    times of the shapes of a fit; products in float64, float32, TF32 and float16
 #   headline  150    rates of the card, fits of 100 000 and 250 000 rows
 #   suite     210    ci/test_gpu.sh
 #   million   165    the whole fit of 10⁶ rows
 #   peers     120    the other libraries that are installed: kernel PCA of 20 000 rows, PCA
 #   targets   450    the other cases with targets
-#   crossover 520    sizes from which a card is worth it, dense or block Krylov, tile edges, block widths
+#   crossover 520    sizes from which a card is worth it, dense or block Krylov, many components, tile edges, block widths
 # A call ends with a table: what each part took, its failed assertions (of tolerances, mostly) and apart from them its
 # failures by another error, and what waits. OUT_FOLDER gets at most eight files: parts.jsonl (a line a part that ran,
 # with the card, its driver and the versions), session.log, a record of each part that measures, and session.tar.gz with

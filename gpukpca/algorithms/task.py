@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from gpukpca._process import uses_timings
 from gpukpca.algorithms.bill import Parts, total
 from gpukpca.algorithms.plan import Plan, seconds_text
 from gpukpca.algorithms.resources import Resources
@@ -16,7 +17,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, is_on_gpu, takes_eigenproblem
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.parallel import usable_cpus, worker_count
-from gpukpca.backend.work import CARD, Work, rates_of
+from gpukpca.backend.work import Work, rates_text
 from gpukpca.data.place import Placement
 from gpukpca.data.rows import Rows
 from gpukpca.distributed.rows import ClusterRows
@@ -95,9 +96,8 @@ class Task:
         """Yield what the device means for a plan of these fields; add the time of an eigenproblem that it refuses."""
         if self.place.reason:
             yield self.place.reason
-        if self.on_gpu and (rates := rates_of(self.place.work)) is not CARD:
-            single, double = (rates[item].products / 1e12 for item in (4, 8))
-            yield f"rates: float32 {single:.3g}, float64 {double:.3g} TF/s, measured"
+        if self.on_gpu and uses_timings():
+            yield f"rates: {rates_text(self.place.work)}"
         n, p, solver = self.n if fields.get("by_samples", True) else self.d, fields["n_components"], fields["solver"]
         if not isinstance(solver, Dense) or self.is_on_cluster or takes_eigenproblem(self.place.work, n):
             return

@@ -121,6 +121,14 @@ def rates_of(like: Array) -> dict[int, Work]:
     }
 
 
+def rates_text(like: Array) -> str:
+    """Return the rates of products on a card, and where they come from."""
+    rates = rates_of(like)
+    single, double = (rates[item].products / 1e12 for item in (4, 8))
+    source = "of a data sheet" if rates is CARD else "measured"
+    return f"float32 {single:.3g}, float64 {double:.3g} TF/s, {source}"
+
+
 def fit_work(shape: tuple[int, ...], of_pairs: bool) -> Work:
     """Return a bound of the work of a fit of rows (n, d), of all pairs of them or not, before its plan."""
     n, d = shape

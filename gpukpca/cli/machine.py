@@ -13,6 +13,7 @@ from gpukpca import __version__
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.backend.device import cuda_place, free_bytes, host_free_bytes
 from gpukpca.backend.parallel import usable_cpus
+from gpukpca.backend.work import rates_text
 from gpukpca.cli.failures import say
 from gpukpca.cli.report import show_pairs, taken
 from gpukpca.cli.table import Table
@@ -32,6 +33,7 @@ def show_machine(as_json: bool) -> None:
     lines = [
         ("cpu", f"{pluralize(usable_cpus(), 'usable core')}, {format_bytes(host_free_bytes())} of memory free"),
         ("cuda", f"{found}{memory}" if works else f"none: {found}"),
+        *([("rates", rates_text(like))] if like is not None else []),
         *versions().items(),
     ]
     libraries = [

@@ -111,7 +111,7 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         Threads for the tiles of K (NumPy). None: what BLAS, joblib and the batch system allow; -1: all CPUs.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
-        return to the host. "auto": "cuda" where a GPU works, else the CPU.
+        return to the host. "auto": "cuda" where a GPU works and saves time, else the CPU.
     gram : "auto", "dense", "tiled" or a class based on `gpukpca.gram.Storage`
         How exact solvers in this process store K: the square matrix, upper tiles of which as many as fit are cached, or
         the operator that the class builds. "auto" is "tiled" wherever K can be evaluated block by block.
@@ -198,7 +198,8 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     Notes
     -----
     Cost: O(n² d) for K once if it fits in memory, else in every pass; O(n² p) per pass; O(n³) for the dense solver.
-    Memory: see `plan_`. Two fits with the same seed on the same machine and thread count agree to the last bit.
+    Memory: see `plan_`. Two fits with the same seed on the same machine and thread count agree to the last bit; with
+    device="auto" where both compute on one device.
 
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in
     docs/reference/deviations.md.

@@ -15,6 +15,7 @@ from gpukpca.backend.work import CARD, CORE, SCALED, Work, rates_of
 from gpukpca.cuda import device as cuda_device
 from gpukpca.data.place import placement_for
 from tests import cupy_device
+from tests.cli.runs import run
 from tests.datasets import data
 
 # Of a consumer card: float64 at a sixty-fourth of float32.
@@ -181,3 +182,10 @@ def test_the_time_counts_the_host_where_cusolver_refuses(stand_in: Any) -> None:
         with cupy_device.cuda_version(version):
             seconds.append(model.plan((24_000, 5), dtype="float32").estimated_seconds)
     assert seconds[0] > seconds[1] + 100
+
+
+def test_info_prints_the_rates_of_the_card(stand_in: Any, timings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.product_rates[0] = CONSUMER
+    assert re.search(r"rates +float32 48, float64 0.75 TF/s, measured", run("info").stdout)
+    monkeypatch.setenv("GPUKPCA_TIMED_CHOICES", "0")
+    assert re.search(r"rates +float32 47, float64 50 TF/s, of a data sheet", run("info").stdout)
