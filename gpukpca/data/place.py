@@ -134,11 +134,9 @@ def _placement_for(device: Any, X: Any, shape: tuple[int, ...] | None, of_pairs:
             )
         return Placement(origin, origin, ("sparse rows are computed on the CPU",))
     is_timed = kind == "auto" and cuda_is_installed() and uses_timings()
-    if is_timed and (reason := _reason_for_host(X, shape, of_pairs)):  # without a look at the card
+    if is_timed and (reason := _reason_for_host(X, shape, of_pairs)):
         return Placement(origin, origin, reason=reason)
     work, failure = cuda_place(index, dtype_name(X.dtype))
-    if is_timed and work is not None and (reason := _reason_for_host(X, shape, of_pairs, work)):
-        return Placement(origin, origin, reason=reason)
     if work is not None:
         return Placement(work, origin)
     if kind == "cuda":
@@ -149,15 +147,19 @@ def _placement_for(device: Any, X: Any, shape: tuple[int, ...] | None, of_pairs:
     return Placement(origin, origin, (f"on the CPU: {failure}",))
 
 
-def _reason_for_host(X: Any, shape: tuple[int, ...] | None, of_pairs: bool, card: Array | None = None) -> str:
-    """Return why a fit of rows like X is left on the CPU; empty where a card, with the copy of X, may save time."""
+def _reason_for_host(X: Any, shape: tuple[int, ...] | None, of_pairs: bool) -> str:
+    """Return why "auto" leaves a fit of rows like X on the CPU; empty where a card may save time, or none works."""
     like, item = place_of(X), 4 if dtype_name(X.dtype) == "float32" else 8
     work = fit_work(shape, of_pairs) if shape else OF_ANY_SIZE
-    here, there, where = work.seconds(like, item, worker_count(like)), START_SECONDS, "the start of a card"
-    if card is not None:
-        there += work.seconds(card, item, 1) + math.prod(shape or ()) * item_size(X.dtype) / COPIED
-        where = f"{there:.2f} s on {describe_device(card)}"
-    return "" if there < here else f"on the CPU: {here:.2f} s of work are less than {where}"
+    here = work.seconds(like, item, worker_count(like))
+    if here <= START_SECONDS:  # without a look at the card
+        return f"on the CPU: {here:.2f} s of work are less than the start of a card"
+    card, _ = cuda_place(None, dtype_name(X.dtype))
+    if card is None:
+        return ""
+    copy = math.prod(shape or ()) * item_size(X.dtype) / COPIED
+    there = START_SECONDS + copy + work.seconds(card, item, 1)
+    return "" if there < here else f"on the CPU: {here:.2f} s are less than {there:.2f} s on {describe_device(card)}"
 
 
 def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:

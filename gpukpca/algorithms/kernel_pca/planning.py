@@ -104,10 +104,6 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         yield factored(task, features)
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
-    if task.settings.eigen_solver == "auto" and not takes_eigenproblem(task.place.work, task.n):
-        iterative = BlockKrylov(tol=task.settings.tol, max_passes=task.settings.max_passes)
-        if isinstance(requested, Dense) and iterative.iterates(task.n, task.p):
-            requested, reason = iterative, f"cuSOLVER of CUDA 12 refuses n = {task.n}"
     for solver, notes in _solvers(task, requested):
         yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
 
@@ -149,11 +145,14 @@ def _solvers(task: FitTask, solver: PlannedSolver) -> Iterator[tuple[PlannedSolv
     settings = task.settings
     if task.kernel.positive_definite is not True and isinstance(solver, Dense):
         solver = replace(solver, full_spectrum=True)
-    yield solver, ()
-    so_far = ""
-    iterative = BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
-    if settings.eigen_solver == "auto" and not solver.grows_with_p and iterative.iterates(task.n, task.p):
-        solver, so_far = iterative, "the dense solver does not fit into memory; block Krylov instead"
+    so_far, iterative = "", BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
+    may_iterate = settings.eigen_solver == "auto" and not solver.grows_with_p and iterative.iterates(task.n, task.p)
+    is_refused = not task.is_on_cluster and not takes_eigenproblem(task.place.work, task.n)
+    if not (may_iterate and is_refused):
+        yield solver, ()
+    if may_iterate:
+        why = f"cuSOLVER of CUDA 12 refuses n = {task.n}" if is_refused else "the dense solver does not fit into memory"
+        solver, so_far = iterative, f"{why}; block Krylov instead"
         yield solver, (so_far,)
     if isinstance(solver, BlockKrylov) and (small := solver.with_small_basis(task.n, task.p)) is not None:
         few = f"the basis of block Krylov is held to {FEWEST_BLOCKS} blocks to fit into memory"
