@@ -106,12 +106,9 @@ def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
 def restore_rates(checkpoint: Checkpoint) -> None:
     """Take the rates of cards from the files of a checkpoint, so that a resumed fit chooses by them again."""
     for name in NAMES:
-        header = _header_of(checkpoint.path / name)
-        stored = header.get("product_rates") if isinstance(header, dict) else None
-        for index, rates in stored.items() if isinstance(stored, dict) else ():
-            are_numbers = isinstance(rates, list) and [type(rate) for rate in rates] == [float, float]
-            if index.isdecimal() and len(index) < 4 and are_numbers and min(rates) > 0:
-                process.product_rates[int(index)] = rates[0], rates[1]
+        with suppress(AttributeError, KeyError, TypeError, ValueError):  # no file, an older one, or a forged one
+            stored = _header_of(checkpoint.path / name)["product_rates"].items()
+            process.product_rates |= {int(index): (a + 0.0, b + 0.0) for index, (a, b) in stored if a > 0 and b > 0}
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------

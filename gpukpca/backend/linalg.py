@@ -290,6 +290,8 @@ def ritz_pairs(T: np.ndarray, keep: int, like: Array) -> tuple[np.ndarray, np.nd
 
 def leading_ritz_pairs(T: np.ndarray, keep: int, like: Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the `keep` largest eigenpairs of a small symmetric host matrix, descending."""
+    if keep == 0:
+        return np.zeros(0), np.zeros((len(T), 0))
     if (found := _pairs_on_device(T, keep, like)) is not None:
         return found[0][:keep], found[1]
     if 4 * keep < len(T):  # a third of the time of all pairs

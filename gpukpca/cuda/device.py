@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from functools import cache
@@ -227,11 +226,11 @@ def count() -> int:
         return 0
 
 
-def largest_eigenproblem() -> float:
-    """Return the largest n whose eigenproblem cuSOLVER takes."""
+def takes_eigenproblem(n: int) -> bool:
+    """Return whether cuSOLVER takes an eigenproblem of n rows."""
     import cupy
 
-    return math.inf if cupy.cuda.runtime.runtimeGetVersion() >= CUDA_13 else LARGEST_OF_CUDA_12
+    return n <= LARGEST_OF_CUDA_12 or bool(cupy.cuda.runtime.runtimeGetVersion() >= CUDA_13)
 
 
 def note_use() -> None:

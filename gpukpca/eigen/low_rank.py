@@ -139,7 +139,8 @@ class LowRank(SolverParameters, Solver):
         n, k = F.shape
         if not np.all(np.isfinite(square)):
             raise overflow(op, "inner products of the features are infinite")
-        theta, V = _small_eigenpairs(square, min(count, k), op.like)
+        with single_threaded_blas(k <= blocking.EIGH_ONE_THREAD_UP_TO):
+            theta, V = leading_ritz_pairs(square, min(count, k), op.like)
         largest = max(float(np.max(theta, initial=0.0)), 0.0)
         kept = theta > epsilon(op.like) ** 2 * largest
         roots = np.sqrt(theta[kept])
@@ -150,11 +151,3 @@ class LowRank(SolverParameters, Solver):
         C = inner_products(F, U, workers)
         wrong = np.linalg.norm(C[:, : len(roots)] - V[:, kept] * roots, axis=0)
         return U, C, bool(np.max(wrong, initial=0.0) <= ACCURATE * epsilon(op.like) * math.sqrt(largest))
-
-
-def _small_eigenpairs(gram: np.ndarray, keep: int, like: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest eigenpairs of Fᵀ F, descending."""
-    if keep == 0:
-        return np.zeros(0), np.zeros((len(gram), 0))
-    with single_threaded_blas(len(gram) <= blocking.EIGH_ONE_THREAD_UP_TO):
-        return leading_ritz_pairs(gram, keep, like)

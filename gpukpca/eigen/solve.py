@@ -42,17 +42,12 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
 
     It is dense for n up to 400 (1000 on a GPU) or p > n/12 (n/40 on a GPU up to n = 20 000), else block Krylov.
     """
-    dense = n <= (DENSE_UP_TO_GPU if on_gpu else DENSE_UP_TO_CPU) or are_many(n, p, on_gpu)
+    dense = n <= (DENSE_UP_TO_GPU if on_gpu else DENSE_UP_TO_CPU) or p > most_by_passes(n, on_gpu)
     return Dense(tol=tol) if dense else BlockKrylov(tol=tol)
 
 
-def are_many(n: int, p: int, on_gpu: bool) -> bool:
-    """Return whether p of n components are so many that the dense solver is faster for any n; estimated on GPUs."""
-    return p > most_by_passes(n, on_gpu)
-
-
 def most_by_passes(n: int, on_gpu: bool) -> int:
-    """Return the most of n components that are few enough for passes over the matrix."""
+    """Return the most of n components for which passes over the matrix are faster than the dense solver."""
     return n // (DENSE_SHARE_GPU if on_gpu and n <= LARGE_GPU else DENSE_SHARE)
 
 

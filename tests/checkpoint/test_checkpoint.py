@@ -101,7 +101,7 @@ def test_a_resumed_fit_takes_the_rates_of_cards_from_its_checkpoint(tmp_path: Pa
     process.product_rates.clear()
     clone(model).fit(X)
     assert process.product_rates == {0: (48e12, 0.75e12)}
-    pairs: list[Any] = [1.0, [1.0], [1.0, 0.0], [1, 2.0], [-1.0, 1.0]]
+    pairs: list[Any] = [1.0, [1.0], [1.0, 0.0], [-1.0, 1.0]]
     for forged in ([1.0], {"x": [1.0, 1.0]}, {"9" * 5000: [1.0, 1.0]}, *({"0": pair} for pair in pairs)):
         for path in (tmp_path / "c").glob("state-*"):
             header, arrays = read_container(path, KIND)

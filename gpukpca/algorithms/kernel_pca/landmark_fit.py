@@ -211,7 +211,7 @@ def _reported(listener: Listener, total: float, a: FactorSums, b: FactorSums) ->
 def _eigenpairs(approximation: Approximation, count: int) -> tuple[EigenResult, np.ndarray]:
     """Return `count` eigenvalues of F Fᵀ, without vectors U, and FᵀU (k, count)."""
     like, k, scatter = approximation.op.like, approximation.rank, approximation.scatter
-    found, vectors = leading_ritz_pairs(scatter, min(count + 1, k), like) if k else (np.zeros(0), np.zeros((0, 0)))
+    found, vectors = leading_ritz_pairs(scatter, min(count + 1, k), like)
     threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(found, initial=0.0)), approximation.gram.noise_scale)
     values = np.zeros(count + 1)
     values[: len(found)] = found

@@ -18,7 +18,7 @@ from gpukpca.backend.work import Work
 from gpukpca.data.frequencies import rows_that_count
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.landmarks import checked_landmarks
-from gpukpca.eigen.solve import are_many, choose_solver
+from gpukpca.eigen.solve import choose_solver, most_by_passes
 from gpukpca.eigen.solver import TOLERANCE, Solver, normalized
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import DenseStorage, Storage
@@ -202,7 +202,7 @@ class KernelPCASettings:
         count = f"p = {p}" + (", where a share of the variance begins," if self.is_share else "")
         if isinstance(choose_solver(n, p, on_gpu=on_gpu), BlockKrylov):
             return iterative, f"{count} is small compared with n = {n}"
-        is_large = are_many(n, p, on_gpu)
+        is_large = p > most_by_passes(n, on_gpu)
         return Dense(tol=tol), f"{count} is large compared with n = {n}" if is_large else f"n = {n} is small"
 
 
