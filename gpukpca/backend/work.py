@@ -9,7 +9,6 @@ import operator
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-from gpukpca._process import uses_timings
 from gpukpca._typing import Array
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.namespace import is_numpy
@@ -108,10 +107,8 @@ def rates_of(like: Array) -> dict[int, Work]:
     """
     if not is_on_gpu(like):
         return CORE
-    if not uses_timings():
-        return CARD
     with device_context(like):
-        measured = cuda_device.product_rates(like.device.id)
+        measured = cuda_device.product_rates()
     if measured is None:
         return CARD
     ratios = {item: rate / CARD[item].products for item, rate in zip((4, 8), measured, strict=True)}

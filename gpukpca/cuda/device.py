@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gpukpca._extras import packages_of, pip_install
 from gpukpca._process import state, uses_timings
+
+Found = TypeVar("Found")
 
 # CuPy's wheels hold no CUDA libraries and no headers: the extras bring both.
 CUDA_12 = pip_install("cuda12")
@@ -79,8 +82,7 @@ def probe(index: int | None = None) -> tuple[bool, str]:
             return False, f"there is no device cuda:{index}; {present} found"
         with cupy.cuda.Device(index):
             fault = _small_work(cupy)
-            if not fault and uses_timings():
-                product_rates(index)
+            product_rates()
     except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
         if is_out_of_memory(error):  # a full device works; the next allocation raises
             return True, describe(_index(cupy, index))
@@ -118,33 +120,45 @@ def _small_work(cupy: Any) -> str:
     return ""
 
 
-def product_rates(index: int) -> tuple[float, float] | None:
-    """Return the operations a second of float32 and float64 products, measured once; None where memory is full."""
-    if index not in state.product_rates:
-        try:
-            state.product_rates[index] = measured_rate(index, np.float32), measured_rate(index, np.float64)
-        except Exception as error:
-            if is_out_of_memory(error):  # the next plan asks again
-                return None
-            raise
-    return state.product_rates[index]
+def product_rates() -> tuple[float, float] | None:
+    """Return the operations a second of float32 and float64 products on the current device.
+
+    None where times may not decide, or no memory is left.
+    """
+    return measured_once(state.product_rates, _product_rates) if uses_timings() else None
 
 
-def measured_rate(index: int, dtype: Any) -> float:
-    """Return the operations a second of the faster of two products; one before them loads cuBLAS."""
+def measured_once(known: dict[int, Found], measure: Callable[[], Found]) -> Found | None:
+    """Return what is known of the current device, or is measured now; None where no memory is left for that."""
     import cupy
 
-    n, milliseconds = PRODUCT_EDGE, []
-    with cupy.cuda.Device(index):
-        A, begin, end = cupy.ones((n, n), dtype), cupy.cuda.Event(), cupy.cuda.Event()
-        out = A @ A
+    index = int(cupy.cuda.runtime.getDevice())
+    try:
+        if index not in known:
+            known[index] = measure()
+        return known[index]
+    except Exception as error:
+        if is_out_of_memory(error):  # the next fit asks again
+            return None
+        raise
+
+
+def _product_rates() -> tuple[float, float]:
+    """Time products of a large matrix in both precisions: the faster of two, after one that loads cuBLAS."""
+    import cupy
+
+    n, seconds, begin, end = PRODUCT_EDGE, [], cupy.cuda.Event(), cupy.cuda.Event()
+    for dtype in (np.float32, np.float64):
+        A = cupy.ones((n, n), dtype)
+        out, times = A @ A, []
         for _ in range(2):
             begin.record()
             cupy.matmul(A, A, out=out)
             end.record()
             end.synchronize()
-            milliseconds.append(cupy.cuda.get_elapsed_time(begin, end))
-    return float(2e3 * n**3 / max(min(milliseconds), 1e-3))
+            times.append(max(1e-3 * cupy.cuda.get_elapsed_time(begin, end), 1e-6))
+        seconds.append(min(times))
+    return 2.0 * n**3 / seconds[0], 2.0 * n**3 / seconds[1]
 
 
 def _kernel(name: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._process import state
-from gpukpca.cuda.device import is_out_of_memory
+from gpukpca.cuda.device import measured_once
 
 # Rows, columns and terms of the test product: cuBLAS multiplies so large matrices as it multiplies tiles.
 SHAPE = (512, 512, 128)
@@ -17,17 +17,8 @@ SHAPE = (512, 512, 128)
 
 def rounds_products() -> bool:
     """Return whether float32 products on the current device round their operands; False where no memory is left."""
-    import cupy
-
-    index = int(cupy.cuda.runtime.getDevice())
-    try:
-        if index not in state.rounds_products:
-            state.rounds_products[index] = _test_product_is_rounded()
-        return state.rounds_products[index]
-    except Exception as error:
-        if is_out_of_memory(error):  # the next fit asks again
-            return False
-        raise
+    found: bool | None = measured_once(state.rounds_products, _test_product_is_rounded)
+    return bool(found)
 
 
 def _test_product_is_rounded() -> bool:
