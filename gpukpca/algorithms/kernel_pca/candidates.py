@@ -253,7 +253,7 @@ def _candidate(
         workers=storage.workers,
         bytes_read=bytes_read,
         preimage_landmarks=task.preimage_landmarks,
-        notes=(*notes, *_notes(task, solver, storage)),
+        notes=(*notes, *_notes(task, solver, storage, twin)),
         estimated_seconds=seconds,
     )
     bound = storage.rank_bound
@@ -265,11 +265,14 @@ def _candidate(
     return Candidate(plan, task.resources, with_pairs(parts, p, pair_bytes), solver.most_pairs(bound))
 
 
-def _notes(task: FitTask, solver: PlannedSolver, storage: Storage) -> Iterator[str]:
-    """Yield the notes of a plan on what follows from a task, a solver and a storage."""
+def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: Storage | None) -> Iterator[str]:
+    """Yield the notes of a plan on what follows from a task, a solver, a storage and a twin."""
     if storage.recomputed_tiles:
         tiles = f"{storage.recomputed_tiles} of {storage.tiles} tiles"
-        yield f"K does not fit into memory: {tiles} are recomputed in every pass"
+        if twin is None:
+            yield f"K does not fit into memory: {tiles} are recomputed in every pass"
+        else:
+            yield f"{tiles} of K itself are recomputed in each of its passes"
     if task.is_on_cluster:
         yield f"cluster: {task.X.cluster.describe()}"
     if task.preimage_landmarks:
