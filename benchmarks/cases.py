@@ -51,6 +51,7 @@ ITERATIVE = ("gpukpca", "gpukpca, little memory", *OTHERS)
 LITTLE = ("gpukpca, little memory", "gpukpca", *OTHERS)
 TRANSFORM = ("gpukpca", "sklearn arpack, matched", "sklearn randomized, default")
 NYSTROM = ("gpukpca, Nystrom, uniform", "gpukpca, Nystrom", "sklearn Nystroem + PCA", "falkon's Nystrom + PCA")
+TWIN = ("gpukpca, little memory", "gpukpca, little memory, no twin")
 KERNELS = ("rbf", "laplacian", "poly", "cosine")
 
 SOLVERS = tuple(f"sklearn PCA {solver}" for solver in ("auto", "covariance_eigh", "full", "arpack", "randomized"))
@@ -77,6 +78,9 @@ def axes(contestants: tuple[str, ...], data: str, n: int, d: int, **more: Any) -
 CASES = [
     Case("mnist-10000", ITERATIVE, "mnist", 10_000, 784, limit_mib=130),
     Case("gaussian-10000", ITERATIVE, "gaussian", 10_000, 50, "float64", limit_mib=387),
+    # Float32 tiles fit into memory, and float64 ones do not.
+    Case("twin-gaussian-20000", TWIN, "gaussian", 20_000, 20, "float64", limit_mib=1000),
+    Case("twin-clusters-12000", TWIN, "clusters", 12_000, 50, "float64", limit_mib=380),
     *(Case(f"small-{n}", EXACT, "gaussian", n, 20, "float64", p=5) for n in (200, 500, 1000, 2000, 5000)),
     Case("full-2000", EXACT, "gaussian", 2000, 20),
     *(Case(f"kernel-{k}", EXACT, "gaussian", 2000, 20, "float64", kernel=k) for k in KERNELS),

@@ -55,6 +55,7 @@ def on_cupy(name: str, n: int, d: int, contestants: tuple[str, ...] = ("gpukpca 
 PEERS_ON_CARD = ("gpukpca on CuPy", "plain CuPy", "plain torch on CUDA", "TorchDR on CUDA")
 NUMPY_IN = ("gpukpca, NumPy in, on CUDA", "gpukpca on CuPy")
 NYSTROM = ("gpukpca on CuPy, Nystrom",)
+TWIN = ("gpukpca on CuPy, twin", "gpukpca on CuPy, no twin")
 PASS = ("pass, nothing cached, on CuPy",)
 CACHED = {"repeats": 7, "squares": 0.5}
 ONE_PASS = {"task": "product", "p": BLOCK, "repeats": 3, "patience": 45.0}
@@ -67,6 +68,7 @@ TRIALS: list[tuple[Case, Target]] = [
     # As fast for each pair of rows: 2.5² times the seconds above.
     (on_cupy("gpu-fit-250000", 250_000, 100, repeats=3), SecondsWithin(3.75)),
     (on_cupy("gpu-clusters-100000", 100_000, 100, data="clusters", **CACHED | {"repeats": 5}), SecondsWithin(0.6)),
+    (on_cupy("gpu-cached-twin-50000", 50_000, 100, TWIN, dtype="float64", **CACHED), SecondsWithin(1.0)),
     (on_cupy("gpu-pass-1000000-d16", 1_000_000, 16, PASS, **ONE_PASS), TimesTheFloor(1.5)),
     (on_cupy("gpu-pass-1000000-d100", 1_000_000, 100, PASS, **ONE_PASS), TimesTheFloor(1.5)),
     (

@@ -37,8 +37,8 @@ def ours(case: Case, **parameters: Any) -> Any:
     return KernelPCA(case.p, random_state=0, **(settings | parameters))
 
 
-def ours_in_little_memory(case: Case) -> Any:
-    return ours(case, memory_limit=f"{case.limit_mib}MiB")
+def ours_in_little_memory(case: Case, twin: bool | None = None) -> Any:
+    return ours_by_blocks(case, twin=twin).set_params(memory_limit=f"{case.limit_mib}MiB")
 
 
 def ours_nystrom(case: Case, **parameters: Any) -> Any:
@@ -47,11 +47,11 @@ def ours_nystrom(case: Case, **parameters: Any) -> Any:
     return ours(case, eigen_solver=Nystrom(rank=min(case.rank, case.n), **parameters), tol=0)
 
 
-def ours_by_blocks(case: Case) -> Any:
+def ours_by_blocks(case: Case, **parameters: Any) -> Any:
     """Return a model that always uses block Krylov, with the block of the case."""
     from gpukpca.eigen import BlockKrylov
 
-    return ours(case, eigen_solver=BlockKrylov(tol=case.tol, block_size=case.block), tol=0)
+    return ours(case, eigen_solver=BlockKrylov(tol=case.tol, block_size=case.block, **parameters), tol=0)
 
 
 class NothingCached:
@@ -188,6 +188,7 @@ SVD_SOLVERS = ("auto", "full", "arpack", "randomized")
 PEERS: dict[str, Peer] = {
     "gpukpca": Peer(ours, certified=True),
     "gpukpca, little memory": Peer(ours_in_little_memory, certified=True),
+    "gpukpca, little memory, no twin": Peer(partial(ours_in_little_memory, twin=False), certified=True),
     "gpukpca, nothing cached": Peer(NothingCached, kernels=("rbf",), certified=True),
     "gpukpca, Nystrom": Peer(ours_nystrom, bounded=True),
     "gpukpca, Nystrom, uniform": Peer(partial(ours_nystrom, landmarks="uniform"), bounded=True),
@@ -196,6 +197,8 @@ PEERS: dict[str, Peer] = {
     "gpukpca on CuPy, Nystrom": Peer(ours_nystrom, CUPY, bounded=True),
     "gpukpca on CuPy, dense": Peer(partial(ours, eigen_solver="dense"), CUPY, certified=True),
     "gpukpca on CuPy, block Krylov": Peer(ours_by_blocks, CUPY, certified=True),
+    "gpukpca on CuPy, twin": Peer(partial(ours_by_blocks, twin=True), CUPY, certified=True),
+    "gpukpca on CuPy, no twin": Peer(partial(ours_by_blocks, twin=False), CUPY, certified=True),
     "gpukpca on CuPy, nothing cached": Peer(NothingCached, CUPY, kernels=("rbf",), certified=True),
     "sklearn auto": Peer(partial(sklearn_exact, eigen_solver="auto"), largest_n=10_000),
     "sklearn dense": Peer(partial(sklearn_exact, eigen_solver="dense"), largest_n=10_000),
