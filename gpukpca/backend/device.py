@@ -66,7 +66,7 @@ def free_bytes(x: Any) -> int:
 
 def takes_eigenproblem(like: Any, n: int) -> bool:
     """Return whether the library of an array takes an eigenproblem of n rows, unlike cuSOLVER of CUDA 12."""
-    return not is_cupy(like) or cuda_device.takes_eigenproblem(n)
+    return not is_cupy(like) or cuda_device.cusolver_takes(n)
 
 
 def release_unused(x: Any) -> None:

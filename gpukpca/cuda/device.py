@@ -240,7 +240,7 @@ def count() -> int:
         return 0
 
 
-def takes_eigenproblem(n: int) -> bool:
+def cusolver_takes(n: int) -> bool:
     """Return whether cuSOLVER takes an eigenproblem of n rows."""
     import cupy
 
