@@ -20,7 +20,8 @@ from click.testing import CliRunner
 
 from gpukpca._extras import EXTRAS, pip_install
 from gpukpca.algorithms.kernel_pca import planning, task
-from gpukpca.backend import blocking
+from gpukpca.backend import blocking, work
+from gpukpca.cuda import device
 from gpukpca.cuda.device import probe
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.eigen import block_krylov, landmarks, partial_cholesky, request, residuals, solve
@@ -179,6 +180,11 @@ LIMITS = {
         f"is {landmarks.LANDMARKS_A_COMPONENT} landmarks for each component, {landmarks.FEWEST_LANDMARKS} at least",
         *(f"{short(tol)} in {dtype}" for dtype, tol in residuals.DEFAULT_TOLERANCE.items()),
     ],
+    "memory_and_plan": [
+        f"more than {device.LARGEST_OF_CUDA_12 // 1000} {device.LARGEST_OF_CUDA_12 % 1000} rows",
+        f"at {work.COPIED / 1e9:.0f} GB/s, and half a second",
+    ],
+    "determinism": [f"two products of {device.PRODUCT_EDGE} × {device.PRODUCT_EDGE}"],
     "certificate": [f"{short(share)} in {dtype}" for dtype, share in partial_cholesky.ROUNDING.items()],
     "precision": [
         f"| at most {euclidean.KAPPA_FLOAT32:.0f} |",
