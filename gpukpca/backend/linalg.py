@@ -38,12 +38,6 @@ from gpukpca.cuda import distances as cuda_distances
 from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import leading_pairs, syevd
 
-# The SVD of LAPACK and its workspace, by the letter of a type of NumPy.
-GESDD = {
-    "f": (scipy.linalg.lapack.sgesdd, scipy.linalg.lapack.sgesdd_lwork),
-    "d": (scipy.linalg.lapack.dgesdd, scipy.linalg.lapack.dgesdd_lwork),
-}
-
 Metric = Literal["sqeuclidean", "cityblock"]
 
 
@@ -490,26 +484,6 @@ def solve_triangular(L: np.ndarray, B: np.ndarray, transposed: bool = False) -> 
     if not len(L):
         return np.zeros((0, B.shape[1]))
     return scipy.linalg.solve_triangular(L, B, lower=True, trans="T" if transposed else "N", check_finite=False)
-
-
-def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
-    """Return U (n, k), the singular values on the host in float64, and Vᵀ (k, d), k = min(n, d).
-
-    NumPy arrays go to LAPACK's gesdd in their own precision, without the checks of SciPy's `svd`, which take as long as
-    a small problem. Raise LinAlgError where the library fails.
-    """
-    if is_numpy(A):
-        if A.size >= 2**31:
-            raise np.linalg.LinAlgError(f"the SVD of LAPACK takes fewer than 2**31 entries, not {A.size}")
-        gesdd, gesdd_lwork = GESDD[A.dtype.char]
-        size, _ = gesdd_lwork(*A.shape, full_matrices=False)
-        # In float32 the size may be rounded down.
-        U, s, Vt, failure = gesdd(A, full_matrices=False, lwork=int(size * (1.0 + 2.0**-20)))
-        if failure:
-            raise np.linalg.LinAlgError("the SVD did not converge")
-        return U, s.astype(np.float64), Vt
-    U, s, Vt = namespace_of(A).linalg.svd(A, full_matrices=False)
-    return U, to_host(s).astype(np.float64), Vt
 
 
 def reciprocals(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,13 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, inner_products, times_small, triangular_inverse
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, is_numpy, namespace_of, to_host
+from gpukpca.exceptions import DeviceFallbackWarning, warn_user
 
+# The SVD of LAPACK and its workspace, by the letter of a type of NumPy.
+GESDD = {
+    "f": (scipy.linalg.lapack.sgesdd, scipy.linalg.lapack.sgesdd_lwork),
+    "d": (scipy.linalg.lapack.dgesdd, scipy.linalg.lapack.dgesdd_lwork),
+}
 # The Gram matrices are float64 on every device that has it.
 UNIT_ROUNDOFF = 1.1e-16
 # The factor of the shift with which Cholesky succeeds for any condition.
@@ -35,12 +41,53 @@ def orthonormal_factors(V: Array, least: int = 0) -> tuple[Array, np.ndarray]:
         Q, R = shifted_cholesky_qr(V)
         if len(R) >= least:
             return Q, R
-    Q, R = namespace_of(V).linalg.qr(V, mode="reduced")
-    return Q, to_host(R).astype(np.float64)
+    return _householder(V)
+
+
+def _householder(V: Array) -> tuple[Array, np.ndarray]:
+    """Return Q and R by the library of V, or by LAPACK where a device refuses V or gives NaN."""
+    if is_numpy(V):
+        Q, R = np.linalg.qr(V)
+        return Q, R.astype(np.float64)
+    try:
+        Q, R = namespace_of(V).linalg.qr(V, mode="reduced")
+        if np.isfinite(R := to_host(R)).all():
+            return Q, R.astype(np.float64)
+        why = "NaN or infinity"
+    except RuntimeError as error:  # of cuSOLVER, whose sizes are 32-bit integers
+        why = str(error)
+    Q, R = np.linalg.qr(to_host(V))
+    warn_user(f"the QR factorization of the device failed ({why}); LAPACK took its place.", DeviceFallbackWarning)
+    return from_host(Q, V), R.astype(np.float64)
+
+
+def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
+    """Return U (n, k), the singular values on the host in float64, and Vᵀ (k, d), k = min(n, d).
+
+    NumPy arrays go to LAPACK's gesdd in their own precision, without the checks of SciPy's `svd`, which take as long as
+    a small problem. Of other arrays it gets the triangular factor: `cupy.linalg.svd` is a 32-bit gesvd whose report is
+    ignored. Raise LinAlgError where LAPACK fails.
+    """
+    if is_numpy(A):
+        if A.size >= 2**31:
+            raise np.linalg.LinAlgError(f"the SVD of LAPACK takes fewer than 2**31 entries, not {A.size}")
+        gesdd, gesdd_lwork = GESDD[A.dtype.char]
+        size, _ = gesdd_lwork(*A.shape, full_matrices=False)
+        # In float32 the size may be rounded down.
+        U, s, Vt, failure = gesdd(A, full_matrices=False, lwork=int(size * (1.0 + 2.0**-20)))
+        if failure:
+            raise np.linalg.LinAlgError("the SVD did not converge")
+        return U, s.astype(np.float64), Vt
+    tall = A if A.shape[0] >= A.shape[1] else A.T
+    Q, R = orthonormal_factors(tall, least=int(tall.shape[1]))
+    U, s, Vt = thin_svd(R)
+    U, Vt = Q @ from_host(U, Q), from_host(Vt, Q)
+    return (U, s, Vt) if tall is A else (Vt.T, s, U.T)
 
 
 def triangular_factor(V: Array) -> np.ndarray:
-    """Return R of `orthonormal_factors` alone, which takes NumPy a quarter of the time."""
+    """Return R of `orthonormal_factors` alone, which takes NumPy a quarter of the time; of few rows on the host."""
+    V = to_host(V) if V.shape[0] < V.shape[1] else V
     if is_numpy(V):
         return np.asarray(np.linalg.qr(V, mode="r"), dtype=np.float64)
     return orthonormal_factors(V)[1]
@@ -63,8 +110,8 @@ def orthonormal_columns(V: Array) -> Array:
     if (factor := orthonormalizing_factor(gram)) is not None:
         return V @ from_host(factor, V)
     # Householder's vectors keep the order of the columns, also on a device, and are orthonormal for any rank.
-    Q, R = namespace_of(V).linalg.qr(V, mode="reduced")
-    return Q * from_host(np.where(np.diagonal(to_host(R)) < 0.0, -1.0, 1.0), Q)[None, :]
+    Q, R = _householder(V)
+    return Q * from_host(np.where(np.diagonal(R) < 0.0, -1.0, 1.0), Q)[None, :]
 
 
 def orthonormalizing_factor(gram: np.ndarray) -> np.ndarray | None:

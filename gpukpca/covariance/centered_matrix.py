@@ -37,7 +37,7 @@ from gpukpca.backend.namespace import (
     namespace_of,
     to_host,
 )
-from gpukpca.backend.orthogonalization import orthonormal_factors
+from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.finite import advice_for
 from gpukpca.data.frequencies import Frequencies, without_mean
@@ -133,9 +133,8 @@ class RowProducts(ABC):
         return orthonormal_factors(T)[1], T
 
     def own_triangle(self) -> np.ndarray:
-        """Return R of Z = Q R on the host in float64, shape (min(n, d), d)."""
-        Z = to_host(self.materialized()).astype(np.float64)
-        return np.asarray(np.linalg.qr(Z, mode="r"))
+        """Return R of Z = Q R on the host in float64, shape (at most min(n, d), d)."""
+        return triangular_factor(cast(self.materialized(), self.wide))
 
 
 class CenteredMatrix(RowProducts):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+import array_api_compat
 import numpy as np
 import pytest
 from scipy import sparse
@@ -9,7 +12,9 @@ from scipy import sparse
 from gpukpca import PCA
 from gpukpca.algorithms import PCASettings, Resources, fit_pca
 from gpukpca.algorithms.fields import attributes_of
-from gpukpca.exceptions import DeviceMismatchError
+from gpukpca.algorithms.pca import components
+from gpukpca.exceptions import ConvergenceWarning, DeviceFallbackWarning, DeviceMismatchError
+from tests import cupy_device
 from tests.datasets import same_bits
 
 SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized")
@@ -132,3 +137,41 @@ def test_narrow_blocks_of_sparse_rows_take_fewer_products(rng):
         products[name] = width * sum(step.stage == "pass" for step in seen)
         assert fit.converged
     assert products["narrow"] < 0.7 * products["wide"], products
+
+
+def test_a_wrong_svd_is_noticed_by_the_residuals(xp, rng, monkeypatch):
+    def wrong(A):
+        U, s, Vt = svd(A)
+        return U, 1.3 * s, Vt
+
+    svd = components.thin_svd
+    X = rows_of(xp, rng)
+    monkeypatch.setattr(components, "thin_svd", wrong)
+    with pytest.warns(ConvergenceWarning, match="library is wrong"):
+        fit = fit_pca(X, 3, settings=PCASettings(svd_solver="full"))
+    assert not fit.converged
+    assert xp.host(fit.residual_norms)[0] > 0.4 * xp.host(fit.explained_variance)[0]
+
+
+def test_an_svd_on_a_device_is_that_of_a_triangle_on_the_host(stand_in, rng, monkeypatch):
+    """Tall rows call no function of cuSOLVER; wide ones its QR, and LAPACK's where it refuses or is wrong."""
+    for shape, functions in (((61, 9), 0), ((9, 61), 1)):
+        X = rng.standard_normal(shape)
+        exact = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:3]
+        with cupy_device.launches() as made:
+            fit = fit_pca(stand_in.asarray(X), 3, settings=PCASettings(svd_solver="full"))
+        names = [name for name in made.names if name.startswith("cusolver")]
+        assert bool(names) == bool(functions), names
+        assert not [name for name in names if "gesvd" in name]
+        np.testing.assert_allclose(fit.singular_values.get(), exact, rtol=1e-12)
+        assert fit.converged
+
+    def refused(*_, **__):
+        raise sys.modules["cupy_backends.cuda.libs.cusolver"].CUSOLVERError(3)
+
+    qr = stand_in.linalg.qr
+    for answer in (refused, lambda *a, **k: (qr(*a, **k)[0], np.nan * qr(*a, **k)[1])):
+        monkeypatch.setattr(array_api_compat.cupy.linalg, "qr", answer)
+        with pytest.warns(DeviceFallbackWarning, match="LAPACK took its place"):
+            fit = fit_pca(stand_in.asarray(X), 3, settings=PCASettings(svd_solver="full"))
+        np.testing.assert_allclose(fit.singular_values.get(), exact, rtol=1e-12)

@@ -11,7 +11,8 @@ import pytest
 import scipy.linalg
 
 from gpukpca.backend.lapack import cholesky_solution, graded_svd, leading_eigenpairs
-from gpukpca.backend.linalg import column_norms, largest_eigenpairs, thin_svd
+from gpukpca.backend.linalg import column_norms, largest_eigenpairs
+from gpukpca.backend.orthogonalization import thin_svd
 from gpukpca.backend.parallel import single_threaded_blas
 from tests import oracle, tolerances
 from tests.each import each

@@ -21,8 +21,8 @@ from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, is_on_gpu
-from gpukpca.backend.linalg import thin_svd
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, epsilon, from_host, move, namespace_of
+from gpukpca.backend.orthogonalization import thin_svd
 from gpukpca.backend.parallel import map_in_order, worker_count
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of

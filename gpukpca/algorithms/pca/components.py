@@ -20,9 +20,9 @@ from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
 from gpukpca.backend.lapack import graded_svd
-from gpukpca.backend.linalg import column_norms, inner_products, thin_svd
+from gpukpca.backend.linalg import column_norms, inner_products
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
-from gpukpca.backend.orthogonalization import orthonormal_columns, orthonormal_factors
+from gpukpca.backend.orthogonalization import orthonormal_columns, orthonormal_factors, thin_svd
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import Randomness, random_directions
 from gpukpca.covariance.centered_matrix import CenteredMatrix, RowProducts
@@ -30,7 +30,7 @@ from gpukpca.covariance.deflated import DeflatedMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.eigen import Dense, EigenResult, PairRequest, top_eigh
 from gpukpca.eigen.krylov_state import Checkpointer
-from gpukpca.eigen.residuals import RESOLVED, signs, value_bounds
+from gpukpca.eigen.residuals import RESOLVED, default_tolerance, signs, value_bounds
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
 
@@ -59,6 +59,13 @@ class Components:
     spectrum: np.ndarray | None = field_of("min(n, d)", "all squares, of an SVD of the whole matrix", default=None)
     scores: Array | None = field_of("n p", "Z v, where the method computes it", default=None)
     eigen: EigenResult | None = field_of("", "the result of the eigensolver; None for an SVD", default=None)
+
+    def converged(self, tol: float) -> np.ndarray:
+        """Return which (p,) have residuals within the tolerance of their solver; of an SVD `tol`, or rounding."""
+        if self.eigen is not None:
+            return self.eigen.converged
+        tol = max(tol or default_tolerance(self.vectors.dtype), NULL_FACTOR * epsilon(self.vectors))
+        return np.asarray((self.residual_norms <= tol * self.squares.max(initial=0.0)) | ~self.squares.any())
 
     def as_eigen(self) -> Any:
         """Return the result of the eigensolver with these components."""
@@ -114,7 +121,8 @@ def _of_svd(Z: RowProducts, request: PairRequest, plan: Plan, tools: SolverTools
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
     matrix = Z.materialized()
     if matrix is None:
-        _, s, Vt = thin_svd(_checked(Z.own_triangle()))
+        R = _checked(Z.own_triangle())
+        _, s, Vt = thin_svd(np.pad(R, ((0, min(Z.shape) - len(R)), (0, 0))))
         squares = s**2
         V = from_host(Vt[: _count(request, squares), :].T.copy(), Z.like, Z.dtype)
         norms = value_bounds(V, Z.scatter_times(V), squares[: V.shape[1]])

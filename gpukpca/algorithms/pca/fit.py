@@ -184,9 +184,9 @@ def fit_rows(
         plan = chosen.plan_for(len(found.squares))
     found = without_noise(Z, found)
     variances = variances_of(found, Z, rank)
-    warn_of_components(found, variances, rank)
+    warn_of_components(found, variances, rank, settings.tol)
     plan = plan if plan.n_components == variances.kept else replace(plan, n_components=variances.kept)
-    fit = _fit_of(Z, plan, found, variances)
+    fit = _fit_of(Z, plan, found, variances, settings.tol)
     if settings.warns_of_rounding:
         warn_of_lost_variances(fit)
         warn_of_lost_features(found, Z)
@@ -215,7 +215,7 @@ def solution(
     return solution(Z, beyond, rank, replace(tools, checkpointer=None))
 
 
-def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Variances) -> PCAFit:
+def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Variances, tol: float) -> PCAFit:
     """Return the result with the retained components."""
     xp, p, eigen = namespace_of(found.vectors), variances.kept, found.eigen
     V = cast(found.vectors[:, :p], Z.dtype)
@@ -229,7 +229,7 @@ def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Varianc
         mean=xp.asarray(cast(Z.mean, Z.dtype), copy=True),
         scale=None if Z.scale is None else from_host(Z.scale, V),
         residual_norms=from_host(variances.residual_norms, V),
-        converged=eigen is None or bool(eigen.converged[:p].all()),
+        converged=bool(found.converged(tol)[:p].all()),
         n_samples=Z.count,
         device=plan.device,
         plan=plan,

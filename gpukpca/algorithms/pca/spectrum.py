@@ -24,7 +24,7 @@ from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.scale import check_variance, variances_of_data
 from gpukpca.eigen.request import count_of_share
-from gpukpca.exceptions import GpuKPCAWarning, PrecisionWarning, RankWarning, warn_user
+from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, PrecisionWarning, RankWarning, warn_user
 
 ADVICE = (
     'Use iterated_power="auto" (passes=None of PCASettings), a larger tol, or svd_solver="covariance_eigh" or "dual".'
@@ -32,6 +32,10 @@ ADVICE = (
 # What components leave of a feature is rounding up to this many eps of it.
 ROUNDING = 20.0
 OF_UNRESOLVED = 'Request fewer components, or pass scale=True, float64 data, a smaller tol, or svd_solver="auto".'
+OF_WRONG_SVD = (
+    "the singular value decomposition has residuals above the tolerance (residual_norms_), so the library is wrong, or "
+    'the device. Pass svd_solver="auto", or device="cpu".'
+)
 # Components that explain less than this share of a feature do not hold it.
 EXPLAINED = 0.5
 # A column with a larger share of the variance is a component by itself.
@@ -151,12 +155,14 @@ def _noise(solution: Components, Z: CenteredMatrix, total: float, kept: int, max
     return left / (max_count - kept)
 
 
-def warn_of_components(solution: Components, variances: Variances, rank: RankRequest) -> None:
+def warn_of_components(solution: Components, variances: Variances, rank: RankRequest, tol: float) -> None:
     """Warn of residuals above the tolerance, a share not reached, and a device that failed."""
     if (eigen := solution.eigen) is not None:
         warn_of_fallbacks(eigen)
-    if eigen is not None and not eigen.converged.all():
-        warn_of_convergence(solution.as_eigen(), ADVICE)
+        if not eigen.converged.all():
+            warn_of_convergence(solution.as_eigen(), ADVICE)
+    elif (wrong := ~solution.converged(tol)).any():
+        warn_user(OF_WRONG_SVD, ConvergenceWarning, components=(np.flatnonzero(wrong) + 1).tolist())
     reached = float(variances.ratios.sum())
     if eigen is not None and rank.share is not None and variances.kept < rank.max_count and 0 < reached < rank.share:
         warn_of_share(variances.kept, reached, rank.share)
@@ -204,8 +210,8 @@ def warn_of_another_unit(Z: CenteredMatrix) -> None:
 
 def warn_of_unresolved_variances(solution: Components, variances: Variances, tol: float) -> None:
     """Warn of variances, of those that converged, with residuals that are large beside themselves."""
-    converged = True if solution.eigen is None else solution.eigen.converged[: variances.kept]
-    warn_of_unresolved(np.where(converged, variances.values, 0.0), variances.residual_norms, tol, OF_UNRESOLVED)
+    values = np.where(solution.converged(tol)[: variances.kept], variances.values, 0.0)
+    warn_of_unresolved(values, variances.residual_norms, tol, OF_UNRESOLVED)
 
 
 def warn_of_lost_variances(fit: PCAFit) -> None:
