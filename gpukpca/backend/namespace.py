@@ -305,8 +305,17 @@ def arange(n: int, like: Any, dtype: Any = None) -> Array:
 
 
 def indices(numbers: Any, like: Any) -> Array:
-    """Return host integers as an index array."""
+    """Return integers on the host as an index array; those of the library of `like` are one."""
+    if is_foreign(numbers):
+        return numbers
     return namespace_of(like).asarray(np.asarray(numbers, dtype=np.int64).reshape(-1), device=device_of(like))
+
+
+def true_positions(mask: Array) -> Array:
+    """Return the positions (k,) of true entries as an index array; on the host where k may not depend on the data."""
+    if writes_in_place(mask):
+        return namespace_of(mask).nonzero(mask)[0]
+    return np.flatnonzero(to_host(mask))
 
 
 def writable(shape: tuple[int, ...], like: Any) -> Array | None:

@@ -13,7 +13,7 @@ import numpy as np
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.backend.elementwise import add, multiply
-from gpukpca.backend.namespace import cast, device_of, from_host, namespace_of
+from gpukpca.backend.namespace import cast, device_of, dtype_name, from_host, namespace_of, to_host
 from gpukpca.exceptions import InvalidParameterError
 
 # The values of random_state.
@@ -127,12 +127,18 @@ def uniform(rng: np.random.Generator, size: int) -> np.ndarray:
     return rng.random(size)
 
 
-def weighted_draws(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
-    """Return `size` independent indices, each i with probability weights[i] / sum; not all weights may be zero."""
-    cumulative = np.cumsum(weights / np.max(weights))
-    drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
-    # Rounding can make the product reach the sum itself.
-    return np.minimum(drawn, np.flatnonzero(weights)[-1])
+def weighted_draws(rng: np.random.Generator, weights: Array, size: int) -> np.ndarray:
+    """Return `size` independent indices, each i with probability weights[i] / sum; not all weights may be zero.
+
+    Numbers are drawn on the host and weights in float64 are summed where they are, so that all libraries draw alike.
+    """
+    weights = weights if dtype_name(weights.dtype) == "float64" else to_host(weights).astype(np.float64)
+    xp = namespace_of(weights)
+    cumulative = xp.cumulative_sum(weights / xp.max(weights))
+    levels = from_host(rng.random(size), cumulative) * cumulative[-1]
+    # Rounding can make the product reach the sum itself, which the last positive weight reaches first.
+    drawn = xp.minimum(xp.searchsorted(cumulative, levels, side="right"), xp.searchsorted(cumulative, cumulative[-1:]))
+    return to_host(drawn).astype(np.int64)
 
 
 def random_subset(rng: np.random.Generator, n: int, size: int) -> np.ndarray:

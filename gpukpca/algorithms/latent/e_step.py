@@ -27,7 +27,7 @@ from gpukpca.backend.batched_linalg import (
 )
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_sums, inner_products
-from gpukpca.backend.namespace import cast, from_host, full, namespace_of, to_host
+from gpukpca.backend.namespace import cast, concat, from_host, full, namespace_of, to_host, true_positions
 from gpukpca.backend.parallel import map_tiles, row_slices, worker_count
 from gpukpca.data.slicing import gather_rows
 
@@ -112,19 +112,19 @@ class EStep:
 
     def by_completeness(
         self, rows: Array, complete: Callable[..., Result], incomplete: Callable[..., Result], *more: Array
-    ) -> tuple[list[Result], np.ndarray]:
+    ) -> tuple[list[Result], Array]:
         """Return results for complete rows (b, d) and for the others, and their places.
 
         `complete` takes centered rows, `incomplete` those with 0 for missing entries, and the mask; then both take the
         rows of `more` arrays (b, k).
         """
         seen = ~namespace_of(rows).isnan(rows)
-        is_complete = to_host(namespace_of(rows).all(seen, axis=1))
-        whole, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
-        places = np.concatenate([whole, others])
-        if not len(others):
+        is_complete = namespace_of(rows).all(seen, axis=1)
+        whole, others = true_positions(is_complete), true_positions(~is_complete)
+        places = concat([whole, others])
+        if not others.shape[0]:
             return [complete(self.centered(rows), *more)], places
-        if not len(whole):
+        if not whole.shape[0]:
             return [incomplete(*self._without_missing(rows, seen), *more)], places
         first = complete(self.centered(gather_rows(rows, whole)), *(gather_rows(one, whole) for one in more))
         rows, seen, *more = (gather_rows(one, others) for one in (rows, seen, *more))  # type: ignore[assignment]

@@ -12,7 +12,15 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters
 from gpukpca.backend.linalg import column_sums
-from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    epsilon,
+    from_host,
+    namespace_of,
+    to_host,
+    true_positions,
+)
 from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.data.batches import BatchedRows
@@ -94,7 +102,7 @@ def _of_panel(rows: Array, before: int, roots: Array | None) -> ObservedMoments:
         return column_sums(A if roots is None else A * (roots * roots))
 
     seen = ~xp.isnan(rows)
-    empty = np.flatnonzero(~to_host(xp.any(seen, axis=1)))
+    empty = to_host(true_positions(~xp.any(seen, axis=1)))
     counts = sums(cast(seen, wide))
     nothing = xp.zeros_like(rows)
     means = sums(xp.where(seen, rows, nothing)) / _at_least_one(counts)
@@ -106,7 +114,8 @@ def _of_panel(rows: Array, before: int, roots: Array | None) -> ObservedMoments:
     squares = xp.where(squares < 0, xp.zeros_like(squares), squares)
     count: float = int(rows.shape[0]) - len(empty)
     if roots is not None:
-        count = float(np.sum(np.delete(to_host(roots), empty, axis=0) ** 2))
+        counted = gather_rows(roots, np.delete(np.arange(roots.shape[0]), empty)) if len(empty) else roots
+        count = float(xp.sum(counted**2))
     return ObservedMoments(count, counts, means, squares, tuple((before + empty).tolist()))
 
 
@@ -147,9 +156,9 @@ def _observed_rows(batches: Iterable[Array]) -> Iterator[Array]:
     """Yield batches without the rows that have no observed entry."""
     for batch in batches:
         xp = namespace_of(batch)
-        observed = np.flatnonzero(to_host(xp.any(~xp.isnan(batch), axis=1)))
-        if len(observed):
-            yield batch if len(observed) == batch.shape[0] else gather_rows(batch, observed)
+        observed = true_positions(xp.any(~xp.isnan(batch), axis=1))
+        if count := int(observed.shape[0]):
+            yield batch if count == batch.shape[0] else gather_rows(batch, observed)
 
 
 def imputed(batches: Iterable[Array], means: Array) -> BatchedRows:

@@ -161,7 +161,7 @@ class LatentModel:
         def panel(cut: tuple[int, int]) -> Array:
             rows = scaled_rows(move(dense_rows(take_rows(Y, *cut)), self.axes), self.scale)
             parts, places = step.by_completeness(rows, complete, incomplete)
-            return parts[0] if len(parts) == 1 else gather_rows(concat(parts), np.argsort(places))
+            return parts[0] if len(parts) == 1 else gather_rows(concat(parts), namespace_of(places).argsort(places))
 
         cuts = panels_of(Y, e_step_panel_rows(int(Y.shape[1]), self.n_components, is_on_gpu(Y)))
         workers = worker_count(self.axes, None, Y.shape[0] * Y.shape[1] * (self.n_components**2 + blocking.ENTRY_PASS))

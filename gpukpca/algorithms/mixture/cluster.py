@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import largest_eigenpairs
-from gpukpca.backend.namespace import from_host, namespace_of, to_host
+from gpukpca.backend.namespace import from_host, namespace_of, to_host, true_positions
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.slicing import gather_rows
 from gpukpca.data.statistics import row_square_sums
@@ -42,6 +43,11 @@ class GaussianCluster:
     reseeded: bool = field_of("", "whether it was empty before, and moved", default=False)
     fallbacks: tuple[str, ...] = field_of("", "failures of the eigensolver on a device", default=())
 
+    @cached_property
+    def density(self) -> GaussianModel:
+        """Return the density of its rows, whose variances are copied to a device once."""
+        return GaussianModel(self.axes, self.variances, self.noise, None)
+
     def split(self, rows: Array) -> tuple[Array, Array]:
         """Return coordinates (m, p) in the plane of the cluster, and squared distances (m,) from it."""
         centered = rows - self.mean[None, :]
@@ -62,7 +68,7 @@ class GaussianCluster:
     def joint_log_density(self, rows: Array, missing: int = 0) -> Array:
         """Return log(weight N(x)) of every row; in `missing` directions more all rows are at the mean."""
         scores, outside = self.split(rows)
-        log_density = GaussianModel(self.axes, self.variances, self.noise, None).log_likelihood(outside, scores)
+        log_density = self.density.log_likelihood(outside, scores)
         log_weight = math.log(self.weight) if self.weight > 0 else -math.inf
         return log_density + (log_weight - 0.5 * missing * math.log(2.0 * math.pi * self.noise))
 
@@ -80,7 +86,7 @@ def fit_cluster(
     exact, so that EM is monotone with the floor too.
     """
     xp = namespace_of(points.like)
-    chosen = np.flatnonzero(to_host(weights > NEGLIGIBLE))
+    chosen = true_positions(weights > NEGLIGIBLE)
     own = gather_rows(weights, chosen)
 
     def part(rows: Array, start: int, stop: int) -> Array:
@@ -89,20 +95,22 @@ def fit_cluster(
 
     S = points.sum_panels(part, chosen, workers) / count
     S = 0.5 * (S + S.T)
-    trace = float(xp.sum(xp.linalg.diagonal(S)))
-    values, vectors, fallbacks = _leading_pairs(S, p)
+    trace, values, vectors, fallbacks = _leading_pairs(S, p)
     noise = max((trace - float(np.sum(values))) / (points.true_width - p), floor)
     axes = xp.asarray(vectors.T, copy=True)
     return GaussianCluster(count / points.count, mean, axes, np.maximum(values, noise), noise, fallbacks=fallbacks)
 
 
-def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]]:
-    """Return the p largest eigenvalues of a covariance on the host, vectors (d, p), and failures of a device."""
-    d = int(S.shape[0])
-    if d > blocking.MIXTURE_HOST_UP_TO:
+def _leading_pairs(S: Array, p: int) -> tuple[float, np.ndarray, Array, tuple[str, ...]]:
+    """Return trace and p largest eigenvalues of a covariance on the host, vectors (d, p), and failures of a device."""
+    is_small = int(S.shape[0]) <= blocking.MIXTURE_HOST_UP_TO
+    held = to_host(S) if is_small else S
+    xp = namespace_of(held)
+    trace = float(xp.sum(xp.linalg.diagonal(held)))
+    if not is_small:
         eigen = top_eigh(DenseGram(S), p, Dense())
-        return np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0), eigen.eigenvectors, eigen.fallbacks
-    host = to_host(S)
+        values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+        return trace, values, eigen.eigenvectors, eigen.fallbacks
     with single_threaded_blas():
-        values, vectors = largest_eigenpairs(np.array(host), lambda _: p)
-    return np.maximum(values[:p], 0.0), from_host(vectors, S), ()
+        values, vectors = largest_eigenpairs(held, lambda _: p)
+    return trace, np.maximum(values[:p], 0.0), from_host(vectors, S), ()

@@ -11,7 +11,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.mixture.assignment import one_hot
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
-from gpukpca.backend.namespace import namespace_of, to_host
+from gpukpca.backend.namespace import concat, indices, namespace_of, to_host
 from gpukpca.backend.random import weighted_draws
 from gpukpca.data.statistics import row_square_sums
 
@@ -19,10 +19,17 @@ from gpukpca.data.statistics import row_square_sums
 LLOYD_ROUNDS = 10
 
 
-def start_labels(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Return a cluster for every row, shape (n,), on the host: 0 … at most k - 1, none of them empty."""
-    labels = _lloyd(points, points.take(kmeans_plusplus(points, k, rng)))
-    return np.unique(labels, return_inverse=True)[1].reshape(-1)
+def start_labels(points: ScaledRows, k: int, rng: np.random.Generator) -> Array:
+    """Return a cluster for every row, shape (n,): 0 … at most k - 1, none of them empty."""
+    centers = points.take(kmeans_plusplus(points, k, rng))
+    return without_gaps(_lloyd(points, centers), int(centers.shape[0]))
+
+
+def without_gaps(labels: Array, k: int) -> Array:
+    """Return labels 0, 1, … in place of those of 0 … k - 1 that occur."""
+    xp = namespace_of(labels)
+    occur = to_host(xp.stack([xp.any(labels == label) for label in range(k)]))
+    return labels if occur.all() else xp.take(indices(np.cumsum(occur) - 1, labels), labels)
 
 
 def kmeans_plusplus(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
@@ -32,30 +39,33 @@ def kmeans_plusplus(points: ScaledRows, k: int, rng: np.random.Generator) -> np.
     draws: Arthur & Vassilvitskii, Proc. SODA (2007) 1027, with the greedy choice of their section 7. The draws are
     those of repeated rows.
     """
-    often: Any = np.ones(points.shape[0]) if points.often is None else points.often
+    xp = namespace_of(points.like)
 
-    def distances_from(row: int) -> np.ndarray:
-        center = points.take([row])  # differences are exactly 0 for its copies
-        return to_host(points.concatenate(lambda rows: row_square_sums(rows - center))).astype(np.float64)
+    def distances_from(chosen: Any) -> list[Array]:
+        centers = points.take(chosen)  # differences are exactly 0 for its copies
+        few = [centers[row : row + 1, :] for row in range(len(chosen))]
+        parts = points.map_panels(lambda rows, _: [row_square_sums(rows - center) for center in few])
+        return [concat(of_center) for of_center in zip(*parts, strict=True)]
 
-    chosen = [int(np.searchsorted(np.cumsum(often), rng.integers(int(points.count)), side="right"))]
-    nearest = distances_from(chosen[0])
-    while len(chosen) < k and np.max(nearest) > 0.0:
-        drawn = weighted_draws(rng, often * nearest, 2 + int(math.log(k)))
-        shorter = [np.minimum(nearest, distances_from(int(row))) for row in drawn]
-        best = int(np.argmin([float(np.sum(often * distances)) for distances in shorter]))
+    first = int(rng.integers(int(points.count)))
+    chosen = [first if points.often is None else int(np.searchsorted(np.cumsum(points.often), first, side="right"))]
+    nearest = distances_from(chosen)[0]
+    while len(chosen) < k and float(xp.max(nearest)) > 0.0:
+        drawn = weighted_draws(rng, points.times(nearest), 2 + int(math.log(k)))
+        shorter = [xp.minimum(nearest, distances) for distances in distances_from(drawn)]
+        best = int(xp.argmin(xp.stack([xp.sum(points.times(distances)) for distances in shorter])))
         chosen.append(int(drawn[best]))
         nearest = shorter[best]
     return np.asarray(chosen)
 
 
-def _lloyd(points: ScaledRows, centers: Array) -> np.ndarray:
+def _lloyd(points: ScaledRows, centers: Array) -> Array:
     """Return labels of the rows after some rounds of assignment and means; a center that loses all its rows stays."""
-    xp, labels = namespace_of(centers), np.zeros(0)
+    xp, labels = namespace_of(centers), None
     for _ in range(LLOYD_ROUNDS):
         parts = points.map_panels(partial(_nearest, points, centers))
-        before, labels = labels, np.concatenate([to_host(part[0]) for part in parts])
-        if np.array_equal(before, labels):
+        before, labels = labels, concat([part[0] for part in parts])
+        if before is not None and bool(xp.all(before == labels)):
             break
         counts = sum((part[1] for part in parts[1:]), start=parts[0][1])
         sums = sum((part[2] for part in parts[1:]), start=parts[0][2])

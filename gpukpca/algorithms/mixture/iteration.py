@@ -11,8 +11,9 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.assignment import Assignment, one_hot
 from gpukpca.algorithms.mixture.cluster import GaussianCluster, fit_cluster
+from gpukpca.algorithms.mixture.initialization import without_gaps
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
-from gpukpca.backend.namespace import indices, namespace_of, to_host
+from gpukpca.backend.namespace import namespace_of, to_host
 from gpukpca.backend.parallel import map_in_order
 
 # Iterations of every start before the best one continues (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41
@@ -65,20 +66,19 @@ class Responsibilities:
         return cls(weights, values, to_host(totals).astype(np.float64), means)
 
     @classmethod
-    def of_labels(cls, points: ScaledRows, labels: np.ndarray) -> Responsibilities:
-        """Return weights 1 for labels on the host, with values of no meaning."""
-        k = int(np.max(labels)) + 1
+    def of_labels(cls, points: ScaledRows, labels: Array) -> Responsibilities:
+        """Return weights 1 for labels, with values of no meaning."""
+        k = int(namespace_of(labels).max(labels)) + 1
 
         def assign(rows: Array, start: int) -> tuple[Array, Array]:
-            own = indices(labels[start : start + int(rows.shape[0])], points.like)
-            weights = one_hot(own, k, rows)
+            weights = one_hot(labels[start : start + int(rows.shape[0])], k, rows)
             return weights, weights[:, 0]  # a view of the rows would keep all of them
 
         return cls.of(points, assign)
 
 
 class ClusterIteration:
-    """The iteration from one start, labels on the host.
+    """The iteration from one start.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class ClusterIteration:
     converged : bool
     """
 
-    def __init__(self, points: ScaledRows, settings: IterationSettings, labels: np.ndarray) -> None:
+    def __init__(self, points: ScaledRows, settings: IterationSettings, labels: Array) -> None:
         self.points = points
         self.settings = settings
         self.history: list[float] = []
@@ -108,11 +108,10 @@ class ClusterIteration:
         return self.history[-1]
 
     @property
-    def labels(self) -> np.ndarray:
-        """Return the cluster with the most weight of every row, on the host: 0, 1, … without a gap."""
+    def labels(self) -> Array:
+        """Return the cluster with the most weight of every row: 0, 1, … without a gap."""
         weights = self.responsibilities.weights
-        labels = to_host(namespace_of(weights).argmax(weights, axis=1))
-        return np.unique(labels, return_inverse=True)[1].reshape(-1)
+        return without_gaps(namespace_of(weights).argmax(weights, axis=1), int(weights.shape[1]))
 
     def advance(self, limit: int, report: Report | None = None) -> None:
         """Iterate until nothing is gained, or `limit` iterations are done."""
@@ -184,13 +183,13 @@ class ClusterIteration:
 def iterate_from(
     points: ScaledRows,
     settings: IterationSettings,
-    starts: list[np.ndarray],
+    starts: list[Array],
     max_iter: int,
     report: Report | None = None,
 ) -> ClusterIteration:
-    """Return the best iteration of several starts, labels on the host; only the best one gets all iterations."""
+    """Return the best iteration of several starts, labels of the rows; only the best one gets all iterations."""
 
-    def start(labels: np.ndarray) -> ClusterIteration:
+    def start(labels: Array) -> ClusterIteration:
         run = ClusterIteration(points, settings, labels)
         run.advance(min(SHORT, max_iter) if len(starts) > 1 else 0)
         return run

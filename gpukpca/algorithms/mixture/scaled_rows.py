@@ -98,6 +98,7 @@ class ScaledRows:
         often: np.ndarray | None = None,
     ) -> None:
         self.often = often
+        self._weights: Array | None = None if often is None else from_host(often, frame.shift)
         self.count: float = int(X.shape[0]) if often is None else number_of(float(np.sum(often)))
         self.X = X
         self.frame = frame
@@ -117,13 +118,13 @@ class ScaledRows:
 
     def times(self, values: Array, start: int = 0) -> Array:
         """Return numbers (b,) or (b, k) of the rows from `start`, times how often each is there."""
-        if self.often is None:
+        if self._weights is None:
             return values
-        often = from_host(self.often[start : start + int(values.shape[0])], values)
+        often = self._weights[start : start + int(values.shape[0])]
         return values * (often if values.ndim == 1 else often[:, None])
 
     def take(self, chosen: Indices) -> Array:
-        """Return the rows at host positions."""
+        """Return the rows at positions."""
         return self.frame.rows(gather_rows(self.X, chosen))
 
     def map_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
@@ -136,18 +137,19 @@ class ScaledRows:
         parts = self.map_panels(lambda rows, _: work(rows))
         return concat(parts)
 
-    def sum_panels(self, work: Callable[[Array, int, int], Array], chosen: np.ndarray, workers: int) -> Array:
+    def sum_panels(self, work: Callable[[Array, int, int], Array], chosen: Array, workers: int) -> Array:
         """Return the sum of ``work(rows, start, stop)`` over panels of chosen rows; start and stop count among these.
 
         Every worker has one sum. A panel has so many rows that adding d x d matrices costs less than computing them.
         """
-        bounds = row_slices(len(chosen), self._panel(3 * self.shape[1]))
+        count = int(chosen.shape[0])
+        bounds = row_slices(count, self._panel(3 * self.shape[1]))
         totals: list[Any] = [None] * min(workers, len(bounds))
 
         def add_panel(number: int) -> None:
             start, stop = bounds[number]
-            everything = len(chosen) == self.shape[0]
-            X = take_rows(self.X, start, stop) if everything else gather_rows(self.X, chosen[start:stop])
+            every = count == self.shape[0]
+            X = take_rows(self.X, start, stop) if every else gather_rows(self.X, chosen[start:stop])
             part, own = work(self.frame.rows(X), start, stop), number % len(totals)
             totals[own] = part if totals[own] is None else totals[own] + part
 

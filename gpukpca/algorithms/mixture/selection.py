@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.initialization import start_labels
@@ -15,6 +16,7 @@ from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSett
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca.backend.namespace import namespace_of
 from gpukpca.exceptions import InvalidParameterError
 
 # "bic" tries up to so many, as far as the data have so many rows and features.
@@ -100,12 +102,12 @@ def _best_fit(
     points: ScaledRows,
     assignment: Assignment,
     p: int,
-    starts: list[np.ndarray],
+    starts: list[Array],
     settings: MixtureSettings,
     report: Report | None = None,
 ) -> ClusterIteration:
     """Return the best of the starts, the clusters of the precursor included."""
-    if assignment.precursor is not None and int(np.max(starts[0])) > 0:
+    if assignment.precursor is not None and int(namespace_of(starts[0]).max(starts[0])) > 0:
         starts = [*starts, _best_fit(points, assignment.precursor, p, starts, settings).labels]
     floor = settings.reg * (points.frame.variance or 1.0)
     least_gain = settings.tol * assignment.unit_of_gain(points)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class GaussianModel:
         variances, noise = self.regular()
         # Squares of small single precision data are 0 in single precision.
         scores = cast(scores, accumulation_dtype(scores))
-        distance = xp.sum(scores * scores / from_host(variances, scores)[None, :], axis=1)
+        distance = xp.sum(scores * scores / self._divisors[None, :], axis=1)
         constant = self.d * math.log(2.0 * math.pi) + float(np.sum(np.log(variances)))
         if self.scale is not None:
             constant += 2.0 * float(xp.sum(xp.log(self.scale)))
@@ -77,6 +78,11 @@ class GaussianModel:
             constant += (self.d - p) * math.log(noise)
             distance = distance + outside / noise
         return -0.5 * (distance + constant)
+
+    @cached_property
+    def _divisors(self) -> Array:
+        """Return the variances, all positive, where the components are, wide."""
+        return from_host(self.regular()[0], self.components, accumulation_dtype(self.components))
 
     @property
     def floor(self) -> float:
