@@ -148,6 +148,36 @@ def counted(name: str) -> Iterator[Counter]:
     made.count = controls().counts()[name] - start
 
 
+@contextmanager
+def copied() -> Iterator[list[int]]:
+    """`with copied() as sizes: ...`: the bytes of every copy between host and device, in order.
+
+    Copies are seen where arrays pass through Python, and the counters of the stand-in say that these are all.
+    """
+    import array_api_compat.cupy as xp
+    import cupy
+
+    sizes: list[int] = []
+    get, asarray = cupy.ndarray.get, xp.asarray
+
+    def seen_get(x: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes.extend([x.nbytes] * (x.nbytes > 0))
+        return get(x, *args, **kwargs)
+
+    def seen_asarray(x: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes.extend([x.nbytes] * (isinstance(x, np.ndarray) and x.nbytes > 0))
+        return asarray(x, *args, **kwargs)
+
+    before = controls().counts()
+    cupy.ndarray.get, xp.asarray = seen_get, seen_asarray
+    try:
+        yield sizes
+    finally:
+        cupy.ndarray.get, xp.asarray = get, asarray
+    made = controls().counts()
+    assert len(sizes) == sum(made[name] - before[name] for name in ("copies_to_device", "copies_to_host"))
+
+
 # -- what the stand-in imitates ----------------------------------------------------------------------------------------
 
 

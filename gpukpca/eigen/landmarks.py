@@ -22,7 +22,6 @@ from gpukpca.eigen.partial_cholesky import (
     LANDMARK_TOLERANCE,
     PartialCholeskyBuilder,
     PivotedCholesky,
-    columns_at,
     default_block,
     pivot_panel,
 )
@@ -127,11 +126,9 @@ def pivoted_cholesky(
     while builder.should_continue():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
         candidates, draws = np.unique(weighted_draws(rng, builder.chances(), size), return_inverse=True)
-        K, columns = builder.submatrix(candidates)
-        accepted, pivots = builder.accept(candidates, draws, uniform(rng, size), K)
-        builder.append(pivots, columns_at(columns, accepted))
-        if block_size is None and columns is None:  # else a rejected candidate costs a column
-            size = min(MOST_CANDIDATES, MOST_A_PIVOT * block, max(block, block * size // max(len(accepted), 1)))
+        accepted, takes_columns = builder.extend(candidates, draws, uniform(rng, size))
+        if block_size is None and not takes_columns:  # else a rejected candidate costs a column
+            size = min(MOST_CANDIDATES, MOST_A_PIVOT * block, max(block, block * size // max(accepted, 1)))
     return builder.result()
 
 
@@ -197,7 +194,7 @@ def landmark_cholesky(
     block = _block_of_landmarks(len(chosen), tol)
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
     builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report, weights)
-    floor = float(np.min(builder.floors()[chosen]))
+    floor = float(np.min(to_host(gather_rows(builder.floors(), chosen))))
     order = chosen[pivot_order(_among(builder, chosen, block), floor)]
     start = 0
     while builder.should_continue():
@@ -205,9 +202,7 @@ def landmark_cholesky(
         if not len(part):
             builder.stopped = "rank"
             break
-        K, columns = builder.submatrix(part)
-        accepted, pivots = builder.accept(part, np.arange(len(part)), np.zeros(len(part)), K)
-        builder.append(pivots, columns_at(columns, accepted))
+        builder.extend(part, np.arange(len(part)), np.zeros(len(part)))
     return builder.result()
 
 
@@ -220,6 +215,7 @@ def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> n
     """Return K[chosen, chosen] on the host; by some columns at a time where the operator has no cheaper way."""
     direct = builder.block_of(chosen)
     if direct is not None:
+        np.fill_diagonal(direct, to_host(gather_rows(builder.diagonal, chosen)))
         return direct
     pieces = [chosen[start : start + block] for start in range(0, len(chosen), block)]
     K = np.concatenate([to_host(gather_rows(builder.columns(piece), chosen)) for piece in pieces], axis=1)

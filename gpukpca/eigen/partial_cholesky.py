@@ -22,19 +22,22 @@ from gpukpca.backend.namespace import (
     cast,
     concat,
     dtype_name,
+    empty_like,
     epsilon,
     from_host,
     full,
     indices,
+    move,
     namespace_of,
     overflow_allowed,
     to_host,
+    writes_in_place,
 )
 from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, sum_over, worker_count
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.data.finite import not_finite, overflow
 from gpukpca.data.scale import scale_for_squares
-from gpukpca.data.slicing import gather_rows, panel_length, take_rows
+from gpukpca.data.slicing import gather_rows, panel_length, take_columns, take_rows
 from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
@@ -141,7 +144,10 @@ class PivotedCholesky:
 
 
 class PartialCholeskyBuilder:
-    """A factor F under construction, with the diagonal of K - F Fᵀ for F as it is stored."""
+    """A factor F under construction, with the diagonal of K - F Fᵀ for F as it is stored.
+
+    Numbers of the rows are in float64, with F where its library writes in place, else on the host.
+    """
 
     def __init__(
         self,
@@ -161,17 +167,19 @@ class PartialCholeskyBuilder:
         self.block: int = min(block, blocking.LARGEST_PIVOT_BLOCK)
         self.workers: int = op.workers or worker_count(op.like)
         self.wide: Any = accumulation_dtype(op.like)
-        self.diagonal: np.ndarray
-        self.sizes: np.ndarray
-        self.diagonal, self.sizes = checked_diagonal(op)
+        self.place: Array = empty_like(op.like, self.wide) if writes_in_place(op.like) else np.empty(0)
+        self.xp = xp = namespace_of(self.place)
+        self.diagonal, self.sizes = checked_diagonal(op, self.place)
         # Rows that count several times have equal residuals: one of them stands for all in every sum.
-        self.sample_weight: np.ndarray = np.ones(self.n) if sample_weight is None else sample_weight
+        ones = full((self.n,), 1.0, self.place)
+        self.sample_weight: Array = ones if sample_weight is None else from_host(sample_weight, self.place)
+        self.count: float = float(xp.sum(self.sample_weight))
         self.trace: float = self._total(self.diagonal)
-        self.size: float = float(np.max(self.sizes, initial=0.0))
+        self.size: float = float(xp.max(self.sizes))
         entries = op.rounding * epsilon(op.like)
-        self.expected: np.ndarray = max(ROUNDING[dtype_name(op.dtype)], entries) * self.sizes
-        self.residuals: np.ndarray = self.diagonal.copy()
-        self.is_pivot: np.ndarray = np.zeros(self.n, dtype=bool)
+        self.expected: Array = max(ROUNDING[dtype_name(op.dtype)], entries) * self.sizes
+        self.residuals: Array = self.diagonal
+        self.is_pivot: Array = full((self.n,), False, self.place, xp.bool)
         self.pivots: np.ndarray = np.zeros(0, dtype=np.int64)
         self.L = np.zeros((rank, rank))
         self.F = ColumnBasis.with_capacity(self.n, rank, op.like)
@@ -180,38 +188,46 @@ class PartialCholeskyBuilder:
         self.stopped: str = ""
         self.least_pivot: float = math.inf
         self.skipped: float = 0.0  # the noise that skipped pivots have shown
-        self.noise: float = self._noise()
-        if self.size == 0.0 and self.n and np.any(to_host(self.columns(np.zeros(1, dtype=np.int64))) != 0):
+        self.noise: float = 0.0
+        if self.size == 0.0 and np.any(to_host(self.columns(np.zeros(1, dtype=np.int64))) != 0):
             raise indefinite(op, "its diagonal is 0, and K[:, 0] is not")
 
-    def _total(self, of_rows: np.ndarray) -> float:
+    def _total(self, of_rows: Array) -> float:
         """Return Σ w_i a_i over the rows."""
         return float(self.sample_weight @ of_rows)
 
     # -- when to stop ----------------------------------------------------------------------------------------------
 
-    def _noise(self) -> float:
-        """Return how far residuals of rounding alone (pivots, negative ones) exceed the expected size."""
-        known = np.where(self.is_pivot, np.abs(self.residuals), -self.residuals)
-        return float(np.max(known - self.expected, initial=self.skipped))
+    def _lowest(self) -> tuple[float, int]:
+        """Return the least residual, NaN if there is one, and its row.
 
-    def floors(self) -> np.ndarray:
+        Set the noise: how far residuals of rounding alone (pivots, negative ones) exceed the expected size.
+        """
+        xp, left = self.xp, self.residuals
+        noise = xp.max(xp.where(self.is_pivot, xp.abs(left), -left) - self.expected)
+        row = cast(xp.argmin(left), left.dtype)
+        noise, lowest, row = to_host(xp.stack([noise, xp.min(left), row])).tolist()  # one copy
+        self.noise = max(self.skipped, noise)
+        return lowest, int(row)
+
+    def floors(self) -> Array:
         """Return the size up to which residuals are rounding, shape (n,)."""
         return self.expected + NOISE * self.noise
 
     def rounding(self) -> float:
         """Return `PivotedCholesky.rounding`."""
-        return self._total(self.expected) + float(np.sum(self.sample_weight)) * NOISE * self.noise
+        return self._total(self.expected) + self.count * NOISE * self.noise
 
-    def chances(self) -> np.ndarray:
+    def chances(self) -> Array:
         """Return w_i times the residuals that may become pivots, 0 elsewhere."""
-        return np.where(self.is_pivot | (self.residuals <= self.floors()), 0.0, self.sample_weight * self.residuals)
+        is_out = self.is_pivot | (self.residuals <= self.floors())
+        return self.xp.where(is_out, 0.0, self.sample_weight * self.residuals)
 
     def should_continue(self) -> bool:
         """Return whether another round makes sense; set `stopped` where it does not."""
         if len(self.pivots) >= self.rank:
             self.stopped = "rank"
-        elif not np.any(self.chances()):
+        elif not bool(self.xp.any(self.chances() > 0.0)):
             self.stopped = "exhausted"
         elif self._meets_tolerance():
             self.stopped = "tolerance"
@@ -230,7 +246,7 @@ class PartialCholeskyBuilder:
 
     def _largest_eigenvalue(self) -> float:
         """Return that of W^½ H F Fᵀ H W^½, from the small matrix Fᵀ H W H F."""
-        F, roots = self.F.array, from_host(np.sqrt(self.sample_weight)[:, None], self.op.like, self.wide)
+        F, roots = self.F.array, cast(move(self.xp.sqrt(self.sample_weight)[:, None], self.op.like), self.wide)
         means = from_host(weighted_means(F, self.sample_weight), self.op.like, self.wide)[None, :]
 
         def square(start: int, stop: int, _: Scratch) -> Array:
@@ -243,13 +259,41 @@ class PartialCholeskyBuilder:
 
     # -- one round -------------------------------------------------------------------------------------------------
 
-    def submatrix(self, chosen: np.ndarray) -> tuple[np.ndarray, Array | None]:
-        """Return K[chosen, chosen] on the host, and K[:, chosen] where the operator has no cheaper way."""
-        K = self.block_of(chosen)
-        if K is not None:
-            return K, None
-        columns = self.columns(chosen)
-        return self._checked(gather_rows(columns, chosen), chosen), columns
+    def extend(self, candidates: np.ndarray, draws: np.ndarray, levels: np.ndarray) -> tuple[int, bool]:
+        """Append the columns of candidates that become pivots; return their number, and if it took all columns of K.
+
+        ``candidates[draws]`` are examined in order. One is accepted where its residual, given those accepted before it,
+        exceeds `levels` times its residual before the round.
+        """
+        K, columns = self.block_of(candidates), None
+        if K is None:
+            columns = self.columns(candidates)
+            K = self._checked(gather_rows(columns, candidates), candidates)
+        at, floors = indices(candidates, self.place), self.floors()
+        of_rows = to_host(self.xp.stack([self.residuals[at], floors[at], self.sizes[at]]))  # one copy
+        with single_threaded_blas():  # the panels use threads themselves, and the rest is small
+            rows = self.F.take(candidates) if self.F.count else np.zeros((len(candidates), 0))
+            residual = K - rows @ rows.T
+            np.fill_diagonal(residual, of_rows[0])
+            levels = np.maximum(levels * of_rows[0, draws], of_rows[1, draws])
+            limit = min(self.block, self.rank - len(self.pivots))
+            least, small = -math.inf, SMALL_PIVOT * self.size
+            if self.op.positive_definite:
+                least = -INDEFINITE[dtype_name(self.op.dtype)] * self.size - NOISE * self.noise
+            accepted, L, lowest, skipped = sequential_pivots(residual, draws, levels, limit, least, small)
+            self.skipped = max(self.skipped, skipped)
+            self.noise = max(self.noise, skipped)
+            squares = np.diagonal(L) ** 2
+            self.least_pivot = min(self.least_pivot, float(np.min(squares, initial=math.inf)))
+            self._check_definite(lowest, "of a candidate")
+            if len(accepted):
+                dtype = self.wide if np.any(squares < SMALL_PIVOT * of_rows[2, accepted]) else self.op.dtype
+                if columns is not None and not np.array_equal(accepted, np.arange(columns.shape[1])):
+                    columns = take_columns(columns, accepted)
+                self._append(candidates[accepted], rows[accepted], L, columns, dtype)
+        if self.report is not None:
+            self.report(len(self.pivots), self.rank, self._total(self.residuals) / self.trace)
+        return len(accepted), columns is not None
 
     def block_of(self, chosen: np.ndarray) -> np.ndarray | None:
         """Return K[chosen, chosen] on the host; None where the operator has no cheaper way than whole columns."""
@@ -258,13 +302,12 @@ class PartialCholeskyBuilder:
         return None if K is None else self._checked(K, chosen)
 
     def _checked(self, block: Array, chosen: np.ndarray) -> np.ndarray:
-        """Return the block on the host in float64, exactly symmetric and with the diagonal; raise unless finite."""
+        """Return the block on the host in float64, exactly symmetric; raise unless finite."""
         K = to_host(block).astype(np.float64)
         if not np.all(np.isfinite(K)):
             i, j = np.argwhere(~np.isfinite(K))[0]
             raise not_finite(self.op, int(chosen[i]), int(chosen[j]), K[i, j])
-        K = np.triu(K, 1)
-        return K + K.T + np.diag(self.diagonal[chosen])
+        return np.triu(K) + np.triu(K, 1).T
 
     def columns(self, chosen: np.ndarray) -> Array:
         """Return K[:, chosen], and count the columns."""
@@ -272,65 +315,28 @@ class PartialCholeskyBuilder:
         with overflow_allowed():
             return self.op.columns(chosen)
 
-    def accept(
-        self, candidates: np.ndarray, draws: np.ndarray, levels: np.ndarray, K: np.ndarray
-    ) -> tuple[np.ndarray, NewPivots]:
-        """Return the positions of the candidates that become pivots, and these pivots.
-
-        ``candidates[draws]`` are examined in order. One is accepted where its residual, given those accepted before it,
-        exceeds `levels` times its residual before the round. `submatrix` gives K.
-        """
-        with single_threaded_blas():
-            rows = self.F.take(candidates) if self.F.count else np.zeros((len(candidates), 0))
-            residual = K - rows @ rows.T
-            np.fill_diagonal(residual, self.residuals[candidates])
-            levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
-            limit = min(self.block, self.rank - len(self.pivots))
-            least, small = -math.inf, SMALL_PIVOT * self.size
-            if self.op.positive_definite:
-                least = -INDEFINITE[dtype_name(self.op.dtype)] * self.size - NOISE * self.noise
-            accepted, L, lowest, skipped = sequential_pivots(residual, draws, levels, limit, least, small)
-        self.skipped = max(self.skipped, skipped)
-        self.noise = max(self.noise, skipped)
-        self.least_pivot = min(self.least_pivot, float(np.min(np.diagonal(L) ** 2, initial=math.inf)))
-        self._check_definite(lowest, "of a candidate")
-        return accepted, NewPivots(candidates[accepted], rows[accepted], L)
-
-    def append(self, new: NewPivots, columns: Array | None = None) -> None:
-        """Append the columns of new pivots to F; `columns` are K[:, pivots] where the caller has them."""
-        if len(new.chosen):
-            with single_threaded_blas():  # the panels use threads themselves, and the rest is small
-                self._append(new, columns)
-        if self.report is not None:
-            self.report(len(self.pivots), self.rank, self._total(self.residuals) / self.trace)
-
     # -- the pass over n rows --------------------------------------------------------------------------------------
 
-    def _append(self, pivots: NewPivots, columns: Array | None) -> None:
-        """Append (K[:, chosen] - F F[chosen]ᵀ) L⁻ᵀ to F; update the residuals."""
-        chosen, rows, L = pivots.chosen, pivots.rows, pivots.L
+    def _append(self, chosen: np.ndarray, rows: np.ndarray, L: np.ndarray, columns: Array | None, dtype: Any) -> None:
+        """Append (K[:, chosen] - F rowsᵀ) L⁻ᵀ to F, computed in a type; update the residuals."""
         k, b = len(self.pivots), len(chosen)
         panels = self._column_panels(chosen, columns)
         scale = scale_for_squares(self.size, self.op.dtype)
-        small = bool(np.any(np.diagonal(L) ** 2 < SMALL_PIVOT * self.sizes[chosen]))
-        dtype = self.wide if small else self.op.dtype
         widths = [int(part.shape[1]) for part in self.F.parts]
         elimination = Elimination.of(rows, L, widths, self.op.like, scale, dtype)
         new, squares = self._new_columns(panels, elimination, b)
-        self.residuals -= squares
-        bad = np.flatnonzero(~np.isfinite(self.residuals))
-        if bad.size:
-            i = int(bad[0])
+        self.residuals = self.residuals - squares
+        self.is_pivot[indices(chosen, self.place)] = True
+        lowest, worst = self._lowest()
+        if not math.isfinite(lowest):
+            i = first_not_finite(self.residuals)
             row = to_host(panels(i, i + 1))[0]
             j = int(np.argmin(np.isfinite(row)))
             raise not_finite(self.op, i, int(chosen[j]), float(row[j]))
         self.F = ColumnBasis((*self.F.parts, new)) if self.F.store is None else self.F.append(new)
         self.pivots = np.concatenate([self.pivots, chosen])
-        self.is_pivot[chosen] = True
-        self.noise = self._noise()
         self.L[k : k + b, :k], self.L[k : k + b, k : k + b] = rows, L
-        worst = int(np.argmin(self.residuals))
-        self._check_definite(float(self.residuals[worst]), f"of row {worst}")
+        self._check_definite(lowest, f"of row {worst}")
 
     def _column_panels(self, chosen: np.ndarray, columns: Array | None) -> ColumnPanels:
         """Return the function (start, stop) -> K[start:stop, chosen]; count computed columns."""
@@ -339,7 +345,7 @@ class PartialCholeskyBuilder:
         self.n_columns += len(chosen)
         return self.op.column_panels(chosen)
 
-    def _new_columns(self, columns: ColumnPanels, elimination: Elimination, b: int) -> tuple[Array, np.ndarray]:
+    def _new_columns(self, columns: ColumnPanels, elimination: Elimination, b: int) -> tuple[Array, Array]:
         """Return the new columns of F, in its memory if reserved, and their squared row norms."""
         target, parts = self.F.memory_for(b), self.F.parts
 
@@ -351,7 +357,7 @@ class PartialCholeskyBuilder:
 
         with overflow_allowed():
             done = map_in_order(panel, self._panels(b), self.workers)
-        squares = to_host(concat([square for _, square in done])).astype(np.float64)
+        squares = held_at(concat([square for _, square in done]), self.place)
         return concat([new for new, _ in done]) if target is None else target, squares
 
     def _panels(self, b: int = 0) -> list[tuple[int, int]]:
@@ -384,21 +390,12 @@ class PartialCholeskyBuilder:
         )
 
 
-@dataclass(frozen=True)
-class NewPivots:
-    """Pivots of one round: their numbers, their rows of F so far (b, k), and the factor L (b, b) of their residuals."""
-
-    chosen: np.ndarray
-    rows: np.ndarray
-    L: np.ndarray
-
-
-def weighted_means(F: Array, sample_weight: np.ndarray | None) -> np.ndarray:
+def weighted_means(F: Array, sample_weight: Array | None) -> np.ndarray:
     """Return Σ w_i f_i / Σ w_i over the rows of F (n, k), shape (k,), on the host in float64."""
     if sample_weight is None:
         return to_host(column_sums(F)).astype(np.float64) / max(1, int(F.shape[0]))
-    weights = from_host(sample_weight[:, None], F, accumulation_dtype(F))
-    return inner_products(F, weights)[:, 0] / float(np.sum(sample_weight))
+    weights = cast(move(sample_weight[:, None], F), accumulation_dtype(F))
+    return inner_products(F, weights)[:, 0] / float(namespace_of(sample_weight).sum(sample_weight))
 
 
 def _row_squares(panel: Array) -> Array:
@@ -454,34 +451,36 @@ def default_block(rank: int) -> int:
     return min(blocking.LARGEST_PIVOT_BLOCK, max(blocking.SMALLEST_PIVOT_BLOCK, rank // 10))
 
 
-def columns_at(columns: Array | None, positions: np.ndarray) -> Array | None:
-    """Return the columns at these positions, if there are columns; without a copy where these are all."""
-    if columns is None or np.array_equal(positions, np.arange(columns.shape[1])):
-        return columns
-    return namespace_of(columns).take(columns, indices(positions, columns), axis=1)
+def held_at(values: Array, place: Array) -> Array:
+    """Return numbers of rows in float64 where `place` is."""
+    return cast(move(values, place), place.dtype)
 
 
-def checked_diagonal(op: SymmetricOperator) -> tuple[np.ndarray, np.ndarray]:
-    """Return the diagonal on the host in float64, finite and not negative beyond rounding, and its sizes.
+def first_not_finite(values: Array) -> int:
+    """Return the position of the first NaN or infinity."""
+    xp = namespace_of(values)
+    return int(xp.argmin(cast(xp.isfinite(values), xp.int8)))
+
+
+def checked_diagonal(op: SymmetricOperator, place: Array) -> tuple[Array, Array]:
+    """Return the diagonal in float64 where `place` is, finite and not negative beyond rounding, and its sizes.
 
     The sizes are the diagonal before anything was subtracted from it; rounding is relative to them.
     """
     with overflow_allowed():
-        diagonal = to_host(op.diagonal()).astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(diagonal))
-    if bad.size:
-        raise not_finite(op, int(bad[0]), int(bad[0]), float(diagonal[bad[0]]))
-    with overflow_allowed():
-        if not np.isfinite(np.sum(diagonal)):
-            raise overflow(op, "its trace is infinite")
-    sizes = np.abs(diagonal)
+        diagonal, xp = held_at(op.diagonal(), place), namespace_of(place)
+        if not math.isfinite(float(xp.sum(diagonal))):
+            i = first_not_finite(diagonal)
+            is_sum = math.isfinite(value := float(diagonal[i]))
+            raise overflow(op, "its trace is infinite") if is_sum else not_finite(op, i, i, value)
+    sizes = xp.abs(diagonal)
     uncancelled = op.sizes()
     if uncancelled is not None:
-        sizes = np.maximum(to_host(uncancelled).astype(np.float64), sizes)
-    lowest = int(np.argmin(diagonal)) if diagonal.size else 0
-    if diagonal.size and diagonal[lowest] < -INDEFINITE[dtype_name(op.dtype)] * np.max(sizes):
-        raise indefinite(op, f"k(x, x) = {diagonal[lowest]:.4g} for row {lowest}")
-    return np.maximum(diagonal, 0.0), sizes
+        sizes = xp.maximum(held_at(uncancelled, place), sizes)
+    lowest = float(xp.min(diagonal))
+    if lowest < -INDEFINITE[dtype_name(op.dtype)] * float(xp.max(sizes)):
+        raise indefinite(op, f"k(x, x) = {lowest:.4g} for row {int(xp.argmin(diagonal))}")
+    return xp.maximum(diagonal, 0.0), sizes
 
 
 def indefinite(op: SymmetricOperator, why: str) -> IndefiniteKernelError:

@@ -13,7 +13,7 @@ from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky, pivoted_cholesky
 from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.landmarks import LANDMARKS
-from gpukpca.eigen.partial_cholesky import ROUNDING, PartialCholeskyBuilder, columns_at
+from gpukpca.eigen.partial_cholesky import ROUNDING, PartialCholeskyBuilder
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from gpukpca.gram import TiledGram
 from gpukpca.kernels import RBF
@@ -109,9 +109,7 @@ def test_rounding_of_small_pivots_does_not_refuse_a_definite_kernel(seed):
     builder, order = PartialCholeskyBuilder(op, 200, 16, 0.0, None), rng(seed).permutation(300)
     for part in (order[start : start + 16] for start in range(0, 300, 16)):
         if builder.should_continue():
-            K, columns = builder.submatrix(part)
-            accepted, pivots = builder.accept(part, np.arange(len(part)), np.zeros(len(part)), K)
-            builder.append(pivots, columns_at(columns, accepted))
+            builder.extend(part, np.arange(len(part)), np.zeros(len(part)))
     result = builder.result()
     exact = np.exp(-0.05 * scipy.spatial.distance.cdist(X.astype(np.float64), X.astype(np.float64), "sqeuclidean"))
     left_out = spectrum_left_out(exact, result)
