@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from gpukpca._typing import Array, Indices
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.elementwise import Scratch
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, from_host, full, move, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
-from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
+from gpukpca.backend.parallel import map_in_order, row_slices, sum_over, worker_count
 from gpukpca.covariance.moments import Moments, moments_and_rows
 from gpukpca.data.frequencies import Frequencies, number_of
 from gpukpca.data.scale import check_entries, power_of_two_scale, row_bounds
@@ -143,18 +144,13 @@ class ScaledRows:
         Every worker has one sum. A panel has so many rows that adding d x d matrices costs less than computing them.
         """
         count = int(chosen.shape[0])
-        bounds = row_slices(count, self._panel(3 * self.shape[1]))
-        totals: list[Any] = [None] * min(workers, len(bounds))
 
-        def add_panel(number: int) -> None:
-            start, stop = bounds[number]
+        def part(start: int, stop: int, _: Scratch) -> Array:
             every = count == self.shape[0]
             X = take_rows(self.X, start, stop) if every else gather_rows(self.X, chosen[start:stop])
-            part, own = work(self.frame.rows(X), start, stop), number % len(totals)
-            totals[own] = part if totals[own] is None else totals[own] + part
+            return work(self.frame.rows(X), start, stop)
 
-        map_tiles(add_panel, list(range(len(bounds))), len(totals))
-        return sum(totals[1:], start=totals[0])
+        return sum_over(part, row_slices(count, self._panel(3 * self.shape[1])), workers, self.like)
 
     def _panel(self, least: int) -> int:
         """Return the rows of a panel."""
