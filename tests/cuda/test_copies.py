@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpukpca import PCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
+from gpukpca import PCA, Batches, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca.backend.random import weighted_draws
 from gpukpca.eigen import pivoted_cholesky
 from gpukpca.gram import TiledGram
@@ -25,6 +25,7 @@ FITS = {
     "rpcholesky": (lambda: KernelPCA(2, eigen_solver=Nystrom(30), **RBF_OF), 200, 50_000),
     "uniform": (lambda: KernelPCA(2, eigen_solver=Nystrom(30, landmarks="uniform"), **RBF_OF), 100, 50_000),
     "full": (lambda: PCA(2, svd_solver="full"), 30, 5_000),
+    "full, in batches": (lambda: PCA(2, svd_solver="full"), 60, 10_000),
     "EM": (lambda: ProbabilisticPCA(2, solver="em", random_state=0, max_iter=5), 300, 10_000),
 }
 
@@ -38,8 +39,9 @@ def test_a_fit_copies_nothing_of_the_length_of_the_rows(stand_in: Any, name: str
         A[::7, 1] = np.nan
     X = stand_in.asarray(A)
     make().fit(X[:200])  # constants of libraries
+    rows = Batches([X[: ROWS // 2], X[ROWS // 2 :]]) if "batches" in name else X
     with cupy_device.copied() as sizes:
-        make().fit(X)
+        make().fit(rows)
     assert max(sizes) < ROWS  # less than a byte a row
     assert len(sizes) <= most
     assert sum(sizes) <= most_bytes
