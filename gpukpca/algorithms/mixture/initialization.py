@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.mixture.assignment import one_hot
+from gpukpca.algorithms.mixture.iteration import Responsibilities, without_gaps
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
-from gpukpca.backend.namespace import concat, indices, namespace_of, to_host
+from gpukpca.backend.namespace import concat, from_host, namespace_of
 from gpukpca.backend.random import weighted_draws
 from gpukpca.data.statistics import row_square_sums
 
@@ -23,13 +23,6 @@ def start_labels(points: ScaledRows, k: int, rng: np.random.Generator) -> Array:
     """Return a cluster for every row, shape (n,): 0 … at most k - 1, none of them empty."""
     centers = points.take(kmeans_plusplus(points, k, rng))
     return without_gaps(_lloyd(points, centers), int(centers.shape[0]))
-
-
-def without_gaps(labels: Array, k: int) -> Array:
-    """Return labels 0, 1, … in place of those of 0 … k - 1 that occur."""
-    xp = namespace_of(labels)
-    occur = to_host(xp.stack([xp.any(labels == label) for label in range(k)]))
-    return labels if occur.all() else xp.take(indices(np.cumsum(occur) - 1, labels), labels)
 
 
 def kmeans_plusplus(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
@@ -62,24 +55,16 @@ def kmeans_plusplus(points: ScaledRows, k: int, rng: np.random.Generator) -> np.
 def _lloyd(points: ScaledRows, centers: Array) -> Array:
     """Return labels of the rows after some rounds of assignment and means; a center that loses all its rows stays."""
     xp, labels = namespace_of(centers), None
+
+    def nearest(rows: Array, start: int) -> tuple[Array, Array]:
+        # ‖x - c‖² less ‖x‖², which is the same for all centers.
+        own = xp.argmin(row_square_sums(centers)[None, :] - 2.0 * (rows @ centers.T), axis=1)
+        return one_hot(own, int(centers.shape[0]), rows), own
+
     for _ in range(LLOYD_ROUNDS):
-        parts = points.map_panels(partial(_nearest, points, centers))
-        before, labels = labels, concat([part[0] for part in parts])
+        to = Responsibilities.of(points, nearest)
+        before, labels = labels, to.values
         if before is not None and bool(xp.all(before == labels)):
             break
-        counts = sum((part[1] for part in parts[1:]), start=parts[0][1])
-        sums = sum((part[2] for part in parts[1:]), start=parts[0][2])
-        filled = counts > 0
-        means = sums / xp.where(filled, counts, xp.ones_like(counts))[:, None]
-        centers = xp.where(filled[:, None], means, centers)
+        centers = xp.where(from_host(to.counts, centers)[:, None] > 0, to.means, centers)
     return labels
-
-
-def _nearest(points: ScaledRows, centers: Array, rows: Array, start: int) -> tuple[Array, Array, Array]:
-    """Return the nearest center of every row, and by center the number and the sum of its rows."""
-    xp = namespace_of(rows)
-    # ‖x - c‖² less ‖x‖², which is the same for all centers.
-    distances = row_square_sums(centers)[None, :] - 2.0 * (rows @ centers.T)
-    labels = xp.argmin(distances, axis=1)
-    members = points.times(one_hot(labels, int(centers.shape[0]), rows), start)
-    return labels, xp.sum(members, axis=0), members.T @ rows

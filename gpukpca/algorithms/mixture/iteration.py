@@ -11,9 +11,8 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.assignment import Assignment, one_hot
 from gpukpca.algorithms.mixture.cluster import GaussianCluster, fit_cluster
-from gpukpca.algorithms.mixture.initialization import without_gaps
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
-from gpukpca.backend.namespace import namespace_of, to_host
+from gpukpca.backend.namespace import indices, namespace_of, to_host
 from gpukpca.backend.parallel import map_in_order
 
 # Iterations of every start before the best one continues (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41
@@ -75,6 +74,13 @@ class Responsibilities:
             return weights, weights[:, 0]  # a view of the rows would keep all of them
 
         return cls.of(points, assign)
+
+
+def without_gaps(labels: Array, k: int) -> Array:
+    """Return labels 0, 1, … in place of those of 0 … k - 1 that occur."""
+    xp = namespace_of(labels)
+    occur = to_host(xp.stack([xp.any(labels == label) for label in range(k)]))
+    return labels if occur.all() else xp.take(indices(np.cumsum(occur) - 1, labels), labels)
 
 
 class ClusterIteration:
