@@ -14,7 +14,7 @@ from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
-from gpukpca.backend.namespace import dtype_name, empty_like, from_host, to_host
+from gpukpca.backend.namespace import dtype_name, empty_like, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
@@ -176,8 +176,8 @@ def _start_of(
     """Return the sums of no rows, about the mean of F whose rows have these weights, or about 0."""
     shift = np.zeros(factor.rank)
     if at_mean:
-        mean = from_host(weighted_means(factor.F, weights), factor.F)
-        shift = to_host(mean).astype(np.float64)  # as rows of F less the shift have it
+        mean = weighted_means(factor.F, weights)
+        shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
     return FactorSums.empty(
         factor.pivot_factor, shift, relative=shifted is not None, noise=factor.noise, stopped=factor.stopped
     )

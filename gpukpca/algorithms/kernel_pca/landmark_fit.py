@@ -27,7 +27,7 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
-from gpukpca.backend.namespace import epsilon, from_host, full, to_host, writable
+from gpukpca.backend.namespace import dtype_name, epsilon, from_host, full, to_host, writable
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import worker_count
 from gpukpca.data.distinct import DistinctRows
@@ -220,7 +220,7 @@ def _eigenpairs(approximation: Approximation, count: int) -> tuple[EigenResult, 
     axes = np.zeros((k, count))
     axes[:, : min(count, len(found))] = vectors[:, :count]
     axes *= np.sqrt(np.maximum(values, 0.0))
-    axes *= to_host(signs(from_host(axes, like))).astype(np.float64) if k else 1.0
+    axes *= signs(axes.astype(dtype_name(like.dtype))).astype(np.float64) if k else 1.0
     none = full((0, count), 0.0, like)
     eigen = EigenResult(
         eigenvalues=from_host(values, like),
