@@ -272,7 +272,7 @@ class PartialCholeskyBuilder:
         at, floors = indices(candidates, self.place), self.floors()
         of_rows = to_host(self.xp.stack([self.residuals[at], floors[at], self.sizes[at]]))  # one copy
         with single_threaded_blas():  # the panels use threads themselves, and the rest is small
-            rows = self.F.take(candidates) if self.F.count else np.zeros((len(candidates), 0))
+            rows = self.F.take(at) if self.F.count else np.zeros((len(candidates), 0))
             residual = K - rows @ rows.T
             np.fill_diagonal(residual, of_rows[0])
             levels = np.maximum(levels * of_rows[0, draws], of_rows[1, draws])
