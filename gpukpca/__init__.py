@@ -1,4 +1,7 @@
-"""Kernel PCA (and PCA) at large n on GPUs, with the same code on a laptop's CPU."""
+"""Kernel PCA (and PCA) at large n on GPUs, with the same code on a laptop's CPU.
+
+Nothing has run on a GPU yet: the tests run CuPy on a processor.
+"""
 
 from gpukpca._version import __version__
 

@@ -125,6 +125,14 @@ def test_each_snippet_of_the_readme_runs_alone(snippet: str, fewer_digits: None)
     exec(compile(snippet, "README.md", "exec"), {})
 
 
+def test_one_sentence_says_what_has_run_on_a_gpu() -> None:
+    """It leaves all pages together, with the first record of a card."""
+    pages = ["README.md", "docs/index.md", "docs/tutorials/on_a_gpu.md", "gpukpca/__init__.py"]
+    said = [name for name in pages if "Nothing has run on a GPU yet" in (ROOT / name).read_text(encoding="utf-8")]
+    records = (ROOT / "benchmarks" / "results").glob("*.json")
+    assert said == ([] if any('"gpu-' in path.read_text(encoding="utf-8") for path in records) else pages)
+
+
 @each("page", sorted((ROOT / "docs" / "how_to").glob("[!i]*.md")), ids=lambda page: page.stem)
 def test_a_guide_names_its_goal_messages_and_neighbors(page: Path) -> None:
     title, goal, *_ = page.read_text(encoding="utf-8").split("\n\n")
