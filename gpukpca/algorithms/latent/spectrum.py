@@ -24,6 +24,7 @@ from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite, has_missing
 from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.scale import rescaled, row_bounds, safe_scale
+from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import MemoryBudgetError
 
 SPECTRUM = PCASettings(warns_of_rounding=False)
@@ -35,9 +36,10 @@ def is_direct(X: Any, solver: str, direct: str) -> bool:
     `direct` is the name of the solver of the spectrum. Raise ValueError where it was requested for rows with missing
     entries.
     """
-    if solver != direct:
-        return solver == "auto" and not has_missing(X)
-    check_finite(X, f'solver="{direct}" takes no missing values; use solver="em" or "auto".')
+    with device_context(place_of(X)):
+        if solver != direct:
+            return solver == "auto" and not has_missing(X)
+        check_finite(X, f'solver="{direct}" takes no missing values; use solver="em" or "auto".')
     return True
 
 
