@@ -23,11 +23,14 @@ from gpukpca.backend.limits import free_memory
 from gpukpca.backend.namespace import (
     device_of,
     dtype_name,
+    imported,
     is_cupy,
+    is_exporter,
     is_jax,
     is_memory_map,
     is_numpy,
     is_sparse,
+    move,
     same_place,
     to_host,
 )
@@ -44,7 +47,7 @@ _entered = threading.local()
 HOST = nullcontext()
 
 
-# Tensors of PyTorch on a CUDA device are refused as data.
+# The gate takes tensors of PyTorch on a CUDA device, and other exporters, as CuPy arrays.
 is_on_gpu = is_cupy
 
 
@@ -182,7 +185,7 @@ def to_device(X: Any, device: str) -> Array:
     >>> float(to_host(X).sum())
     3.0
     """
-    name, index = parsed_device(device)
+    (name, index), X = parsed_device(device), imported(X)
     if not name or is_sparse(X) or not hasattr(X, "shape") or not len(X.shape):
         what = "device=None" if not name else f"X of type {type(X).__name__}"
         raise InvalidParameterError(
@@ -245,8 +248,8 @@ def device_context(like: Any) -> AbstractContextManager[None]:
     """
     if type(like) is np.ndarray:  # by far the most frequent case
         return HOST
-    if is_cupy(like):
-        return _cuda_context(like)
+    if is_cupy(like) or is_exporter(like):
+        return _cuda_context(imported(like))
     if is_jax(like):  # on an accelerator JAX rounds float32 products to TF32 or bfloat16 by default
         context: AbstractContextManager[None] = sys.modules["jax"].default_matmul_precision("highest")
         return context
@@ -287,13 +290,21 @@ def _cuda_context(like: Any) -> Iterator[None]:
 
 
 def on_its_device(function: Function) -> Function:
-    """Return the function inside `device_context` of its first array: CuPy computes on one device only."""
+    """Return the function inside `device_context` of its first array: CuPy computes on one device only.
+
+    Exporters are imported, and an array is returned in the library of the first one.
+    """
 
     @wraps(function)
     def placed(*arguments: Any, **named: Any) -> Any:
+        given = (*arguments, *named.values())
+        if any(map(is_exporter, given)):
+            found = placed(*map(imported, arguments), **{name: imported(value) for name, value in named.items()})
+            first = next(a for a in given if is_cupy(a) or is_exporter(a))
+            return move(found, first) if is_cupy(found) else found
         if "cupy" not in sys.modules and "jax" not in sys.modules:
             return function(*arguments, **named)
-        every = (getattr(a, "like", a) for a in (*arguments, *named.values()))
+        every = (getattr(a, "like", a) for a in given)
         with device_context(next((x for x in every if is_cupy(x) or is_jax(x)), None)):
             return function(*arguments, **named)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +13,13 @@ from scipy.sparse import issparse
 
 from gpukpca._typing import Array
 from gpukpca.cuda import device as cuda_device
+from gpukpca.cuda import exchange
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 # Distances from 1 to the next number.
 EPSILON = {name: float(np.finfo(name).eps) for name in ("float32", "float64")}
+# Devices of CUDA in DLPack: its memory, and managed memory.
+CUDA_OF_DLPACK = (2, 13)
 # Between these, the squares of all entries that count are ordinary numbers of the type.
 SAFE_NORMS = {"float32": (1e-9, 1e18), "float64": (1e-130, 1e150)}
 
@@ -50,10 +54,37 @@ def is_sparse(x: Any) -> bool:
 
 
 def is_foreign(x: Any) -> bool:
-    """Return whether `x` is an array of a library other than NumPy that follows the standard."""
+    """Return whether `x` is an array of a library other than NumPy: of the standard, or an exporter."""
     if isinstance(x, (np.ndarray, np.generic)) or issparse(x):
         return False
-    return array_api_compat.is_array_api_obj(x)
+    return array_api_compat.is_array_api_obj(x) or is_exporter(x)
+
+
+def is_exporter(x: Any) -> bool:
+    """Return whether CuPy takes the memory of `x`: on a CUDA device, of a library other than CuPy and JAX."""
+    if isinstance(x, (np.ndarray, type)):
+        return False
+    has_dlpack = hasattr(x, "__dlpack_device__")
+    if not (has_dlpack or hasattr(x, "__cuda_array_interface__")) or is_cupy(x) or is_jax(x):
+        return False
+    if array_api_compat.is_torch_array(x):
+        return bool(x.device.type == "cuda")
+    return not has_dlpack or x.__dlpack_device__()[0] in CUDA_OF_DLPACK
+
+
+def imported(x: Any) -> Any:
+    """Return the CuPy array that shares the memory of an exporter; anything else as it is."""
+    if not is_exporter(x):
+        return x
+    return exchange.shared(x.detach() if array_api_compat.is_torch_array(x) else x)
+
+
+def exported(x: Any, like: Any) -> Any:
+    """Return a CuPy array in the library of an exporter, in the same memory; as it is where that takes no DLPack."""
+    is_torch = array_api_compat.is_torch_array(like)
+    library = sys.modules["torch"] if is_torch else getattr(like, "__array_namespace__", lambda: None)()
+    take = getattr(library, "from_dlpack", None)
+    return x if take is None else take(x)
 
 
 def writes_in_place(x: Any) -> bool:
@@ -218,6 +249,8 @@ def to_host(x: Any) -> np.ndarray:
             return x.get()
     if array_api_compat.is_torch_array(x):
         return x.detach().cpu().numpy()
+    if is_exporter(x):
+        return to_host(imported(x))
     xp = namespace_of(x)
     if hasattr(xp, "Device"):  # array-api-strict: only its CPU device can be read by NumPy
         return np.asarray(array_api_compat.to_device(x, xp.Device("CPU_DEVICE")))
@@ -265,6 +298,9 @@ def from_host(a: Any, like: Any, dtype: Any = None) -> Array:
 
 def move(x: Any, like: Any) -> Array:
     """Return `x` on the device and in the library of `like`, with its dtype where the device has it."""
+    if is_exporter(like):
+        return exported(move(x, imported(like)), like)
+    x = imported(x)
     if same_place(x, like):
         return x
     narrow = dtype_name(x.dtype) == "float32"

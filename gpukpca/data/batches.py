@@ -14,7 +14,7 @@ import numpy as np
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.namespace import concat, from_host, is_memory_map
+from gpukpca.backend.namespace import concat, from_host, is_foreign, is_memory_map
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import uniform
 from gpukpca.data.finite import NotFiniteError
@@ -26,7 +26,7 @@ from gpukpca.data.slicing import dense_rows, gather_rows, take_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, warned_once
 
 # What says that a thing is one set of rows, or holds several arrays by name, whatever else it can do.
-SET_MARKS = ("keys", "shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
+SET_MARKS = ("keys", "shape", "__array__", "__array_interface__", "__dataframe__")
 
 # Bytes of the limit for each entry of a slice: it is read, converted and centered, and the products need the rest.
 SLICE_BYTES = 64
@@ -103,8 +103,8 @@ class Batches:
 
 def is_stream(X: Any) -> bool:
     """Return whether X is an iterable of batches: one that is no sequence, and not one set of rows."""
-    is_one = isinstance(X, (np.ndarray, Sequence, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS) or dask_kind(X)
-    return hasattr(X, "__iter__") and not is_one
+    is_one = isinstance(X, (np.ndarray, Sequence, Rows)) or any(hasattr(X, mark) for mark in SET_MARKS)
+    return hasattr(X, "__iter__") and not (is_one or is_foreign(X) or dask_kind(X))
 
 
 def _rows_of(batch: Any) -> Any:

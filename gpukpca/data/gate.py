@@ -26,6 +26,7 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     dtype_name,
+    imported,
     is_cupy,
     is_foreign,
     is_jax,
@@ -188,6 +189,7 @@ def _converted(X: Any, purpose: str, name: str, shape: str, missing: bool, limit
             f"{name}.to_dask_array() makes one of a data frame, dask.array.from_delayed of delayed rows."
         )
     check_container(X, shape, name)
+    X = imported(X)
     check_numbers(X, missing, name)
     if is_foreign(X):
         return _of_library(X)
@@ -283,7 +285,8 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
     if type(X).__name__ == "LazyFrame":
         raise InvalidParameterError(f"{name} is a LazyFrame, which holds no numbers yet; pass {name}.collect().")
     _check_one_table(X, name)
-    is_array, is_list = hasattr(X, "shape") or hasattr(X, "__array__"), hasattr(X, "__len__") or isinstance(X, Number)
+    is_array = hasattr(X, "shape") or hasattr(X, "__array__") or is_foreign(X)
+    is_list = hasattr(X, "__len__") or isinstance(X, Number)
     if names := _arrays_in(X, name):
         raise InvalidParameterError(
             f"{name} is of type {type(X).__name__}, which holds arrays by name; pass "
@@ -308,11 +311,6 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
         )
     if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
         raise InvalidParameterError(f"{name} is a sparse tensor; pass {name}.to_dense(), or a CSR matrix of SciPy.")
-    if is_torch_array(X) and X.device.type == "cuda":
-        raise InvalidParameterError(
-            f"{name} is a tensor of PyTorch on {X.device}, where gpukpca computes with CuPy alone; pass "
-            f"cupy.from_dlpack({name}.detach()), which copies nothing, or {name}.cpu()."
-        )
     if is_of_cupyx(X):
         raise InvalidParameterError(
             f"{name} is a sparse CuPy matrix; pass {name}.toarray(), or {name}.get() for a CSR matrix of SciPy."

@@ -27,6 +27,7 @@ from gpukpca.backend.namespace import (
     dtype_name,
     empty_like,
     is_cupy,
+    is_exporter,
     is_foreign,
     is_memory_map,
     is_numpy,
@@ -192,4 +193,5 @@ def own_copy(X: Array, container: Any) -> Array:
     if is_sparse(X):
         return X.copy()
     # A tensor that was detached from a graph shares its memory.
-    return namespace_of(X).asarray(X, copy=True) if X.dtype == getattr(container, "dtype", None) else X
+    is_shared = is_exporter(container) or X.dtype == getattr(container, "dtype", None)
+    return namespace_of(X).asarray(X, copy=True) if is_shared else X

@@ -14,8 +14,17 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_no_weights, check_place
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, is_memory_map, item_size
+from gpukpca.backend.device import device_context, on_its_device
+from gpukpca.backend.namespace import (
+    cast,
+    concat,
+    empty_like,
+    from_host,
+    imported,
+    is_foreign,
+    is_memory_map,
+    item_size,
+)
 from gpukpca.data.batches import (
     BatchedRows,
     Batches,
@@ -169,7 +178,7 @@ def checked_batch(estimator: Any, X: Any, first: Any, name: str = "the batch", *
     """Return a batch, checked as by `training_data`: the first one, or one with the library and width of `first`."""
     if first is None:
         return training_data(estimator, X, **how)
-    check_place(name, X if is_foreign(X) else np.empty(0), "the first one", place_of(first))
+    check_place(name, imported(X) if is_foreign(X) else np.empty(0), "the first one", place_of(first))
     return new_data(estimator, X, first, "partial_fit", **how)
 
 
@@ -185,6 +194,7 @@ def cut_rows(
     return PlacedBatches(estimator, first, pieces, sizes, read)
 
 
+@on_its_device
 def rows_to_score(X: Any, sample_weight: Any) -> tuple[Any, Any]:
     """Return X without the rows of weight 0, and their weights; a Dask array has 0 in these rows.
 

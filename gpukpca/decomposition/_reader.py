@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.backend.device import on_its_device
 from gpukpca.data.batches import is_held, is_sliced
 from gpukpca.data.frequencies import checked_frequencies, rows_that_count
 from gpukpca.data.gate import as_rows, columns_named
@@ -16,6 +17,7 @@ from gpukpca.decomposition.pca import PCA
 from gpukpca.exceptions import InvalidParameterError
 
 
+@on_its_device
 def read_rows(
     name: str, X: Any, sample_weight: Any = None, model: Any = None, *, in_memory: str = ""
 ) -> tuple[Any, Placement, np.ndarray | None]:

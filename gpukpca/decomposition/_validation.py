@@ -16,6 +16,7 @@ from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     concat,
+    imported,
     is_foreign,
     is_memory_map,
     is_sparse,
@@ -99,7 +100,7 @@ def new_data(estimator: Any, X: Any, fitted: Array, method: str, **how: Any) -> 
 
 def check_same_place(estimator: Any, X: Any, fitted: Array, method: str) -> None:
     """Raise where array_api_dispatch is on, and new rows are elsewhere than those of fit."""
-    place, X = np.empty(0) if is_sparse(fitted) else fitted, X if is_foreign(X) else np.empty(0)
+    place, X = np.empty(0) if is_sparse(fitted) else fitted, imported(X) if is_foreign(X) else np.empty(0)
     # CSR rows are those of SciPy, on the host.
     if get_config()["array_api_dispatch"] and not same_place(X, place):
         raise ValueError(

@@ -19,7 +19,7 @@ from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, Stream, Unk
 from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.algorithms.pca.subspace import Subspace, cosines, nearest_points, of_rows_at, squared_distances
 from gpukpca.backend import blocking
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, host_values, overflow_allowed, to_host
 from gpukpca.data.batches import is_set
@@ -426,6 +426,7 @@ def _space_and_rows(
     return space if in_memory(rows) is not None else space.moved(rows.like), rows, place, weights
 
 
+@on_its_device
 def _of_each_row(model: Any, X: Any, name: str, n_components: Any, function: Callable[..., Array], *more: Any) -> Array:
     """Return a function of dense rows and the first components, where X is."""
     space, rows, place, _ = _space_and_rows(model, X, name, n_components)

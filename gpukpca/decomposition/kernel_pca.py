@@ -15,7 +15,7 @@ from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.backend.device import describe_device
+from gpukpca.backend.device import describe_device, on_its_device
 from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, placement_for
@@ -300,6 +300,7 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         return self
 
     @of_rows
+    @on_its_device
     def fit_transform(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 

@@ -16,7 +16,15 @@ from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import indices, is_foreign, move, overflow_allowed, same_place, to_host
+from gpukpca.backend.namespace import (
+    imported,
+    indices,
+    is_foreign,
+    move,
+    overflow_allowed,
+    same_place,
+    to_host,
+)
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import LocalPCAAttributes, OnlyWhere, publish
@@ -427,4 +435,5 @@ def _labels_at(labels: Array, like: Any) -> Array:
     """Return integer labels in the library of `like`, on the host for a host container."""
     if not is_foreign(like):
         return to_host(labels)
-    return labels if same_place(labels, like) else indices(to_host(labels), like)
+    place = imported(like)
+    return move(labels if same_place(labels, place) else indices(to_host(labels), place), like)

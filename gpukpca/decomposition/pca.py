@@ -29,7 +29,7 @@ from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, sc
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement
@@ -265,6 +265,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         return self
 
     @of_rows
+    @on_its_device
     def fit_transform(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> Array:
         """Fit, and return the scores of X, shape (n, p), without extra cost; see `fit` and `transform`.
 

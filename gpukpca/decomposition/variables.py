@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.correlations import correlations
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.namespace import concat, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.data.batches import each_batch, is_stream, named
 from gpukpca.data.frequencies import rows_that_count
@@ -91,6 +91,7 @@ def variable_correlations(
 def variable_correlations(
     model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None, *, sample_weight: Vector | None = None
 ) -> Array: ...
+@on_its_device
 def variable_correlations(
     model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None, *, sample_weight: Vector | None = None
 ) -> Array:

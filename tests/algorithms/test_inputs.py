@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,10 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, ProbabilisticPCA
-from gpukpca.algorithms import Resources
 from gpukpca.algorithms.inputs import check_type, checked_listener, new_rows, new_scores
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.data.gate import as_rows
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError
 from gpukpca.kernels import RBF
 from tests.each import each
 
@@ -95,15 +96,30 @@ def test_short_and_complex_tensors() -> None:
         as_rows(torch.tensor(X).to_sparse())
 
 
-def test_tensors_on_a_cuda_device_are_refused_with_the_conversion() -> None:
-    torch = pytest.importorskip("torch")
-    # No device is needed to name one.
-    on_cuda = type("OnCuda", (torch.Tensor,), {"device": property(lambda self: torch.device("cuda:1"))})
-    rows = torch.tensor(X).as_subclass(on_cuda)
+class OnCuda:
+    """An array on a CUDA device, of which no more is read without CuPy."""
+
+    shape = (12, 3)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 1
+
+
+def test_arrays_on_a_cuda_device_need_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpukpca.cuda.device.is_installed", lambda: False)
+    given: list[Any] = [OnCuda(), type("Interface", (), {"shape": (12, 3), "__cuda_array_interface__": {}})()]
+    if find_spec("torch") is not None:
+        import torch
+
+        # No device is needed to name one.
+        on_cuda = type("Tensor", (torch.Tensor,), {"device": property(lambda self: torch.device("cuda:1"))})
+        given.append(torch.tensor(X).as_subclass(on_cuda))
     fitted = PCA(1).fit(X)
-    for call in (as_rows, PCA(1).fit, fitted.transform, PCA(1, device="cuda").fit, RBF(1.0), Resources.for_data):
-        with pytest.raises(InvalidParameterError, match=r"on cuda:1, .*cupy\.from_dlpack\(X\.detach\(\)\).*X\.cpu\(\)"):
-            call(rows)
+    out = partial(fitted.transform, X)
+    for rows in given:
+        for call in (as_rows, PCA(1).fit, fitted.transform, PCA(1, device="cuda").fit, RBF(1.0), out):
+            with pytest.raises(DeviceUnavailableError, match=r"not installed; pip install .* x\.cpu\(\)"):
+                call(rows)
 
 
 def test_scores_go_where_the_fit_is(xp: Any) -> None:

@@ -14,7 +14,7 @@ from gpukpca.algorithms.inputs import check_keep, new_rows, new_scores
 from gpukpca.algorithms.pca.gaussian import GaussianModel, check_centered
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -160,6 +160,7 @@ class PCAFit:
         deviations = deviations_of(self.singular_values, self.n_samples)
         return GaussianModel(self.components, deviations**2, self.noise_variance, self.scale)
 
+    @on_its_device
     def transform(self, X_new: Array, *, whiten: bool = False) -> Array:
         """Return the scores of new rows.
 
@@ -185,6 +186,7 @@ class PCAFit:
         with device_context(self.components), overflow_allowed():
             return by_slices(X_new, lambda rows: scores_of(self, new_points(rows, self.components), whiten))
 
+    @on_its_device
     def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
         """Return the points of data space with given scores.
 
@@ -212,6 +214,7 @@ class PCAFit:
             p, like = self.n_components, self.components
             return by_slices(scores, lambda Z: points_of(self, new_scores(Z, p, like), whiten))
 
+    @on_its_device
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihoods (m,) of new rows under the Gaussian model; see `transform`."""
         with device_context(self.components), overflow_allowed():
