@@ -135,7 +135,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
     # -- the latent variables --------------------------------------------------------------------------------------
 
     @row_wise("scores")
-    def transform(self, X: ArrayLike | Stream, out: np.ndarray | None = None) -> Array:
+    def transform(self, X: ArrayLike | Stream, out: Array | None = None) -> Array:
         """Return the posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, of the observed part where entries are missing.
 
         Parameters
@@ -143,8 +143,9 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         X : array, CSR matrix or data frame, shape (m, d); or an iterable of such batches
             A memory map, or a set of zarr or HDF5, is read by slices. A row without any observed entry gets the mean of
             z, 0.
-        out : NumPy array, shape (m, p), optional
-            The scores are written here, slice by slice. Use a memory map for more scores than memory holds.
+        out : array, shape (m, p), optional
+            The scores are written here, slice by slice: a NumPy array, or one on the device where the model computes.
+            Use a memory map for more scores than memory holds.
 
         Returns
         -------

@@ -14,8 +14,8 @@ from gpukpca._typing import Array, MethodOfRows, OfRows, P
 from gpukpca.algorithms.inputs import check_place
 from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import concat, host_values, to_host
-from gpukpca.data.batches import each_batch, each_slice, is_converted, is_set, is_stream
+from gpukpca.backend.namespace import concat, host_values, move, to_host
+from gpukpca.data.batches import each_batch, each_slice, is_converted, is_stream
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.place import to_caller
 from gpukpca.decomposition._batches import rows_to_score, slice_within
@@ -57,7 +57,7 @@ def row_wise(answer: str = "", *, of: str = "points", writes: bool = False) -> C
             result = cast(Any, method)(self, X, **given)
             if out is None:
                 return result
-            checked_out(out, result.shape)[...] = to_host(result)
+            _write(result, checked_out(out, result.shape, self._like))
             return out
 
         return cast(OfRows[P], wrapper)
@@ -80,18 +80,25 @@ def mean_score(score_samples: Callable[[Any], Array], X: Any, sample_weight: Any
     return float(np.sum(shares))
 
 
+def _write(part: Array, room: Array) -> None:
+    """Write results into memory of the host, or of the device where they are computed."""
+    with device_context(room):
+        room[...] = move(part, room)
+
+
 def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any) -> Any:
     """Return the results of all batches joined; with `out` they are written as they come."""
     parts = each_batch(X, type(estimator).__name__, method)
     if out is not None:
         stop, width = 0, int(estimator._n_features_out)
-        checked_out(out, ("all rows", width))
-        for part in map(to_host, parts):
-            start, stop = stop, stop + len(part)
-            if stop > len(out):
+        room = checked_out(out, ("all rows", width), estimator._like)
+        for part in parts:
+            start, stop = stop, stop + int(part.shape[0])
+            if stop > len(room):
                 break
-            out[start:stop] = part
-        return checked_out(out, (stop, width))
+            _write(part, room[start:stop])
+        checked_out(out, (stop, width), estimator._like)
+        return out
     # No length is known before the last batch.
     results = list(parts)
     for number, part in enumerate(results):
@@ -102,13 +109,8 @@ def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any
 
 def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[str, Any], out: Any) -> Any:
     """Return the results of all slices of X (n, d), in `out` or where the rows are; of pre-images their info too."""
-    if not is_set(X) and not isinstance(X, np.ndarray):  # held in memory as a whole
-        scores = to_host(method(estimator, X, **given))
-        checked_out(out, scores.shape)[...] = scores
-        return out
     n, d = map(int, X.shape)
-    if is_given := out is not None:
-        checked_out(out, (n, int(estimator._n_features_out)))
+    room = None if out is None else checked_out(out, (n, int(estimator._n_features_out)), estimator._like)
     of_rows = {name: host_values(given.pop(name)) for name in OF_EACH_ROW if name in given}
     for name, values in of_rows.items():
         if values.shape != (n,):
@@ -116,17 +118,17 @@ def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[s
     infos: list[PreimageInfo] = []
 
     def write(rows: Any, _: str, start: int) -> None:
-        nonlocal out
+        nonlocal room
         stop = start + int(rows.shape[0])
         part = method(estimator, rows, **given, **{name: values[start:stop] for name, values in of_rows.items()})
         if isinstance(part, tuple):
             part, info = part
             infos.append(info)
         part = to_host(part)
-        out = np.empty((n, *part.shape[1:]), part.dtype) if out is None else out
-        out[start:stop] = part
+        room = np.empty((n, *part.shape[1:]), part.dtype) if room is None else room
+        _write(part, room[start:stop])
 
     for _ in each_slice(X, write, slice_within(estimator, d)):
         pass
-    found = out if is_given else to_caller(out, X)
+    found = to_caller(room, X) if out is None else out
     return (found, PreimageInfo.concatenate(infos)) if infos else found

@@ -13,12 +13,14 @@ from sklearn.utils.validation import validate_data
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import parsed_bytes
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import (
     concat,
     imported,
+    is_cupy,
     is_foreign,
     is_memory_map,
+    is_numpy,
     is_sparse,
     library_of,
     overflow_allowed,
@@ -233,17 +235,21 @@ def check_dense(X: Any, text: str) -> None:
         raise TypeError(text.format(call=f"X{'' if is_sparse(X) else '[:]'}.toarray()"))
 
 
-def checked_out(out: Any, shape: tuple[int | str, int]) -> np.ndarray:
-    """Return an array on the host that scores can be written to; raise for anything else.
+def checked_out(out: Any, shape: tuple[int | str, int], like: Array) -> Array:
+    """Return an array that scores can be written to, of NumPy or on the device of `like`; raise for anything else.
 
     A number of rows that is not known yet is a word for errors.
     """
-    sizes = out.shape if isinstance(out, np.ndarray) else ()
+    room = imported(out)
+    is_writable = room.flags.writeable if is_numpy(room) else is_cupy(room) and same_place(room, like)
+    sizes = getattr(room, "shape", ())
     expected = (*sizes[:1], shape[1]) if isinstance(shape[0], str) else shape
-    if sizes != expected or out.dtype.kind != "f" or not out.flags.writeable:
-        what = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+    if not is_writable or sizes != expected or room.dtype.kind != "f":
+        is_array = is_numpy(room) or is_cupy(room)
+        what = f"{room.dtype} of shape {sizes} on {describe_device(room)}" if is_array else type(out).__name__
+        where = f", or an array on {describe_device(like)}," if is_cupy(like) else ""
         raise InvalidParameterError(
-            f"out must be a writable NumPy array (a memory map, say) of floating-point numbers with shape "
+            f"out must be a writable NumPy array (a memory map, say){where} of floating-point numbers with shape "
             f"({shape[0]}, {shape[1]}); got {what}."
         )
-    return out
+    return room

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Self, overload
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
@@ -274,15 +273,16 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
     # -- new points ------------------------------------------------------------------------------------------------
 
     @row_wise("scores")
-    def transform(self, X: ArrayLike | Stream, out: np.ndarray | None = None) -> Array:
+    def transform(self, X: ArrayLike | Stream, out: Array | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, sparse matrix or data frame, shape (m, d); or an iterable of such batches
             A memory map, or a set of zarr or HDF5, is read by slices.
-        out : NumPy array, shape (m, p), optional
-            The scores are written here, slice by slice. Use a memory map for more scores than memory holds.
+        out : array, shape (m, p), optional
+            The scores are written here, slice by slice: a NumPy array, or one on the device where the model computes.
+            Use a memory map for more scores than memory holds.
 
         Returns
         -------

@@ -375,15 +375,16 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     # -- new points ------------------------------------------------------------------------------------------------
 
     @row_wise("scores", writes=True)
-    def transform(self, X: ArrayLike | Stream, out: np.ndarray | None = None) -> Array:
+    def transform(self, X: ArrayLike | Stream, out: Array | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d); K(X, X_fit) (m, n) with kernel="precomputed"
             Or an iterable of batches. Sets are read by slices. The result for a Dask array is lazy.
-        out : NumPy array, shape (m, p), optional
-            The scores are written here, a panel at a time. Use a memory map for more scores than memory holds.
+        out : array, shape (m, p), optional
+            The scores are written here, a panel at a time: a NumPy array, or one on the device where the model
+            computes. Use a memory map for more scores than memory holds.
 
         Returns
         -------
@@ -399,11 +400,11 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         """
 
         def scores(Y: Array) -> Array:
-            room = None if out is None else checked_out(out, (int(Y.shape[0]), self._n_features_out))
+            room = None if out is None else checked_out(out, (int(Y.shape[0]), self._n_features_out), self._like)
             return self._space.new_scores(Y, room)
 
         found = self._answer(X, "transform", scores)
-        return self._output(found, X) if out is None else found
+        return self._output(found, X) if out is None else out
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import (
@@ -313,15 +312,16 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
     # -- new points ------------------------------------------------------------------------------------------------
 
     @row_wise("scores")
-    def transform(self, X: ArrayLike | Stream, out: np.ndarray | None = None) -> Array:
+    def transform(self, X: ArrayLike | Stream, out: Array | None = None) -> Array:
         """Return the scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d); or an iterable of batches
             A memory map, or a set of zarr or HDF5, is read by slices. The result for a Dask array is lazy.
-        out : NumPy array, shape (m, p), optional
-            The scores are written here, slice by slice. Use a memory map for more scores than memory holds.
+        out : array, shape (m, p), optional
+            The scores are written here, slice by slice: a NumPy array, or one on the device where the model computes.
+            Use a memory map for more scores than memory holds.
 
         Returns
         -------

@@ -271,6 +271,10 @@ def test_batches_are_exporters(stand_in: Any, name: str, kind: type) -> None:
             model = clone(ESTIMATORS[name]).fit(source())
         found = held(model.transform(source()), kind)
         np.testing.assert_allclose(found, scores, rtol=0, atol=1e-9)
+        with stand_in.cuda.Device(1):
+            out = stand_in.empty((N, P))
+        assert model.transform(source(), out=out) is out
+        np.testing.assert_array_equal(out.get(), found)
     if hasattr(model, "partial_fit"):
         one, two = clone(ESTIMATORS[name]), clone(ESTIMATORS[name])
         for part, exporter in zip(parts[::2], exporters[::2], strict=True):
@@ -397,3 +401,49 @@ def test_a_model_keeps_no_memory_of_an_exporter(stand_in: Any, kind: type) -> No
         np.testing.assert_array_equal(one.transform(new).get(), before)
     shared = KernelPCA(P, kernel="rbf", gamma=0.1, copy_X=False).fit(kind(new))
     assert shared.X_fit_.data.ptr == new.data.ptr
+
+
+@pytest.mark.parametrize("name", ["PCA", "incremental", "probabilistic", "kernel", "Nystrom"])
+def test_scores_are_written_into_memory_of_the_device(stand_in: Any, sizes: Any, name: str) -> None:
+    X = rows(stand_in)
+    host = X.get()
+    model, moved = clone(ESTIMATORS[name]).fit(X), clone(ESTIMATORS[name]).set_params(device="cuda:1").fit(host)
+    sizes(SCORES_PANEL=17)
+    expected = model.transform(X)
+    with stand_in.cuda.Device(1):
+        wide = stand_in.full((N, 2 * P), 7.0)
+        outs = [
+            stand_in.empty((N, P)),
+            stand_in.empty((N, P), np.float32),
+            stand_in.empty((N, P), order="F"),
+            wide[:, ::2],
+        ]
+    for out in outs:
+        with no_host_copies_beyond(None) as counts:
+            model.transform(X)
+        with no_host_copies_beyond(counts if name in ("PCA", "probabilistic") else None):
+            assert model.transform(X, out=out) is out
+        np.testing.assert_allclose(
+            out.get(), expected.get(), rtol=1e-6, atol=1e-6 if out.dtype == np.float32 else 1e-12
+        )
+    assert np.all(wide[:, 1].get() == 7.0)
+    for kind in KINDS.values():
+        out = kind(outs[0])
+        for given in (X, kind(X), host, Batches([kind(X)])):
+            outs[0].fill(0.0)
+            for one in (model, moved):
+                assert one.transform(given, out=out) is out
+                np.testing.assert_allclose(outs[0].get(), expected.get(), rtol=0, atol=1e-9)
+    at_home = np.empty((N, P))
+    assert model.transform(X, out=at_home) is at_home
+    np.testing.assert_allclose(at_home, expected.get(), rtol=0, atol=1e-12)
+    with stand_in.cuda.Device(1):
+        wrong = [stand_in.empty((N, P + 1)), stand_in.empty((N - 1, P)), stand_in.empty((N, P), np.int64)]
+    wrong += [Interface(wrong[0]), rows(stand_in, 0)[:, :P]]
+    for out in wrong:
+        with pytest.raises(
+            InvalidParameterError, match=r"or an array on cuda:1 .*got (float64|int64) of shape .* cuda:[01]"
+        ):
+            model.transform(X, out=out)
+    with pytest.raises(InvalidParameterError, match=r"\(a memory map, say\) of floating-point numbers"):
+        clone(ESTIMATORS[name]).fit(host).transform(host, out=outs[0])

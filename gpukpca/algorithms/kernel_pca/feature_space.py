@@ -23,6 +23,7 @@ from gpukpca.backend.namespace import (
     full,
     is_numpy,
     is_sparse,
+    move,
     namespace_of,
     same_place,
     to_host,
@@ -234,10 +235,10 @@ class FeatureSpace:
         check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
         return scores
 
-    def new_scores(self, Y: Any, out: np.ndarray | None = None) -> Array:
+    def new_scores(self, Y: Any, out: Array | None = None) -> Array:
         """Return the scores of new rows, finite, and warn of far rows.
 
-        Rows of another place are moved by panels, and their scores are on the host: in `out` (rows, p) if it is given.
+        Rows of another place are moved by panels. Their scores are in `out` (rows, p), by default on the host.
         """
         like = self.map.like
         if out is None and (same_place(place_of(Y), like) or not is_numpy(Y)):
@@ -250,7 +251,7 @@ class FeatureSpace:
         for start, stop in panels_of(Y, blocking.SCORES_PANEL):
             rows = take_rows(Y, start, stop)
             scores = self.checked_scores(rows)
-            out[start:stop] = to_host(scores)
+            out[start:stop] = move(scores, out)
             far.append(start + self.far_rows(rows, scores))
         warn_of_far_rows(np.concatenate(far), len(out))
         return out
