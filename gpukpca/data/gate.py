@@ -395,9 +395,10 @@ def columns_named(X: Any) -> Iterator[None]:
     try:
         yield
     except NotFiniteError as error:
-        if not str(error.args[0]).startswith("Input"):  # of another array
+        names = column_names(X)
+        if names is None or not str(error.args[0]).startswith("Input"):  # of another array
             raise
-        raise error.named(column_names(X)) from error
+        raise error.named(names) from error
 
 
 def is_time(dtype: Any) -> bool:
