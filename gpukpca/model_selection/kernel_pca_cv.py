@@ -15,7 +15,7 @@ from gpukpca._typing import Array, ArrayLike, Stream, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver
 from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import item_size
+from gpukpca.backend.namespace import is_foreign, item_size, to_host
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._base import ArrayTransformer, OnlyWhere
@@ -235,6 +235,7 @@ class KernelPCACV(ArrayTransformer):
 
     def _splits(self, data: Array, y: Any, groups: Any) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return training rows and held-out rows of every fold, as integers."""
+        y, groups = (to_host(one) if is_foreign(one) else one for one in (y, groups))
         splits = list(check_cv(self.cv, y, classifier=False).split(data, y, groups))
         n = int(data.shape[0])
         pairs = [(_as_integers(train, n), _as_integers(test, n)) for train, test in splits]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.model_selection import StratifiedGroupKFold
 
 from gpukpca import (
     PCA,
@@ -306,6 +307,12 @@ def test_weights_landmarks_and_diagonals_are_exporters(stand_in: Any, kind: type
     expected = clone(by_points).fit(X)
     found = clone(by_points).set_params(eigen_solver=Nystrom(landmarks=kind(points))).fit(kind(X))
     np.testing.assert_array_equal(held(found.transform(kind(X)), kind), to_host(expected.transform(X)))
+    search = clone(ESTIMATORS["search"]).set_params(cv=StratifiedGroupKFold(2))
+    with stand_in.cuda.Device(1):
+        labels = weights.astype(int)
+    expected = clone(search).fit(X, labels.get(), groups=labels.get())
+    found = clone(search).fit(kind(X), kind(labels), groups=kind(labels))
+    assert found.cv_results_["mean_test_score"].tolist() == expected.cv_results_["mean_test_score"].tolist()
     K = gram_matrix(RBF(0.1), X)
     expected = KernelPCA(P, kernel="precomputed").fit(K)
     found = KernelPCA(P, kernel="precomputed").fit(kind(K))
