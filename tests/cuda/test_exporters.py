@@ -349,6 +349,9 @@ def test_functions_take_exporters(stand_in: Any, kind: type) -> None:
     ]
     for number, (found, expected) in enumerate(pairs):
         np.testing.assert_array_equal(held(found, kind), to_host(expected), err_msg=str(number))
+    given = K.copy()
+    double_center(kind(given), overwrite=True)
+    np.testing.assert_array_equal(given.get(), to_host(double_center(K)))
     assert inertia(kind(X)) == inertia(X)
     assert n_components_for(kind(X)) == n_components_for(X)
     np.testing.assert_array_equal(residuals(model, kind(X)).residual_norms, residuals(model, X).residual_norms)
@@ -356,6 +359,37 @@ def test_functions_take_exporters(stand_in: Any, kind: type) -> None:
     with stand_in.cuda.Device(1):
         weights = stand_in.ones(N)
     assert held(PCA(P).fit_transform(X, sample_weight=kind(weights)), Capsule).shape == (N, P)
+
+
+def test_the_owner_waits_for_the_stream_that_computes(stand_in: Any) -> None:
+    X, streams = rows(stand_in), []
+
+    class Asked(Capsule):
+        def __dlpack__(self, stream: Any = None, **how: Any) -> Any:
+            streams.append((stand_in.cuda.runtime.getDevice(), stream))
+            return super().__dlpack__(stream=stream, **how)
+
+    imported(Asked(X))
+    with stand_in.cuda.Device(1):
+        own = stand_in.cuda.Stream(non_blocking=True)
+        with own:
+            PCA(P).fit(Asked(X))
+    assert streams[0] == (1, 1)  # the default stream
+    assert set(streams[1:]) == {(1, own.ptr)}
+
+
+@pytest.mark.parametrize("name", ["PCA", "kernel", "local"])
+def test_another_device_computes(stand_in: Any, name: str) -> None:
+    X = rows(stand_in)
+    for device in ("cpu", "cuda:0", "cuda:1", "auto"):
+        model = clone(ESTIMATORS[name]).set_params(device=device)
+        expected = clone(model).fit(X).transform(X)
+        found = model.fit(Standard(X)).transform(Standard(X))
+        np.testing.assert_array_equal(held(found, Standard), expected.get(), err_msg=device)
+        assert found.held.device.id == 1
+        assert "cpu" in model.device_ if device == "cpu" else device in ("auto", model.device_[:6])
+    frames = clone(ESTIMATORS[name]).set_output(transform="pandas")
+    assert type(frames.fit_transform(Standard(X))).__name__ == "DataFrame"
 
 
 def test_tensors_of_pytorch_leave_their_graph(stand_in: Any, torch: Any) -> None:
