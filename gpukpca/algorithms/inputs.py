@@ -10,7 +10,7 @@ from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
-from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
+from gpukpca.backend.namespace import cast, imported, is_sparse, library_of, move, same_place
 from gpukpca.data.batches import is_stream
 from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import CountedRows, checked_frequencies, counted_rows
@@ -22,6 +22,7 @@ from gpukpca.kernels import Precomputed
 
 def check_place(name: str, place: Array, other: str, expected: Array) -> None:
     """Raise `DeviceMismatchError` where a batch is of another library or device than a reference array."""
+    place, expected = imported(place), imported(expected)
     if not same_place(place, expected):
         raise DeviceMismatchError(
             f"{name} is of {library_of(place)} on {describe_device(place)}, and {other} is of {library_of(expected)} "

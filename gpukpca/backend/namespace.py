@@ -303,8 +303,10 @@ def move(x: Any, like: Any) -> Array:
     x = imported(x)
     if same_place(x, like):
         return x
-    narrow = dtype_name(x.dtype) == "float32"
-    return from_host(to_host(x), like, namespace_of(like).float32 if narrow else accumulation_dtype(like))
+    host = to_host(x)
+    if host.dtype.kind in "iu":
+        return namespace_of(like).asarray(host, dtype=index_dtype(like), device=device_of(like))
+    return from_host(host, like, namespace_of(like).float32 if host.dtype == np.float32 else accumulation_dtype(like))
 
 
 def cast(x: Any, dtype: Any) -> Any:

@@ -15,16 +15,7 @@ from gpukpca.algorithms.inputs import check_no_weights, check_place
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context, on_its_device
-from gpukpca.backend.namespace import (
-    cast,
-    concat,
-    empty_like,
-    from_host,
-    imported,
-    is_foreign,
-    is_memory_map,
-    item_size,
-)
+from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, is_memory_map, item_size
 from gpukpca.data.batches import (
     BatchedRows,
     Batches,
@@ -178,7 +169,7 @@ def checked_batch(estimator: Any, X: Any, first: Any, name: str = "the batch", *
     """Return a batch, checked as by `training_data`: the first one, or one with the library and width of `first`."""
     if first is None:
         return training_data(estimator, X, **how)
-    check_place(name, imported(X) if is_foreign(X) else np.empty(0), "the first one", place_of(first))
+    check_place(name, X if is_foreign(X) else np.empty(0), "the first one", place_of(first))
     return new_data(estimator, X, first, "partial_fit", **how)
 
 

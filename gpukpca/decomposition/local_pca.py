@@ -16,15 +16,7 @@ from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import (
-    imported,
-    indices,
-    is_foreign,
-    move,
-    overflow_allowed,
-    same_place,
-    to_host,
-)
+from gpukpca.backend.namespace import move, overflow_allowed
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import LocalPCAAttributes, OnlyWhere, publish
@@ -236,7 +228,7 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
         without, optional = ("labels", "model"), ("log_likelihoods", "errors")
         properties = ("n_clusters", "n_components", "device")
         publish(self, fit, place, retries, without=without, optional=optional, properties=properties)
-        self.labels_: Array = _labels_at(fit.labels, place.origin)
+        self.labels_: Array = to_caller(fit.labels, place.origin)
 
     # -- rows and clusters -----------------------------------------------------------------------------------------
 
@@ -271,7 +263,7 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
         >>> np.bincount(labels).tolist(), len(set(labels[:80].tolist()))
         ([120, 80], 1)
         """
-        return _labels_at(self._of_rows(X, "predict", LocalModel.labels), X)
+        return to_caller(self._of_rows(X, "predict", LocalModel.labels), X)
 
     @row_wise("shares")
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -428,12 +420,4 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
         rng = generator(self.random_state if random_state is None else random_state)
         with device_context(self._result.components):
             rows, labels = self._result.model.sample(int(n_samples), rng)
-            return move(self._result.in_dtype(rows), self.components_), _labels_at(labels, self.components_)
-
-
-def _labels_at(labels: Array, like: Any) -> Array:
-    """Return integer labels in the library of `like`, on the host for a host container."""
-    if not is_foreign(like):
-        return to_host(labels)
-    place = imported(like)
-    return move(labels if same_place(labels, place) else indices(to_host(labels), place), like)
+            return move(self._result.in_dtype(rows), self.components_), to_caller(labels, self.components_)
