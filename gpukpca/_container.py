@@ -114,9 +114,7 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arr
 
 def read_header(path: str | os.PathLike[str], kind: str) -> Header:
     """Return the header of a file of a kind, with no check of its digest; raise as `read_container`."""
-    with _opened(path, kind) as (_, content, _):
-        header: Header = content["header"]
-        return header
+    return read_outline(path, kind)[0]
 
 
 def read_outline(path: str | os.PathLike[str], kind: str) -> tuple[Header, dict[str, tuple[str, tuple[int, ...]]], str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from gpukpca._container import CODES, CONTRADICTIONS, format_errors, read_outline
@@ -17,58 +16,15 @@ DTYPES: dict[str, Any] = {code: dtype for dtype, code in CODES.items()}
 LISTS = ("texts", "flags", "list")
 
 
-@dataclass(frozen=True)
-class StoredArray:
-    """Hold what the header says of an array."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size: int  # bytes
-
-
-@dataclass(frozen=True)
-class StoredStep:
-    """Hold what the header says of an estimator or a scaler. Values are text, since nothing is checked."""
-
-    name: str  # of the class
-    parameters: dict[str, str]
-    facts: dict[str, str]
-    fit: dict[str, str]  # the fields without arrays
-
-
-@dataclass(frozen=True)
-class ModelContents:
-    """Hold what the header of a model file says.
-
-    Attributes
-    ----------
-    size : int
-        Bytes of the file.
-    version : str
-        Of the gpukpca that wrote the file.
-    format : int
-    steps : tuple of StoredStep
-        The estimator, or a scaler and the estimator.
-    notes : dict
-        Name -> value as text.
-    arrays : tuple of StoredArray
-        In the order of their names.
-    digest : str
-        The SHA-256 digest that the file states.
-    """
-
-    size: int
-    version: str
-    format: int
-    steps: tuple[StoredStep, ...]
-    notes: dict[str, str]
-    arrays: tuple[StoredArray, ...]
-    digest: str
-
-
-def contents_of(path: str | os.PathLike[str]) -> ModelContents:
+def contents_of(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what the header of a model file says. No array is read, no object is made, and the digest is not checked.
+
+    Returns
+    -------
+    dict
+        The "size" of the file in bytes, the "version" of the gpukpca that wrote it, its "format", and the SHA-256
+        "digest" that it states; the "steps" (the estimator, or a scaler and the estimator), the "notes", and the
+        "arrays" in the order of their names. Values of steps and notes are text, since nothing is checked.
 
     Raises
     ------
@@ -80,21 +36,25 @@ def contents_of(path: str | os.PathLike[str]) -> ModelContents:
     with naming(path) as name, format_errors(CONTRADICTION, *CONTRADICTIONS):
         header, outline, digest = read_outline(name, KIND)
         check_version(header)
-        arrays = tuple(
-            StoredArray(name, DTYPES[code].name, shape, math.prod(shape) * DTYPES[code].itemsize)
-            for name, (code, shape) in sorted(outline.items())
-        )
-        steps = tuple(_step(node) for node in header["steps"])
+        steps = [_step(node) for node in header["steps"]]
         if not steps:
             raise ModelFormatError("it holds no estimator")
-        size, notes = os.stat(name).st_size, _spelled_values(header["notes"])
-        return ModelContents(size, header["version"], header["format"], steps, notes, arrays, digest)
+        known = {"size": os.stat(name).st_size, "version": header["version"], "format": header["format"]}
+        notes, arrays = _spelled_values(header["notes"]), [_array(*item) for item in sorted(outline.items())]
+        return known | {"steps": steps, "notes": notes, "arrays": arrays, "digest": digest}
 
 
-def _step(node: Node) -> StoredStep:
-    """Return the summary of the node of an estimator."""
+def _array(name: str, stored: tuple[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return what the header says of an array; its size is in bytes."""
+    dtype, shape = DTYPES[stored[0]], stored[1]
+    return {"name": name, "dtype": dtype.name, "shape": shape, "size": math.prod(shape) * dtype.itemsize}
+
+
+def _step(node: Node) -> dict[str, Any]:
+    """Return the class of an estimator, its parameters and facts, and the fields of its fit without arrays."""
     fit = {key: part for key, part in node["fit"].items() if key != "class" and not _has_array(part)}
-    return StoredStep(str(node["class"]), *map(_spelled_values, (node["parameters"], node["facts"], fit)))
+    values = {"parameters": node["parameters"], "facts": node["facts"], "fit": fit}
+    return {"name": str(node["class"])} | {key: _spelled_values(part) for key, part in values.items()}
 
 
 def _has_array(node: Node) -> bool:

@@ -64,8 +64,8 @@ def test_the_contents_of_every_model_are_those_of_its_file(name: str) -> None:
     fitted(name)[0].save("m")
     header, arrays = parts(name)
     found = contents_of("m")
-    assert [step.name for step in found.steps] == [step["class"] for step in header["steps"]]
-    stored = {one.name: (one.dtype, one.shape, one.size) for one in found.arrays}
+    assert [step["name"] for step in found["steps"]] == [step["class"] for step in header["steps"]]
+    stored = {one["name"]: (one["dtype"], one["shape"], one["size"]) for one in found["arrays"]}
     assert stored == {key: (str(array.dtype), array.shape, array.nbytes) for key, array in arrays.items()}
 
 
