@@ -42,6 +42,10 @@ def closest(word: Any, words: Iterable[Any], synonyms: Iterable[tuple[str, str]]
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
+# The format of the errors of functions, which have no owner.
+OF_ARGUMENT = "{name}={value!r} is not allowed; it must be {text}.{near}"
+
+
 @dataclass(frozen=True)
 class Rule:
     """The values that a parameter may have.
@@ -81,11 +85,7 @@ class Rule:
 
     def check_argument(self, name: str, value: Any) -> None:
         """Raise `InvalidParameterError` for an argument of a function that is not allowed."""
-        if not self.allows(value):
-            near = closest(value, self.words, self.synonyms)
-            raise InvalidParameterError(
-                f"{name}={value!r} is not allowed; it must be {self.text}.{near}", argument=name
-            )
+        replace(self, message=OF_ARGUMENT, unknown="").check("", name, value)
 
 
 # Names of parameters with their rules.

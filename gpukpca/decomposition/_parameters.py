@@ -71,6 +71,7 @@ Verbose = int | Listener
 TOLERANCE = PCA_RULES["tol"]
 # Checked where the data are known.
 LATER = Rule("", lambda value: True)
+FLAGS = ("centered", "copy", "copy_X", "fit_inverse_transform", "refit", "remove_zero_eig", "whiten")
 
 
 def _is_kernel(value: Any) -> bool:
@@ -84,23 +85,19 @@ def _is_kernel(value: Any) -> bool:
 
 
 RULES: dict[str, Rule | CheckedBy] = {
+    **LATENT_RULES,
+    **MIXTURE_RULES,
+    **{name: SETTINGS_RULES[name] for name in ("eigen_solver", "gram")},
+    **{name: PCA_RULES[name] for name in ("center", "scale", "svd_solver")},
+    **dict.fromkeys(FLAGS, FLAG),
+    **dict.fromkeys(("max_iter", "n_init", "n_neighbors", "n_oversamples"), COUNT),
     "alpha": number(at_least=0),
     "batch_size": one_of(NONE, COUNT),
-    "center": PCA_RULES["center"],
-    "centered": FLAG,
     "checkpoint": one_of(NONE, FOLDER, instance_of(Checkpoint, text="a gpukpca.Checkpoint")),
     "coef0": FINITE,
-    "copy": FLAG,
-    "copy_X": FLAG,
-    "cv": LATER,
-    "ddof": LATENT_RULES["ddof"],
     "degree": number(at_least=0),
     "device": CheckedBy(parsed_device),
-    "eigen_solver": SETTINGS_RULES["eigen_solver"],
-    "fit_inverse_transform": FLAG,
     "gamma": GAMMA,
-    "gammas": LATER,
-    "gram": SETTINGS_RULES["gram"],
     "iterated_power": one_of(word("auto"), integer(at_least=0)),
     "kernel": Rule(
         "a name, a kernel object or a callable",
@@ -112,17 +109,11 @@ RULES: dict[str, Rule | CheckedBy] = {
         "callable.{near}",
     ),
     "kernel_params": one_of(NONE, instance_of(dict, text="a dict")),
-    "max_iter": COUNT,
     "memory_limit": CheckedBy(lambda value: value is None or parsed_bytes(value)),
-    "method": MIXTURE_RULES["method"],
     "n_clusters": COUNTS,
     "n_components": N_COMPONENTS,
-    "n_init": COUNT,
     "n_jobs": one_of(NONE, NOT_ZERO),
     "n_landmarks": one_of(word("auto"), NONE, COUNT),
-    "n_neighbors": COUNT,
-    "n_oversamples": COUNT,
-    "param_grid": LATER,
     "power_iteration_normalizer": any_word(*get_args(Normalizer)),
     "preimage": one_of(
         NONE,
@@ -132,14 +123,8 @@ RULES: dict[str, Rule | CheckedBy] = {
         ),
     ),
     "random_state": CheckedBy(check_random_state),
-    "refit": FLAG,
-    "reg": MIXTURE_RULES["reg"],
-    "remove_zero_eig": FLAG,
-    "scale": PCA_RULES["scale"],
-    "svd_solver": PCA_RULES["svd_solver"],
     "tol": number(at_least=0),
     "verbose": one_of(LEVEL, CALLABLE),
-    "whiten": FLAG,
 }
 
 # Class -> its rules for names that have another range there; subclasses inherit them.
@@ -172,7 +157,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @cache
 def rules_of(kind: Any) -> dict[str, Rule | CheckedBy]:
-    """Return the rules of the parameters of a class; a parameter that a user's subclass adds has the rule `LATER`."""
+    """Return the rules of the parameters of a class; those without one, as of a user's subclass, have `LATER`."""
     own = [RULES_OF.get(base.__name__, {}) for base in reversed(kind.__mro__)]
     known = reduce(operator.or_, own, RULES)
     return {name: known.get(name, LATER) for name in sorted(signature(kind).parameters)}

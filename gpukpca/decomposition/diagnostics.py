@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from gpukpca._rules import is_integer
+from gpukpca._rules import SHARE, Rule, is_integer
 from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
 from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.algorithms.pca.subspace import Subspace, cosines, nearest_points, of_rows_at, squared_distances
@@ -364,12 +363,9 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
     rows = np.asarray(to_host(rows), dtype=np.float64)
     rows = rows * power_of_two_scale(half_range(*feature_bounds(rows)), np.float64)  # distances in range
     limit = len(rows) - 1
-    if not is_integer(n_neighbors) or not 2 <= n_neighbors <= limit:
-        raise InvalidParameterError(
-            f"n_neighbors={n_neighbors!r} is not allowed; it must be an integer from 2 to n - 1 = {limit}."
-        )
-    if not isinstance(threshold, Real) or not 0 < threshold < 1:
-        raise InvalidParameterError(f"threshold={threshold!r} is not allowed; it must be strictly between 0 and 1.")
+    neighbors = Rule(f"an integer from 2 to n - 1 = {limit}", lambda value: is_integer(value) and 2 <= value <= limit)
+    neighbors.check_argument("n_neighbors", n_neighbors)
+    SHARE.check_argument("threshold", threshold)
     rows -= rows.mean(axis=0)  # an offset costs digits of distances
     found = _neighbors(rows, int(n_neighbors) + 1)
     step = max(1, blocking.NEIGHBOR_ENTRIES // (found.shape[1] * rows.shape[1]))
@@ -412,10 +408,8 @@ def _space_and_rows(
     """Return the first components as a subspace, and what `read_rows` returns."""
     V = axes_of(model)
     p, d = map(int, V.shape)
-    if n_components is not None and not (is_integer(n_components) and 0 <= n_components <= p):
-        raise InvalidParameterError(
-            f"n_components={n_components!r} is not allowed; it must be an integer from 0 to {p}."
-        )
+    count = Rule(f"an integer from 0 to {p}", lambda value: value is None or (is_integer(value) and 0 <= value <= p))
+    count.check_argument("n_components", n_components)
     space = Subspace(model.mean_, V[:n_components, :], getattr(model, "scale_", None))
     rows, place, weights = read_rows(name, X, sample_weight, model)
     if int(rows.shape[1]) != d:
