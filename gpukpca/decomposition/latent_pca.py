@@ -148,7 +148,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
     Parameters
     ----------
     n_components : None or int >= 1
-        LandmarkPool, at most min(n, d), and less than d for EM; one direction of the span of the data is left for the
+        Candidates, at most min(n, d), and less than d for EM; one direction of the span of the data is left for the
         noise, if they have any. None: min(n, d) - 1, and for EM at most 20, as in `ProbabilisticPCA`.
     solver : "auto", "spectrum" or "em"
         "spectrum": EM on the variances of `PCA`, which is the same for complete data at little cost. "em": on the rows,

@@ -1,6 +1,6 @@
 """Scores of the candidates of a search on one fold: fitted to its training rows, judged by its held-out rows.
 
-LandmarkPool of one kernel share K and its eigenpairs: those at the largest number of components serve all smaller ones.
+Candidates of one kernel share K and its eigenpairs: those at the largest number of components serve all smaller ones.
 """
 
 from __future__ import annotations
@@ -73,13 +73,8 @@ class CandidateScore:
     undetermined: bool = False
 
 
-@dataclass(frozen=True)
-class _SharedFit:
-    """The fit of the most components of a group, and the scores of the held-out rows."""
-
-    fit: KernelPCAFit
-    resources: Resources
-    scores: Array
+# The fit of the most components of a group, its resources, and the scores of the held-out rows.
+_SharedFit = tuple[KernelPCAFit, Resources, Array]
 
 
 def score_fold(fold: CVFold, groups: list[list[GridPoint]], report: Report) -> dict[int, CandidateScore]:
@@ -134,23 +129,24 @@ def _shared_fit(fold: CVFold, candidate: GridPoint) -> _SharedFit:
         # One warning reports the undetermined components of all fits together.
         with held_warnings(PrecisionWarning):
             fit = fit_rows(fold.X, kernel, settings, resources, random=Randomness(estimator.random_state))
-        return _SharedFit(fit, resources, fit.space.checked_scores(fold.X_new))
+        return fit, resources, fit.space.checked_scores(fold.X_new)
 
     return retry_on_oom(attempt, budget)
 
 
 def _score(fold: CVFold, member: GridPoint, shared: _SharedFit, seconds: float) -> CandidateScore:
     """Return the score of a member by the leading components of a shared fit."""
-    computed = len(shared.fit.spectrum.eigenvalues)
+    fit, resources, scores = shared
+    computed = len(fit.spectrum.eigenvalues)
     p = min(member.p or computed, computed)
-    part = shared.fit.leading(p)
-    preimage, learned_seconds = _attempt(lambda: _learned_preimage(fold, member, part, shared.resources))
+    part = fit.leading(p)
+    preimage, learned_seconds = _attempt(lambda: _learned_preimage(fold, member, part, resources))
     seconds += learned_seconds
     if isinstance(preimage, Exception):
         return CandidateScore(fit_seconds=seconds, error=preimage)
 
     def score() -> tuple[float, int]:
-        points, info = preimage(shared.scores[:, :p], fold.X_new)
+        points, info = preimage(scores[:, :p], fold.X_new)
         check_finite(points, "The kernel overflows on these scores.", "The array of points")
         wide = accumulation_dtype(points)
         errors = square_sums(cast(fold.X_new, wide) - cast(points, wide))

@@ -1,4 +1,4 @@
-"""LandmarkPool of a search: parameters of `KernelPCA`, grouped by shared decompositions."""
+"""Candidates of a search: parameters of `KernelPCA`, grouped by shared decompositions."""
 
 from __future__ import annotations
 

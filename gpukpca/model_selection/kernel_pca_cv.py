@@ -72,7 +72,7 @@ class KernelPCACV(ArrayTransformer):
     refit : bool
         Fit the best candidate to all rows, for `best_estimator_`, `transform` and the other methods.
     eigen_solver, random_state, device, memory_limit, n_jobs : as in `KernelPCA`
-        LandmarkPool are computed one after another, each with all threads.
+        Candidates are computed one after another, each with all threads.
     verbose : int or callable
         1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits.
 
@@ -342,7 +342,7 @@ for _name in ("transform", "fit_transform", "get_feature_names_out"):
 def _left_for_candidates(X: Array, splits: list[Any], candidates: list[GridPoint], resources: Resources) -> int | None:
     """Return what the copies of a fold leave of a limit that was set; raise `MemoryBudgetError` where nothing is left.
 
-    LandmarkPool need those of a rule for gamma, and a vector of the training rows for each component.
+    Candidates need those of a rule for gamma, and a vector of the training rows for each component.
     """
     n, d, item = int(X.shape[0]), int(X.shape[1]), item_size(X.dtype)
     copies = max(len(train) + len(test) for train, test in splits) * d * item

@@ -14,7 +14,6 @@ from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_real, number, word
 from gpukpca._typing import Array, ArrayLike, Stream, Vector
 from gpukpca.algorithms.latent.ard import ard_in_span, rounding_of, varying_features
 from gpukpca.algorithms.pca.fit import fit_rows
-from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.pca.spectrum import log_evidence, most_evident
@@ -23,7 +22,6 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import accumulation_dtype, epsilon, from_host, overflow_allowed, to_host
 from gpukpca.backend.random import Randomness, Seed, generator, standard_normal
 from gpukpca.data.frequencies import degrees_of_freedom
-from gpukpca.data.place import Placement
 from gpukpca.data.scale import rescaled, variances_of_data
 from gpukpca.data.slicing import dense_rows, place_of
 from gpukpca.decomposition._fitted import (
@@ -84,37 +82,12 @@ class RankSelection:
 
 
 @dataclass(frozen=True)
-class _Data:
-    """Rows of any container, their place, and the weights (n,) of rows that do not count once each."""
-
-    rows: Any
-    place: Placement
-    weights: np.ndarray | None
-
-    def fitted(self, unit: float) -> PCAFit:
-        """Return the PCA of the rows times a power of two."""
-        settings, resources = PCASettings(warns_of_rounding=False), Resources.at(self.place, None, None)
-        with device_context(self.place.work), overflow_allowed():
-            rows = rescaled(self.rows, unit)
-            return fit_rows(rows, None, settings, resources, Randomness(0), sample_weight=self.weights)
-
-    def in_memory(self) -> Array:
-        """Return dense rows that the rule "parallel" permutes; raise `InvalidParameterError` where it cannot."""
-        if self.weights is not None:
-            raise InvalidParameterError(
-                'rule "parallel" draws random rows, each of which counts once; it takes no sample_weight.',
-                argument="sample_weight",
-            )
-        return dense_rows(self.rows)
-
-
-@dataclass(frozen=True)
 class _Variances:
     """Variances over n - 1, descending, with their exact total, of rows or of a model.
 
     The rows count `count` times together; n is that as an integer, and no less than the rows. `rank` variances can
-    differ from zero. `of_kernel`: they are variances in the feature space of a kernel. Variances are those of the data
-    times the power of two `unit`.
+    differ from zero, and `eps` is the rounding of the type that they were computed or published in. `of_kernel`: they
+    are variances in the feature space of a kernel. Variances are those of the data times the power of two `unit`.
     """
 
     variances: np.ndarray
@@ -123,7 +96,10 @@ class _Variances:
     count: float
     d: int
     rank: int
-    data: _Data | None = None
+    eps: float
+    rows: Any = None  # in any container; None of a model
+    place: Any = None
+    weights: np.ndarray | None = None  # (n,), of rows that do not count once each
     model: Any = None
     of_kernel: bool = False
     unit: float = 1.0
@@ -131,11 +107,6 @@ class _Variances:
     def in_units_of_data(self, squares: np.ndarray) -> np.ndarray:
         """Return variances, or sums of them, in the units of the data; raise where one overflows."""
         return variances_of_data(squares, self.unit, np.float64)
-
-    @property
-    def like(self) -> Array:
-        """Return an array of the type in which the variances are computed or published."""
-        return self.model.explained_variance_ if self.data is None else place_of(self.data.rows)
 
     @property
     def is_whole(self) -> bool:
@@ -332,8 +303,8 @@ def _spectrum_of(model_or_X: Any, rule: str, sample_weight: Any) -> _Variances:
     n = max(n, round(count))
     known = np.zeros(min(n - 1, d))
     known[: len(variances)] = variances[: len(known)]
-    data = _Data(rows, place, weights)
-    return _Variances(known, float(np.sum(known)), n, count, d, len(known), data, unit=unit)
+    total, eps = float(np.sum(known)), epsilon(place_of(rows))
+    return _Variances(known, total, n, count, d, len(known), eps, rows, place, weights, unit=unit)
 
 
 def _of_model(model: Any) -> _Variances:
@@ -343,7 +314,7 @@ def _of_model(model: Any) -> _Variances:
             f"the rules compare variances, and {type(model).__name__} was fitted with center=False; fit with "
             "center=True, or request a share of the squares by n_components."
         )
-    variances, of_kernel = spectrum_of(model), fitted_value(model, "components_") is None
+    variances, of_kernel = np.maximum(spectrum_of(model), 0.0), fitted_value(model, "components_") is None
     n = rows_of(model)
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
@@ -353,9 +324,8 @@ def _of_model(model: Any) -> _Variances:
         raise InvalidParameterError(
             f"the variances of {type(model).__name__} underflow, and are 0; fit it to the data times a large constant."
         )
-    return _Variances(
-        np.maximum(variances, 0.0), total, n, samples_of(model), d, min(n - 1, d), model=model, of_kernel=of_kernel
-    )
+    rank, eps = min(n - 1, d), epsilon(model.explained_variance_)
+    return _Variances(variances, total, n, samples_of(model), d, rank, eps, model=model, of_kernel=of_kernel)
 
 
 def _variances(rows: Any, weights: np.ndarray | None = None) -> tuple[np.ndarray, float]:
@@ -370,7 +340,7 @@ def _variances(rows: Any, weights: np.ndarray | None = None) -> tuple[np.ndarray
 
 
 def _variance(known: _Variances, settings: _Settings) -> _Choice:
-    cumulative, eps = np.cumsum(known.shares), epsilon(known.like)
+    cumulative, eps = np.cumsum(known.shares), known.eps
     K = count_of_share(known.variances, known.total, settings.value, eps) if known.total > 0 else 0
     if K is None and known.is_whole:  # nothing exceeds a share of 1: all that hold more than rounding
         K = int(np.sum(1.0 - cumulative > TIE * eps * math.sqrt(known.rank))) + 1
@@ -412,10 +382,13 @@ def _bayesian(known: _Variances, settings: _Settings) -> _Choice:
     if not known.total > 0:
         return 0, "squared length of a column of W", known.variances, None
     # PCA separates small variances from rounding, which the square of the data does not.
-    if known.data is None:
+    if known.rows is None:
         variances, mean, like = known.model.explained_variance_, known.model.mean_, known.model.components_
     else:
-        fit = known.data.fitted(known.unit)
+        quiet, resources = PCASettings(warns_of_rounding=False), Resources.at(known.place, None, None)
+        with device_context(known.place.work), overflow_allowed():
+            rows = rescaled(known.rows, known.unit)
+            fit = fit_rows(rows, None, quiet, resources, Randomness(0), sample_weight=known.weights)
         variances, mean, like = fit.explained_variance, fit.mean, fit.components
     spectrum = to_host(variances).astype(np.float64)[: known.rank] * degrees_of_freedom(known.count) / known.count
     rounding = rounding_of(mean, like, float(np.sum(spectrum)))
@@ -434,9 +407,14 @@ def _check_whole(rule: str, known: _Variances) -> None:
 
 
 def _parallel(known: _Variances, settings: _Settings) -> _Choice:
-    if known.data is None:
+    if known.rows is None:
         raise InvalidParameterError('rule "parallel" compares with permuted data; pass the data instead of a model.')
-    like = known.data.in_memory()
+    if known.weights is not None:
+        raise InvalidParameterError(
+            'rule "parallel" draws random rows, each of which counts once; it takes no sample_weight.',
+            argument="sample_weight",
+        )
+    like = dense_rows(known.rows)
     rng, wide = generator(settings.random_state), accumulation_dtype(like)
     with device_context(like):
         host = np.asarray(to_host(like), dtype=np.float64) * known.unit
