@@ -139,8 +139,9 @@ def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table
         raise ModelFormatError("the file names other columns than those of its model.")
     missing = bool(get_tags(model).input_tags.allow_nan)
     of_model = names if names and len(set(names)) == width else ()
-    known = {f"{role}_of_model": str(notes.get(f"{role}_name") or "") for role in ROLES}
-    table = read_input(source, missing=missing, of_model=of_model, **known, **input_options(options))
+    known = {role: str(notes.get(f"{role}_name") or "") for role in ROLES}
+    how = input_options(options) | {"missing": missing, "of_model": of_model, "columns_of_model": known}
+    table = read_input(source, **how)
     table = of_distances(table) if notes.get("distances") else table
     if missing:
         warn_of_empty_rows(table, source)

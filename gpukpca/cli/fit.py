@@ -169,7 +169,7 @@ def _prepared(
 
         check_image_shape(options.image_shape, table.X.shape[1])
     notes = {"method": method.name, "feature_names": table.feature_names, "distances": distances}
-    notes |= {f"{role}_name": vars(table)[f"{role}_name"] for role in ROLES}
+    notes |= {f"{role}_name": table.columns.get(role, "") for role in ROLES}
     if not options.scale or "scale" in model.get_params():
         return table, None, notes
     return *_standardized(table, method.takes_missing), notes
@@ -213,11 +213,8 @@ def _cluster(model: Any, address: str | None) -> Iterator[Callable[[Any], Any]]:
 
     The fits and plans of the estimator then run on the workers.
     """
-    if address is None:
-        yield lambda X: X
-        return
-    with connected(address) as client:
-        yield partial(shared_rows, model, client=client)
+    with nullcontext() if address is None else connected(address) as client:
+        yield (lambda X: X) if client is None else partial(shared_rows, model, client=client)
 
 
 def _facts(options: SimpleNamespace, method: Method, model: Any, scores: Any, table: Table) -> dict[str, Any]:

@@ -253,8 +253,7 @@ def _read_set(path: Source, how: InputOptions) -> Table:
 
 def _needed(path: Source, headers: dict[str, Any], how: InputOptions) -> dict[str, str]:
     """Return the names of the matrix ("key") and of labels, names and weights; `headers` hold shapes and dtypes."""
-    of_model = {role: vars(how)[role.replace("_column", "_of_model")] for role in PER_ROW}
-    needed = {role: name for role, name in of_model.items() if name and name in headers}
+    needed = {f"{role}_column": name for role, name in how.columns_of_model.items() if name and name in headers}
     needed |= {role: vars(how)[role] for role in PER_ROW if vars(how)[role] is not None}
     needed["key"] = _matrix_key(path, headers) if how.key is None else how.key
     for name in needed.values():
@@ -270,10 +269,10 @@ def _table(path: Source, arrays: dict[str, Any], named: dict[str, str]) -> Table
     labels, names, weights = (
         _one_per_row(path, named[role], arrays[role], X.shape[0]) if role in arrays else None for role in PER_ROW
     )
-    label, index, weight = (named.get(role, "") for role in PER_ROW)
+    columns = {role.removesuffix("_column"): named[role] for role in PER_ROW if role in named}
     source = f"{path.name}, array {named['key']!r}" if named["key"] else path.name
     samples = None if names is None else tuple(map(str, names))
-    return Table(X, source, labels, samples, label_name=label, index_name=index, weights=weights, weight_name=weight)
+    return Table(X, source, labels, samples, weights=weights, columns=columns)
 
 
 def _matrix_key(path: Source, headers: dict[str, Any]) -> str:

@@ -141,12 +141,13 @@ class Method:
         title += (", not centered" if _keeps_mean(options) else "") + (", whitened" if options.whiten else "")
         heading = f"{title_of(options.source)}, {title}, n = {len(scores)}"
         figure = self.figure(options, model, scores, table, heading)
-        for ax in figure.axes if table.label_name else ():
+        name = table.columns.get("label")
+        for ax in figure.axes if name else ():
             if ax.get_legend() is not None and ax.get_xlabel() != "component":  # of the spectrum
-                ax.get_legend().set_title(table.label_name)
+                ax.get_legend().set_title(name)
                 ax.get_legend().get_title().set_parse_math(False)
             elif ax.get_ylabel() == "label":  # of a color bar
-                ax.set_ylabel(table.label_name, parse_math=False)
+                ax.set_ylabel(name, parse_math=False)
         return figure
 
     def figure(self, options: SimpleNamespace, model: Any, scores: Any, table: Table, heading: str) -> Any:

@@ -105,15 +105,13 @@ def show_table(row: str, first: int, columns: list[Column], summary: str) -> Non
 def taken(table: Table) -> str:
     """Return what was read and how it was understood."""
     names = table.feature_names
-    named = (
-        ("labels", table.labels, table.label_name),
-        ("names", table.sample_names, table.index_name),
-        ("weights", table.weights, table.weight_name),
-    )
+    held = {"label": table.labels, "index": table.sample_names, "weight": table.weights}
     parts = [table.source, f"rows: {table.X.shape[0]}", f"features: {table.X.shape[1]}"]
     if names:
         parts[-1] += f" ({names[0]} … {names[-1]})" if len(names) > 1 else f" ({names[0]})"
-    parts += [f"{what}: {name}" if name else what for what, held, name in named if held is not None]
+    for what, role in (("labels", "label"), ("names", "index"), ("weights", "weight")):
+        if held[role] is not None:
+            parts.append(": ".join(filter(None, (what, table.columns.get(role)))))
     if name := counting(table):
         parts.append(f"{name} counts the rows: --index-column {name}")
     return "; ".join(parts)

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import compress
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,10 +71,8 @@ class Table:
     labels: np.ndarray | None = None  # (n,) integers, floats or strings
     sample_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
-    label_name: str = ""  # of their column
-    index_name: str = ""  # of the column of sample names
     weights: np.ndarray | None = None  # (n,)
-    weight_name: str = ""
+    columns: dict[str, str] = field(default_factory=dict)  # role -> name of the column of labels, names or weights
     first_line: int | None = None  # of a text file whose rows are consecutive lines
 
     def transposed(self) -> Table:
@@ -167,9 +165,7 @@ class InputOptions:
     codes: str | None = None  # cells and numbers that are missing values too, separated by commas
     rows: str | None = None  # complete: leave out rows with missing cells; imputed: take the means of the columns
     of_model: tuple[str, ...] = ()  # names of the features of a saved model, selected where the input has names
-    index_of_model: str = ""  # the columns of names, labels and weights in the fit of the model: taken where they are
-    label_of_model: str = ""
-    weight_of_model: str = ""
+    columns_of_model: dict[str, str] = field(default_factory=dict)  # as those of a table: taken where they are
 
     def __post_init__(self) -> None:
         if self.transpose and (self.label_column is not None or self.weight_column is not None):
@@ -287,7 +283,7 @@ class Columns:
         for role in ROLES:
             if (column := vars(how)[f"{role}_column"]) is not None:
                 roles[role] = self.position(f"--{role}-column", column)
-            elif (name := vars(how)[f"{role}_of_model"]) in self.places and name:
+            elif (name := how.columns_of_model.get(role)) and name in self.places:
                 roles[role] = self.places[name][0]
         kept = [i for i in self.features(how).tolist() if i not in roles.values()]
         unnamed = self.places.get(INDEX) or [i for i in self.places.get("", []) if i == 0]

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -74,9 +73,7 @@ class Layout:
     def table(self, X: np.ndarray, cells: dict[str, list[str]], source: str) -> Table:
         """Return the table of the numbers of all rows, with the cells of names, labels and weights."""
         names = None if self.header is None else tuple(self.header[i] for i in self.kept)
-        known: dict[str, Any] = {
-            f"{role}_name": "" if self.header is None else self.header[i] for role, i in self.roles.items()
-        }
+        columns = {} if self.header is None else {role: self.header[i] for role, i in self.roles.items()}
         weights = [cell_number(cell, self.decimal) for cell in cells.get("weight", ())]
         for row, (weight, cell) in enumerate(zip(weights, cells.get("weight", ()), strict=True)):
             if weight is None and cell.lower() not in MISSING:
@@ -88,7 +85,7 @@ class Layout:
             tuple(cells["index"]) if "index" in cells else None,
             names,
             weights=np.array(weights, dtype=np.float64) if weights else None,
-            **known,
+            columns=columns,
         )
 
     def of_text(self, X: np.ndarray, cells: dict[str, list[str]]) -> Table:
