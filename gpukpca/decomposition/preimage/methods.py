@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
@@ -27,6 +28,7 @@ AUTO_LANDMARKS = 2000
 ROWS_A_LANDMARK = 5
 
 
+@dataclass(eq=False, repr=False)
 class RidgePreimage(PreimageOptions, ParameterObject):
     """Compute pre-images by kernel ridge regression of the data on the scores.
 
@@ -78,19 +80,11 @@ class RidgePreimage(PreimageOptions, ParameterObject):
     (5, 3)
     """
 
-    def __init__(
-        self,
-        kernel: KernelName | Kernel | None = None,
-        gamma: Gamma = None,
-        alpha: float | None = None,
-        centered: bool = True,
-        n_landmarks: int | Literal["auto"] | None = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.alpha: Any = alpha
-        self.centered = centered
-        self.n_landmarks = n_landmarks
+    kernel: KernelName | Kernel | None = None
+    gamma: Gamma = None
+    alpha: float | None = None
+    centered: bool = True
+    n_landmarks: int | Literal["auto"] | None = "auto"
 
     def suits(self, kernel: Kernel) -> bool:
         """Return whether the kernel is one of data: only scores and data meet."""
@@ -128,7 +122,8 @@ class RidgePreimage(PreimageOptions, ParameterObject):
         """Return the regression of X on the scores (n, p); on no scores every point is the mean."""
         if not scores.shape[1]:
             return LinearPreimage.of_rows(X, scores)
-        rule = RidgeRule(self.latent_kernel(), float(self.alpha), self.centered, landmarks, space.n_jobs)
+        alpha: Any = self.alpha  # `preimage_method` puts that of the estimator in place of None
+        rule = RidgeRule(self.latent_kernel(), float(alpha), self.centered, landmarks, space.n_jobs)
         return RidgeRegression.learn(X, scores, rule)
 
     def latent_kernel(self) -> Kernel:
@@ -139,6 +134,7 @@ class RidgePreimage(PreimageOptions, ParameterObject):
         return named_kernel(self.kernel or "rbf", SHARED | {"gamma": gamma}, {})
 
 
+@dataclass(eq=False, repr=False)
 class FixedPointPreimage(PreimageOptions, ParameterObject):
     """Compute pre-images by the fixed-point iteration of Mika et al. (1999), for radial kernels.
 
@@ -178,10 +174,9 @@ class FixedPointPreimage(PreimageOptions, ParameterObject):
     """
 
     takes_weights = True
-
-    def __init__(self, max_iter: int = 200, tol: float = 1e-5) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
+    _needs: ClassVar[str] = "the kernel must be a function of the Euclidean distance with a slope also at distance 0"
+    max_iter: int = 200
+    tol: float = 1e-5
 
     def suits(self, kernel: Kernel) -> bool:
         """Return whether the kernel is a function of the Euclidean distance with a slope everywhere."""
@@ -192,6 +187,7 @@ class FixedPointPreimage(PreimageOptions, ParameterObject):
         return FixedPoint.learn(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
 
 
+@dataclass(eq=False, repr=False)
 class DistanceConstraintPreimage(PreimageOptions, ParameterObject):
     """Compute pre-images from the distances to neighbors, by Kwok & Tsang (2004), for radial and polynomial kernels.
 
@@ -229,8 +225,8 @@ class DistanceConstraintPreimage(PreimageOptions, ParameterObject):
     (5, 3)
     """
 
-    def __init__(self, n_neighbors: int = 10) -> None:
-        self.n_neighbors = n_neighbors
+    _needs: ClassVar[str] = "its values must determine the Euclidean distance or the inner product of two points"
+    n_neighbors: int = 10
 
     def suits(self, kernel: Kernel) -> bool:
         """Return whether values of the kernel determine distances or inner products."""
@@ -276,12 +272,5 @@ def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:
         return
     others = ", ".join(repr(name) for name, kind in METHODS.items() if kind().suits(kernel))
     raise InvalidParameterError(
-        f"KernelPCA: {type(method).__name__} does not suit {kernel!r}: {_REQUIREMENTS[type(method)]}. Methods that do: "
-        f"{others}."
+        f"KernelPCA: {type(method).__name__} does not suit {kernel!r}: {method._needs}. Methods that do: {others}."
     )
-
-
-_REQUIREMENTS: dict[type, str] = {
-    FixedPointPreimage: "the kernel must be a function of the Euclidean distance with a slope also at distance 0",
-    DistanceConstraintPreimage: "its values must determine the Euclidean distance or the inner product of two points",
-}
