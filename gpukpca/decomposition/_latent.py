@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Held, Stream, Vector
+from gpukpca._typing import Array, ArrayLike, Held, NumpyRows, Stream, UnknownRows, Vector
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.latent.fit import LatentTask, fit_em
 from gpukpca.algorithms.latent.memory import EMMemory
@@ -34,6 +34,20 @@ from gpukpca.decomposition._session import FitSession, fit_in_session
 
 # The name of the solver for complete data in one array.
 Direct = TypeVar("Direct", bound=str)
+# A fitted estimator with arrays of any library, and with those of NumPy.
+OfAny = TypeVar("OfAny", covariant=True)
+OfNumpy = TypeVar("OfNumpy", covariant=True)
+
+
+class FitOfRows(Protocol[OfAny, OfNumpy]):
+    """The method `fit`, for type checkers: the attributes of NumPy rows are NumPy arrays."""
+
+    @overload
+    def __call__(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> OfAny: ...
+    @overload
+    def __call__(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> OfNumpy: ...
+    @overload
+    def __call__(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> OfAny: ...
 
 
 class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held], Generic[Direct, Held]):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
-from gpukpca._typing import ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
+from gpukpca._typing import Held, NumpyArray
 from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior
-from gpukpca.decomposition._latent import LatentVariableEstimator
+from gpukpca.decomposition._latent import FitOfRows, LatentVariableEstimator
 
 
 class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
@@ -119,19 +119,7 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
     _direct = "closed_form"
 
     if TYPE_CHECKING:
-
-        @overload
-        def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> ProbabilisticPCA[Any]: ...
-        @overload
-        def fit(
-            self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None
-        ) -> ProbabilisticPCA[NumpyArray]: ...
-        @overload
-        def fit(
-            self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None
-        ) -> ProbabilisticPCA[Any]: ...
-        def fit(self, X: Any, y: Any = None, sample_weight: Vector | None = None) -> Any:
-            """Fit the model to X."""
+        fit: FitOfRows[ProbabilisticPCA[Any], ProbabilisticPCA[NumpyArray]]
 
     def _prior(self) -> FlatPrior:
         return FlatPrior()
@@ -232,17 +220,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
     _direct = "spectrum"
 
     if TYPE_CHECKING:
-
-        @overload
-        def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> BayesianPCA[Any]: ...
-        @overload
-        def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> BayesianPCA[NumpyArray]: ...
-        @overload
-        def fit(
-            self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None
-        ) -> BayesianPCA[Any]: ...
-        def fit(self, X: Any, y: Any = None, sample_weight: Vector | None = None) -> Any:
-            """Fit the model to X."""
+        fit: FitOfRows[BayesianPCA[Any], BayesianPCA[NumpyArray]]
 
     def _prior(self) -> ARDPrior:
         return ARDPrior(by_count=self.n_components is not None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Protocol, Self, cast, overload
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
@@ -69,6 +70,28 @@ _EXAMPLES = {
 }
 
 
+class OfPoints(Protocol):
+    """A method that returns points, for type checkers: those of NumPy rows are NumPy arrays."""
+
+    @overload
+    def __call__(self, X: UnknownRows, n_components: int | None = None, return_info: bool = False) -> Any: ...
+    @overload
+    def __call__(
+        self, X: NumpyRows, n_components: int | None = None, return_info: Literal[False] = False
+    ) -> NumpyArray: ...
+    @overload
+    def __call__(
+        self, X: ArrayLike, n_components: int | None = None, *, return_info: Literal[True]
+    ) -> tuple[Array, PreimageInfo]: ...
+    @overload
+    def __call__(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any: ...
+
+
+def of_points(method: Callable[..., Any]) -> OfPoints:
+    """Return the method itself."""
+    return cast(OfPoints, method)
+
+
 class PreimageEstimator(KernelPCAAttributes[Held], Saved):
     """Base of KernelPCA: the methods that need a pre-image."""
 
@@ -125,18 +148,7 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
 
     # -- data space ------------------------------------------------------------------------------------------------
 
-    @overload
-    def inverse_transform(self, X: UnknownRows, n_components: int | None = None, return_info: bool = False) -> Any: ...
-    @overload
-    def inverse_transform(
-        self, X: NumpyRows, n_components: int | None = None, return_info: Literal[False] = False
-    ) -> NumpyArray: ...
-    @overload
-    def inverse_transform(
-        self, X: ArrayLike, n_components: int | None = None, *, return_info: Literal[True]
-    ) -> tuple[Array, PreimageInfo]: ...
-    @overload
-    def inverse_transform(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any: ...
+    @of_points
     @OnlyWhere(_without_inverse)
     @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
@@ -175,18 +187,7 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
             points, info = points_of_scores(preimage, Z, X)
         return (points, info) if return_info else points
 
-    @overload
-    def denoise(self, X: UnknownRows, n_components: int | None = None, return_info: bool = False) -> Any: ...
-    @overload
-    def denoise(
-        self, X: NumpyRows, n_components: int | None = None, return_info: Literal[False] = False
-    ) -> NumpyArray: ...
-    @overload
-    def denoise(
-        self, X: ArrayLike, n_components: int | None = None, *, return_info: Literal[True]
-    ) -> tuple[Array, PreimageInfo]: ...
-    @overload
-    def denoise(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any: ...
+    @of_points
     @OnlyWhere(_without_inverse)
     @row_wise("points")
     def denoise(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
