@@ -47,17 +47,10 @@ def short_message(text: str) -> str:
 
 def say(text: str, err: bool = False) -> None:
     """Print lines with their control characters as escapes: strings of files must not act as commands to a terminal."""
-    with output_named("standard error" if err else OUTPUT):
-        click.echo(printable(text, keep="\n"), err=err)
-
-
-@contextmanager
-def output_named(name: str = OUTPUT) -> Iterator[None]:
-    """Put a stream's name into errors of writing, such as that of a full disk."""
     try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, name) from error
+        click.echo(printable(text, keep="\n"), err=err)
+    except OSError as error:  # such as that of a full disk, which names no file
+        raise OSError(error.errno, error.strerror, "standard error" if err else OUTPUT) from error
 
 
 def fail(message: str, code: int = BAD_INPUT, word: str = "error: ") -> NoReturn:

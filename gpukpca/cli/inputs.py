@@ -7,7 +7,7 @@ import math
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import import_module
@@ -71,11 +71,7 @@ def read_input(source: str, **options: Any) -> Table:
     bundled = not path.is_file() and source in BUNDLED
     file = Source(path, BUNDLE) if bundled else _standard_input() if source == "-" else _checked_file(path)
     read, kind, allowed = READERS[file.suffix]
-    for name in SPECIAL:
-        value = vars(how)[name]
-        if value is not None and name not in allowed:
-            option = "no-header" if value is False else name.replace("_", "-")
-            raise ValueError(f"--{option} does not apply to {file}, which is {kind}.")
+    _check_absent(how, [name for name in SPECIAL if name not in allowed], f"{file}, which is {kind}")
     table = read(file, how)
     # A table has no more than the selected columns of numbers.
     table = table if read in (read_text, read_parquet) else table.with_features(how, str(file))
@@ -152,6 +148,14 @@ def _checked_file(path: Path) -> Source:
     )
 
 
+def _check_absent(how: InputOptions, names: Sequence[str], file: str) -> None:
+    """Raise for options that do not apply to a file."""
+    for name in names:
+        if (value := vars(how)[name]) is not None:
+            option = "no-header" if value is False else name.replace("_", "-")
+            raise ValueError(f"--{option} does not apply to {file}.")
+
+
 def _check_matrix(source: object, shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Raise unless an array has two axes, entries, and real numbers."""
     if len(shape) != 2:
@@ -221,9 +225,7 @@ def _read_sparse(path: Source, how: InputOptions, headers: dict[str, Any]) -> Ta
     """Read a matrix that `scipy.sparse.save_npz` wrote, as CSR."""
     from scipy.sparse import load_npz
 
-    for name in PER_ROW:
-        if vars(how)[name] is not None:
-            raise ValueError(f"--{name.replace('_', '-')} does not apply to {path}, which holds one sparse matrix.")
+    _check_absent(how, PER_ROW, f"{path}, which holds one sparse matrix")
     check_memory(2 * sum(math.prod(shape) * dtype.itemsize for shape, dtype in headers.values()), str(path))
     with _reading(path, "SciPy's sparse .npz"):
         X = load_npz(path.readable).tocsr()

@@ -15,7 +15,6 @@ import numpy as np
 from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca._rules import closest
-from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.checkpoint import Checkpoint
 from gpukpca.cli.inputs import title_of
 from gpukpca.cli.report import Column, Lines
@@ -236,7 +235,7 @@ class _Kernel(Method):
         return parameters
 
     def own_lines(self, model: Any) -> Lines:
-        plan, bound = model.plan_, model.certificate_ if is_nystrom(model.eigen_solver) else None
+        plan, bound = model.plan_, getattr(model, "certificate_", None)
         certificate = "" if bound is None else f"the eigenvalues in sum are too small by at most {bound:.3g}"
         return [
             ("kernel", plan.kernel),
@@ -247,8 +246,7 @@ class _Kernel(Method):
         ]
 
     def facts(self, model: Any) -> dict[str, Any]:
-        certificate = model.certificate_ if is_nystrom(model.eigen_solver) else None
-        return {"passes": model.n_passes_, "certificate": certificate}
+        return {"passes": model.n_passes_, "certificate": getattr(model, "certificate_", None)}
 
 
 class _PCA(Method):
