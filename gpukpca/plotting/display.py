@@ -77,9 +77,7 @@ def checked_axes(ax: Any, needed: str = "ax must be matplotlib Axes, such as ax=
     figure_class()
     from matplotlib.axes import Axes
 
-    if not isinstance(ax, Axes):
-        raise InvalidParameterError(f"{needed}; got {type(ax).__name__}.")
-    return ax
+    return _instance(ax, Axes, needed)
 
 
 def checked_figure(figure: Any) -> Any:
@@ -87,11 +85,13 @@ def checked_figure(figure: Any) -> Any:
     figure_class()
     from matplotlib.figure import FigureBase
 
-    if not isinstance(figure, FigureBase):
-        raise InvalidParameterError(
-            f"figure must be a matplotlib Figure or SubFigure, such as figure=Figure(); got {type(figure).__name__}."
-        )
-    return figure
+    return _instance(figure, FigureBase, "figure must be a matplotlib Figure or SubFigure, such as figure=Figure()")
+
+
+def _instance(value: Any, kind: type, needed: str) -> Any:
+    if not isinstance(value, kind):
+        raise InvalidParameterError(f"{needed}; got {type(value).__name__}.")
+    return value
 
 
 def on_host(x: Any) -> Any:

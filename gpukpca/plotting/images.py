@@ -232,11 +232,9 @@ class ImageRowsDisplay(Display):
             The display itself.
         """
         count = len(next(iter(self.rows.values())))
-        if figure is not None:
-            checked_figure(figure)
-        else:
-            inches = 0.62 if names else 1.1
-            figure = new_figure(inches * count + (1.4 if names else 0.0), inches * len(self.rows) + 0.4)
+        inches = 0.62 if names else 1.1
+        size = inches * count + (1.4 if names else 0.0), inches * len(self.rows) + 0.4
+        figure = new_figure(*size) if figure is None else checked_figure(figure)
         if names:
             figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
         axes = figure.subplots(len(self.rows), count, squeeze=False)

@@ -75,6 +75,8 @@ class SearchDisplay(Display):
     def plot(self, ax: Any = None) -> SearchDisplay:
         """Draw the errors into `ax`, matplotlib Axes (None: of a new figure); return the display."""
         ax = self._axes(ax)
+        from matplotlib import colormaps
+
         tidy(ax)
         params = self.results["params"]
         best = params[self.best_index]
@@ -89,9 +91,10 @@ class SearchDisplay(Display):
             ax.set_yscale("log")
             heights = np.maximum(errors, ZERO_AT * finite[finite > 0].min())
         values = sorted({params[i][lines] for i in chosen}) if lines else [None]
-        for k, value in enumerate(values):
+        shades = colormaps["viridis"](np.linspace(0.9, 0.0, len(values)))
+        for value, shade in zip(values, shades, strict=True):
             rows = [i for i in chosen if lines is None or params[i][lines] == value]
-            color = PLAIN if lines is None else _shade(k, len(values))
+            color = PLAIN if lines is None else shade
             ax.plot([params[i][across] for i in rows], heights[rows], color=color, marker="o", ms=3.5, label=str(value))
         at = best[across], heights[self.best_index]
         ax.plot(*np.array([at]).T, marker="o", ms=11, markerfacecolor="none", markeredgecolor=LINE, markeredgewidth=1.8)
@@ -115,9 +118,3 @@ def _has_numbers(results: Any, name: str) -> bool:
     """Return whether a parameter has two different numbers, and numbers alone."""
     values = [params.get(name) for params in results["params"]]
     return all(isinstance(value, int | float) for value in values) and len(set(values)) > 1
-
-
-def _shade(k: int, count: int) -> Any:
-    from matplotlib import colormaps
-
-    return colormaps["viridis"](0.9 * (1.0 - k / max(count - 1, 1)))
