@@ -78,12 +78,15 @@ class DistanceConstraint(Preimage):
         center = xp.sum(around, axis=1) / chosen.shape[1]
         around = around - center[:, None, :]
         gram = to_host(around @ xp.matrix_transpose(around)).astype(np.float64)
-        products, squares = self._products(Z, distances, chosen, gram, around, center)
+        peaks = to_host(self.diagonal).astype(np.float64)[chosen]
+        products, squares = self._products(Z, distances, peaks, gram, around, center)
         coordinates = from_host(_coordinates(gram, products, np.mean(squares, axis=1)), Z, wide)
         x = center + (coordinates[:, None, :] @ around)[:, 0, :]
         if self.mean is not None:
             nearest = chosen[np.arange(len(chosen)), np.argmin(squares, axis=1)]
-            limit = np.where(self._has_lost_digits(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
+            # Of the rows with a kernel value that lost half of its digits.
+            is_lost = np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1)
+            limit = np.where(is_lost, BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
             x = _moved_into_reach(x, cast(gather_rows(self.points, nearest), wide), from_host(limit, Z, wide))
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
@@ -97,40 +100,33 @@ class DistanceConstraint(Preimage):
         return xp.clip(inside, 0.0, None) + xp.clip(outside, 0.0, None)[None, :]
 
     def _products(
-        self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, center: Array
+        self, Z: Array, distances: np.ndarray, peaks: np.ndarray, gram: np.ndarray, around: Array, center: Array
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return (x - center)·(b - center) for every neighbor b, up to a constant, and ‖x - b‖², both (rows, k).
 
-        The distances are infinite for inner products: an offset leaves them no digits.
+        `peaks` are k(b, b). The distances are infinite for inner products: an offset leaves them no digits.
         """
         if self.mean is None:
-            products = self._inner_products(Z, distances, chosen)
+            products = self._inner_products(Z, distances, peaks)
             across = namespace_of(center).matrix_transpose(around @ center[:, :, None])[:, 0, :]
             return products - to_host(across).astype(np.float64), np.full(products.shape, np.inf)
         own = np.einsum("ikk->ik", gram)
-        squares = self._square_distances(distances, chosen)
+        squares = self._square_distances(distances, peaks)
         return 0.5 * (own - squares), squares
 
-    def _square_distances(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    def _square_distances(self, distances: np.ndarray, peaks: np.ndarray) -> np.ndarray:
         """Return ‖x - b‖² for k(x, b) = f(0) - ‖φ(b) - P‖²/2, as if P were φ(x); at most `reach`."""
-        largest = to_host(self.diagonal).astype(np.float64)[chosen]
-        drops = np.minimum(0.5 * distances, largest * (1.0 - np.finfo(np.float64).eps))
+        drops = np.minimum(0.5 * distances, peaks * (1.0 - np.finfo(np.float64).eps))
         with overflow_allowed():
             results = self.space.kernel.square_distances(drops)
         return np.asarray(np.minimum(np.nan_to_num(results, nan=self.reach), self.reach))
 
-    def _has_lost_digits(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """Return which rows have a kernel value that lost half of its digits."""
-        peaks = to_host(self.diagonal).astype(np.float64)[chosen]
-        return np.asarray(np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1))
-
-    def _inner_products(self, Z: Array, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    def _inner_products(self, Z: Array, distances: np.ndarray, peaks: np.ndarray) -> np.ndarray:
         """Return x·b for k(x, b) = (‖P‖² + k(b, b) - ‖φ(b) - P‖²) / 2."""
         wide, m = self.norms.dtype, self.space.map
         along = cast(Z, wide) @ cast(m.offset[: Z.shape[1]], wide)[:, None]
         norms = to_host(square_sums(Z) + 2.0 * along[:, 0]).astype(np.float64) + m.mean_norm
-        values = 0.5 * (norms[:, None] + to_host(self.diagonal).astype(np.float64)[chosen] - distances)
-        return self.space.kernel.inner_products(values)
+        return self.space.kernel.inner_products(0.5 * (norms[:, None] + peaks - distances))
 
 
 def _points(basis: Array, mean: Array | None) -> Array:
