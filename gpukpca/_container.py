@@ -173,25 +173,19 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _check_plain(header: Any) -> None:
+def _check_plain(value: Any, depth: int = 1) -> None:
     """Raise `ModelFormatError` for more levels or longer integers than a header may have, and for unprintable keys."""
-    level, depth = [[header]], 0
-    while level := [part for value in level for part in _parts(value)]:
-        depth += 1
-        if depth > MOST_LEVELS:
-            raise ModelFormatError(f"its header has more than {MOST_LEVELS} levels")
-        for value in level:
-            if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-                raise ModelFormatError("its header has an integer beyond 64 bits")
-            if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
-                raise ModelFormatError("its header has a key that is not text")
-            if isinstance(value, dict) and not all(printable(key) == key for key in value):
-                raise ModelFormatError("its header has a key with control characters")
-
-
-def _parts(value: Any) -> list[Any]:
-    """Return the values inside a value of JSON."""
-    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if depth > MOST_LEVELS:
+        raise ModelFormatError(f"its header has more than {MOST_LEVELS} levels")
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ModelFormatError("its header has an integer beyond 64 bits")
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise ModelFormatError("its header has a key that is not text")
+    if isinstance(value, dict) and not all(printable(key) == key for key in value):
+        raise ModelFormatError("its header has a key with control characters")
+    if isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_plain(part, depth + 1)
 
 
 @contextmanager

@@ -58,10 +58,9 @@ def _check_kernel_pca(fit: KernelPCAFit) -> None:
 
 def _check_kernel(kernel: Kernel) -> None:
     """Check that every part has numbers in place of rules, and in range."""
-    kernel.check()
-    for part in kernel.get_params(deep=False).values():
+    for part in (kernel, *kernel.get_params().values()):
         if isinstance(part, Kernel):
-            _check_kernel(part)
+            part.check()
 
 
 def _check_sparse(fit: KernelPCAFit) -> None:
