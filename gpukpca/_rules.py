@@ -115,19 +115,9 @@ class CheckedBy:
 def one_of(*rules: Rule, text: str = "", **parts: Any) -> Rule:
     """Return the rule of the values that any of the rules allows."""
     *first, last = (rule.text for rule in rules)
-    comma, tests = "," if len(first) > 1 else "", [rule.allows for rule in rules]
-
-    def allows(value: Any) -> bool:
-        for test in tests:  # noqa: SIM110 - twice as fast as `any`, and every fit checks some twenty values
-            if test(value):
-                return True
-        return False
-
-    return replace(
-        Rule(text or f"{', '.join(first)}{comma} or {last}", allows),
-        words=tuple(word for rule in rules for word in rule.words),
-        **parts,
-    )
+    text = text or f"{', '.join(first)}{',' * (len(first) > 1)} or {last}"
+    words = tuple(word for rule in rules for word in rule.words)
+    return Rule(text, lambda value: any(rule.allows(value) for rule in rules), words, **parts)
 
 
 def word(*words: str, text: str = "") -> Rule:

@@ -161,16 +161,12 @@ plan: GroupedCommand = GroupedCommand(
         "Output": [JSON, DEBUG],
     },
 )
-AUDITED = {"Input": INPUT, "Computation": [DEVICE], "Output": [DEBUG]}
-audit: GroupedCommand = GroupedCommand(run_audit, (SAVED, SOURCE), AUDITED)
+APPLIED = {"Input": INPUT, "Computation": [DEVICE]}
+audit: GroupedCommand = GroupedCommand(run_audit, (SAVED, SOURCE), {**APPLIED, "Output": [DEBUG]})
 transform: GroupedCommand = GroupedCommand(
     run_transform,
     (SAVED, SOURCE),
-    {
-        "Input": INPUT,
-        "Computation": [DEVICE],
-        "Output": [option("-o --output", "Scores as .npz, .csv or .npy.", type=PATH), *ENDS],
-    },
+    {**APPLIED, "Output": [option("-o --output", "Scores as .npz, .csv or .npy.", type=PATH), *ENDS]},
 )
 denoise: GroupedCommand = GroupedCommand(
     run_denoise,

@@ -121,7 +121,7 @@ def run_fit(options: SimpleNamespace) -> None:
                 write_model(file, model if scaler is None else Pipeline([("scale", scaler), ("model", model)]), notes)
     if options.quiet:
         return
-    show_table(method.row, method.first, method.columns(model), method.summary_of_rows(model))
+    show_table(*method.table(model))
     missing = f"{facts['missing']} of {table.X.size} cells" if facts["missing"] else ""
     # The files of another fit in the folder do not count.
     writes = options.checkpoint is not None and plan is not None and NO_CHECKPOINT not in plan.notes

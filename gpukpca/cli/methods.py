@@ -43,8 +43,6 @@ class Method:
     arrays: tuple[str, ...] = ()  # fitted attributes in an .npz file
     takes_missing = False
     no_plan = ""  # the reason
-    row: ClassVar[str] = "component"  # of the printed table
-    first: ClassVar[int] = 1
     spectrum: ClassVar[tuple[str, str]] = ("variance", "explained_variance_")  # heading and attribute
 
     def default_count(self, n: int, d: int) -> int | None:
@@ -55,8 +53,8 @@ class Method:
         """Return the parameters that need several options."""
         return {}
 
-    def columns(self, model: Any) -> list[Column]:
-        """Return the columns of the printed table, after the number of the row."""
+    def table(self, model: Any) -> tuple[str, int, list[Column], str]:
+        """Return what `show_table` prints: the name of a row, the first number, columns, and a line below a few."""
         heading, attribute = self.spectrum
         values = np.asarray(getattr(model, attribute), dtype=np.float64)
         ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
@@ -69,12 +67,7 @@ class Method:
             largest = float(values[0]) if len(values) and values[0] > 0 else 1.0
             bound = "" if getattr(model, "n_passes_", 1) else " at most"
             columns.append((f"relative residual{bound}", np.asarray(model.residual_norms_) / largest, ".1e"))
-        return columns
-
-    def summary_of_rows(self, model: Any) -> str:
-        """Return the line below a table of the first rows."""
-        ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
-        return f"all {len(ratios)} together carry {np.sum(ratios):.5f} of the variance"
+        return "component", 1, columns, f"all {len(ratios)} together carry {np.sum(ratios):.5f} of the variance"
 
     def lines(self, model: Any) -> Lines:
         """Return what ran and why; empty values are left out."""
@@ -334,22 +327,19 @@ class _LocalPCA(Method):
     options = ("n_clusters", "max_iter")
     arrays = ("labels", "weights", "means", "components", "explained_variance", "noise_variance")
     no_plan = "its memory is that of the data, a d x d matrix and a panel"
-    row, first = "cluster", 0  # numbered as in the files
 
     def default_count(self, n: int, d: int) -> int:
         return max(1, min(2, d - 1))
 
-    def columns(self, model: Any) -> list[Column]:
+    def table(self, model: Any) -> tuple[str, int, list[Column], str]:
         outside = np.asarray(model.noise_variance_) * (model.n_features_in_ - model.n_components_)
-        return [
+        columns: list[Column] = [
             ("samples", np.bincount(np.asarray(model.labels_), minlength=model.n_clusters_), ".0f"),
             ("weight", model.weights_, ".4f"),
             ("variance in its axes", np.sum(np.asarray(model.explained_variance_), axis=1), ".6g"),
             ("outside", outside, ".6g"),
         ]
-
-    def summary_of_rows(self, model: Any) -> str:
-        return f"{model.n_clusters_} clusters in all"
+        return "cluster", 0, columns, f"{model.n_clusters_} clusters in all"  # numbered as in the files
 
     def own_lines(self, model: Any) -> Lines:
         by = f": the smallest BIC of {len(model.bic_)}" if len(model.bic_) > 1 else ""

@@ -80,8 +80,7 @@ def fitted_model(model: Any) -> Any:
 
 def last_step(pipeline: Pipeline, X: Any) -> tuple[Any, Any]:
     """Return the model at the end of a pipeline, and its data."""
-    steps = [step for _, step in pipeline.steps if step is not None and step != "passthrough"]
-    *before, model = steps
+    *before, model = [step for _, step in pipeline.steps if step is not None and step != "passthrough"]
     if isinstance(model, LINEAR) and before and isinstance(before[-1], Nystroem):
         model = NystroemPCA(before.pop(), model)
     for step in before:

@@ -14,16 +14,13 @@ from gpukpca._rules import is_integer, is_real
 from gpukpca._typing import Array
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.parameters import same_value
+from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import resolved_gamma, rule_bytes
 
-# Kernels that have a gamma, and those among them whose gamma the rule "median" of distances suits.
-OF_DISTANCES = ("rbf", "laplacian", "matern", "rational_quadratic")
-OF_LENGTH = ("laplacian",)
-WITH_GAMMA = (*OF_DISTANCES, "poly", "sigmoid")
 # The automatic gammas: from 1/16 to 16 of the rules, about a factor of 4 apart.
 REACH, STEP = 16.0, 4.0
 MOST_COMPONENTS = 64
@@ -85,10 +82,11 @@ def _components(choice: Any, smallest: int) -> list[Any]:
 def _gammas(search: Any, X: Array, kernels: list[Any], resources: Resources) -> list[Any] | None:
     """Return the gammas to try; None where there is nothing to choose."""
     if search.gammas is None:
-        named = [kernel for kernel in kernels if isinstance(kernel, str) and kernel in WITH_GAMMA]
+        known = [kernel for kernel in kernels if isinstance(kernel, str) and kernel in NAMED_KERNELS]
+        named = [kernel for kernel in known if "gamma" in NAMED_KERNELS[kernel].parameter_names()]
         if not named or not isinstance(search.kernel, str):
             return None
-        of_distances = any(kernel in OF_DISTANCES for kernel in named)
+        of_distances = any(NAMED_KERNELS[kernel].depends_on_distance for kernel in named)
         needed = rule_bytes("median" if of_distances else "scale", *X.shape)
         resources.check(needed, "the choice of gammas needs", [[("gammas as numbers", 0)]])
         return automatic_gammas(X, named)
@@ -113,8 +111,9 @@ def automatic_gammas(X: Array, kernels: Sequence[str] = ("rbf",)) -> list[float]
 
     From 1/16 of the smallest to 16 times the largest, evenly in logarithms, about a factor of 4 apart.
     """
-    rules = {("scale", kernel in OF_LENGTH) for kernel in kernels}
-    rules |= {("median", kernel in OF_LENGTH) for kernel in kernels if kernel in OF_DISTANCES}
+    kinds = [NAMED_KERNELS[kernel] for kernel in kernels]
+    rules = {("scale", kind.gamma_of_length) for kind in kinds}
+    rules |= {("median", kind.gamma_of_length) for kind in kinds if kind.depends_on_distance}
     values = [resolved_gamma("KernelPCACV", rule, X, of_length) for rule, of_length in sorted(rules)]
     low, high = min(values) / REACH, max(values) * REACH
     count = 1 + round(float(np.log(high / low) / np.log(STEP)))
