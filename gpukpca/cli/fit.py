@@ -28,7 +28,7 @@ from gpukpca.cli.inputs import OF_MISSING, is_distances, of_distances, read_inpu
 from gpukpca.cli.machine import facts_of_run
 from gpukpca.cli.methods import METHODS, Method, check_options, drawn_components, given
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
-from gpukpca.cli.report import ProgressBar, counting, logged, show_run, show_table, taken
+from gpukpca.cli.report import ProgressBar, counting, show_run, show_table, taken
 from gpukpca.cli.table import ROLES, InputOptions, Table, check_memory, input_options
 from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.decomposition._dask import shared_rows
@@ -92,8 +92,7 @@ def run_fit(options: SimpleNamespace) -> None:
     """
     if options.quiet and options.verbose:
         raise ValueError("--quiet and --verbose contradict each other; give one of them.")
-    log = logged() if options.verbose else nullcontext()
-    with log, ProgressBar(Console(stderr=True), hidden=options.quiet or options.verbose) as bar:
+    with ProgressBar(Console(stderr=True), options.quiet, options.verbose) as bar:
         method, model = _method_and_model(options, 0 if options.quiet else bar)
         targets = checked_targets(options)
         with _cluster(model, options.scheduler) as shared:

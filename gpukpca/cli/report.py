@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from gpukpca import Progress as FitProgress
 from gpukpca._formatting import format_seconds, printable
-from gpukpca.algorithms.progress import LOGGER, stamped
+from gpukpca.algorithms.progress import stamped
 from gpukpca.cli.failures import say
 from gpukpca.cli.table import Table
 from gpukpca.data.gate import counting_column
@@ -25,33 +23,15 @@ Column = tuple[str, Any, str]
 Lines = list[tuple[str, str]]
 
 
-class LogLines(logging.Handler):
-    """Print records as lines on the standard error, control characters as escapes."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print one record."""
-        say(stamped(self.format(record), record.created), err=True)
-
-
-@contextmanager
-def logged() -> Iterator[None]:
-    """Print the log of the library with the time of every line: plan, passes with their seconds, checkpoints."""
-    handler, level = LogLines(), LOGGER.level
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        LOGGER.removeHandler(handler)
-        LOGGER.setLevel(level)
-
-
 class ProgressBar(Progress):
-    """Show two bars on a terminal, fed by ``KernelPCA(verbose=bar)``: the whole fit in time, and its present part."""
+    """Show two bars on a terminal, fed by ``KernelPCA(verbose=bar)``: the whole fit in time, and its present part.
 
-    def __init__(self, console: Console, hidden: bool = False) -> None:
+    With `lines` print every event in their place, with the time: plan, passes with their seconds, checkpoints.
+    """
+
+    def __init__(self, console: Console, hidden: bool = False, lines: bool = False) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-        hidden = hidden or not console.is_terminal
+        hidden, self.lines = hidden or lines or not console.is_terminal, lines
         super().__init__(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
         self.whole: TaskID = self.add_task("whole fit", total=None, text="")
         self.part: TaskID = self.add_task("", total=None, text="", visible=False)
@@ -61,6 +41,9 @@ class ProgressBar(Progress):
 
     def __call__(self, event: FitProgress) -> None:
         """Show one event."""
+        if self.lines and event.stage != "tiles":
+            took = "" if event.seconds is None else f" ({event.seconds:.2g} s)"
+            say(stamped(f"{event.text}{took}", time.time()), err=True)
         if event.stage == "resumed":
             self.resumed = event.text
         if event.stage in ("resumed", "waiting") and not self.disable:
