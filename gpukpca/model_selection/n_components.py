@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -117,18 +118,8 @@ class _Variances:
         return self.variances / self.total if self.total > 0 else np.zeros_like(self.variances)
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """The keyword arguments of `n_components_for`."""
-
-    value: Any
-    per: str = "sample"
-    quantile: float = 0.95
-    n_draws: int = 100
-    null: str = "permutation"
-    random_state: Any = 0
-
-
+# The keyword arguments of `n_components_for`, by name.
+_Settings = SimpleNamespace
 # The number of components, the meaning of the values that were compared, these values, and their thresholds.
 _Choice = tuple[int, str, np.ndarray, np.ndarray | None]
 
@@ -249,7 +240,7 @@ def n_components_for(
     """
     if rule == "variance" and value is None:
         value = USUAL_SHARE
-    settings = _Settings(value, per, quantile, n_draws, null, random_state)
+    settings = _Settings(value=value, per=per, quantile=quantile, n_draws=n_draws, null=null, random_state=random_state)
     _check(rule, settings)
     selection = _select(rule, _spectrum_of(model_or_X, rule, sample_weight), settings)
     return selection if return_report else selection.n_components

@@ -32,6 +32,9 @@ SHORTEST = 20.0
 # Halvings of a step after which no improvement is possible.
 HALVINGS = 40
 
+# A kernel with the basis prepared for it.
+_Prepared = tuple[Kernel, PreparedRows]
+
 
 @documented
 @dataclass(frozen=True)
@@ -87,26 +90,13 @@ class FixedPoint(Preimage):
     @cached_property
     def _prepared(self) -> tuple[_Prepared, _Prepared | None]:
         """Return the basis for h, and for k where it is not the same function."""
-        slope, kernel = (_Prepared(k, k.prepare(self.points)) for k in (self.slope, self.space.kernel))
+        slope, kernel = ((k, k.prepare(self.points)) for k in (self.slope, self.space.kernel))
         return slope, None if self.slope == self.space.kernel else kernel
 
     def _begin(self, Z: Array, start: Array | None) -> Array:
         if start is None:
             return gather_rows(self.points, nearest(Z, self.scores[:, : Z.shape[1]]))
         return cast(cast(start, self.mean.dtype) - self.mean[None, :], self.points.dtype)
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A kernel with the basis prepared for it."""
-
-    kernel: Kernel
-    rows: PreparedRows
-
-    def weighted(self, x: Array, weights: Array) -> Array:
-        """Return γ_j k(x, b_j), shape (rows, m)."""
-        new = self.kernel.prepare(x, like=self.rows.template)
-        return multiply(self.kernel.tile(new, self.rows), weights)
 
 
 @dataclass(frozen=True)
@@ -170,7 +160,7 @@ class _Search:
     def _evaluate(self, weights: Array, x: Array) -> tuple[_State, Array]:
         """Return g, its size and the full step at x, and which weights cancel or vanish."""
         xp, wide = namespace_of(weights), self.task.mean.dtype
-        W = self.slope.weighted(x, weights)
+        W = _weighted(self.slope, x, weights)
         total, size = xp.sum(W, axis=1, dtype=wide), xp.sum(xp.abs(W), axis=1, dtype=wide)
         least = CANCELLED * size
         there = size > float(xp.finfo(W.dtype).smallest_normal)
@@ -179,7 +169,7 @@ class _Search:
         direction = xp.where(there[:, None], up / below[:, None], xp.zeros_like(up))
         value = total
         if self.values is not None:
-            W = self.values.weighted(x, weights)
+            W = _weighted(self.values, x, weights)
             value, size = xp.sum(W, axis=1, dtype=wide), xp.sum(xp.abs(W), axis=1, dtype=wide)
         size = xp.where(there, size, xp.zeros_like(size))  # values may be there where the slope vanishes
         direction = cast(direction, x.dtype)
@@ -200,3 +190,9 @@ class _Search:
             if name != "weights"
         }
         return _State(state.weights, **parts)
+
+
+def _weighted(prepared: _Prepared, x: Array, weights: Array) -> Array:
+    """Return γ_j k(x, b_j), shape (rows, m)."""
+    kernel, rows = prepared
+    return multiply(kernel.tile(kernel.prepare(x, like=rows.template), rows), weights)
