@@ -14,6 +14,7 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca._rules import SYNONYMS
 from gpukpca._typing import Array
 from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
@@ -31,9 +32,8 @@ from gpukpca.decomposition.pca import PCA
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Precomputed
 
-# The kernels of `Nystroem` that have a name here, and one that has another.
+# The kernels of `Nystroem` that have a name here.
 SHARED_KERNELS = [name for name in NAMED_KERNELS if name in PAIRWISE_KERNEL_FUNCTIONS and name != "precomputed"]
-ALIASES = {"polynomial": "poly"}
 # Rows that are compared with those of a fit, and the largest difference, in eps of float32: a model may be in float32.
 COMPARED, DIFFERENT = 32, 64.0
 # Largest difference of eigenvalues, relative to the first, for the same landmarks and rows.
@@ -161,7 +161,7 @@ def _kernel_of_nystroem(peer: Nystroem) -> Kernel:
     """Return the kernel of scikit-learn's features; raise for one that this library lacks."""
     given = {name: getattr(peer, name) for name in ("gamma", "degree", "coef0") if getattr(peer, name) is not None}
     options = SHARED | given | {"kernel_params": peer.kernel_params if callable(peer.kernel) else None}
-    name = ALIASES.get(peer.kernel, peer.kernel) if isinstance(peer.kernel, str) else None
+    name = SYNONYMS.get(peer.kernel, peer.kernel) if isinstance(peer.kernel, str) else None
     if name is not None and name not in SHARED_KERNELS:
         raise InvalidParameterError(
             f"Nystroem(kernel={peer.kernel!r}) cannot be audited: its kernel must be one of "

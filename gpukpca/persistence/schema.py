@@ -83,11 +83,6 @@ class Field:
     rules: tuple[str, ...] = ()
     required: bool = True
 
-    @property
-    def on_host(self) -> bool:
-        """Return whether an array of the field stays on the host wherever the model computes."""
-        return self.hint is np.ndarray or np.ndarray in get_args(self.hint)
-
     def __str__(self) -> str:
         shape = f"({', '.join(self.shape)}{',' * (len(self.shape) == 1)})"
         kind = f"numbers of shape {shape}" if self.shape else getattr(self.hint, "__name__", str(self.hint))
@@ -371,7 +366,8 @@ class Reader:
         """Return an array of an object, or prepared rows, where the model computes."""
         if isinstance(value, PreparedRows):
             return value.moved(self.like)
-        if not is_numpy(value) or not field.shape or field.on_host:
+        stays = np.ndarray in (field.hint, *get_args(field.hint))  # on the host, wherever the model computes
+        if not is_numpy(value) or not field.shape or stays:
             return value
         if id(value) not in self._moved:
             self._moved[id(value)] = move(value, self.like)
@@ -397,11 +393,9 @@ def _made(cls: Any, values: dict[str, Any]) -> Any:
 
 
 def _texts(items: Any) -> np.ndarray:
-    array = np.empty(len(items), dtype=object)
-    array[:] = items
     if not all(isinstance(item, str) for item in items):
         raise TypeError("its entries are not texts")
-    return array
+    return np.array(items, dtype=object)
 
 
 BUILDERS: dict[str, Callable[..., Any]] = {

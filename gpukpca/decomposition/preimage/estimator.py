@@ -179,11 +179,9 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
         ConvergenceWarning
             Some points did not converge; they are the last iterates.
         """
-        preimage = self._checked_preimage()
-        q = self._first(n_components, lowest=1)
-        like = self._result.map.like
-        with device_context(like), overflow_allowed():
-            Z = new_scores(X, int(self.eigenvalues_.shape[0]), like, least=1)[:, :q]
+        preimage, q = self._checked_preimage(n_components)
+        with device_context(self._like), overflow_allowed():
+            Z = new_scores(X, int(self.eigenvalues_.shape[0]), self._like, least=1)[:, :q]
             points, info = points_of_scores(preimage, Z, X)
         return (points, info) if return_info else points
 
@@ -232,8 +230,7 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
         >>> bool(np.mean((model.denoise(noisy) - X) ** 2) < 0.5 * np.mean((noisy - X) ** 2))
         True
         """
-        preimage = self._checked_preimage()
-        q = self._first(n_components, lowest=1)
+        preimage, q = self._checked_preimage(n_components)
         found = self._answer(X, "denoise", lambda Y: denoised_points(self._space, preimage, Y, q, X))
         return found if return_info else found[0]
 
@@ -372,8 +369,8 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def _checked_preimage(self) -> Preimage:
-        """Return the pre-image, or raise `NotFittedError` where the fit has none."""
+    def _checked_preimage(self, n_components: Any) -> tuple[Preimage, int]:
+        """Return the pre-image and the number of components, or raise `NotFittedError` where the fit has none."""
         check_is_fitted(self)
         preimage: Preimage | None = self._result.preimage
         if preimage is None:
@@ -381,7 +378,7 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
                 "this KernelPCA was fitted without preimage or fit_inverse_transform=True, so it has no inverse; fit "
                 "it again."
             )
-        return preimage
+        return preimage, self._first(n_components, lowest=1)
 
     def _first(self, n_components: Any, lowest: int) -> int:
         """Return the number of components that are used: all, or `n_components`."""
@@ -398,8 +395,7 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
     @row_wise("numbers")
     def _square_errors(self, X: Any, n_components: Any = None, wide: bool = False) -> Array:
         """Return `reconstruction_error`, in the dtype of fit or in the widest, shape (m,)."""
-        preimage = self._checked_preimage()
-        q = self._first(n_components, lowest=1)
+        preimage, q = self._checked_preimage(n_components)
 
         def errors(Y: Array) -> Array:
             return reconstruction_errors(self._space, preimage, Y, q, X, wide=wide)
