@@ -360,7 +360,7 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
         generator(getattr(estimator, "random_state", None))
         check_parameters(estimator)
         check_fit(estimator._result)
-    notes = unpacked_notes(header, arrays)
+        notes = unpacked_notes(header, arrays)
     estimator.set_params(device=device)
     place = placement_for(
         device, next(value for name in estimator._origins if (value := vars(estimator).get(name)) is not None)

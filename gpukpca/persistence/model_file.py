@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors
+from gpukpca._container import Arrays, Header
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._version import __version__
 from gpukpca.exceptions import MemoryBudgetError, ModelFormatError
@@ -79,30 +79,29 @@ def unpacked(header: Header, arrays: Arrays, known: Collection[str]) -> list[Ste
     Raises
     ------
     ModelFormatError
-        The header and the arrays are not those that `packed` returns.
+        The header and the arrays are not those that `packed` returns. Parts that contradict each other raise any of
+        `CONTRADICTIONS`, which the caller reports as this error.
     """
-    with format_errors(CONTRADICTION, *CONTRADICTIONS):
-        if set(header) != {"format", "version", "steps", "notes"}:
-            raise ModelFormatError(f"its header has {', '.join(map(repr, header))[:200]}")
-        named, sizes = Counter(_names_in(header)), {name: array.nbytes for name, array in arrays.items()}
-        # A node that names an array costs time for all of it, before its own fields are known to be wrong.
-        if sum(times * sizes.get(name, 0) for name, times in named.items()) > MOST_TIMES * sum(sizes.values()):
-            raise ModelFormatError(f"its parts name the same arrays more than {MOST_TIMES} times")
-        nodes = header["steps"]
-        if not all(holds_type(node["name"], str if len(nodes) > 1 else None) for node in nodes):
-            raise ModelFormatError("its steps have no names")
-        steps = [_step(node, arrays, known) for node in nodes]
-        if len({step.facts["n_features_in_"] for step in steps}) > 1:
-            raise ModelFormatError("its steps have other features")
-        if unused := sorted(set(arrays) - set(named)):
-            raise ModelFormatError(f"no part of it has the arrays {printable(', '.join(unused))[:200]}")
-        return steps
+    if set(header) != {"format", "version", "steps", "notes"}:
+        raise ModelFormatError(f"its header has {', '.join(map(repr, header))[:200]}")
+    named, sizes = Counter(_names_in(header)), {name: array.nbytes for name, array in arrays.items()}
+    # A node that names an array costs time for all of it, before its own fields are known to be wrong.
+    if sum(times * sizes.get(name, 0) for name, times in named.items()) > MOST_TIMES * sum(sizes.values()):
+        raise ModelFormatError(f"its parts name the same arrays more than {MOST_TIMES} times")
+    nodes = header["steps"]
+    if not all(holds_type(node["name"], str if len(nodes) > 1 else None) for node in nodes):
+        raise ModelFormatError("its steps have no names")
+    steps = [_step(node, arrays, known) for node in nodes]
+    if len({step.facts["n_features_in_"] for step in steps}) > 1:
+        raise ModelFormatError("its steps have other features")
+    if unused := sorted(set(arrays) - set(named)):
+        raise ModelFormatError(f"no part of it has the arrays {printable(', '.join(unused))[:200]}")
+    return steps
 
 
 def unpacked_notes(header: Header, arrays: Arrays) -> dict[str, Any]:
     """Return the notes of a file."""
-    with format_errors(CONTRADICTION, *CONTRADICTIONS):
-        return {name: Reader(arrays).value(node, f"notes.{name}") for name, node in header["notes"].items()}
+    return {name: Reader(arrays).value(node, f"notes.{name}") for name, node in header["notes"].items()}
 
 
 def fit_at(header: Header, arrays: Arrays, like: Any) -> Any:
