@@ -363,12 +363,8 @@ def _module(frame: FrameType) -> str:
 def _action(warning: Warning, module: str, line: int) -> str:
     """Return what the filters of Python do with a warning: "default", "always", "error", ..."""
     for action, text, category, where, number in warnings.filters:
-        if (
-            isinstance(warning, category)
-            and _matches(text, str(warning))
-            and _matches(where, module)
-            and number in (0, line)
-        ):
+        is_here = _matches(where, module) and number in (0, line)
+        if is_here and isinstance(warning, category) and _matches(text, str(warning)):
             return action
     return "default"
 

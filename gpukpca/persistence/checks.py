@@ -34,17 +34,15 @@ def check_fit(fit: Any) -> None:
 
 def _check_kernel_pca(fit: KernelPCAFit) -> None:
     plan, preimage, m = fit.plan, fit.preimage, int(fit.map.projection.shape[0])
+    is_matrix = isinstance(fit.kernel, Precomputed)
     _check_kernel(fit.kernel)
-    if fit.map.basis is None and not isinstance(fit.kernel, Precomputed):
+    if fit.map.basis is None and not is_matrix:
         raise ModelFormatError("it lacks the rows that its kernel is evaluated with")
-    if plan is not None and isinstance(fit.kernel, Precomputed) and plan.n_features != fit.n_samples:
+    if plan is not None and is_matrix and plan.n_features != fit.n_samples:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
-    if (
-        isinstance(fit.kernel, Precomputed)
-        and np.max(fit.landmarks if fit.landmarks is not None else 0) >= fit.n_samples
-    ):
+    if is_matrix and fit.landmarks is not None and np.max(fit.landmarks) >= fit.n_samples:
         raise ModelFormatError(f"its landmarks are no columns of a kernel matrix of {fit.n_samples} samples")
-    if math.isnan(fit.spectrum.total_variance) and not isinstance(fit.kernel, Precomputed):
+    if math.isnan(fit.spectrum.total_variance) and not is_matrix:
         raise ModelFormatError("its total variance is NaN, which only a kernel matrix without a diagonal has")
     if is_sparse(fit.map.basis):
         _check_sparse(fit)

@@ -145,13 +145,8 @@ def _holds(value: Any, field: Field, sizes: dict[str, int]) -> bool:
     entries = value
     if is_sparse(value) and "or sparse" in field.rules:
         entries = value.data if value.shape[1] <= WIDEST else None
-    if (
-        not is_numpy(entries)
-        or entries.dtype.kind not in _kinds(field.rules)
-        or not _fits(value.shape, field.shape, sizes)
-    ):
-        return False
-    return _follows_rules(entries, field.rules, sizes)
+    is_array = is_numpy(entries) and entries.dtype.kind in _kinds(field.rules)
+    return is_array and _fits(value.shape, field.shape, sizes) and _follows_rules(entries, field.rules, sizes)
 
 
 def _kinds(rules: tuple[str, ...]) -> str:
