@@ -128,6 +128,12 @@ def namespace_of(*arrays: Any) -> Any:
             break
     else:  # by far the most frequent case
         return array_api_compat.numpy
+    if is_cupy(x):  # each tile on a device asks several times
+        for y in arrays:
+            if type(y) is not type(x) or y.device != x.device:
+                break
+        else:
+            return sys.modules.get("array_api_compat.cupy") or array_api_compat.array_namespace(x)
     dense = [np.empty(0) if is_sparse(x) else x for x in arrays if x is not None]
     for x in dense or arrays[:1]:
         if not array_api_compat.is_array_api_obj(x):
@@ -325,8 +331,9 @@ def overflow_allowed() -> Any:
 
 def full(shape: tuple[int, ...], value: float, like: Any, dtype: Any = None) -> Array:
     """Return an array that holds `value` everywhere, in the dtype of `like` unless another is given."""
-    if isinstance(like, np.ndarray):
-        return np.full(shape, value, dtype or like.dtype)
+    if (made := writable(shape, like, dtype)) is not None:
+        made.fill(value)
+        return made
     return namespace_of(like).full(shape, value, dtype=dtype or like.dtype, device=device_of(like))
 
 
@@ -356,8 +363,8 @@ def true_positions(mask: Array) -> Array:
     return np.flatnonzero(to_host(mask))
 
 
-def writable(shape: tuple[int, ...], like: Any) -> Array | None:
+def writable(shape: tuple[int, ...], like: Any, dtype: Any = None) -> Array | None:
     """Return uninitialized memory where the library can write into parts of an array, else None."""
     if isinstance(like, np.ndarray):
-        return np.empty(shape, like.dtype)
-    return namespace_of(like).empty(shape, dtype=like.dtype, device=device_of(like)) if is_cupy(like) else None
+        return np.empty(shape, dtype or like.dtype)
+    return namespace_of(like).empty(shape, dtype=dtype or like.dtype, device=like.device) if is_cupy(like) else None

@@ -62,12 +62,13 @@ KERNELS = {
 
 def apply(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) -> Any:
     """Apply an operation in one launch, into `out` or T where that has the type of the answer (None: that of T)."""
-    import cupy
-
     dtype = dtype or T.dtype
-    fitting = [array for array in (out, T) if array is not None and array.dtype == dtype]
-    answer = fitting[0] if fitting else cupy.empty(T.shape, dtype)
-    if _has_vectors(T) and _has_vectors(answer):
+    answer = T if out is None or out.dtype != dtype else out
+    if answer.dtype != dtype:
+        import cupy
+
+        answer = cupy.empty(T.shape, dtype)
+    if _has_vectors(T) and (answer is T or _has_vectors(answer)):
         return _kernel(f"gpukpca_{name}_by_fours")(T, *parameters, answer, size=-(-T.size // 4))
     return _kernel(f"gpukpca_{name}")(T, *parameters, answer)
 

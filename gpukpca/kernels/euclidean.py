@@ -21,6 +21,7 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     dtype_name,
+    empty_like,
     full,
     is_sparse,
     namespace_of,
@@ -151,7 +152,7 @@ class _EuclideanKernel(Kernel):
         T = a.product(b, out) if self.smooth_at_zero and a.product_fits_tile(b) else None
         if T is not None:
             return in_strips(cast(T, b.dtype), lambda strip, place: self._function(strip, flat, b.dtype, place), out)
-        like = full((0,), 0.0, place_of(b.data), b.dtype)
+        like = empty_like(place_of(b.data), b.dtype)
 
         def strip(start: int, stop: int, place: Array | None) -> Array:
             return self._strip(a.slice(start, stop), b, place)

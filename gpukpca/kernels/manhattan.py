@@ -77,14 +77,14 @@ class Laplacian(Kernel):
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
         left, right = dense_pair(a.data, b.data)
-        wide, dtype = linalg.differences_dtype(left, right), right.dtype
+        wide, like = linalg.differences_dtype(left, right), right[:0, :]
         left, right = cast(left, wide), cast(right, wide)
 
         def strip(start: int, stop: int, place: Array | None) -> Array:
             T = linalg.distances(left[start:stop, :], right, "cityblock")
-            return elementwise.gaussian(T, b.flat, -float(self.gamma), dtype, place)
+            return elementwise.gaussian(T, b.flat, -float(self.gamma), like.dtype, place)
 
-        return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, right, dtype), strip, out)
+        return from_strips((a.n_rows, b.n_rows), like, strip, out)
 
     def tile_diagonal(self, a: CityBlockRows) -> Array:
         return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.kept))

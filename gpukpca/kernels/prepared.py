@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, real_floating
-from gpukpca.data.slicing import dense_rows, gather_rows, take_rows
+from gpukpca.data.slicing import dense_rows, gather_rows
 
 
 class PreparedRows:
@@ -83,17 +83,21 @@ class DataRows(PreparedRows):
         return vars(self)["data"]
 
     def slice(self, start: int, stop: int) -> Self:
-        return self._cut(lambda part: take_rows(part, start, stop) if part.ndim == 2 else part[start:stop])
+        whole = start == 0 and stop == self.n_rows
+        return self._cut(lambda part: part if whole else part[start:stop, ...])
 
     def take(self, indices: Any) -> Self:
         return self._cut(lambda part: gather_rows(part, indices))
 
     def _cut(self, cut: Callable[[Any], Any]) -> Self:
         """Return rows that share everything else with these, given a cut of each attribute by row."""
-        held, other = vars(self), object.__new__(type(self))
-        vars(other).update(held | {name: cut(held[name]) for name in self.by_row})
-        vars(other).pop("right", None)  # cached, of all rows
-        other.n_rows = int(vars(other)["data"].shape[0])
+        other = object.__new__(type(self))
+        held = vars(other)
+        held.update(vars(self))
+        held.pop("right", None)  # cached, of all rows
+        for name in self.by_row:
+            held[name] = cut(held[name])
+        other.n_rows = int(held["data"].shape[0])
         return other
 
 

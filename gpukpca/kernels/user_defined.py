@@ -11,17 +11,11 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
-from gpukpca.backend.namespace import epsilon, from_host, is_foreign, is_sparse, namespace_of, to_host
+from gpukpca.backend.namespace import epsilon, from_host, is_foreign, is_sparse, namespace_of, same_place, to_host
 from gpukpca.data.gate import as_rows, has_entries, is_of_cupyx
 from gpukpca.data.operator_rows import OperatorRows
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
-from gpukpca.exceptions import (
-    DeviceMismatchError,
-    GpuKPCAWarning,
-    IndefiniteKernelWarning,
-    InvalidParameterError,
-    warn_user,
-)
+from gpukpca.exceptions import GpuKPCAWarning, IndefiniteKernelWarning, InvalidParameterError, warn_user
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import DataRows
 
@@ -287,13 +281,11 @@ def checked_tile(kernel: Kernel, tile: Any, a: Any, b: Any, like: Array) -> Arra
     """Return the tile of a `Kernel` subclass after checks of shape, library and dtype."""
     name = type(kernel).__name__
     _check_shape(name, tile, (a.n_rows, b.n_rows))
-    try:
-        namespace_of(tile, like)
-    except DeviceMismatchError as error:
+    if not same_place(tile, like):
         raise InvalidParameterError(
             f"the kernel {name} must return blocks of {type(like).__module__}.{type(like).__name__} on "
             f"{getattr(like, 'device', 'cpu')}; it returned {type(tile).__module__}.{type(tile).__name__}."
-        ) from error
+        )
     if tile.dtype != like.dtype:
         raise InvalidParameterError(
             f"the kernel {name} must return blocks of dtype {like.dtype}; it returned {tile.dtype}."
