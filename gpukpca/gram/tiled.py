@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operator_on_its_device
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.limits import SHARE_ALONE
-from gpukpca.backend.linalg import tile_times, transposed_tile_times
+from gpukpca.backend.linalg import add_tile_product
 from gpukpca.backend.namespace import cast, empty_like, is_numpy, item_size, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles, occupied, row_slices, worker_count
 from gpukpca.data.gate import as_rows
@@ -284,12 +285,12 @@ class UpperTiles:
 
     def compute(self, number: int, a: PreparedRows, b: PreparedRows, buffer: Array | None) -> Array:
         """Return the tile with this number, computed from its rows; cache it if the cache has room for its number."""
-        i, j = self.tiles[number]
+        (i, j), shape = self.tiles[number], (a.n_rows, b.n_rows)
         if number >= self.cached_tiles:
-            if buffer is not None:  # a tile at the edge of K takes a part of it
-                buffer = buffer.reshape(-1)[: a.n_rows * b.n_rows].reshape((a.n_rows, b.n_rows))
+            if buffer is not None and buffer.shape != shape:  # a tile at the edge of K takes a part of it
+                buffer = buffer.reshape(-1)[: math.prod(shape)].reshape(shape)
             return compute_tile(self.kernel, a, b, self.like, i == j, buffer)
-        place = self._place(number, (a.n_rows, b.n_rows))
+        place = self._place(number, shape)
         tile = compute_tile(self.kernel, a, b, self.like, i == j, place)
         if self._memory is not None and place is not None:
             put(place, tile)  # a tile that was computed elsewhere, as from sparse rows, would take memory twice
@@ -317,10 +318,9 @@ class _WorkerAccumulator:
     def use(self, number: int, i: int, j: int) -> None:
         """Add both products of tile (i, j)."""
         T = self._tile(number, i, j)
-        if i != j:
-            self._add(i, tile_times(T, self.blocks[j]))
-        # A tile of the diagonal is symmetric.
-        self._add(j, transposed_tile_times(T, self.blocks[i]))
+        if i != j:  # a tile of the diagonal is symmetric
+            self.sums[i] = add_tile_product(self.sums[i], T, self.blocks[j])
+        self.sums[j] = add_tile_product(self.sums[j], T, self.blocks[i], transposed=True)
 
     def _tile(self, number: int, i: int, j: int) -> Array:
         tiles = self.tiles
@@ -332,12 +332,6 @@ class _WorkerAccumulator:
         if self._buffer is None and number >= tiles.cached_tiles:
             self._buffer = writable((tiles.widest, tiles.widest), tiles.like)
         return tiles.compute(number, left, self._right, self._buffer)
-
-    def _add(self, i: int, part: Array) -> None:
-        if self.sums[i] is None:
-            self.sums[i] = part
-        else:
-            self.sums[i] += part
 
 
 def _summed(parts: Sequence[Array | None]) -> Array | None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
 import numpy as np
 import pytest
 
-from gpukpca.backend import elementwise
+from gpukpca.backend import elementwise, linalg
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.data.slicing import by_panels
 from gpukpca.data.statistics import square_norm_sizes, variance_of_entries
@@ -29,6 +35,23 @@ ORACLES = {
 }
 KERNELS = {name: kernel for name, (kernel, _) in ORACLES.items()}
 DTYPES = ["float64", "float32"]
+
+
+@contextmanager
+def package_calls() -> Iterator[list[str]]:
+    """Yield the names of functions of the package that this thread calls in the context."""
+    names: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and "gpukpca" in frame.f_globals.get("__name__", ""):
+            names.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield names
+    finally:
+        sys.setprofile(before)
 
 
 @pytest.fixture
@@ -79,6 +102,34 @@ def test_a_pass_on_a_device_neither_waits_nor_uploads(stand_in, name: str, dtype
     with cupy_device.counted("waits") as waits, cupy_device.counted("copies_to_device") as uploads:
         op @ X
     assert (waits.count, uploads.count) == (1, 0)  # at the end of the call, so that a fault shows in it
+
+
+def test_a_tile_on_a_device_takes_few_launches_and_few_calls(stand_in) -> None:
+    X = stand_in.asarray(np.random.default_rng(0).standard_normal((128, 4)).astype(np.float32))
+    for name in ("rbf", "matern5/2", "poly", "sigmoid", "laplacian"):
+        # A tile is a product, a function, and two products that add to what is there. The rows and the diagonal of a
+        # diagonal tile take eight more. Calls are those of this package's functions.
+        for cached, launched, called in ((0, 4, 58 if name == "laplacian" else 44), (100, 2, 11)):
+            op = TiledGram(KERNELS[name], X, tile_edge=16, cached_tiles=cached)
+            op @ X
+            with cupy_device.launches() as made, package_calls() as calls:
+                op @ X
+            assert made.count <= launched * op.tiles + 8 * (1 if cached else 8), (name, made.names)
+            assert len(calls) <= called * op.tiles, (name, Counter(calls).most_common(12))
+
+
+def test_products_of_tiles_add_to_their_sums(stand_in) -> None:
+    rng = np.random.default_rng(0)
+    T, V, total = (rng.standard_normal(shape) for shape in ((5, 7), (7, 3), (5, 3)))
+    for dtype in DTYPES:
+        for order in "CF":  # cuBLAS takes no strided memory: sums of such operands are made by CuPy
+            t, v = (stand_in.asarray(a.astype(dtype), order=order) for a in (T, V))
+            for operand, transposed in ((t, False), (t.T, True), (t.T.copy(), True)):
+                start = stand_in.asarray(total.astype(dtype))
+                answer = linalg.add_tile_product(start, operand, v, transposed)
+                assert answer is start
+                np.testing.assert_allclose(answer.get(), total + T @ V, atol=30 * eps(dtype))
+            np.testing.assert_allclose(linalg.add_tile_product(None, t, v).get(), T @ V, atol=30 * eps(dtype))
 
 
 # -- finished where they belong --------------------------------------------------------------------------------------
