@@ -72,6 +72,11 @@ def takes_eigenproblem(like: Any, n: int) -> bool:
     return not is_cupy(like) or cuda_device.cusolver_takes(n)
 
 
+def is_unshared(x: Any) -> bool:
+    """Return whether `x` is on a card that no other program uses."""
+    return is_cupy(x) and cuda_device.is_unshared(x)
+
+
 def release_unused(x: Any) -> None:
     """Free the unused memory that the pool of the device of `x` holds."""
     if is_cupy(x):

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 # | share           | of                     | for                                                                     |
 # |-----------------|------------------------|-------------------------------------------------------------------------|
 # | SHARE_OF_FREE   | free memory            | all that a fit without `memory_limit` allocates                         |
-# | SHARE_FOR_TILES | free memory            | its cached tiles: more buys little                                      |
+# | SHARE_FOR_TILES | free memory            | its cached tiles: more buys little; a card without other programs: all  |
 # | SHARE_FOR_ROWS  | the limit of a fit     | prepared rows of a memory map; beyond it every pass reads them          |
 # | SHARE_ALONE     | free memory            | cached tiles of a `TiledGram` without a plan                            |
 # | SHARE_OF_WORKER | a Dask worker's memory | its rows and tiles: Dask spills at 60 % and pauses at 80 %              |

@@ -38,6 +38,9 @@ LARGEST_OF_CUDA_12 = 23_170
 OLDEST_OF_CUDA_13 = (7, 5)
 # Edge of the products that are timed: 0.4 ms each in float32 at 48 TF/s.
 PRODUCT_EDGE = 2048
+# Most of the memory of a card that is used outside of CuPy's pool where no other program uses the card: CUDA, its
+# libraries and kernels take about 0.5 GiB.
+OTHER_SHARE = 1 / 16
 KERNELS = {"gpukpca_probe": ({"x": "float32", "y": "float32"},)}
 # cudaErrorInsufficientDriver: the driver is older than the CUDA runtime inside CuPy, or there is none.
 DRIVER_TOO_OLD = 35
@@ -296,6 +299,17 @@ def free_bytes(array: Any) -> int:
             return int(free)
         available, limit = int(free) + int(pool.free_bytes()), int(pool.get_limit())
         return min(available, max(0, limit - int(pool.used_bytes()))) if limit else available
+
+
+def is_unshared(array: Any) -> bool:
+    """Return whether hardly any memory on the device of `array` is used outside of the current pool."""
+    import cupy
+
+    with array.device:
+        free, installed = cupy.cuda.runtime.memGetInfo()
+        pool = current_pool()
+        held = 0 if pool is None else pool.total_bytes()
+        return bool(installed - free - held <= OTHER_SHARE * installed)
 
 
 def release_unused(array: Any) -> None:

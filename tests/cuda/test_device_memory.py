@@ -276,6 +276,18 @@ def test_tiles_shrink_with_the_memory(stand_in: Any) -> None:
     assert edges[-1] < 8192
 
 
+def test_tiles_fill_a_card_that_no_other_program_uses(stand_in: Any) -> None:
+    X, size, shares = np.zeros((2 * TILES_ALONG_A_SIDE * 8192, 2), dtype=np.float32), 24 * 2**30, []
+    held = stand_in.empty(size // 8, dtype=np.uint8)  # by this process
+    for foreign in (0, size // 20, size // 8):
+        with cupy_device.device_bytes(size), cupy_device.foreign_bytes(foreign):
+            free = free_bytes(stand_in.empty((0,)))
+            shares.append(model("block Krylov", device="cuda").plan(X).storage.bytes_held(4) / free)
+    assert held.size
+    assert all(0.75 < share < 0.85 for share in shares[:2])
+    assert 0.5 < shares[2] < 0.6
+
+
 # -- cuSOLVER's faults -------------------------------------------------------------------------------------------------
 
 FAULTS = {

@@ -14,6 +14,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
+from gpukpca.backend.device import is_unshared
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.namespace import from_host, is_memory_map, item_size
 from gpukpca.data.frequencies import Frequencies
@@ -197,11 +198,12 @@ class FitTask(Task):
         return len(self.X.cluster.workers) if self.is_on_cluster else super().workers
 
     def tile_budget(self, needed: int) -> int:
-        """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set.
+        """Return the bytes that cached tiles may take: all of a limit that was set or a card of one's own, or a share.
 
         The fit needs so many bytes without them.
         """
-        share = 1.0 if self.resources.is_limited else SHARE_FOR_TILES / SHARE_OF_FREE
+        may_fill = self.resources.is_limited or is_unshared(self.place.work)
+        share = 1.0 if may_fill else SHARE_FOR_TILES / SHARE_OF_FREE
         all_tiles = self.n**2 * self.item
         limit = self.resources.allowed(max(needed + all_tiles, all_tiles / share))
         return min(limit - needed, int(share * limit))
