@@ -29,6 +29,8 @@ class ProcessState:
         Index of a device -> whether float32 products round their operands there.
     product_rates : dict
         Index of a device -> additions and multiplications a second of float32 and float64 products, measured once.
+    tile_edges : dict
+        Kind of tile on a card -> edge by timed tiles.
     checkpoint_folders : dict
         Folder -> fingerprint of the fit that has resumed its checkpoint, or has begun to write one.
     checkpoint_requests : int
@@ -41,6 +43,7 @@ class ProcessState:
     working_devices: dict[int, str] = field(default_factory=dict)
     rounds_products: dict[int, bool] = field(default_factory=dict)
     product_rates: dict[int, tuple[float, float]] = field(default_factory=dict)
+    tile_edges: dict[str, int] = field(default_factory=dict)
     checkpoint_folders: dict[Path, dict[str, str]] = field(default_factory=dict)
     checkpoint_requests: int = 0
 

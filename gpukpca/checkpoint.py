@@ -29,6 +29,8 @@ from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatEr
 KIND = "checkpoint"
 NAMES = ("state-0.safetensors", "state-1.safetensors")
 AGAIN = "Choose another folder, or delete the files state-*.safetensors in this one to start again"
+# No tile is as wide.
+MOST_EDGE = 2**16
 ONE_FIT = "A folder is for one fit: cross-validation and searches make many, which cannot share one"
 
 Fingerprint = dict[str, str]
@@ -103,12 +105,14 @@ def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
     return any(isinstance(header, dict) and header.get("fingerprint") == fingerprint for header in headers)
 
 
-def restore_rates(checkpoint: Checkpoint) -> None:
-    """Take the rates of cards from the files of a checkpoint, so that a resumed fit chooses by them again."""
+def restore_choices(checkpoint: Checkpoint) -> None:
+    """Take the rates of cards and the edges of tiles from the files of a checkpoint: a resumed fit chooses alike."""
     for name in NAMES:
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # no file, an older one, or a forged one
-            stored = _header_of(checkpoint.path / name)["product_rates"].items()
-            process.product_rates |= {int(index): (a + 0.0, b + 0.0) for index, (a, b) in stored if a > 0 and b > 0}
+            header = _header_of(checkpoint.path / name)
+            rates, edges = header["product_rates"].items(), header["tile_edges"].items()
+            process.product_rates |= {int(index): (a + 0.0, b + 0.0) for index, (a, b) in rates if a > 0 and b > 0}
+            process.tile_edges |= {kind: edge for kind, edge in edges if type(edge) is int and edge > 0}
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------
@@ -239,6 +243,7 @@ class FolderCheckpointer:
         numbers, arrays = _packed(state)
         header = {"number": self._number + 1, "fingerprint": self._fingerprint, "state": numbers}
         header["product_rates"] = {str(index): list(rates) for index, rates in process.product_rates.items()}
+        header["tile_edges"] = dict(process.tile_edges)
         # An interrupt may come when the file is in its place already. Then it is known as one of this fit.
         self._headers.setdefault(path, []).append(header)
         process.checkpoint_folders[self._folder] = self._fingerprint

@@ -49,6 +49,7 @@ HOST = nullcontext()
 
 # The gate takes tensors of PyTorch on a CUDA device, and other exporters, as CuPy arrays.
 is_on_gpu = is_cupy
+milliseconds = cuda_device.milliseconds
 
 
 def describe_device(x: Any) -> str:
@@ -74,7 +75,7 @@ def takes_eigenproblem(like: Any, n: int) -> bool:
 
 def is_unshared(x: Any) -> bool:
     """Return whether `x` is on a card that no other program uses."""
-    return is_cupy(x) and cuda_device.is_unshared(x)
+    return is_cupy(x) and cuda_device.is_used_alone(x)
 
 
 def release_unused(x: Any) -> None:

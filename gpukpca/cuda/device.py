@@ -301,7 +301,7 @@ def free_bytes(array: Any) -> int:
         return min(available, max(0, limit - int(pool.used_bytes()))) if limit else available
 
 
-def is_unshared(array: Any) -> bool:
+def is_used_alone(array: Any) -> bool:
     """Return whether hardly any memory on the device of `array` is used outside of the current pool."""
     import cupy
 
@@ -326,6 +326,19 @@ def synchronize(array: Any) -> None:
 
     with array.device:
         cupy.cuda.get_current_stream().synchronize()
+
+
+def milliseconds(work: Callable[[], Any], count: int) -> float:
+    """Return the time of so many calls of `work` on the current device, pauses between its launches included."""
+    import cupy
+
+    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+    begin.record()
+    for _ in range(count):
+        work()
+    end.record()
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(begin, end))
 
 
 def upload(X: np.ndarray, rows: int, index: int) -> Any:

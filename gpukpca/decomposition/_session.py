@@ -26,7 +26,7 @@ from gpukpca.algorithms.resources import (
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import Randomness
-from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer, requests_by_signal, restore_rates
+from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer, requests_by_signal, restore_choices
 from gpukpca.data.gate import columns_named
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._callbacks import fit_task, listener_of
@@ -89,7 +89,7 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     with signals, fit_task(estimator, X), restore_on_error(estimator), columns_named(X), device_context(X):
         parameters = check_parameters(estimator)
         if getattr(estimator, "checkpoint", None) is not None:
-            restore_rates(Checkpoint.of(estimator.checkpoint))
+            restore_choices(Checkpoint.of(estimator.checkpoint))
         with overflow_allowed():
             yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X), parameters.get("n_jobs"))
 

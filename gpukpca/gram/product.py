@@ -19,7 +19,6 @@ from gpukpca.backend.namespace import (
     concat,
     empty_like,
     full,
-    is_sparse,
     namespace_of,
     overflow_allowed,
     to_host,
@@ -33,7 +32,7 @@ from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import check_widths, dense_rows, place_of, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import checked_rows
-from gpukpca.gram.tiling import tile_edge_for, tile_order
+from gpukpca.gram.tiling import dense_row_bytes, tile_edge_for, tile_order
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.streamed import StreamedRows
@@ -41,11 +40,6 @@ from gpukpca.kernels.user_defined import checked_tile
 
 TILE_EDGE = one_of(NONE, COUNT)
 N_JOBS = one_of(NONE, NOT_ZERO)
-
-
-def dense_row_bytes(kernel: Kernel, X: Array) -> int:
-    """Return the bytes of a CSR row that the kernel converts to a dense one; 0 for other rows."""
-    return 8 * int(X.shape[1]) if kernel.densifies and is_sparse(X) else 0
 
 
 def compute_tile(

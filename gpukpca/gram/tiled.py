@@ -28,11 +28,10 @@ from gpukpca.gram.product import (
     TILE_EDGE,
     column_panel,
     compute_tile,
-    dense_row_bytes,
     kernel_columns,
     square_from_tiles,
 )
-from gpukpca.gram.tiling import prepared_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
+from gpukpca.gram.tiling import dense_row_bytes, prepared_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.streamed import StreamedRows

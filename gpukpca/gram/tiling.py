@@ -6,8 +6,11 @@ recomputes the others. A full cache takes half the memory of the square matrix.
 
 from __future__ import annotations
 
+from gpukpca._typing import Array
 from gpukpca.backend import blocking
+from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.parallel import row_slices
+from gpukpca.kernels.base import Kernel
 
 
 def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int:
@@ -25,6 +28,11 @@ def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int
     else:  # a few tiles along a side, so that the triangle splits evenly between the workers
         edge = min(blocking.CPU_TILE_EDGE, max(blocking.SMALLEST_TILE_EDGE.cpu, -(-n // (2 * min(workers, 8)))))
     return min(edge, max(1, blocking.ROW_SLICE_BYTES // row_bytes)) if row_bytes else edge
+
+
+def dense_row_bytes(kernel: Kernel, X: Array) -> int:
+    """Return the bytes of a CSR row that the kernel converts to a dense one; 0 for other rows."""
+    return 8 * int(X.shape[1]) if kernel.densifies and is_sparse(X) else 0
 
 
 def upper_tiles(n: int, edge: int) -> int:

@@ -10,8 +10,8 @@ from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.work import Work
 from gpukpca.data.slicing import panel_length
 from gpukpca.eigen.solver import PlannedSolver
-from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import GivenStorage, Storage
+from gpukpca.gram.tiling import dense_row_bytes
 from gpukpca.kernels import Kernel, Precomputed
 
 # Copies of CSR rows in the slices of a tile: of both sides and of a strip, widened, multiplied and by columns.

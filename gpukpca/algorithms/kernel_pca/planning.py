@@ -28,9 +28,8 @@ from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
 from gpukpca.eigen.solve import most_by_passes
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import TiledStorage
-from gpukpca.gram.tiling import tile_edge_for
+from gpukpca.gram.timed_edge import known_edge, timed_edge
 
 # When K is recomputed in every pass, extra columns cost little: p + 30 of them save two of seven passes (measured), and
 # a start from the components of 1000 rows saves one more. With more than this share of the tiles cached neither pays.
@@ -45,6 +44,10 @@ def plan_of(task: FitTask) -> Candidate:
     """Return the first candidate that fits into memory; else raise `MemoryBudgetError` with advice."""
     what = "this process" if task.is_on_cluster else "the fit"
     candidate = choose_plan(_candidates, task, what, _changes(task))
+    usual = task.usual_edge
+    fits = getattr(candidate.plan.storage, "tile_edge", 0) == usual
+    if fits and timed_edge(task.kernel, task.X, task.template, usual) != usual:
+        candidate = choose_plan(_candidates, task, what, _changes(task))
     if not task.settings.is_share or candidate.needed is None:
         return candidate
     beyond = next((whole for whole in _candidates(replace(task, p=task.n)) if whole.plan.fits), None)
@@ -104,8 +107,10 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         yield factored(task, features)
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
+    edges, usual = _edges(task), task.usual_edge
+    timed = (f"tiles of edge {edges[0]} took less time than those of {usual}",) if 0 < edges[0] < usual else ()
     for solver, notes in _solvers(task, requested):
-        yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
+        yield from (_exact(task, solver, reason, edge, (*notes, *timed)) for edge in edges)
 
 
 def _by_landmarks(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Candidate]:
@@ -163,10 +168,10 @@ def _edges(task: FitTask) -> list[int]:
     """Return the usual edge of a tile, and smaller ones for tight limits; on a cluster the workers choose it."""
     if task.is_on_cluster:
         return [0]
-    usual = tile_edge_for(task.n, task.workers, task.on_gpu, dense_row_bytes(task.kernel, task.X))
-    smallest = blocking.SMALLEST_TILE_EDGE.on(task.on_gpu)
+    usual, smallest = task.usual_edge, blocking.SMALLEST_TILE_EDGE.on(task.on_gpu)
     if task.on_gpu:  # by halves: launches are expensive, and what a tile needs falls by four
-        return [max(1, usual // 2**k) for k in range(max(1, (usual // smallest).bit_length()))]
+        first = known_edge(task.kernel, task.place.work, task.d, usual)
+        return [max(1, first // 2**k) for k in range(max(1, (first // smallest).bit_length()))]
     return [usual, smallest] if usual > smallest else [usual]
 
 

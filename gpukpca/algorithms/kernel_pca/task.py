@@ -24,7 +24,7 @@ from gpukpca.eigen import EigenResult, Nystrom
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.tiling import tile_edge_for
+from gpukpca.gram.tiling import dense_row_bytes, tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_square
@@ -196,6 +196,11 @@ class FitTask(Task):
     def workers(self) -> int:
         """Return the number of threads, or of machines of a cluster."""
         return len(self.X.cluster.workers) if self.is_on_cluster else super().workers
+
+    @cached_property
+    def usual_edge(self) -> int:
+        """Return the edge of a tile where nothing is timed, and memory is enough."""
+        return tile_edge_for(self.n, self.workers, self.on_gpu, dense_row_bytes(self.kernel, self.X))
 
     def tile_budget(self, needed: int) -> int:
         """Return the bytes that cached tiles may take: all of a limit that was set or a card of one's own, or a share.
