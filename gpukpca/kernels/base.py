@@ -270,8 +270,8 @@ class Kernel(ParameterObject):
         raise AttributeError(f"{type(self).__name__} must define tile_diagonal(a)")
 
     def offset(self, rows: Any) -> float:
-        """Return the constant that tiles of these rows lack: c where they hold k - c."""
-        return 0.0
+        """Return the constant that tiles of these rows lack: c where they hold k - c; 1 for shifted rows by default."""
+        return float(rows.shifted)
 
     def rounding(self, template: Any) -> float:
         """Return the error of an entry in units of eps times the size of entries, given the template of the data."""

@@ -65,27 +65,35 @@ STEEPNESS = {0.5: 3.0, 1.5: 3.0, 2.5: 5.0 / 3.0}
 NEWTON_STEPS = 40
 
 
-class _EuclideanKernel(Kernel):
-    """A function f of gamma ‖x - y‖² = ‖x - y‖² / (2 l²) with f(0) = 1 that decreases to 0.
+class OfDistance(Kernel):
+    """A function f of one distance with f(0) = 1 that decreases to 0.
 
     A function with another f(0) or limit overrides `tile_diagonal`, `inverts_to` and `depends_on_distance`.
     """
 
     positive_definite: bool | None = True
-    inverts_to: str | None = "distances"
     depends_on_distance = True
     scratch_tiles = 0
     leaves_out_constants = True
     moves_rows: str | None = "always"
     rules: ClassVar[Rules] = (("gamma", NOT_NEGATIVE),)
+
+    def __init__(self, gamma: Gamma = None) -> None:
+        self.gamma: Any = gamma
+
+    def tile_diagonal(self, a: Any) -> Array:
+        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.kept), a.dtype)
+
+
+class _EuclideanKernel(OfDistance):
+    """A function f of gamma ‖x - y‖² = ‖x - y‖² / (2 l²)."""
+
+    inverts_to: str | None = "distances"
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
     # The largest |dk / dT| with T = -gamma ‖x - y‖².
     steepness: float = 1.0
-
-    def __init__(self, gamma: Gamma = None) -> None:
-        self.gamma: Any = gamma
 
     @classmethod
     def from_sigma(cls, sigma: float, **parameters: Any) -> Self:
@@ -165,12 +173,6 @@ class _EuclideanKernel(Kernel):
         if T is None or (not self.smooth_at_zero and bool(namespace_of(T).any(T > NEAR))):
             T = a.differences(b)
         return self._function(T, b.geometry.flat, b.dtype, out)
-
-    def tile_diagonal(self, a: EuclideanRows) -> Array:
-        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.data), a.dtype)
-
-    def offset(self, rows: EuclideanRows) -> float:
-        return 1.0 if rows.geometry.flat else 0.0
 
     def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
         """Return kernel values as `dtype` (default: that of T) from T, which rounding may have left above 0.

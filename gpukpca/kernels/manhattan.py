@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-from gpukpca._rules import Rules
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.elementwise import from_strips
-from gpukpca.backend.namespace import cast, full
-from gpukpca.data.slicing import dense_pair, place_of, take_rows
+from gpukpca.backend.namespace import cast
+from gpukpca.data.slicing import dense_pair, take_rows
 from gpukpca.data.statistics import total_range
-from gpukpca.kernels.bandwidth import Gamma
-from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.euclidean import FLAT
+from gpukpca.kernels.euclidean import FLAT, OfDistance
 from gpukpca.kernels.prepared import DataRows
-from gpukpca.kernels.validation import NOT_NEGATIVE
 
 
 class CityBlockRows(DataRows):
@@ -23,13 +17,14 @@ class CityBlockRows(DataRows):
 
     wide = True
     shifted: property = property(lambda self: self.flat)
+    dtype: property = property(lambda self: self.kept.dtype)
 
     def __init__(self, data: Array, flat: bool) -> None:
         super().__init__(data)
         self.flat = flat
 
 
-class Laplacian(Kernel):
+class Laplacian(OfDistance):
     """Laplacian kernel k(x, y) = exp(-gamma ‖x - y‖₁).
 
     Parameters
@@ -56,17 +51,8 @@ class Laplacian(Kernel):
            [0.368, 1.   ]])
     """
 
-    positive_definite: bool = True
-    scratch_tiles = 0
-    leaves_out_constants = True
     densifies = True
-    depends_on_distance = True
     gamma_of_length = True
-    moves_rows: str | None = "always"
-    rules: ClassVar[Rules] = (("gamma", NOT_NEGATIVE),)
-
-    def __init__(self, gamma: Gamma = None) -> None:
-        self.gamma: Any = gamma
 
     def template(self, X: Array, centered: bool = False) -> CityBlockRows:
         flat = centered and float(self.gamma) * total_range(X) <= FLAT
@@ -85,9 +71,3 @@ class Laplacian(Kernel):
             return elementwise.gaussian(T, b.flat, -float(self.gamma), like.dtype, place)
 
         return from_strips((a.n_rows, b.n_rows), like, strip, out)
-
-    def tile_diagonal(self, a: CityBlockRows) -> Array:
-        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.kept))
-
-    def offset(self, rows: CityBlockRows) -> float:
-        return 1.0 if rows.flat else 0.0
