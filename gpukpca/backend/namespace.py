@@ -186,7 +186,7 @@ def same_place(x: Any, y: Any) -> bool:
 
 def accumulation_dtype(like: Any) -> Any:
     """Return the widest real floating type on the device of `like`."""
-    if isinstance(like, np.ndarray) or issparse(like):
+    if isinstance(like, np.ndarray) or issparse(like) or is_cupy(like):
         return np.float64
     xp = namespace_of(like)
     kinds = xp.__array_namespace_info__().dtypes(device=device_of(like), kind="real floating")

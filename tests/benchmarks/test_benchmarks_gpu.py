@@ -24,6 +24,7 @@ from benchmarks import (
     contest,
     contestant,
     floors,
+    host_time,
     machine,
     peers,
     places,
@@ -307,6 +308,17 @@ def test_ceilings_are_complete(rates: dict[str, Any]) -> None:
 
 def test_ceilings_on_cupy(cuda: Any) -> None:
     assert set(ceilings.measured(places.Cupy(), TINY)) == set(RATES)
+
+
+def test_the_time_of_the_host_is_printed_for_every_kernel(
+    stand_in: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host_time, "SIDE", 2)
+    monkeypatch.setattr(host_time, "REPEATS", 1)
+    host_time.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == 2 * list(host_time.KERNELS)
+    assert all(" µs a computed tile, " in line for line in lines)
 
 
 def test_products_in_tf32_are_detected(capsys: pytest.CaptureFixture[str]) -> None:
