@@ -29,8 +29,6 @@ from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatEr
 KIND = "checkpoint"
 NAMES = ("state-0.safetensors", "state-1.safetensors")
 AGAIN = "Choose another folder, or delete the files state-*.safetensors in this one to start again"
-# No tile is as wide.
-MOST_EDGE = 2**16
 ONE_FIT = "A folder is for one fit: cross-validation and searches make many, which cannot share one"
 
 Fingerprint = dict[str, str]

@@ -128,12 +128,8 @@ def namespace_of(*arrays: Any) -> Any:
             break
     else:  # by far the most frequent case
         return array_api_compat.numpy
-    if is_cupy(x):  # each tile on a device asks several times
-        for y in arrays:
-            if type(y) is not type(x) or y.device != x.device:
-                break
-        else:
-            return sys.modules.get("array_api_compat.cupy") or array_api_compat.array_namespace(x)
+    if is_cupy(x) and all(type(y) is type(x) and y.device == x.device for y in arrays):  # each tile asks
+        return sys.modules.get("array_api_compat.cupy") or array_api_compat.array_namespace(x)
     dense = [np.empty(0) if is_sparse(x) else x for x in arrays if x is not None]
     for x in dense or arrays[:1]:
         if not array_api_compat.is_array_api_obj(x):

@@ -28,7 +28,7 @@ def known_edge(kernel: Kernel, like: Array, d: int, usual: int) -> int:
     """Return the edge that this process, or the fit of a checkpoint, has timed for such tiles; else `usual`."""
     if not (is_on_gpu(like) and uses_timings()):
         return usual
-    return state.tile_edges.get(_kind_of(kernel, like, d, usual), usual)
+    return min(usual, state.tile_edges.get(_kind_of(kernel, like, d, usual), usual))
 
 
 def _kind_of(kernel: Kernel, like: Array, d: int, usual: int) -> str:

@@ -109,7 +109,7 @@ def test_a_tile_on_a_device_takes_few_launches_and_few_calls(stand_in) -> None:
     for name in ("rbf", "matern5/2", "poly", "sigmoid", "laplacian"):
         # A tile is a product, a function, and two products that add to what is there. The rows and the diagonal of a
         # diagonal tile take eight more. Calls are those of this package's functions.
-        for cached, launched, called in ((0, 4, 58 if name == "laplacian" else 44), (100, 2, 11)):
+        for cached, launched, called in ((0, 4, 62 if name == "laplacian" else 48), (100, 2, 11)):
             op = TiledGram(KERNELS[name], X, tile_edge=16, cached_tiles=cached)
             op @ X
             with cupy_device.launches() as made, package_calls() as calls:

@@ -102,7 +102,7 @@ def test_a_resumed_fit_keeps_its_edge(rows: Any, monkeypatch: pytest.MonkeyPatch
     assert calls == []
     np.testing.assert_array_equal(resumed.eigenvalues_.get(), fitted.eigenvalues_.get())
     kinds = list(state.tile_edges)
-    for forged in ([16], *(dict.fromkeys(kinds, edge) for edge in (0, -1, True, 16.0, "16", 2**20, None))):
+    for forged in ([16], *(dict.fromkeys(kinds, edge) for edge in (0, -1, True, 16.0, "16", None))):
         for path in (tmp_path / "job").glob("state-*"):
             header, arrays = read_container(path, KIND)
             write_container(path, KIND, header | {"tile_edges": forged}, arrays)
