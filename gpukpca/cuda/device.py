@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -150,17 +150,11 @@ def _product_rates() -> tuple[float, float]:
     """Time products of a large matrix in both precisions: the faster of two, after one that loads cuBLAS."""
     import cupy
 
-    n, seconds, begin, end = PRODUCT_EDGE, [], cupy.cuda.Event(), cupy.cuda.Event()
+    n, seconds = PRODUCT_EDGE, []
     for dtype in (np.float32, np.float64):
         A = cupy.ones((n, n), dtype)
-        out, times = A @ A, []
-        for _ in range(2):
-            begin.record()
-            cupy.matmul(A, A, out=out)
-            end.record()
-            end.synchronize()
-            times.append(max(1e-3 * cupy.cuda.get_elapsed_time(begin, end), 1e-6))
-        seconds.append(min(times))
+        product = partial(cupy.matmul, A, A, out=A @ A)
+        seconds.append(max(1e-3 * min(milliseconds(product, 1) for _ in range(2)), 1e-6))
     return 2.0 * n**3 / seconds[0], 2.0 * n**3 / seconds[1]
 
 
