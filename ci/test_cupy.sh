@@ -34,9 +34,9 @@ if [ $# -eq 0 ]; then
 fi
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
-# Two devices, for tests of the second one, too small for what is run on a card alone. BLAS of one thread, since two
+# Devices too small for what is run on a card alone: eight, of which most tests see two. BLAS of one thread, since two
 # processes share the cores.
-export CUPY_ON_CPU_DEVICES=2 CUPY_ON_CPU_MEMORY=$((16 * 1024 * 1024 * 1024)) OPENBLAS_NUM_THREADS=1
+export CUPY_ON_CPU_DEVICES=8 CUPY_ON_CPU_MEMORY=$((16 * 1024 * 1024 * 1024)) OPENBLAS_NUM_THREADS=1
 run "$(command -v python)" -m pytest -m "cupy and not alone" --numprocesses 2 --dist worksteal "$@" |
     tee "$log" || status=$?
 ran="$(sed -n 's/^tests passed on CuPy: //p' "$log")"

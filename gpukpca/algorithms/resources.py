@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -94,7 +94,12 @@ class Resources:
 
     @classmethod
     def for_data(
-        cls, X: Any, *, device: str | None = None, memory_limit: int | str | None = None, n_jobs: int | None = None
+        cls,
+        X: Any,
+        *,
+        device: str | Sequence[str] | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
     ) -> Resources:
         """Return the resources of a fit of X.
 
@@ -127,7 +132,8 @@ class Resources:
     @classmethod
     def within(cls, budget: MemoryBudget, place: Placement, n_jobs: int | None) -> Resources:
         """Return the resources of an attempt at a place."""
-        limit, is_limited = budget.limit(place.work), budget.memory_limit is not None
+        limit = min((budget.limit(one) for one in (*place.others, place.work)), key=lambda size: size or 0)
+        is_limited = budget.memory_limit is not None
         return unchecked(cls, place=place, limit=limit, n_jobs=n_jobs, is_limited=is_limited)
 
     @classmethod

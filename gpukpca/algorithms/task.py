@@ -14,7 +14,7 @@ from gpukpca.algorithms.bill import Parts, total
 from gpukpca.algorithms.plan import Plan, seconds_text
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, is_on_gpu, takes_eigenproblem
+from gpukpca.backend.device import is_on_gpu, takes_eigenproblem
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.parallel import usable_cpus, worker_count
 from gpukpca.backend.work import Work, rates_text
@@ -85,7 +85,7 @@ class Task:
             n_samples=self.n,
             n_features=self.d,
             dtype=dtype_name(self.X.dtype),
-            device=describe_device(self.place.work),
+            device=self.place.devices,
             predicted_bytes=total(bill),
             available_bytes=self.resources.allowed(total(bill)),
             bill={name: size for name, size in bill.items() if size},

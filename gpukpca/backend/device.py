@@ -43,6 +43,8 @@ Class = TypeVar("Class", bound=type)
 
 # `index`: the number of the CUDA device that `device_context` made current in this thread, where it did.
 _entered = threading.local()
+# All CUDA devices, as the parameter `device`.
+ALL_DEVICES = "cuda:all"
 # The context of arrays that need none.
 HOST = nullcontext()
 
@@ -213,12 +215,31 @@ def parsed_device(device: Any) -> tuple[str, int | None]:
         return "", None
     match = re.fullmatch(r"(cpu|auto|cuda)(?::([0-9]+))?", device) if isinstance(device, str) else None
     if match is None or (match[2] and match[1] != "cuda"):
+        several = " Several devices are for the fits of KernelPCA to rows in memory."
         raise InvalidParameterError(
             f'device={device!r} is not allowed; give None (where the data are), "auto", "cpu", "cuda", or "cuda:N" '
-            f"with the number of a device.{closest(device, ('auto', 'cpu', 'cuda'))}",
+            f"with the number of a device.{closest(device, ('auto', 'cpu', 'cuda'))}"
+            f"{several if device == ALL_DEVICES or isinstance(device, list | tuple) else ''}",
             argument="device",
         )
     return match[1], int(match[2]) if match[2] else None
+
+
+def parsed_devices(device: Any) -> list[Any]:
+    """Return the names of one device or of several: ["cuda:0", "cuda:1"] for "cuda:all" where there are two."""
+    if device == ALL_DEVICES:
+        return [f"cuda:{index}" for index in range(cuda_device.count())] or ["cuda"]  # which is refused with a reason
+    if not isinstance(device, list | tuple):
+        parsed_device(device)
+        return [device]
+    named = [re.fullmatch("cuda:([0-9]+)", name) if isinstance(name, str) else None for name in device]
+    if not named or len({match and int(match[1]) for match in named} - {None}) < len(named):
+        raise InvalidParameterError(
+            f'device={device!r} is not allowed; a list names CUDA devices, each once, as ["cuda:0", "cuda:1"]; '
+            f'"{ALL_DEVICES}" are all that there are.',
+            argument="device",
+        )
+    return list(device)
 
 
 def cuda_place(index: int | None, dtype: str) -> tuple[Array | None, str]:
@@ -286,8 +307,8 @@ def _cuda_context(like: Any) -> Iterator[None]:
             ) from error
         if kind == "lost":
             state.device_loss = (
-                f"the CUDA device failed ({cuda_device.first_line(error)}); nothing can be computed on it in this "
-                "process any more. Restart the process; the CPU still works"
+                f"the CUDA device cuda:{like.device.id} failed ({cuda_device.first_line(error)}); nothing can be "
+                "computed on it in this process any more. Restart the process; the CPU still works"
             )
             raise DeviceLostError(f"{state.device_loss}.") from error
         raise

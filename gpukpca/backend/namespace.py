@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 
 from gpukpca._typing import Array
 from gpukpca.cuda import device as cuda_device
+from gpukpca.cuda import devices as cuda_devices
 from gpukpca.cuda import exchange
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
@@ -305,6 +306,8 @@ def move(x: Any, like: Any) -> Array:
     x = imported(x)
     if same_place(x, like):
         return x
+    if is_cupy(x) and is_cupy(like):
+        return cuda_devices.copied_to(x, like.device.id)
     host = to_host(x)
     if host.dtype.kind in "iu":
         return namespace_of(like).asarray(host, dtype=index_dtype(like), device=device_of(like))

@@ -18,8 +18,10 @@ from gpukpca.backend.device import (
     cuda_is_installed,
     cuda_place,
     describe_device,
+    device_context,
     is_on_gpu,
     parsed_device,
+    parsed_devices,
     placed_rows,
     precision_warning,
 )
@@ -63,12 +65,15 @@ class Placement:
         Why another device than the requested one computes, or with lower precision.
     reason : str
         Why "auto" chose the CPU although a card may work.
+    others : tuple of array, shape (0,)
+        On the devices that share the work with that of `work`, which holds the rows and the results.
     """
 
     work: Array
     origin: Array
     notes: tuple[str, ...] = ()
     reason: str = ""
+    others: tuple[Array, ...] = ()
 
     @cached_property
     def moved(self) -> bool:
@@ -78,8 +83,15 @@ class Placement:
     def in_dtype(self, dtype: Any) -> Placement:
         """Return the same places in the dtype of checked rows, float32 or float64."""
         name = dtype_name(dtype)
-        work, origin = (empty_like(place, getattr(namespace_of(place), name)) for place in (self.work, self.origin))
-        return replace(self, work=work, origin=origin)
+        work, origin, *others = (
+            empty_like(place, getattr(namespace_of(place), name)) for place in (self.work, self.origin, *self.others)
+        )
+        return replace(self, work=work, origin=origin, others=tuple(others))
+
+    @property
+    def devices(self) -> str:
+        """Return the names of the devices that compute."""
+        return ", ".join(map(describe_device, (self.work, *self.others)))
 
     def to_work(self, X: Any) -> Any:
         """Return data where the fit computes, in new memory unless they are there; a memory map is read in batches."""
@@ -99,14 +111,21 @@ def placement_for(device: Any, X: Any, shape: tuple[int, ...] | None = None, of_
     "auto" leaves it on the CPU where a card would not save time, given the `shape` of all rows and whether the fit is
     `of_pairs` of them. Without a shape the rates alone decide.
 
-    Raise `InvalidParameterError` for an unknown device, or sparse rows on a GPU, and `DeviceUnavailableError` where
-    "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy, and where float32 products round their
-    operands (TF32).
+    Raise `InvalidParameterError` for an unknown device, sparse rows on a GPU, or panels on several devices, and
+    `DeviceUnavailableError` where "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy, and where
+    float32 products round their operands (TF32).
     """
     known: Placement | None = X.place if isinstance(X, Rows) else None
+    device, *more = parsed_devices(device)
+    if more and isinstance(X, Rows):
+        raise InvalidParameterError(
+            f"device={[device, *more]!r}: batches, and kernel matrices that are known by their products, are computed "
+            "on one device. Name one, or pass an array."
+        )
     if known is not None:
         return known
     place = _placement_for(device, X, shape, of_pairs)
+    place = replace(place, others=tuple(_placement_for(name, X, shape, of_pairs).work for name in more))
     if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
         return place
     warn_once(f"{cause}.", PrecisionWarning)
@@ -194,4 +213,5 @@ def own_copy(X: Array, container: Any) -> Array:
         return X.copy()
     # A tensor that was detached from a graph shares its memory.
     is_shared = is_exporter(container) or X.dtype == getattr(container, "dtype", None)
-    return namespace_of(X).asarray(X, copy=True) if is_shared else X
+    with device_context(X):  # where CuPy copies to, wherever X is
+        return namespace_of(X).asarray(X, copy=True) if is_shared else X

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, reduce
 from inspect import Parameter, signature
@@ -39,7 +39,7 @@ from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE
 from gpukpca.algorithms.pca.settings import RULES as PCA_RULES
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import parsed_bytes
-from gpukpca.backend.device import parsed_device
+from gpukpca.backend.device import parsed_device, parsed_devices
 from gpukpca.backend.parameters import ParameterObject
 from gpukpca.backend.random import check_random_state
 from gpukpca.checkpoint import Checkpoint
@@ -62,6 +62,7 @@ PreimageLike = PreimageName | RidgePreimage | FixedPointPreimage | DistanceConst
 Power = Literal["auto"] | int
 Normalizer = Literal["auto", "QR", "LU", "none"]
 MemoryLimit = int | str | None
+Devices = str | Sequence[str] | None
 CheckpointFolder = str | os.PathLike[str] | Checkpoint | None
 Verbose = int | Listener
 
@@ -129,7 +130,12 @@ RULES: dict[str, Rule | CheckedBy] = {
 
 # Class -> its rules for names that have another range there; subclasses inherit them.
 RULES_OF: dict[str, dict[str, Rule | CheckedBy]] = {
-    "KernelPCA": {"max_iter": one_of(NONE, COUNT), "n_components": SETTINGS_RULES["n_components"], "tol": TOLERANCE},
+    "KernelPCA": {
+        "device": CheckedBy(parsed_devices),
+        "max_iter": one_of(NONE, COUNT),
+        "n_components": SETTINGS_RULES["n_components"],
+        "tol": TOLERANCE,
+    },
     "PCA": {"n_components": COUNT_OR_SHARE, "tol": TOLERANCE},
     "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em"), "tol": LATENT_RULES["tol"]},
     "BayesianPCA": {"solver": any_word("auto", "spectrum", "em"), "tol": LATENT_RULES["tol"]},

@@ -32,7 +32,7 @@ from gpukpca.data.place import Placement, placement_for
 from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint, pca_fingerprint
 from gpukpca.decomposition._kernels import kernel_from
-from gpukpca.decomposition._parameters import check_parameters
+from gpukpca.decomposition._parameters import Devices, check_parameters
 from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
 from gpukpca.eigen.solver import PlannedSolver, normalized
 from gpukpca.exceptions import InvalidParameterError, warned_once
@@ -50,7 +50,7 @@ class FitSession:
 
     Attributes
     ----------
-    device : None or str
+    device : None, str or sequence of str
         The parameter of the estimator.
     budget : MemoryBudget
         Bytes that may be allocated, and the attempts that ran out of memory.
@@ -58,7 +58,7 @@ class FitSession:
         The parameter of the estimator.
     """
 
-    device: str | None
+    device: Devices
     budget: MemoryBudget
     n_jobs: int | None = None
 

@@ -15,7 +15,7 @@ from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.backend.device import describe_device, on_its_device
+from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, placement_for
@@ -28,6 +28,7 @@ from gpukpca.decomposition._kernel_fits import check_plan, fit_any, plan_stream,
 from gpukpca.decomposition._kernels import is_precomputed, kernel_gamma, matrix_of, warn_of_unused
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
+    Devices,
     KernelLike,
     MemoryLimit,
     Power,
@@ -109,14 +110,15 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         written to.
     n_jobs : int, optional
         Threads for the tiles of K (NumPy). None: what BLAS, joblib and the batch system allow; -1: all CPUs.
-    device : None, "auto", "cpu", "cuda" or "cuda:N"
+    device : None, "auto", "cpu", "cuda", "cuda:N", "cuda:all" or a list such as ["cuda:0", "cuda:1"]
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
-        return to the host. "auto": "cuda" where a GPU works and saves time, else the CPU.
+        return to the host. "auto": "cuda" where a GPU works and saves time, else the CPU. Several GPUs share the tiles
+        of K; rows in memory, the solver and new points are on the first.
     gram : "auto", "dense", "tiled" or a class based on `gpukpca.gram.Storage`
         How exact solvers in this process store K: the square matrix, upper tiles of which as many as fit are cached, or
         the operator that the class builds. "auto" is "tiled" wherever K can be evaluated block by block.
     memory_limit : None, int or str
-        Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
+        Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free. Of several GPUs, those of each.
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
@@ -238,7 +240,7 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         random_state: Seed = None,
         copy_X: bool = True,
         n_jobs: int | None = None,
-        device: str | None = None,
+        device: Devices = None,
         gram: GramStorage = "auto",
         memory_limit: MemoryLimit = None,
         checkpoint: CheckpointFolder = None,
@@ -358,7 +360,7 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
             "converged_": bool(np.all(fit.converged)),
             "solver_seconds_": fit.seconds,
             "gamma_": kernel_gamma(fit.kernel, int(self.n_features_in_)),
-            "device_": describe_device(place.work),
+            "device_": place.devices,
             "X_fit_": rows,
             "n_samples_seen_": fit.stream and fit.stream.count,
             "landmarks_": landmarks,

@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukpca._formatting import pluralize
-from gpukpca._typing import SymmetricOperator
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.namespace import cast, namespace_of
 from gpukpca.backend.parallel import TileReport
 from gpukpca.data.rows import map_rows
 from gpukpca.data.slicing import shifted_rows
 from gpukpca.data.statistics import exact_means, feature_bounds
 from gpukpca.gram.dense import DenseGram
+from gpukpca.gram.devices import DevicesGram
 from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.product import gram_matrix
 from gpukpca.gram.tiled import TiledGram, shifted_gram
-from gpukpca.gram.tiling import full_cache_bytes, tiles_within, upper_tiles
+from gpukpca.gram.tiling import full_cache_bytes, shares_of, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import Precomputed, training_matrix
@@ -41,6 +42,8 @@ class StorageInput:
         Threads, as in `gpukpca.KernelPCA`.
     report : callable or None
         Called after every tile.
+    others : tuple of array
+        Of size 0, on the devices that share the work with that of X.
 
     See Also
     --------
@@ -60,6 +63,7 @@ class StorageInput:
     template: PreparedRows | None = None
     n_jobs: int | None = None
     report: TileReport | None = None
+    others: tuple[Array, ...] = ()
 
 
 def twin_source(source: StorageInput, center: bool) -> StorageInput | None:
@@ -111,6 +115,8 @@ class Storage(ABC):
 
     n: int
     workers: int
+    # CUDA devices that share the tiles.
+    devices = 1
 
     def bytes_held(self, item_size: int) -> int:
         """Return the bytes of K that stay in memory: by default those of the square matrix."""
@@ -238,6 +244,35 @@ class TiledStorage(Storage):
 
 
 @dataclass(frozen=True)
+class DevicesStorage(TiledStorage):
+    """Upper tiles on several devices, as many cached as the smallest of them allows; bytes are those of one device."""
+
+    devices: int = 1
+
+    @classmethod
+    def sharing(cls, devices: int, budget: int, n: int, item_size: int, workers: int, tile_edge: int) -> DevicesStorage:
+        """Return the storage whose caches take at most `budget` bytes of each device."""
+        one = TiledStorage.within(budget, n, item_size, workers, tile_edge)
+        cached = sum(min(one.cached_tiles, share) for share in shares_of(one.tiles, devices))
+        return cls(n, workers, tile_edge, cached, devices=devices)
+
+    @property
+    def cached(self) -> int:
+        """Return the most tiles that a device caches."""
+        return -(-self.cached_tiles // self.devices)
+
+    def bytes_held(self, item_size: int) -> int:
+        return self.cached * self.tile_edge**2 * item_size
+
+    def build(self, source: StorageInput) -> DevicesGram:
+        return DevicesGram.of(source, self.tile_edge, self.cached)
+
+    def __str__(self) -> str:
+        shares = " + ".join(map(str, shares_of(self.tiles, self.devices)))
+        return f"{super().__str__()}; {self.devices} devices: {shares} tiles"
+
+
+@dataclass(frozen=True)
 class LowRankStorage(Storage):
     """A factor of K: K = F Fᵀ with the features F (n, rank) of the kernel."""
 
@@ -301,4 +336,4 @@ class LandmarkStorage(Storage):
 
 
 # The storages that model files hold.
-STORED = (DenseStorage, GivenStorage, TiledStorage, LowRankStorage, LandmarkStorage)
+STORED = (DenseStorage, GivenStorage, TiledStorage, DevicesStorage, LowRankStorage, LandmarkStorage)

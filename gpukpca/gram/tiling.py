@@ -56,6 +56,11 @@ def tiles_within(budget: int, n: int, edge: int, item_size: int) -> int:
     return min(max(0, budget) // (edge * edge * item_size), everything)
 
 
+def shares_of(tiles: int, devices: int) -> list[int]:
+    """Return how many consecutive tiles each device has; the numbers differ by 1 at most."""
+    return [tiles // devices + (k < tiles % devices) for k in range(devices)]
+
+
 def prepared_at_once(n: int, edge: int, workers: int, panel: int) -> int:
     """Return the most rows that are prepared at once: a panel and two slices a worker where X is read from a file."""
     return min(n, (panel + 2 * workers) * edge) if panel else n

@@ -138,10 +138,8 @@ def _kernel_operator(task: FitTask, solver: AuditPass, listener: Listener | None
     storage: Any = plan_of_pass(task, solver).storage
     if solver.passes == 1 and not task.is_on_cluster and isinstance(storage, TiledStorage):
         storage = replace(storage, cached_tiles=0)
-    report = tile_report(listener)
-    op: SymmetricOperator = storage.build(
-        StorageInput(task.kernel, task.X, task.template, task.resources.n_jobs, report)
-    )
+    how = task.resources.n_jobs, tile_report(listener), task.place.others
+    op: SymmetricOperator = storage.build(StorageInput(task.kernel, task.X, task.template, *how))
     return op
 
 

@@ -34,7 +34,15 @@ from gpukpca.eigen.krylov_state import EXACT_PASSES
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.storage import DenseStorage, GivenStorage, LandmarkStorage, LowRankStorage, Storage, TiledStorage
+from gpukpca.gram.storage import (
+    DenseStorage,
+    DevicesStorage,
+    GivenStorage,
+    LandmarkStorage,
+    LowRankStorage,
+    Storage,
+    TiledStorage,
+)
 from gpukpca.gram.tiling import prepared_at_once
 from gpukpca.kernels import Linear, PairwiseCallable, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
@@ -72,7 +80,9 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         if panel and not task.is_batched:  # as they are read, and as they are prepared
             bill["solve"]["slices"] = 3 * min(n, edge) * task.d * item + learning_bytes(task, edge)
         if is_tiled:
-            storage = TiledStorage.within(task.tile_budget(bill.peak), n, item, task.workers, edge, panel)
+            sizes = task.tile_budget(bill.peak), n, item, task.workers, edge
+            devices = 1 if isinstance(solver, Dense) else 1 + len(task.place.others)
+            storage = DevicesStorage.sharing(devices, *sizes) if devices > 1 else TiledStorage.within(*sizes, panel)
             bytes_read = storage.rows_read * task.d * item
         bill["prepare"] = preparing_parts(task, panel)  # before there are tiles
     twin = twin_of(task, solver, storage, bill, edge)
@@ -273,6 +283,8 @@ def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: Storage
             yield f"K does not fit into memory: {tiles} are recomputed in every pass"
         else:
             yield f"{tiles} of K itself are recomputed in each of its passes"
+    if task.place.others and storage.devices == 1:
+        yield "the first device computes alone: the others would share tiles of K"
     if task.is_on_cluster:
         yield f"cluster: {task.X.cluster.describe()}"
     if task.preimage_landmarks:

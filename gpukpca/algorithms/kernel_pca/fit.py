@@ -181,7 +181,7 @@ def fit_rows(
     plan = chosen.plan
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
-    source = StorageInput(kernel, X, task.template, resources.n_jobs, tile_report(listener))
+    source = StorageInput(kernel, X, task.template, resources.n_jobs, tile_report(listener), resources.place.others)
     try:
         if plan.is_approximate or task.is_spanned:
             return fit_by_landmarks(task, plan, source, random.generator, listener)

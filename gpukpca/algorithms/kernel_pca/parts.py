@@ -118,10 +118,10 @@ def stored_work(task: FitTask, solver: PlannedSolver, storage: Storage, bytes_re
     n, p = task.n, task.components_for(solver)
     if isinstance(storage, GivenStorage):  # whose products take an unknown time
         return None
-    evaluation = pair_work(task, task.kernel) * storage.entries
+    evaluation = pair_work(task, task.kernel) * (storage.entries / storage.devices)
     recomputed = storage.recomputed_tiles / storage.tiles
     one_pass = Work(blocks=2 * n * n * solver.width(n, p, task.on_gpu), bytes=bytes_read, calls=storage.tiles)
-    one_pass += evaluation * recomputed
+    one_pass = one_pass * (1 / storage.devices) + evaluation * recomputed
     work = solver.work(n, p, one_pass, task.item, task.on_gpu)
     return None if work is None else work + evaluation * (1 - recomputed)
 

@@ -17,7 +17,7 @@ ROWS_FOR_TWIN, PASSES_FOR_TWIN, RATIO_FOR_TWIN = 4000, 6, 2.5
 
 def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, edge: int) -> TiledStorage | None:
     """Return the float32 tiles that block Krylov iterates on, and add their bytes; None where K itself is faster."""
-    is_tiled = isinstance(storage, TiledStorage) and not (task.maps_file or task.is_sparse)
+    is_tiled = isinstance(storage, TiledStorage) and not (task.maps_file or task.is_sparse or task.place.others)
     if not (is_tiled and isinstance(solver, BlockKrylov) and solver.takes_twin) or task.kernel.moves_rows is None:
         return None
     if task.item < 8 or not (solver.twin or _is_slower_in_float64(task)):
