@@ -66,6 +66,11 @@ class Task:
         }
         vars(self).update(facts)
 
+    @cached_property
+    def dealt(self) -> Any:
+        """Return the rows of an array in panels on several devices; None on one device."""
+        return self.place.dealt(self.X) if self.place.others else None
+
     @property
     def copy_bytes(self) -> int:
         """Return the bytes of the rows that the fit copies to its place: all, or a batch as read and as converted."""

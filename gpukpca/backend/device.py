@@ -215,7 +215,7 @@ def parsed_device(device: Any) -> tuple[str, int | None]:
         return "", None
     match = re.fullmatch(r"(cpu|auto|cuda)(?::([0-9]+))?", device) if isinstance(device, str) else None
     if match is None or (match[2] and match[1] != "cuda"):
-        several = " Several devices are for the fits of KernelPCA to rows in memory."
+        several = " Several devices are for the fits of KernelPCA and PCA to rows in memory."
         raise InvalidParameterError(
             f'device={device!r} is not allowed; give None (where the data are), "auto", "cpu", "cuda", or "cuda:N" '
             f"with the number of a device.{closest(device, ('auto', 'cpu', 'cuda'))}"

@@ -12,8 +12,9 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, empty_like, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.orthogonalization import joined_triangle
-from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample
+from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix, mean_of_sample
 from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.rows import Merge, Rows, gathered
 from gpukpca.data.statistics import outer_bounds
@@ -85,7 +86,9 @@ class PanelCenteredMatrix(CenteredMatrix):
         self.shift: Array = shift if is_of_all else namespace_of(shift).zeros_like(shift)
 
     def check_entries(self) -> None:
-        """Pass: panels were checked as they came."""
+        """Raise where an entry is not finite, unless panels were checked as they came."""
+        if not self.source.is_checked:
+            check_finite(self.source, FINITE, of_missing=OF_MISSING)
 
     def bounds(self) -> tuple[Array, Array]:
         bounds: tuple[Array, Array] = self._sum("bounds", merge=outer_bounds)

@@ -42,6 +42,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import row_slices, worker_count
 from gpukpca.backend.work import COPIED, OF_ANY_SIZE, START_SECONDS, fit_work
+from gpukpca.data.devices import DeviceRows
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import place_of
 from gpukpca.exceptions import (
@@ -87,6 +88,10 @@ class Placement:
             empty_like(place, getattr(namespace_of(place), name)) for place in (self.work, self.origin, *self.others)
         )
         return replace(self, work=work, origin=origin, others=tuple(others))
+
+    def dealt(self, X: Any) -> Any:
+        """Return an array in panels on the devices that share the work; all else, and with one device, as it is."""
+        return DeviceRows(X, self) if self.others and not isinstance(X, Rows) else X
 
     @property
     def devices(self) -> str:

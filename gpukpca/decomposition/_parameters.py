@@ -136,7 +136,7 @@ RULES_OF: dict[str, dict[str, Rule | CheckedBy]] = {
         "n_components": SETTINGS_RULES["n_components"],
         "tol": TOLERANCE,
     },
-    "PCA": {"n_components": COUNT_OR_SHARE, "tol": TOLERANCE},
+    "PCA": {"device": CheckedBy(parsed_devices), "n_components": COUNT_OR_SHARE, "tol": TOLERANCE},
     "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em"), "tol": LATENT_RULES["tol"]},
     "BayesianPCA": {"solver": any_word("auto", "spectrum", "em"), "tol": LATENT_RULES["tol"]},
     "LocalPCA": {"n_components": COUNTS},

@@ -113,7 +113,7 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     device : None, "auto", "cpu", "cuda", "cuda:N", "cuda:all" or a list such as ["cuda:0", "cuda:1"]
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
         return to the host. "auto": "cuda" where a GPU works and saves time, else the CPU. Several GPUs share the tiles
-        of K; rows in memory, the solver and new points are on the first.
+        of K, or the rows of a factor; the solver and new points are on the first.
     gram : "auto", "dense", "tiled" or a class based on `gpukpca.gram.Storage`
         How exact solvers in this process store K: the square matrix, upper tiles of which as many as fit are cached, or
         the operator that the class builds. "auto" is "tiled" wherever K can be evaluated block by block.
@@ -156,8 +156,8 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     X_fit_ : array (n, d)
         The rows of the fit whose weight is not 0. With Nyström the landmarks, a row for each of `projection_`; for a
         nearly flat kernel (a small gamma) one row more than the rank, the base point, which saves digits. Where a
-        cluster added up the features of the linear kernel, points that span them. Absent after a fit to a kernel matrix
-        that is known by its products, and in a loaded model of a kernel matrix.
+        cluster or several GPUs added up the features of the linear kernel, points that span them. Absent after a fit to
+        a kernel matrix that is known by its products, and in a loaded model of a kernel matrix.
     certificate_ : float
         Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
         leave, what is set to 0 or left out as rounding, and ρ for rounding. Each difference is at least -ρ.

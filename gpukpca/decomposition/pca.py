@@ -39,6 +39,7 @@ from gpukpca.decomposition._gaussian import LikelihoodEstimator
 from gpukpca.decomposition._interop import PCAPeer
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
+    Devices,
     MemoryLimit,
     Normalizer,
     Power,
@@ -96,8 +97,8 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         True: divide features by their standard deviations (n - 1 degrees of freedom), which gives the components of
         the correlation matrix; constant features are not divided. An array: divide by it. `transform` does the same.
         Without centering the deviations are those about 0, (Σ x² / (n - 1))^½.
-    device : None, "auto", "cpu", "cuda" or "cuda:N"
-        Where to compute. None: where X is; see `KernelPCA`.
+    device : None, "auto", "cpu", "cuda", "cuda:N", "cuda:all" or a list such as ["cuda:0", "cuda:1"]
+        Where to compute. None: where X is; see `KernelPCA`. Several GPUs share the rows.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB", a batch included; None: 85 % of what is free. Slices of a set are
         shorter under a small limit.
@@ -203,7 +204,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         random_state: Seed = None,
         center: bool = True,
         scale: bool | HasShape | Sequence[float] = False,
-        device: str | None = None,
+        device: Devices = None,
         memory_limit: MemoryLimit = None,
         n_jobs: int | None = None,
         checkpoint: CheckpointFolder = None,
@@ -302,7 +303,8 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
 
     def _rows_and_place(self, X: Any, reader: str = "PCA", sample_weight: Any = None) -> tuple[Any, Placement]:
         """Return the rows of a fit, which looks for NaN itself, and their place; see `training_rows` for the reader."""
-        return rows_and_place(self, X, reader, counted=True, finite=False, sample_weight=sample_weight)
+        rows, place = rows_and_place(self, X, reader, counted=True, finite=False, sample_weight=sample_weight)
+        return place.dealt(rows), place
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""

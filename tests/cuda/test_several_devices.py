@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca import Batches, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, load, residuals, save
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, load, residuals, save
 from gpukpca._process import state
+from gpukpca.algorithms import Resources, fit_pca
 from gpukpca.cuda import device as cuda_device
 from gpukpca.cuda import distances
 from gpukpca.data.place import placement_for
-from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
+from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError, MemoryBudgetError
 from gpukpca.gram import StorageInput, TiledGram, tiled
 from gpukpca.gram.product import compute_tile
 from gpukpca.gram.storage import DevicesStorage
@@ -202,7 +203,7 @@ def test_names_of_devices(stand_in: Any) -> None:
 def test_a_plan_says_where_one_device_computes_alone() -> None:
     X = data(60, 3)
     with devices(2):
-        for alone in (model(eigen_solver="dense"), model(kernel="linear", eigen_solver="auto", gamma=None)):
+        for alone in (model(eigen_solver="dense"), model(kernel="poly", eigen_solver="auto", degree=2)):
             assert any("computes alone" in note for note in alone.fit(X).plan_.notes)
         assert not model().fit(X).plan_.notes
 
@@ -238,16 +239,14 @@ def test_a_lost_device_is_named(stand_in: Any, monkeypatch: pytest.MonkeyPatch) 
                 model().fit(X)
             state.device_loss = ""
         monkeypatch.undo()
-        model().fit(X)
-        with cupy_device.counted("operations") as made:
-            model().fit(X)
-        for after in range(1, made.count, made.count // 9):
-            with (
-                cupy_device.lose_device(after=after),
-                pytest.raises(DeviceLostError, match=r"device cuda:[012] failed"),
-            ):
-                model().fit(X)
-            state.device_loss = ""
+        for make in (model, pca):
+            make().fit(X)
+            with cupy_device.counted("operations") as made:
+                make().fit(X)
+            for after in range(1, made.count, made.count // 9):
+                with cupy_device.lose_device(after=after), pytest.raises(DeviceLostError, match=r"cuda:[012] failed"):
+                    make().fit(X)
+                state.device_loss = ""
 
 
 def test_memory_that_runs_out_on_another_device_is_tried_again(stand_in: Any, monkeypatch: Any) -> None:
@@ -263,3 +262,129 @@ def test_memory_that_runs_out_on_another_device_is_tried_again(stand_in: Any, mo
         found = model().fit(X)
         assert "memory ran out" in found.fallbacks_[0]
         assert_same(found, model("cuda:0").fit(X), X)
+
+
+# -- rows: PCA, and Nyström --------------------------------------------------------------------------------------------
+
+PCAS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "randomized": {"svd_solver": "randomized"},
+    "full": {"svd_solver": "full"},
+    "arpack": {"svd_solver": "arpack"},
+    "not centered": {"center": False},
+    "scaled and whitened": {"scale": True, "whiten": True},
+    "share": {"n_components": 0.7},
+    "mle": {"n_components": "mle"},
+}
+
+
+def pca(device: Any = "cuda:all", **more: Any) -> PCA:
+    return PCA(**{"n_components": 3, "random_state": 0, "device": device} | more)
+
+
+def assert_same_axes(found: PCA, wanted: PCA, atol: float = 1e-12) -> None:
+    for name in (
+        "components_",
+        "explained_variance_",
+        "singular_values_",
+        "mean_",
+        "noise_variance_",
+        "total_variance_",
+    ):
+        one, other = getattr(found, name), getattr(wanted, name)
+        np.testing.assert_allclose(one, other, rtol=0, atol=atol * max(1.0, np.max(np.abs(other))), err_msg=name)
+
+
+@pytest.mark.parametrize("name", PCAS)
+def test_pca_on_several_devices_gives_the_answer_of_one_and_each_time_its_bits(name: str) -> None:
+    X = data(101, 7) * np.linspace(3, 1, 7) + 5
+    for count in COUNTS:
+        with devices(count):
+            one, several, again = pca("cuda:0", **PCAS[name]), pca(**PCAS[name]), pca(**PCAS[name])
+            wanted, found = one.fit_transform(X), several.fit_transform(X)
+            again.fit(X)
+            assert several.plan(X).predicted_bytes == again.plan_.predicted_bytes
+            np.testing.assert_allclose(several.transform(X), found, atol=1e-12)
+        assert_same_axes(several, one)
+        np.testing.assert_allclose(found, wanted, atol=1e-11)
+        np.testing.assert_array_equal(several.components_, again.components_)
+        sizes = np.diff([*range(0, 101, -(-101 // count)), 101])
+        assert f"{count} devices: {' + '.join(map(str, sizes))} rows" in str(several.plan_)
+        assert several.device_.count("cuda:") == count
+
+
+def test_pca_of_weighted_wide_few_and_float32_rows(stand_in: Any) -> None:
+    X = data(101, 7)
+    weights = np.random.default_rng(0).integers(0, 3, 101).astype(float)
+    holes = np.where(weights[:, None] == 0, np.nan, X)
+    for count in COUNTS:
+        with devices(count):
+            for rows, w in ((X, weights), (holes, weights), (X[:20].T.copy(), None), (X[:5], None)):
+                fits = [pca(device).fit(rows, sample_weight=w) for device in ("cuda:0", "cuda:all")]
+                assert_same_axes(fits[1], fits[0])
+            single = X.astype(np.float32)
+            assert_same_axes(pca().fit(single), pca("cuda:0").fit(single), 1e-5)
+            with stand_in.cuda.Device(1):
+                there = stand_in.asarray(X)
+            found = pca()
+            assert {A.device.id for A in (found.fit_transform(there), found.components_, found.mean_)} == {1}
+            fit = fit_pca(X, 3, resources=Resources.for_data(X, device="cuda:all"), with_scores=True)
+            assert fit.components.device.id == fit.scores.device.id == 0
+            np.testing.assert_allclose(residuals(pca().fit(X), X, device="cuda:all").residual_norms, 0, atol=1e-11)
+            with pytest.raises(ValueError, match=r"NaN: 7 value\(s\), the first in row 100"):
+                pca().fit(np.where(np.arange(101)[:, None] == 100, np.nan, X))
+
+
+def test_a_product_of_rows_moves_no_rows(stand_in: Any, monkeypatch: Any) -> None:
+    X = data(6000, 4)
+    for count in COUNTS:
+        with devices(count), copied_bytes(stand_in, monkeypatch) as copies:
+            found = pca(svd_solver="covariance_eigh").fit(X)
+        assert 0 < sum(size for *_, size in copies) <= 12 * (count - 1) * 8 * 4 * 4
+        assert all(0 in pair[:2] for pair in copies)
+    assert found.converged_
+
+
+def test_rows_that_one_device_cannot_hold_fit_into_several(stand_in: Any) -> None:
+    X = np.repeat(data(2000, 32), 16, axis=0)
+    with devices(8):
+        size = pca().plan(X).predicted_bytes * 5 // 4
+    assert size < X.nbytes
+    with ExitStack() as limits:
+        limits.enter_context(devices(8))
+        for index in range(8):
+            limits.enter_context(cupy_device.device_bytes(size, index))
+        with pytest.raises(MemoryBudgetError):
+            pca("cuda:0").fit(X)
+        found = pca().fit(X)
+    assert_same_axes(found, pca("cpu").fit(X), 1e-10)
+
+
+NYSTROM: dict[str, dict[str, Any]] = {
+    "drawn": {"eigen_solver": Nystrom(rank=20)},
+    "given": {"eigen_solver": Nystrom(rank=20, landmarks=list(range(0, 60, 3)))},
+    "not centered": {"eigen_solver": Nystrom(rank=20), "center": False},
+    "pre-image": {"eigen_solver": Nystrom(rank=20), "preimage": "fixed_point"},
+    "linear": {"kernel": "linear", "gamma": None, "eigen_solver": Nystrom(rank=20)},
+    "exact linear": {"kernel": "linear", "gamma": None, "eigen_solver": "auto"},
+}
+
+
+@pytest.mark.parametrize("name", NYSTROM)
+def test_factors_on_several_devices_are_those_of_one(name: str, tmp_path: Path) -> None:
+    X = data(101, 5)
+    weights = np.random.default_rng(0).integers(1, 3, 101).astype(float) if name == "given" else None
+    for count in COUNTS:
+        with devices(count):
+            wanted = model("cuda:0", **NYSTROM[name]).fit(X, sample_weight=weights)
+            found, again = (model(**NYSTROM[name]).fit(X, sample_weight=weights) for _ in range(2))
+            scores = found.transform(X)
+            save(found, tmp_path / "model")
+            for attribute in ("eigenvalues_", "eigenvectors_", "total_variance_"):
+                np.testing.assert_allclose(getattr(found, attribute), getattr(wanted, attribute), atol=1e-11)
+            np.testing.assert_allclose(scores, wanted.transform(X), atol=1e-11)
+            np.testing.assert_array_equal(found.eigenvectors_, again.eigenvectors_)
+            if name == "pre-image":
+                np.testing.assert_allclose(found.inverse_transform(scores), wanted.inverse_transform(scores), atol=1e-9)
+        assert f"{count} devices: " in str(found.plan_)
+        np.testing.assert_allclose(load(tmp_path / "model").transform(X), scores, atol=1e-11)

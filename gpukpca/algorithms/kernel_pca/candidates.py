@@ -283,8 +283,9 @@ def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: Storage
             yield f"K does not fit into memory: {tiles} are recomputed in every pass"
         else:
             yield f"{tiles} of K itself are recomputed in each of its passes"
-    if task.place.others and storage.devices == 1:
-        yield "the first device computes alone: the others would share tiles of K"
+    if task.dealt and storage.devices == 1:
+        is_folded = isinstance(storage, LandmarkStorage) and storage.source is None
+        yield task.dealt.notes[0] if is_folded else "the first device computes alone: others share tiles of K, or rows"
     if task.is_on_cluster:
         yield f"cluster: {task.X.cluster.describe()}"
     if task.preimage_landmarks:

@@ -34,6 +34,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     cast,
     from_host,
+    move,
     namespace_of,
     overflow_allowed,
 )
@@ -134,7 +135,7 @@ def fit_pca(
         X = rows_in_slices(X, "PCA")
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
-            X = X.moved(resources.place) if isinstance(X, BatchedRows) else X
+            X = X.moved(resources.place) if isinstance(X, BatchedRows) else resources.place.dealt(X)
             COUNT_OR_SHARE.check_argument("n_components", n_components)
             return fit_rows(
                 X,
@@ -245,5 +246,6 @@ def _scores_of_fit(X: Array, Z: CenteredMatrix, found: Components, fit: PCAFit, 
     if found.scores is not None and Z.frequencies is None:  # else they are times the roots of the weights
         return found.scores[:, : fit.n_components] * (1.0 / Z.unit)
     if isinstance(Z, PanelCenteredMatrix):
-        return Z.source.joined(scores_of_panel, fit.projection)
+        scores = Z.source.joined(scores_of_panel, fit.projection)
+        return move(scores, fit.components) if getattr(Z.source.place, "others", ()) else scores
     return finite_scores(fit.projection.transform(X, n_jobs), Z)

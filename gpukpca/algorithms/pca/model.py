@@ -66,6 +66,10 @@ class LinearProjection:
         offset = xp.sum(rest[:, None] * cast(axes, Z.wide), axis=0)
         return cls(shift, xp.asarray(axes, copy=True), to_host(offset), multipliers, reciprocals(deviations), Z.center)
 
+    def moved(self, like: Array) -> LinearProjection:
+        """Return the map where `like` lives, for scores."""
+        return replace(self, shift=move(self.shift, like), axes=move(self.axes, like))
+
     def transform(self, Y: Array, n_jobs: int | None = None) -> Array:
         """Return the scores (m, p) of new rows Y (m, d), where the map is computed; host rows are moved by panels."""
         if is_sparse(Y):
