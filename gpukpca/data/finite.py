@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.rows import Rows, fold
-from gpukpca.data.slicing import gather_rows, place_of
+from gpukpca.data.slicing import gather_rows, panel_length, place_of
 from gpukpca.exceptions import InvalidParameterError
 
 # Advice for infinity, which is not a missing value.
@@ -78,7 +80,7 @@ def check_finite(
     """
     if isinstance(X, Rows):
         found = X.fold(entries_of_panel, merge=operator.add)
-    elif all(_is_allowed(panel, missing) for panel in _panels(X, counts)):
+    elif _all_panels(_not_infinite if missing else _is_finite, X, counts):
         return
     else:
         found = entries_of_panel(X if is_sparse(X) else blanked(to_host(X), counts))
@@ -168,7 +170,7 @@ def has_missing(X: Any) -> bool:
 
 
 def _misses_entries(panel: Any) -> bool:
-    return any(bool(namespace_of(part).any(namespace_of(part).isnan(part))) for part in _panels(panel))
+    return not _all_panels(_not_missing, panel)
 
 
 def not_finite(op: SymmetricOperator | NumberSource, i: int, j: int, value: float) -> InvalidParameterError:
@@ -187,14 +189,28 @@ def overflow(op: SymmetricOperator | NumberSource, where: str) -> InvalidParamet
     )
 
 
-def _is_allowed(panel: Array, missing: bool) -> bool:
-    """Return whether no entry is infinite or, without `missing`, NaN."""
-    xp = namespace_of(panel)
-    return bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel))))
+def _is_finite(xp: Any, panel: Array) -> Array:
+    return xp.all(xp.isfinite(panel))
 
 
-def _panels(X: Any, counts: np.ndarray | None = None) -> Iterator[Array]:
-    """Yield the entries of an array by panels of rows, the stored ones of a sparse X."""
+def _not_infinite(xp: Any, panel: Array) -> Array:
+    return ~xp.any(xp.isinf(panel))
+
+
+def _not_missing(xp: Any, panel: Array) -> Array:
+    return ~xp.any(xp.isnan(panel))
+
+
+def _all_panels(test: Callable[[Any, Array], Array], X: Any, counts: np.ndarray | None = None) -> bool:
+    """Return whether ``test(xp, panel)`` holds for all entries, of a sparse X the stored ones, by panels of rows.
+
+    The host ends at the first panel that fails. A device makes all flags before one wait: each wait empties its queue.
+    """
     values = X.data[:, None] if is_sparse(X) else X
-    for start, stop in row_slices(int(values.shape[0]), blocking.CHECKED_ROWS):
-        yield blanked(values[start:stop, :], None if counts is None or is_sparse(X) else counts[start:])
+    xp, on_gpu = namespace_of(values), is_on_gpu(values)
+    rows = panel_length(int(values.shape[1]), True) if on_gpu else blocking.CHECKED_ROWS
+    flags = (
+        test(xp, blanked(values[start:stop, :], None if counts is None or is_sparse(X) else counts[start:]))
+        for start, stop in row_slices(int(values.shape[0]), rows)
+    )
+    return bool(reduce(xp.logical_and, flags, True)) if on_gpu else all(map(bool, flags))

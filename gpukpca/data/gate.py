@@ -126,7 +126,7 @@ def as_rows(
     if is_sparse(X):
         X = canonical(X)
     if counts is not None and not is_memory_map(X):
-        X = blanked(X, counts)
+        X, counts = blanked(X, counts), None
     if finite:
         with columns_named(container):
             check_finite(X, FINITE, f"Input {name}", missing=missing, of_missing=advice_for(purpose), counts=counts)
