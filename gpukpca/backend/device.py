@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, wraps
 from inspect import isfunction
@@ -257,8 +257,12 @@ def cuda_is_installed() -> bool:
 
 def placed_rows(X: np.ndarray, like: Array) -> Array:
     """Return host rows (n, d) on the CUDA device of `like`, copied in parts, so that the host holds no second copy."""
-    rows = max(1, blocking.TRANSFER_BYTES // max(1, X.itemsize * int(np.prod(X.shape[1:]))))
-    return cuda_device.upload(X, rows, like.device.id)
+    return next(cuda_device.uploads([X], blocking.TRANSFER_BYTES, like.device.id))
+
+
+def placed_batches(batches: Iterable[np.ndarray], like: Array) -> Iterator[Array]:
+    """Yield host batches on the CUDA device of `like`; the next one is copied while the device works on one."""
+    return cuda_device.uploads(batches, blocking.TRANSFER_BYTES, like.device.id)
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------

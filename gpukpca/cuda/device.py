@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -335,46 +336,90 @@ def milliseconds(work: Callable[[], Any], count: int) -> float:
     return float(cupy.cuda.get_elapsed_time(begin, end))
 
 
-def upload(X: np.ndarray, rows: int, index: int) -> Any:
-    """Return a copy of host rows, of a memory map too, on a device; `rows` of them at a time.
+def uploads(batches: Iterable[np.ndarray], most_bytes: int, index: int) -> Iterator[Any]:
+    """Yield copies on a device of host arrays, of memory maps too; the next one is read and copied ahead.
 
-    One of two buffers of pinned memory is filled while the other is copied. Where pinned memory is refused, or all rows
-    are one part, rows are copied from where they are.
+    Copies have a stream and two buffers of pinned memory: one is filled while the other is copied, and while the device
+    works on the array before. Where pinned memory is refused, rows are copied from where they are.
     """
     import cupy
 
-    bounds = [(start, min(start + rows, len(X))) for start in range(0, len(X), rows)]
     with cupy.cuda.Device(index):
-        made = cupy.empty(X.shape, X.dtype)
-        buffers = _pinned_buffers((rows, *X.shape[1:]), X.dtype) if len(bounds) > 1 else ()
-        stream = cupy.cuda.get_current_stream()
-        try:
-            for number, (start, stop) in enumerate(bounds):
-                if buffers:
-                    part, copied = buffers[number % 2]
-                    copied.synchronize()
-                    np.copyto(part[: stop - start], X[start:stop])
-                    made[start:stop].set(part[: stop - start])
-                    copied.record(stream)
-                else:
-                    part = np.ascontiguousarray(X[start:stop])
-                    made[start:stop].set(part)
-                    stream.synchronize()
-        finally:  # copies go on after their calls, and the memory that they read may not live so long
-            stream.synchronize()
-        return made
-
-
-def _pinned_buffers(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[np.ndarray, Any], ...]:
-    """Return two arrays of pinned host memory, each with an event for the end of its copy; none if refused."""
-    import cupy
-    import cupyx
-
+        stream = cupy.cuda.Stream(non_blocking=True)
+    copies, ahead = _Copies(stream, most_bytes), None
     try:
-        buffers = [cupyx.empty_pinned(shape, dtype) for _ in range(2)]
-    except cupy.cuda.runtime.CUDARuntimeError:  # a limit of the system on locked memory
-        return ()
-    return tuple((buffer, cupy.cuda.Event(disable_timing=True)) for buffer in buffers)
+        for batch in batches:
+            with cupy.cuda.Device(index):
+                begun = copies.begin(batch)
+            if ahead is not None:
+                yield _at_hand(*ahead)
+            ahead = begun
+        if ahead is not None:
+            yield _at_hand(*ahead)
+    finally:  # copies read buffers, and write arrays, that may not live so long
+        with suppress(cupy.cuda.runtime.CUDARuntimeError):  # of a lost device, which the next call reports
+            stream.synchronize()
+
+
+def _at_hand(made: Any, copied: Any) -> Any:
+    """Return an array for which later work of the current stream waits; the host does not."""
+    import cupy
+
+    with made.device:
+        cupy.cuda.get_current_stream().wait_event(copied)
+    return made
+
+
+class _Copies:
+    """Copies of host rows on a stream, through two buffers of pinned memory of at most so many bytes."""
+
+    def __init__(self, stream: Any, most_bytes: int) -> None:
+        self._stream, self._most_bytes = stream, most_bytes
+        self._buffers: list[tuple[np.ndarray, Any]] = []
+
+    def begin(self, X: np.ndarray) -> tuple[Any, Any]:
+        """Return an array on the current device, to which the rows of X are on their way, and the event of the end."""
+        import cupy
+
+        made, row = cupy.empty(X.shape, X.dtype), max(1, X.nbytes // max(1, len(X)))
+        rows = max(1, self._most_bytes // row)
+        self._make_buffers(row * max(1, min(rows, len(X))))
+        # Work under way may still read this memory as that of an array before.
+        self._stream.wait_event(cupy.cuda.get_current_stream().record(_event()))
+        for start in range(0, len(X), rows):
+            room = made[start : start + rows]
+            if not self._buffers:
+                room.set(np.ascontiguousarray(X[start : start + rows]), self._stream)
+                self._stream.synchronize()
+                continue
+            buffer, copied = self._buffers[0]
+            copied.synchronize()
+            part = buffer[: room.nbytes].view(X.dtype).reshape(room.shape)
+            np.copyto(part, X[start : start + rows])
+            room.set(part, self._stream)
+            copied.record(self._stream)
+            self._buffers.reverse()
+        return made, self._stream.record(_event())
+
+    def _make_buffers(self, size: int) -> None:
+        """Make two buffers of pinned memory, each with an event for the end of its copy; none if refused."""
+        import cupy
+        import cupyx
+
+        if self._buffers and len(self._buffers[0][0]) >= size:
+            return
+        self._stream.synchronize()
+        size = 1 << (size - 1).bit_length()  # CuPy keeps what is freed, by its size
+        try:
+            self._buffers = [(cupyx.empty_pinned((size,), np.uint8), _event()) for _ in range(2)]
+        except cupy.cuda.runtime.CUDARuntimeError:  # a limit of the system on locked memory
+            self._buffers = []
+
+
+def _event() -> Any:
+    import cupy
+
+    return cupy.cuda.Event(disable_timing=True)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

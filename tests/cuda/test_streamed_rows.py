@@ -1,4 +1,4 @@
-"""Host rows that a device reads batch by batch, and checks of rows on it: waits, copies, memory, and the same results."""
+"""Host rows that a device reads batch by batch, and checks of rows on it: waits, copies, memory, results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def test_a_check_of_entries_waits_once(stand_in: Any, sizes, n: int) -> None:
             bad = host.copy()
             bad[row, 2] = value
             X = stand_in.asarray(bad)
-            with pytest.raises(InvalidParameterError, match=rf"{kind}.* 1 value\(s\), the first in row {row}, column 2"):
+            with pytest.raises(
+                InvalidParameterError, match=rf"{kind}.* 1 value\(s\), the first in row {row}, column 2"
+            ):
                 check_finite(X, FINITE)
             if kind == "NaN":
                 check_finite(X, FINITE, missing=True)
