@@ -73,9 +73,12 @@ class Task:
 
     @property
     def copy_bytes(self) -> int:
-        """Return the bytes of the rows that the fit copies to its place: all, or a batch as read and as converted."""
+        """Return the bytes of the rows that the fit copies to its place: all, or a batch as read and as converted.
+
+        Of batches that are copied ahead, two more are on a device.
+        """
         if self.is_batched:
-            return 2 * self.rows_at_once * self.d * self.item
+            return (4 if self.place.moved and self.on_gpu else 2) * self.rows_at_once * self.d * self.item
         return self.n * self.d * self.item if self.place.moved else 0
 
     @property
@@ -85,7 +88,7 @@ class Task:
 
     def plan(self, bill: Parts, **fields: Any) -> Plan:
         """Return the plan of a fit of these rows with these parts of its bytes; `fields` are its others."""
-        fields["notes"] = (*fields.get("notes", ()), *self._notes_on_device(fields))
+        fields["notes"] = (*fields.get("notes", ()), *self.place.notes, *self._notes_on_device(fields))
         return Plan(
             n_samples=self.n,
             n_features=self.d,

@@ -198,7 +198,7 @@ class BatchedRows(Rows):
 
     def moved(self, place: Any) -> BatchedRows:
         """Return the batches where a `Placement` says that a fit computes."""
-        moved = BatchedRows(partial(map, place.to_work, self), place.to_work(self.like), self.sizes)
+        moved = BatchedRows(lambda: place.batches_to_work(self), place.to_work(self.like), self.sizes)
         moved.place = place
         return moved
 

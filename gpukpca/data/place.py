@@ -6,9 +6,11 @@ With ``device=None`` data stay where they are. Otherwise they are copied once, a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from gpukpca.backend.device import (
     is_on_gpu,
     parsed_device,
     parsed_devices,
+    placed_batches,
     placed_rows,
     precision_warning,
 )
@@ -49,9 +52,19 @@ from gpukpca.exceptions import (
     DeviceFallbackWarning,
     DeviceUnavailableError,
     InvalidParameterError,
+    MemoryBudgetError,
     PrecisionWarning,
     warn_once,
+    warn_user,
 )
+
+Result = TypeVar("Result")
+# How a fit uses a device: with all rows on it, with host rows that come in batches, or, with "auto", not at all.
+WHOLE, IN_BATCHES, ON_HOST = "whole", "in batches", "on the host"
+# What fits where a device is too small for what needs all rows at once.
+OTHER_PLACE = ' device="auto" computes on the CPU where a device is too small.'
+# The route of the fit in this thread, and why the ones before were left.
+_route: ContextVar[tuple[str, str]] = ContextVar("_route", default=(WHOLE, ""))
 
 
 @dataclass(frozen=True)
@@ -105,6 +118,12 @@ class Placement:
         host = X if is_memory_map(X) else to_host(X)
         return placed_rows(host, self.work) if is_cupy(self.work) else move(host, self.work)
 
+    def batches_to_work(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield batches where the fit computes; the next one is copied while a device works on one."""
+        if not (self.moved and is_cupy(self.work)):
+            return map(self.to_work, batches)
+        return placed_batches((X if is_memory_map(X) else to_host(X) for X in batches), self.work)
+
     def to_origin(self, A: Any) -> Any:
         """Return a result where the data are."""
         return A if not self.moved or A is None else move(A, self.origin)
@@ -147,8 +166,10 @@ def _placement_for(device: Any, X: Any, shape: tuple[int, ...] | None, of_pairs:
                 f"where they are, on {describe_device(origin)}. Leave device=None, or pass an array."
             )
         return Placement(origin, origin)
-    if kind == "cpu":
-        return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else origin, origin)
+    route, reason = _route.get()
+    if kind == "cpu" or (kind == "auto" and route == ON_HOST):
+        work = np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else origin
+        return Placement(work, origin, (f"on the CPU: {reason}",) if route == ON_HOST else ())
     stays = is_on_gpu(X) and index in (None, X.device.id)
     if not kind or stays:
         return Placement(origin, origin)
@@ -185,6 +206,38 @@ def _reason_for_host(X: Any, shape: tuple[int, ...] | None, of_pairs: bool) -> s
     copy = math.prod(shape or ()) * item_size(X.dtype) / COPIED
     there = START_SECONDS + copy + work.seconds(card, item, 1)
     return "" if there < here else f"on the CPU: {here:.2f} s are less than {there:.2f} s on {describe_device(card)}"
+def by_routes(run: Callable[[], Result], device: Any, X: Any) -> Result:
+    """Return ``run()``; where X exceeds the memory of a device, with its rows in batches, and of "auto" on the CPU."""
+    name, *more = parsed_devices(device)
+    kind, routes = parsed_device(name)[0], [WHOLE]
+    if kind in ("auto", "cuda") and not more and not isinstance(X, (Iterator, Rows)):
+        routes += [IN_BATCHES] * (hasattr(X, "shape") and not is_on_gpu(X)) + [ON_HOST] * (kind == "auto")
+    reason = ""
+    while True:
+        route = routes.pop(0)
+        token = _route.set((route, reason))
+        try:
+            result = run()
+        except MemoryBudgetError as error:
+            like = X if is_foreign(X) or is_sparse(X) else np.empty(0)
+            reason = str(error)
+            if not is_on_gpu(placement_for(device, like).work):
+                raise
+            if not routes:
+                error.args = (reason + OTHER_PLACE * (kind == "cuda"),)
+                raise
+        else:
+            if route == ON_HOST:
+                text = 'device="auto": the work does not fit into the memory of the device. Computing on the CPU.'
+                warn_user(text, DeviceFallbackWarning, reason=reason)
+            return result
+        finally:
+            _route.reset(token)
+
+
+def comes_in_batches(X: Any) -> bool:
+    """Return whether dense rows stay on the host and come in batches, as all of them do not fit on the device."""
+    return _route.get()[0] == IN_BATCHES and not is_sparse(X)
 
 
 def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:

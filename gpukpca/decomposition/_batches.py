@@ -13,7 +13,7 @@ from sklearn.utils.validation import _num_samples
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_no_weights, check_place
 from gpukpca.algorithms.kernel_pca.settings import rows_to_check
-from gpukpca.algorithms.resources import Resources
+from gpukpca.algorithms.resources import Resources, allowed_bytes
 from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, is_memory_map, item_size
 from gpukpca.data.batches import (
@@ -31,7 +31,7 @@ from gpukpca.data.batches import (
     spread_runs,
 )
 from gpukpca.data.frequencies import checked_frequencies, counted_rows, rows_that_count
-from gpukpca.data.place import Placement, placement_for
+from gpukpca.data.place import Placement, comes_in_batches, placement_for
 from gpukpca.data.rows import Rows, itself
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of, take_rows
 from gpukpca.decomposition._dask import cluster_of, cluster_rows, compute_dask
@@ -63,7 +63,8 @@ class PlacedBatches(BatchedRows):
         d = int(estimator.n_features_in_)
         self.place = place = placement_for(estimator.device, first, (sum(sizes), d) if sizes else None)
         like = from_host(np.empty((0, d)), place.work, place.work.dtype)
-        super().__init__(lambda: (self._placed(piece) for piece in pieces()), like, sizes)
+        # `place` changes with the type of the batches, not where they are.
+        super().__init__(lambda: map(self._widened, place.batches_to_work(map(dense_rows, pieces()))), like, sizes)
         self._read_rows = read
         self._held: tuple[int, Array] = 0, self.like
 
@@ -93,8 +94,11 @@ class PlacedBatches(BatchedRows):
         return held[start - first : stop - first, :]
 
     def _placed(self, piece: Any) -> Array:
+        """Return rows of a set where they are computed; see `_widened`."""
+        return self._widened(self.place.to_work(dense_rows(piece)))
+
+    def _widened(self, batch: Array) -> Array:
         """Return a batch in the widest dtype so far: that of all batches after a first pass."""
-        batch = self.place.to_work(dense_rows(piece))
         if item_size(batch.dtype) > item_size(self.dtype):
             self.like = cast(self.like, batch.dtype)
             self.place = self.place.in_dtype(batch.dtype)
@@ -113,7 +117,7 @@ def training_rows(
     """
     if estimator._on_cluster and (rows := cluster_rows(estimator, X, how.get("sample_weight"))) is not None:
         return rows
-    if (is_stream(X) or is_converted(X)) if in_batches is None else in_batches:
+    if (is_stream(X) or is_converted(X) or comes_in_batches(X)) if in_batches is None else in_batches:
         if isinstance(X, Rows) and size is None:
             return training_data(estimator, X, panels=True, **how)
         return batches_of(estimator, repeated(X, reader) if reader else X, size, **how)
@@ -178,11 +182,11 @@ def cut_rows(
 ) -> PlacedBatches:
     """Return rows X (n, d) in batches; see `batches_of`. They are checked, or a function reads and checks slices."""
     (n, d), data = map(int, X.shape), np.asarray(X) if read is None and is_memory_map(X) else X
-    get = read or (lambda start, stop, number: take_rows(data, start, stop))
+    get = read or (lambda start, stop, number=None: take_rows(data, start, stop))
     cuts = list(gen_batches(n, size(n, d) if size else slice_within(estimator, d), min_batch_size=least))
     first, sizes = empty_like(place_of(X)) if head is None else head, [cut.stop - cut.start for cut in cuts]
     pieces = partial(map, lambda k: get(cuts[k].start, cuts[k].stop, number=k), range(len(cuts)))
-    return PlacedBatches(estimator, first, pieces, sizes, read)
+    return PlacedBatches(estimator, first, pieces, sizes, get)
 
 
 @on_its_device
@@ -263,8 +267,11 @@ def add_batches(estimator: Any, X: Any, sample_weight: Any, add: Callable[..., A
 
 
 def slice_within(estimator: Any, d: int) -> int:
-    """Return how many rows of d features are read at once, within the limit of an estimator."""
-    return slice_of(d, limit_of(estimator))
+    """Return how many rows of d features are read at once, within the limit of an estimator, or of its device."""
+    limit = limit_of(estimator)
+    if comes_in_batches(None):  # of which two more are on the device, copied ahead
+        limit = allowed_bytes(limit, placement_for(estimator.device, np.empty(0)).work) // 2
+    return slice_of(d, limit)
 
 
 def repeated(X: Any, what: str) -> Any:

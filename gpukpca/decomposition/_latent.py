@@ -25,7 +25,7 @@ from gpukpca.backend.random import Seed, generator
 from gpukpca.data.batches import BatchedRows, is_sliced
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import LatentAttributes, publish
-from gpukpca.decomposition._batches import cut_rows, held_batches, training_rows, without_weight_0
+from gpukpca.decomposition._batches import cut_rows, held_batches, slice_within, training_rows, without_weight_0
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._gaussian import LikelihoodEstimator
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
@@ -144,7 +144,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
             return int(self.batch_size)
         stays = self.device is None and hasattr(X, "shape") and not _is_copied(X)
         # Of batches that are copied, one at a time is in memory.
-        return n if stays else max(1, blocking.EM_BATCH_ENTRIES // d)
+        return n if stays else max(1, min(blocking.EM_BATCH_ENTRIES // d, slice_within(self, d)))
 
     # -- the latent variables --------------------------------------------------------------------------------------
 

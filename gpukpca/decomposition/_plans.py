@@ -14,7 +14,7 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import item_size, overflow_allowed
 from gpukpca.data.batches import is_set
-from gpukpca.data.place import Placement
+from gpukpca.data.place import Placement, by_routes
 from gpukpca.data.shapes import DataShape, planned_shape
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import check_parameters
@@ -67,7 +67,7 @@ class WithPlan:
             check_parameters(self)
             twin: Any = clone(self)
             data = planned_shape(X, dtype)
-            plan: Plan = twin._plan(data)
+            plan: Plan = by_routes(lambda: twin._plan(data), twin.device, data)
             if is_set(X) and plan.kernel and not plan.is_approximate:
                 held = format_need(plan.n_samples * plan.n_features * item_size(plan.dtype))
                 plan = replace(plan, notes=(*plan.notes, f"the set is read whole, {held} more"))

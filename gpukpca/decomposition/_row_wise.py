@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array, MethodOfRows, OfRows, P
 from gpukpca.algorithms.inputs import check_place
 from gpukpca.algorithms.preimage.result import PreimageInfo
-from gpukpca.backend.device import device_context
+from gpukpca.backend import blocking
+from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.namespace import concat, host_values, move, to_host
 from gpukpca.data.batches import each_batch, each_slice, is_converted, is_stream
 from gpukpca.data.frequencies import checked_frequencies
@@ -41,7 +42,8 @@ def row_wise(answer: str = "", *, of: str = "points", writes: bool = False) -> C
 
         @wraps(method)
         def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
-            is_lazy, is_read, is_batched = bool(answer) and is_dask_array(X), is_converted(X), is_stream(X)
+            is_lazy, is_batched = bool(answer) and is_dask_array(X), is_stream(X)
+            is_read = is_converted(X) or (not writes and _is_long_for_device(self, X))
             if not (is_lazy or is_read or is_batched) and (writes or (not arguments and settings.get("out") is None)):
                 return method(self, X, *arguments, **settings)
             check_is_fitted(self)
@@ -86,6 +88,18 @@ def _write(part: Array, room: Array) -> None:
         room[...] = move(part, room)
 
 
+def _is_long_for_device(estimator: Any, X: Any) -> bool:
+    """Return whether X are host rows of which the device of a fitted model takes some at a time."""
+    if not (isinstance(X, np.ndarray) and X.ndim == 2 and "_result" in vars(estimator)):
+        return False
+    return len(X) * _widest(estimator, X) > blocking.READ_ENTRIES and is_on_gpu(estimator._like)
+
+
+def _widest(estimator: Any, X: Any) -> int:
+    """Return the columns of rows X, or of data where X are scores."""
+    return max(int(X.shape[1]), int(estimator.n_features_in_))
+
+
 def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any) -> Any:
     """Return the results of all batches joined; with `out` they are written as they come."""
     parts = each_batch(X, type(estimator).__name__, method)
@@ -109,7 +123,7 @@ def _by_batches(estimator: Any, method: Callable[[Any], Array], X: Any, out: Any
 
 def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[str, Any], out: Any) -> Any:
     """Return the results of all slices of X (n, d), in `out` or where the rows are; of pre-images their info too."""
-    n, d = map(int, X.shape)
+    n = int(X.shape[0])
     room = None if out is None else checked_out(out, (n, int(estimator._n_features_out)), estimator._like)
     of_rows = {name: host_values(given.pop(name)) for name in OF_EACH_ROW if name in given}
     for name, values in of_rows.items():
@@ -128,7 +142,7 @@ def _by_slices(estimator: Any, method: Callable[..., Any], X: Any, given: dict[s
         room = np.empty((n, *part.shape[1:]), part.dtype) if room is None else room
         _write(part, room[start:stop])
 
-    for _ in each_slice(X, write, slice_within(estimator, d)):
+    for _ in each_slice(X, write, slice_within(estimator, _widest(estimator, X))):
         pass
     found = to_caller(room, X) if out is None else out
     return (found, PreimageInfo.concatenate(infos)) if infos else found

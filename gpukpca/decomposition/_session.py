@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import Randomness
 from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer, requests_by_signal, restore_choices
 from gpukpca.data.gate import columns_named
-from gpukpca.data.place import Placement, placement_for
+from gpukpca.data.place import Placement, by_routes, placement_for
 from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint, pca_fingerprint
 from gpukpca.decomposition._kernels import kernel_from
@@ -97,10 +97,15 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
 def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
     """Return the result of `attempt` in a `fit_session`; repeat it, with less memory, where a device runs out of it.
 
-    A warning that every batch or pass gives comes once.
+    What a device cannot hold takes another route; see `by_routes`. A warning that every batch or pass gives comes once.
     """
     with fit_session(estimator, X) as session, warned_once(set()):
-        return retry_on_oom(partial(attempt, session), session.budget, once=isinstance(X, Iterator))
+
+        def run() -> Result:
+            own = replace(session, budget=MemoryBudget(estimator.memory_limit, X))
+            return retry_on_oom(partial(attempt, own), own.budget, once=isinstance(X, Iterator))
+
+        return by_routes(run, estimator.device, X)
 
 
 @contextmanager

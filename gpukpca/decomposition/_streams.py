@@ -16,7 +16,7 @@ from gpukpca.algorithms.kernel_pca.settings import is_nystrom, rows_to_check
 from gpukpca.data.batches import BatchedRows, is_converted, is_set, is_stream
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.frequencies import CountedRows
-from gpukpca.data.place import Placement
+from gpukpca.data.place import Placement, comes_in_batches
 from gpukpca.data.slicing import take_rows
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
 from gpukpca.decomposition._batches import add_batches, checked_batch
@@ -198,7 +198,8 @@ def _fit_held(model: Any) -> None:
 def reads_batches(model: Any, X: Any, sample_weight: Any = None) -> bool:
     """Return whether `KernelPCA.fit` reads X batch by batch; raise where the parameters do not suit that."""
     what = "an iterable of batches" if is_stream(X) else ""
-    if is_nystrom(model.eigen_solver) and is_converted(X) and (is_set(X) or not _needs_all_rows(model)[0]):
+    in_slices = is_converted(X) or comes_in_batches(X)
+    if is_nystrom(model.eigen_solver) and in_slices and (is_set(X) or not _needs_all_rows(model)[0]):
         what = "a set that is read by slices"
     why, argument = _needs_all_rows(model, what) if what else ("", "")
     if why:

@@ -17,6 +17,7 @@ from gpukpca.algorithms.pca.audit import audit_axes
 from gpukpca.backend.random import Randomness, Seed
 from gpukpca.data.batches import is_sliced, is_stream
 from gpukpca.data.frequencies import checked_frequencies
+from gpukpca.data.place import comes_in_batches
 from gpukpca.decomposition._audit_sources import (
     LINEAR,
     KernelSource,
@@ -169,7 +170,7 @@ def _audit_of_pairs(
 ) -> EigenpairAudit:
     """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
     X = matrix_of(reader, container)
-    in_batches = (is_stream(X) or is_sliced(X)) and not kernel_from(reader).stored_only
+    in_batches = (is_stream(X) or is_sliced(X) or comes_in_batches(X)) and not kernel_from(reader).stored_only
     how: dict[str, Any] = {"in_batches": in_batches, "counted": True, "sample_weight": sample_weight}
     data, place = rows_and_place(reader, X, "residuals", **how)
     check_has_weights(source.weighted, sample_weight)
