@@ -206,6 +206,8 @@ def _reason_for_host(X: Any, shape: tuple[int, ...] | None, of_pairs: bool) -> s
     copy = math.prod(shape or ()) * item_size(X.dtype) / COPIED
     there = START_SECONDS + copy + work.seconds(card, item, 1)
     return "" if there < here else f"on the CPU: {here:.2f} s are less than {there:.2f} s on {describe_device(card)}"
+
+
 def by_routes(run: Callable[[], Result], device: Any, X: Any) -> Result:
     """Return ``run()``; where X exceeds the memory of a device, with its rows in batches, and of "auto" on the CPU."""
     name, *more = parsed_devices(device)

@@ -48,6 +48,7 @@ def training_data(
     `DataShape` return rows that take no memory. `how` are further arguments of `as_rows`.
     """
     if isinstance(X, DataShape):
+        estimator.n_features_in_ = X.shape[1]
         return X.rows()
     if counts is None:
         counts = rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight)

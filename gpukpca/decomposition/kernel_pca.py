@@ -112,8 +112,8 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         Threads for the tiles of K (NumPy). None: what BLAS, joblib and the batch system allow; -1: all CPUs.
     device : None, "auto", "cpu", "cuda", "cuda:N", "cuda:all" or a list such as ["cuda:0", "cuda:1"]
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
-        return to the host. "auto": "cuda" where a GPU works and saves time, else the CPU. Several GPUs share the tiles
-        of K, or the rows of a factor; the solver and new points are on the first.
+        return to the host. "auto": "cuda" where a GPU works, its memory is enough and it saves time, else the CPU.
+        Several GPUs share the tiles of K, or the rows of a factor; the solver and new points are on the first.
     gram : "auto", "dense", "tiled" or a class based on `gpukpca.gram.Storage`
         How exact solvers in this process store K: the square matrix, upper tiles of which as many as fit are cached, or
         the operator that the class builds. "auto" is "tiled" wherever K can be evaluated block by block.

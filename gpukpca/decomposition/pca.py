@@ -31,7 +31,7 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import Seed
-from gpukpca.data.place import Placement
+from gpukpca.data.place import Placement, comes_in_batches
 from gpukpca.decomposition._base import PCAAttributes, publish
 from gpukpca.decomposition._batches import rows_and_place
 from gpukpca.decomposition._dask import check_no_data_frames
@@ -291,7 +291,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         """Fit once; return the scores in the library of the data."""
         # A row that counts for nothing may hold anything, but its scores may not.
         data, place = self._rows_and_place(X, sample_weight=None if with_scores else sample_weight)
-        is_lazy = with_scores and is_dask_array(X)
+        is_lazy = with_scores and (is_dask_array(X) or comes_in_batches(X))  # scores are not held with the rows
         with session.on(place, data) as resources:
             how = pca_tools(self, data, sample_weight) | {"with_scores": with_scores and not is_lazy}
             fit = fit_rows(data, self.n_components, self._settings(), resources, sample_weight=sample_weight, **how)

@@ -248,6 +248,26 @@ def test_a_plan_reads_rows_as_the_fit_does(stand_in: Any) -> None:
     assert most.peak <= 1.05 * PCA(2, device="cuda").fit(X).plan_.predicted_bytes
 
 
+def test_scores_of_a_fit_in_batches_are_not_held_on_the_device(stand_in: Any, sizes) -> None:
+    X = data(N, 8)
+    sizes(READ_ENTRIES=8 * 2000, SCORES_PANEL=2000)
+    for name in ("PCA", "Nystrom"):
+        wanted = clone(STREAMED[name]).set_params(n_components=8).fit(X).transform(X)
+        model = clone(STREAMED[name]).set_params(n_components=8, device="cuda")
+        with cupy_device.device_bytes(CARD):
+            scores = model.fit_transform(X)
+        scores *= np.sign(np.sum(scores * wanted, axis=0))
+        np.testing.assert_allclose(scores, wanted, rtol=0, atol=2e-3 * np.abs(wanted).max())
+
+
+def test_plans_of_shapes_that_exceed_a_device(stand_in: Any) -> None:
+    with cupy_device.device_bytes(48 * 2**20):
+        for name in ("PCA", "Nystrom", "randomized"):
+            plan = clone(STREAMED[name]).set_params(device="cuda").plan((1_000_000, 8), dtype="float32")
+            assert plan.device.startswith("cuda")
+            assert (plan.n_samples, plan.fits) == (1_000_000, True)
+
+
 def test_long_rows_are_scored_by_slices_on_a_device(stand_in: Any, sizes) -> None:
     X = data(999, 8)
     models = [PCA(2), ProbabilisticPCA(2), LocalPCA(2, n_init=1, random_state=0)]
