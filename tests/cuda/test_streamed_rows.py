@@ -106,6 +106,11 @@ def test_batches_that_are_held_keep_their_entries(stand_in: Any) -> None:
     with cupy_device.controls().change(late_copies=1):
         held = list(place.batches_to_work(parts))
         sums = [batch.sum(axis=0) for batch in place.batches_to_work(parts)]
+        unfinished = place.batches_to_work(parts)
+        next(unfinished)
+        with cupy_device.counted("waits") as waits:
+            unfinished.close()  # pinned memory, which others may take at once, is read no more
+        assert waits.count == 1
     for batch, total, part in zip(held, sums, parts, strict=True):
         np.testing.assert_array_equal(batch.get(), part)
         np.testing.assert_allclose(total.get(), part.sum(axis=0), rtol=0, atol=1e-3)
