@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -79,33 +79,26 @@ class FitSession:
             yield resources
 
 
-@contextmanager
-def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
-    """Check parameters, make the device of X current, restore the estimator on exceptions.
+def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
+    """Return the result of `attempt`; repeat it, with less memory, where a device runs out of it.
 
-    With a checkpoint, SIGUSR1 asks for one from here to the end, also while data are read and after the last pass.
+    What a device cannot hold takes another route; see `by_routes`. Parameters are checked first, the device of X is
+    current, and an exception restores the estimator. A warning that every batch or pass gives comes once. With a
+    checkpoint, SIGUSR1 asks for one from here to the end, also while data are read and after the last pass.
     """
     signals = nullcontext() if getattr(estimator, "checkpoint", None) is None else requests_by_signal()
     with signals, fit_task(estimator, X), restore_on_error(estimator), columns_named(X), device_context(X):
-        parameters = check_parameters(estimator)
+        n_jobs = check_parameters(estimator).get("n_jobs")
         if getattr(estimator, "checkpoint", None) is not None:
             restore_choices(Checkpoint.of(estimator.checkpoint))
-        with overflow_allowed():
-            yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X), parameters.get("n_jobs"))
-
-
-def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
-    """Return the result of `attempt` in a `fit_session`; repeat it, with less memory, where a device runs out of it.
-
-    What a device cannot hold takes another route; see `by_routes`. A warning that every batch or pass gives comes once.
-    """
-    with fit_session(estimator, X) as session, warned_once(set()):
 
         def run() -> Result:
-            own = replace(session, budget=MemoryBudget(estimator.memory_limit, X))
-            return retry_on_oom(partial(attempt, own), own.budget, once=isinstance(X, Iterator))
+            budget = MemoryBudget(estimator.memory_limit, X)
+            session = FitSession(estimator.device, budget, n_jobs)
+            return retry_on_oom(partial(attempt, session), budget, once=isinstance(X, Iterator))
 
-        return by_routes(run, estimator.device, X)
+        with overflow_allowed(), warned_once(set()):
+            return by_routes(run, estimator.device, X)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from gpukpca.decomposition._base import ArrayTransformer, OnlyWhere
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
-from gpukpca.decomposition._session import fit_session
+from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition._validation import check_dense, check_same_place, training_data
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
@@ -211,27 +211,30 @@ class KernelPCACV(ArrayTransformer):
                 "Cannot find pre-images with a precomputed kernel, and KernelPCACV scores by them. Pass the data and a "
                 "kernel, or choose n_components by n_components_for(model, ...)."
             )
-        with fit_session(self, X) as session:
-            check_dense(X, "KernelPCACV: sparse rows have no pre-image to be scored by; pass {call}.")
-            data = training_data(self, X)
-            splits = self._splits(data, y, groups)
-            place = session.place(data, data.shape, of_pairs=True)
-            with session.on(place, data) as resources:
-                rows = place.to_work(data)
-                grid = grid_of(self, rows, min(len(train) for train, _ in splits), resources)
-                template = self._template()
-                candidates = candidates_of(template, grid)
-                limit = _left_for_candidates(rows, splits, candidates, resources)
-                folds = self._score_folds(rows, splits, candidates, limit)
-            warn_of_scores(grid, folds)
-            self._publish(grid, folds)
-            warn_of_edge(grid, self.best_params_, self.gammas is None)
-            if self.refit:
-                started = time.perf_counter()
-                best = candidates_of(template, [self.best_params_])[0].estimator
-                self.best_estimator_ = best.fit(X if hasattr(X, "columns") else data)
-                self.refit_time_ = time.perf_counter() - started
+        fit_in_session(self, X, lambda session: self._search(X, y, groups, session))
         return self
+
+    def _search(self, X: Any, y: Any, groups: Any, session: FitSession) -> None:
+        """Score every candidate on every fold, and fit the best once; see `fit_in_session`."""
+        check_dense(X, "KernelPCACV: sparse rows have no pre-image to be scored by; pass {call}.")
+        data = training_data(self, X)
+        splits = self._splits(data, y, groups)
+        place = session.place(data, data.shape, of_pairs=True)
+        with session.on(place, data) as resources:
+            rows = place.to_work(data)
+            grid = grid_of(self, rows, min(len(train) for train, _ in splits), resources)
+            template = self._template()
+            candidates = candidates_of(template, grid)
+            limit = _left_for_candidates(rows, splits, candidates, resources)
+            folds = self._score_folds(rows, splits, candidates, limit)
+        warn_of_scores(grid, folds)
+        self._publish(grid, folds)
+        warn_of_edge(grid, self.best_params_, self.gammas is None)
+        if self.refit:
+            started = time.perf_counter()
+            best = candidates_of(template, [self.best_params_])[0].estimator
+            self.best_estimator_ = best.fit(X if hasattr(X, "columns") else data)
+            self.refit_time_ = time.perf_counter() - started
 
     def _splits(self, data: Array, y: Any, groups: Any) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return training rows and held-out rows of every fold, as integers."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
+from gpukpca import PCA, Batches, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca.backend import to_host
 from gpukpca.backend.blocking import PerDevice
 from gpukpca.data.finite import FINITE, check_finite, has_missing
@@ -143,8 +143,9 @@ def test_an_error_of_the_reader_arrives_as_it_is(stand_in: Any, error: BaseExcep
         assert caught.value is error
         del caught
         error.__traceback__ = None
-        assert (cupy_device.controls().copies_under_way(), threading.active_count()) == (0, threads)
-        assert pool.used_bytes() == held
+        assert cupy_device.controls().copies_under_way() == 0
+        assert threading.active_count() <= threads
+        assert pool.used_bytes() <= held  # less where memory of an earlier test is freed meanwhile
         assert vars(model) == before
 
 
@@ -287,3 +288,17 @@ def test_long_rows_are_scored_by_slices_on_a_device(stand_in: Any, sizes) -> Non
         for model, wanted in zip(models, answers, strict=True):
             np.testing.assert_allclose(getattr(model, name)(X), wanted, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(models[0].inverse_transform(Z), points, rtol=0, atol=1e-5)
+
+
+def test_a_search_that_exceeds_a_device_is_made_on_the_cpu(stand_in: Any) -> None:
+    X = data(900, 8)
+    search = KernelPCACV(gammas=[0.001, 0.1], n_components=2, cv=3, random_state=0)
+    wanted = clone(search).fit(X)
+    with cupy_device.device_bytes(20 * 2**10):
+        with pytest.raises(MemoryBudgetError, match=r"device=.auto. computes on the CPU"):
+            clone(search).set_params(device="cuda").fit(X)
+        with pytest.warns(DeviceFallbackWarning, match="does not fit into the memory of the device"):
+            found = clone(search).set_params(device="auto").fit(X)
+    assert found.best_params_ == wanted.best_params_
+    assert found.best_estimator_.device_ == "cpu"
+    assert found.best_score_ == pytest.approx(wanted.best_score_)
