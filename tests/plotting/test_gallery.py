@@ -142,8 +142,9 @@ def test_errors_of_nystrom_lie_within_the_certificate(script: dict[str, Any]) ->
     )
     fourfold = script["sizes"].index(50_000), script["sizes"].index(200_000)
     assert memory["block Krylov"].max() <= 4 * 2**30
-    for growth, (name, times) in zip((14, 3), seconds.items(), strict=True):
-        assert growth < times[fourfold[1]] / times[fourfold[0]] < growth + 6, name
+    # By the square of the rows; float32 tiles of the fewer ones fit nearly all.
+    for (least, most), (name, times) in zip(((14, 30), (3, 9)), seconds.items(), strict=True):
+        assert least < times[fourfold[1]] / times[fourfold[0]] < most, name
 
 
 @pytest.mark.parametrize("script", ["swiss_roll"], indirect=True)
