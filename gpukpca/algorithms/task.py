@@ -78,7 +78,8 @@ class Task:
         Of batches that are copied ahead, two more are on a device.
         """
         if self.is_batched:
-            return (4 if self.place.moved and self.on_gpu else 2) * self.rows_at_once * self.d * self.item
+            is_ahead = self.place.moved and self.on_gpu and not self.place.others
+            return (4 if is_ahead else 2) * self.rows_at_once * self.d * self.item
         return self.n * self.d * self.item if self.place.moved else 0
 
     @property

@@ -112,13 +112,12 @@ def distances(a: Any, b: Any, metric: str) -> Any:
         if out.size:
             operands = (cupy.ascontiguousarray(a, dtype), cupy.ascontiguousarray(b, dtype))
             blocks = -(-n // EDGE) * -(-m // EDGE)
-            _kernel(metric, dtype)((blocks,), (THREADS,), (*operands, out, n, m, d))
+            _kernel(f"gpukpca_{metric}_{dtype.name}")((blocks,), (THREADS,), (*operands, out, n, m, d))
     return out
 
 
 @cache
-def _kernel(metric: str, dtype: Any) -> Any:
+def _kernel(name: str) -> Any:
     import cupy
 
-    name = f"gpukpca_{metric}_{dtype.name}"
     return cupy.RawKernel(KERNELS[name], name)
