@@ -385,7 +385,10 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
         raise ValueError(f"{k} + {b} columns are no basis before the phase {state.phase.name}")
     if not all(np.all(np.isfinite(array)) for array in arrays.values()):
         raise ValueError("it holds NaN or infinity")
-    if not (state.p <= n and state.first_check <= state.last_check <= state.n_passes and state.tol > 0.0):
+    counts = state.first_check <= state.last_check <= state.n_passes and state.twin_passes <= state.n_passes
+    if state.on_twin and (state.phase is not Phase.EXTEND or state.twin_passes):
+        raise ValueError(f"no pass over a twin follows the phase {state.phase.name}")
+    if not (state.p <= n and counts and state.tol > 0.0):
         raise ValueError(f"its counts contradict each other, such as {state.p} components of {n} rows")
     return state
 

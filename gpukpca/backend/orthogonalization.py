@@ -129,7 +129,11 @@ def orthonormal_directions(V: Array, floor: float) -> Array | None:
     if V.shape[1] > V.shape[0]:
         V = V[:, : V.shape[0]]
     Q, R = orthonormal_factors(V)
-    left, sizes, _ = np.linalg.svd(R, full_matrices=False)
+    try:
+        left, sizes, _ = np.linalg.svd(R, full_matrices=False)
+    except np.linalg.LinAlgError:  # gesdd fails on rare matrices, once in 10 000 fits, whose transposes it takes
+        _, sizes, right = np.linalg.svd(R.T, full_matrices=False)
+        left = right.T
     rank = int(np.sum(sizes > max(floor, 10.0 * epsilon(V) * float(sizes.max(initial=0.0)))))
     if rank == 0:
         return None

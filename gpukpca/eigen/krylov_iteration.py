@@ -35,6 +35,7 @@ from gpukpca.eigen.krylov_sizes import (
 )
 from gpukpca.eigen.krylov_state import TINY, Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
 from gpukpca.eigen.krylov_twin import handed_over, judged_on_twin
+from gpukpca.eigen.request import NeedsDense
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
     estimated_residuals,
@@ -188,13 +189,13 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     task.check_forecast(before, state)
     may_stop = not task.is_fixed and state.Q.count >= task.p and state.n_passes >= state.probe_until
     has_converged = may_stop and (block is None or excess <= 1.0)
-    if task.is_share and has_converged and block is not None:
-        values = np.ldexp(theta[: task.p], state.exponent or 0)
-        if task.request.count_of(task.op, values) is None:
-            more = max(task.p + 1, task.request.forecast(task.op, values, rounding_level(task, state)))
-            state, has_converged = state.updated(p=task.request.checked(more)), False
+    if has_converged and block is not None:
+        state = _with_share(task, state, theta)
+        has_converged = state.p == task.p
     if state.on_twin and may_stop and block is not None:
-        state, has_converged = judged_on_twin(state, has_converged)
+        state, has_converged = judged_on_twin(state, has_converged, task.is_share)
+    if state.on_twin and (has_converged or is_last or block is None):
+        return state.updated(phase=Phase.VERIFY)
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
     return _continue(task, state.updated(product=product), block)
@@ -202,16 +203,17 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
 
 def _step_on_twin(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the state after one more pass over the twin: extended, or with Ritz vectors for the operator to verify."""
-    if (twin := task.op.twin) is None:  # a resumed fit has memory for other tiles
+    if task.op.twin is None:  # a resumed fit has memory for other tiles
         return handed_over(task, state)
-    try:
-        state = _extend(task.on_twin(twin), state)
-        del twin  # for the memory of the operator's own tiles
+    try:  # without a name for the twin: its memory is that of the operator's own tiles
+        state = _extend(task.on_twin(task.op.twin), state)
+    except NeedsDense:
+        raise
     except (ConvergenceError, InvalidParameterError):  # numbers beyond the range of float32
-        task.op.twin = None
-        failed = first_state(task, None)
-        return failed.updated(n_passes=state.n_passes + 1, twin_passes=state.n_passes + 1, twin_residual=math.inf)
-    return state if state.phase is Phase.EXTEND else handed_over(task, state)
+        task.op.twin, done = None, state.n_passes
+    else:
+        return state if state.phase is Phase.EXTEND else handed_over(task, state)
+    return _extend(task, first_state(task, None).updated(n_passes=done, twin_passes=done, twin_residual=math.inf))
 
 
 def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[KrylovTask, KrylovState]:
@@ -239,6 +241,15 @@ def _recounted(task: KrylovTask, state: KrylovState, is_closed: bool) -> tuple[K
     task = task.sized(p, b)
     Q, W = (basis.with_room(task.max_columns) for basis in (state.Q, state.W))
     return task, state.updated(p=p, b=b, Q=Q, W=W, probe_until=probe_until)
+
+
+def _with_share(task: KrylovTask, state: KrylovState, theta: np.ndarray) -> KrylovState:
+    """Return the state with more pairs where the first p Ritz values do not hold the share."""
+    values = np.ldexp(theta[: task.p], state.exponent or 0)
+    if not task.is_share or task.request.count_of(task.op, values) is not None:
+        return state
+    more = max(task.p + 1, task.request.forecast(task.op, values, rounding_level(task, state)))
+    return state.updated(p=task.request.checked(more))
 
 
 def _wider_block(task: KrylovTask, state: KrylovState, remainder: Array) -> Array | None:
@@ -310,8 +321,6 @@ def _estimate(
 
 def _stop(task: KrylovTask, state: KrylovState, theta: np.ndarray, S: np.ndarray) -> KrylovState:
     """Return the end with residuals of the products so far; near rounding the state before a verification."""
-    if state.on_twin:
-        return state.updated(phase=Phase.VERIFY)
     target = float(np.min(allowed_by_pair(task, state, theta), initial=math.inf))
     rounding = NULL_FACTOR * task.eps * max(operator_scale(task, state), largest_modulus_of(theta, task))
     if target >= SUMMED_PRODUCTS * rounding and _is_complete(task, state, theta):
@@ -372,18 +381,21 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     """
     n, p, b = task.op.shape[0], task.p, task.b
     state, _, S = _ritz(task, state)
-    few = p + max(1, b // 2)
-    # The Ritz vectors of a twin are all worth a column of its last pass.
-    keep = state.Q.count if state.n_passes == state.twin_passes else min(few, state.Q.count)
+    few, follows_twin = p + max(1, b // 2), state.n_passes == state.twin_passes
+    # The Ritz vectors of a twin are all worth a column.
+    vectors = state.Q.array if follows_twin else state.Q.combine(S[:, :few])
     probes = random_directions(task.rng, (n, PROBES), task.op.like)
-    U = namespace_of(probes).concat([state.Q.combine(S[:, :keep]), probes], axis=1)
+    U = namespace_of(probes).concat([vectors, probes], axis=1)
     U = orthonormal_directions(task.op.project(U), floor=0.0)
     state, W = _multiply(task, state, U)
     values, U, W = rayleigh_ritz(U, W)
+    if follows_twin:
+        left = residuals_of_first(U, W, values, task).max() / max(largest_modulus_of(values, task), TINY)
+        state = state.updated(twin_residual=float(left), smallest=min(0.0, float(values.min())))
+        state = _with_share(task, state, values)  # that of the twin is the same to its rounding only
+        p, task = state.p, task.sized(state.p, b)
     norms = residuals_of_first(U, W, values, task)
     excess = residual_excess(task, state, values, norms)
-    if state.n_passes == state.twin_passes + 1 and state.twin_residual is None:
-        state = state.updated(twin_residual=float(norms.max() / max(largest_modulus_of(values, task), TINY)))
     stagnant = state.stagnant + 1 if excess > 0.5 * state.best_excess else 0
     best = min(excess, state.best_excess)
     state = state.updated(residual=excess * task.tol, stagnant=stagnant, best_excess=best)

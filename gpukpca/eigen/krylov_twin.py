@@ -8,9 +8,8 @@ from functools import partial
 import numpy as np
 
 from gpukpca.backend.linalg import ritz_pairs
-from gpukpca.backend.namespace import cast, epsilon
+from gpukpca.backend.namespace import cast
 from gpukpca.data.column_basis import ColumnBasis
-from gpukpca.eigen.krylov_sizes import DROP_FACTOR
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 
 # Passes over a twin after it has converged: one turns three passes over the operator itself into two.
@@ -19,10 +18,10 @@ PASSES_AFTER_TWIN = 1
 FAST_PASSES, FAST_RESIDUAL = 3, 1e-5
 
 
-def judged_on_twin(state: KrylovState, has_converged: bool) -> tuple[KrylovState, bool]:
+def judged_on_twin(state: KrylovState, has_converged: bool, is_share: bool) -> tuple[KrylovState, bool]:
     """Return the state after a pass on a twin that was checked, and whether its Ritz vectors are handed over."""
     if state.n_passes <= FAST_PASSES:
-        return state, state.residual is not None and state.residual < FAST_RESIDUAL
+        return state, has_converged or (not is_share and state.residual is not None and state.residual < FAST_RESIDUAL)
     if has_converged and state.stagnant < PASSES_AFTER_TWIN:
         return state.updated(stagnant=state.stagnant + 1, next_check=state.n_passes + 1), False
     return state, has_converged
@@ -33,21 +32,23 @@ def handed_over(task: KrylovTask, state: KrylovState) -> KrylovState:
 
     The exponent stays: without it products of another scale would count as converged.
     """
-    theta, S, _ = ritz_pairs(state.T, min(state.p + state.b, state.Q.count), task.op.like)
-    noise = DROP_FACTOR * epsilon(state.Q.array) * float(np.abs(theta).max(initial=0.0))
+    last = state.Q.count - 1
+    theta, S, _ = ritz_pairs(state.T, last + 1, task.op.like)
+    # The last Ritz vector too: a negative value may be rounding of the twin, and its product with the operator is not.
+    kept = [*range(min(state.p + state.b, last)), last]
     task.op.twin = None
     empty = partial(ColumnBasis.with_capacity, task.op.shape[0], task.max_columns, task.op.like)
-    Q, W = (empty().append(cast(basis.combine(S), task.op.dtype)) for basis in (state.Q, state.W))
+    Q, W = (empty().append(cast(basis.combine(S[:, kept]), task.op.dtype)) for basis in (state.Q, state.W))
     return state.updated(
         phase=Phase.VERIFY,
         limit=task.limit,
         tol=task.tol,
         Q=Q,
         W=W,
-        T=np.diag(theta),
+        T=np.diag(theta[kept]),
         block=None,
         product=None,
-        smallest=state.smallest if state.smallest < -noise else 0.0,
+        smallest=0.0,
         stagnant=0,
         probe_until=0,
         distance=-math.log(task.tol),

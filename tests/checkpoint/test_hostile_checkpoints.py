@@ -192,6 +192,8 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "a check after the last pass": ({"last_check": 7}, "counts contradict"),
     "more components than rows": ({"p": 61}, "counts contradict"),
     "the end of no iteration": ({"phase": "DONE"}, "no basis before the phase DONE"),
+    "more passes over a twin than passes": ({"twin_passes": 7}, "counts contradict"),
+    "no pass over a twin": ({"on_twin": True, "twin_passes": 5}, "no pass over a twin"),
     "a field of another version": ({"new": 1}, "a state has no new"),
     "numbers of no generator": ({"generator": "{}"}, "no state of these random numbers"),
     "numbers of another generator": ({"generator": '{"bit_generator": "MT19937"}'}, "no state of these random numbers"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from gpukpca import KernelPCA, Progress, kernels, load
+from gpukpca import Checkpoint, KernelPCA, Progress, kernels, load
 from gpukpca.eigen import BlockKrylov, PairRequest, top_eigh
 from gpukpca.eigen.krylov_iteration import first_state, step
 from gpukpca.eigen.krylov_state import Phase
-from gpukpca.exceptions import GpuKPCAWarning
+from gpukpca.exceptions import GpuKPCAWarning, IndefiniteKernelWarning
 from gpukpca.gram import CenteredGram, gram_matrix
 from gpukpca.gram.tiled import TiledGram
 from tests import oracle, tolerances
@@ -131,8 +132,9 @@ def test_the_operator_of_every_library_verifies_what_its_twin_found(xp: Namespac
     X, k = rows(120), kernels.RBF(0.1)
     op = CenteredGram(TiledGram(k, xp.array(X), tile_edge=50))
     op.twin = CenteredGram(TiledGram(k, xp.array((X - X.mean(axis=0)).astype(np.float32)), tile_edge=50))
+    tiles = weakref.ref(op.twin.base)
     result = top_eigh(op, 4, BlockKrylov(), rng=0)
-    assert op.twin is None  # its memory is free
+    assert (op.twin, tiles()) == (None, None)  # its memory is free
     assert xp.owns(result.eigenvectors)
     assert result.eigenvectors.dtype == xp.dtype("float64")
     assert 1e-9 < (result.twin_residual or 0.0) < 1e-5
@@ -195,7 +197,7 @@ def test_a_twin_without_the_digits_is_dropped_and_named() -> None:
     assert "dropped" not in str(fitted(rows(150), 3).plan_)
 
 
-def test_numbers_beyond_float32_leave_the_fit_to_K_itself() -> None:
+def test_numbers_beyond_float32_leave_the_fit_to_K_itself(tmp_path: Path) -> None:
     for X, kernel in [
         (rows(150) * 1e14, kernels.Polynomial(gamma=1.0, coef0=1.0, degree=3)),  # products of rows overflow
         (rows(150) * 1e100, kernels.Linear()),  # rows overflow
@@ -205,6 +207,9 @@ def test_numbers_beyond_float32_leave_the_fit_to_K_itself() -> None:
         truth = spectrum(gram_matrix(kernel, X), None, True)[:3]
         np.testing.assert_allclose(model.eigenvalues_, truth, rtol=1e-9)
         assert model.converged_
+        assert "the float32 twin was not used" in str(model.plan_)
+        checkpoint = Checkpoint(tmp_path / f"{float(X[0, 0])}", interval=0.0)
+        np.testing.assert_array_equal(fitted(X, 3, kernel, checkpoint=checkpoint).eigenvalues_, model.eigenvalues_)
 
 
 def test_a_fit_resumes_from_every_pass_to_the_same_bits(tmp_path: Path) -> None:
@@ -227,6 +232,37 @@ def test_a_fit_resumes_from_every_pass_to_the_same_bits(tmp_path: Path) -> None:
         resumed = fitted(X, checkpoint=folder)
         for name in ("eigenvalues_", "eigenvectors_", "residual_norms_", "n_passes_", "solver_"):
             np.testing.assert_array_equal(getattr(resumed, name), getattr(reference, name), err_msg=f"{name} {done}")
+
+
+def test_the_share_is_counted_by_K_where_float32_counts_otherwise() -> None:
+    X, kernel = rows(400, 12), kernels.RBF(0.01)
+    alone = fitted(X, 20, kernel, eigen_solver=BlockKrylov(twin=False))
+    share = float(np.cumsum(alone.explained_variance_ratio_)[19]) * (1.0 - 1e-9)
+    for factor in (0.3, 0.9, 1.0, 1.1):  # the trace of the twin, of which a share takes fewer or more pairs
+        op = pair(kernel, X)
+        vars(op.twin)["trace"] = factor * op.trace
+        request = PairRequest.of_share(share, 80, 4, np.finfo(float).eps)
+        result = top_eigh(op, request, BlockKrylov(block_size=4), rng=0)
+        assert len(result.eigenvalues) == 20, factor
+        assert result.converged.all(), factor
+
+
+def test_rounding_of_a_twin_is_no_negative_eigenvalue() -> None:
+    rng = np.random.default_rng(0)
+    equal = np.zeros((91, 2)) + rng.standard_normal(2)
+    for X, kernel in [
+        (equal, kernels.Cosine()),
+        (equal, kernels.Sigmoid(gamma=0.5, coef0=1.0)),
+        (rows(100) + 1e6, kernels.Sigmoid(gamma=2e-14)),
+        (rows(100), kernels.RBF(0.02) + kernels.Sigmoid(gamma=1e-5)),
+    ]:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            fitted(X, 2, kernel)
+        assert not [one for one in seen if issubclass(one.category, IndefiniteKernelWarning)], kernel
+    with pytest.warns(IndefiniteKernelWarning, match="negative eigenvalues"):
+        indefinite = fitted(rows(100), 2, kernels.Sigmoid(gamma=0.3))
+    assert passes_on_twin(indefinite)
 
 
 def test_a_plan_has_a_twin_where_float64_tiles_alone_do_not_fit(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -71,8 +72,10 @@ def exact_fit(
             del op  # two do not fit into memory
             op = _centered_gram(task, chosen.plan, source)
         plan, eigen = chosen.plan, solve(op, _request(task, chosen, op), chosen.plan.solver)
-    if (left := eigen.twin_residual or 0.0) > USELESS_TWIN:
-        plan = chosen.with_notes(f"the float32 twin was dropped: its vectors left a residual of {left:.1g}").plan
+    left = math.inf if eigen.twin_residual is None else eigen.twin_residual
+    if plan.twin is not None and left > USELESS_TWIN:
+        how = f"was dropped: its vectors left a residual of {left:.1g}" if left < math.inf else "was not used"
+        plan = chosen.with_notes(f"the float32 twin {how}").plan
     if task.frequencies is not None:
         eigen = eigen.signed_by(task.frequencies.unrooted(eigen.eigenvectors))
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")

@@ -29,15 +29,14 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
     budget = task.tile_budget(total(bill.get("", {})) + total(parts))
     twin = TiledStorage.within(budget, task.n, narrow.item, task.workers, edge)
     passes = solver.expected_passes(task.n, task.p, task.item, task.on_gpu)
-    pays = (
-        task.n >= ROWS_FOR_TWIN and not storage.is_fully_cached and (twin.is_fully_cached or passes >= PASSES_FOR_TWIN)
-    )
+    pays = task.n >= ROWS_FOR_TWIN and not storage.is_fully_cached
+    pays = pays and (twin.is_fully_cached or passes >= PASSES_FOR_TWIN)
     phases = {
         "iterate": parts | {"K": twin.bytes_held(narrow.item)},
         "hand over": solver_parts(task, solver) | {"basis of the twin": total(basis)},
     }
     needed = Bill(bill | phases).peak
-    if not (solver.twin or (pays and task.n >= ROWS_FOR_TWIN)) or needed > task.resources.allowed(needed):
+    if not (solver.twin or pays) or needed > task.resources.allowed(needed):
         return None
     bill.update(phases)
     return twin
