@@ -282,7 +282,7 @@ class BlockKrylov(SolverParameters, Solver):
             if checkpointer is not None:
                 checkpointer.record(state.for_checkpoint(op, rng))
             if report is not None:
-                report(state.n_passes, task.limit, state.residual, task.tol)
+                report(state.n_passes, task.limit, state.residual, state.tol)
         return result(task, state)
 
     def _task(

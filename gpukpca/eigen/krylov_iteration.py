@@ -107,13 +107,13 @@ def resumed_state(task: KrylovTask, checkpointer: Checkpointer) -> KrylovState |
     if not state.continues(task):
         return first_state(task, state.ritz_vectors(task.b))
     if not state.on_twin:
-        task.op.twin = None
+        task.op.twin, state = None, state.updated(limit=task.limit, tol=task.tol)
     task = task.sized(state.p, state.b)
     block = None if state.block is None else _on_device(state.block, like)
     columns = state.Q.count + (0 if block is None else int(block.shape[1]))
     room = 0 if state.is_done else max(task.max_columns, columns)
     # One after the other: two copies of both bases would take more memory than any pass.
-    state = state.updated(limit=task.limit, tol=task.tol, block=block, Q=_in_store(state.Q, room, like))
+    state = state.updated(block=block, Q=_in_store(state.Q, room, like))
     return state.updated(W=_in_store(state.W, room, like))
 
 

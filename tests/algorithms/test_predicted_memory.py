@@ -178,6 +178,10 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "few blocks": (2000, 20, "float64", {"eigen_solver": BlockKrylov(max_blocks=4)}),
     "a float32 twin": (3000, 20, "float64", {"eigen_solver": BlockKrylov(twin=True), "gamma": 0.02}),
     "a float32 twin in a limit": (4200, 20, "float64", {"memory_limit": "65MiB", "gamma": 0.02}),
+    "a float32 twin of fifty": (
+        *(4100, 20, "float64"),
+        {"memory_limit": "56MiB", "gamma": 0.02, "n_components": 50, "n_jobs": 2},
+    ),
     "a float32 twin of wide rows": (
         *(1500, 1000, "float64"),
         {"eigen_solver": BlockKrylov(twin=True), "gram": "tiled", "kernel": "laplacian", "gamma": 0.01},

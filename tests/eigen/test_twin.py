@@ -147,6 +147,20 @@ def test_the_operator_of_every_library_verifies_what_its_twin_found(xp: Namespac
     assert np.all(true_residuals <= 1e-8 * truth[0])
 
 
+def test_progress_names_the_tolerance_of_each_part() -> None:
+    seen: list[tuple[float | None, float]] = []
+    top_eigh(
+        pair(kernels.RBF(0.1), rows(200)),
+        4,
+        BlockKrylov(),
+        rng=0,
+        report=lambda n, most, left, tol: seen.append((left, tol)),
+    )
+    assert [tol for _, tol in seen] == sorted([tol for _, tol in seen], reverse=True)
+    assert {tol for _, tol in seen} == {1e-6, 1e-8}
+    assert all((left or 1.0) > tol for left, tol in seen[:3])
+
+
 def test_the_scale_of_products_is_kept_at_the_hand_over() -> None:
     """With another scale, float32 vectors would count as converged."""
     for factor in (1e-9, 1.0, 1e9):

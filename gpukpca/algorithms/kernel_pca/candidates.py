@@ -30,6 +30,7 @@ from gpukpca.data.batches import slice_of
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
+from gpukpca.eigen.krylov_blocks import PROBES
 from gpukpca.eigen.krylov_state import EXACT_PASSES
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
@@ -86,8 +87,11 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
             bytes_read = storage.rows_read * task.d * item
         bill["prepare"] = preparing_parts(task, panel)  # before there are tiles
     twin = twin_of(task, solver, storage, bill, edge)
-    if twin is not None and storage.is_fully_cached:  # as many tiles as take no more than those of the twin
-        storage = TiledStorage.within(twin.bytes_held(4), n, item, task.workers, edge)
+    if twin is not None:  # its vectors are as many columns again; then as many tiles as take no more than those of it
+        bill["solve"]["sums of its vectors"] = task.workers * n * (task.p + 2 * PROBES) * item
+        budget = task.tile_budget(total(bill[""]) + total(bill["solve"]))
+        budget = twin.bytes_held(4) if storage.is_fully_cached else budget
+        storage = TiledStorage.within(budget, n, item, task.workers, edge)
     bill["solve"].setdefault("K", storage.bytes_held(item))
     last: Any = solver if twin is None else replace(solver, passes=EXACT_PASSES)  # type: ignore[type-var]
     work, narrow = stored_work(task, last, storage, bytes_read), twin and stored_work(task, solver, twin, 0)
