@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_columns, orthonormalized_by_gram
+from gpukpca.backend.orthogonalization import (
+    directions_by_gram,
+    orthonormal_columns,
+    orthonormal_directions,
+    orthonormalized_by_gram,
+)
 from tests import tolerances
 
 
@@ -66,3 +71,20 @@ def test_columns_are_orthonormal_whatever_they_were(xp, rng, dtype):
         if name in ("near", "any", "short"):
             expected, R = np.linalg.qr(V)
             np.testing.assert_allclose(basis, expected * np.sign(np.diagonal(R)), rtol=0, atol=200 * eps, err_msg=name)
+
+
+def test_directions_of_a_matrix_whose_svd_fails_come_from_its_transpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    V = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 5))
+    expected, svd, failures = orthonormal_directions(V, 1e-9), np.linalg.svd, iter([np.linalg.LinAlgError])
+
+    def failing(A: np.ndarray, **options: bool) -> object:
+        for failure in failures:
+            raise failure
+        return svd(A, **options)
+
+    monkeypatch.setattr(np.linalg, "svd", failing)
+    found = orthonormal_directions(V, 1e-9)
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-12)
