@@ -341,7 +341,7 @@ READ: dict[Any, Callable[[Any], Any]] = WRITE | {float: float.fromhex, Phase: la
 # The types of the fields of a state and whether they may be None; those that are not here are arrays.
 HINTS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(KrylovState).items()}
 KINDS = {name: (kinds[0], type(None) in kinds) for name, kinds in HINTS.items() if kinds[0] in WRITE}
-ARRAYS = ("T", "block", "means")
+ARRAYS = ("T", "block", "means", "guide_T")
 # Fields that files of version 0.21 and older lack.
 LATER = {"on_twin", "twin_passes", "twin_residual"}
 # Counts are between these numbers, and the exponent is one of float64. No number is NaN, and these are finite.
@@ -354,6 +354,7 @@ def _packed(state: KrylovState) -> tuple[Header, Arrays]:
     """Return the numbers of a state, and its arrays on the host."""
     numbers = {name: (WRITE[kind], getattr(state, name)) for name, (kind, _) in KINDS.items()}
     arrays = {"Q": state.Q.array, "W": state.W.array} | {name: getattr(state, name) for name in ARRAYS}
+    arrays["guide"] = None if state.guide is None else state.guide.array
     return (
         {name: None if value is None else write(value) for name, (write, value) in numbers.items()},
         {name: to_host(array) for name, array in arrays.items() if array is not None},
@@ -362,23 +363,29 @@ def _packed(state: KrylovState) -> tuple[Header, Arrays]:
 
 def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
     """Return the state of a file; raise one of `CONTRADICTIONS` where its parts do not fit together."""
-    if unknown := sorted({*header, *arrays} - {*KINDS, *ARRAYS, "Q", "W"}):
+    if unknown := sorted({*header, *arrays} - {*KINDS, *ARRAYS, "Q", "W", "guide"}):
         raise ValueError(f"a state has no {', '.join(unknown)[:200]}")
     if missing := sorted({"Q", "W", "T"} - set(arrays)):
         raise ValueError(f"a state lacks {', '.join(missing)}")
     Q, W = arrays["Q"], arrays["W"]
     fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
     fields |= {name: _number(name, header[name]) for name in KINDS if name in header or name not in LATER}
+    guide = arrays.get("guide")
+    fields["guide"] = None if guide is None else ColumnBasis((guide,))
     state = KrylovState(**fields, Q=ColumnBasis((Q,)), W=ColumnBasis((W,)))
     blocks = [Q] if state.block is None else [Q, state.block]
     (n, k), b = Q.shape, sum(block.shape[1] for block in blocks) - Q.shape[1]
     due = {"Q": (n, k), "W": (n, k), "T": (k, k), "block": (n, b), "means": (n,)}
+    if (state.guide is None) != (state.guide_T is None) or (guide is not None and guide.ndim != 2):
+        raise ValueError("a guide has a basis and its matrix")
+    g = 0 if guide is None else guide.shape[1]
+    due |= {"guide": (n, g), "guide_T": (g, g)}
     if wrong := [name for name, array in arrays.items() if array.shape != due[name] or array.dtype.kind != "f"]:
         raise ValueError(
             f"{wrong[0]} is {arrays[wrong[0]].dtype} of shape {arrays[wrong[0]].shape}, not {due[wrong[0]]}"
         )
     if (
-        (state.phase is Phase.EXTEND) != (b > 0)
+        (state.phase in (Phase.EXTEND, Phase.CORRECT)) != (b > 0)
         or not 0 < k <= k + b <= n
         or any(a.dtype != Q.dtype for a in (W, *blocks))
     ):

@@ -17,7 +17,8 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.work import Work
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_blocks import PROBES
-from gpukpca.eigen.krylov_iteration import first_state, result, resumed_state, step
+from gpukpca.eigen.krylov_iteration import first_state, result, step
+from gpukpca.eigen.krylov_resume import resumed_state
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask, rounded_up
 from gpukpca.eigen.request import NeedsDense, PairRequest
 from gpukpca.eigen.residuals import default_tolerance

@@ -20,7 +20,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.linalg import leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import from_host, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_directions
-from gpukpca.backend.random import random_directions, restore_generator
+from gpukpca.backend.random import random_directions
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.data.products import inner_products
 from gpukpca.data.rows import gathered
@@ -33,8 +33,8 @@ from gpukpca.eigen.krylov_sizes import (
     residuals_of_first,
     rounding_level,
 )
-from gpukpca.eigen.krylov_state import TINY, Checkpointer, KrylovState, KrylovTask, Phase, rounded_up
-from gpukpca.eigen.krylov_twin import handed_over, judged_on_twin
+from gpukpca.eigen.krylov_state import TINY, KrylovState, KrylovTask, Phase, rounded_up
+from gpukpca.eigen.krylov_twin import corrected, handed_over, judged_on_twin
 from gpukpca.eigen.request import NeedsDense
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
@@ -58,6 +58,8 @@ MOST_STAGNANT = 3
 # are skipped at most, or those for as many new columns as pairs. On 8 kernel matrices, 120 iterations, this takes 817
 # checks for 1001 with one pass skipped, and 3 of 2078 passes in vain.
 FASTEST, MOST_SKIPPED = 3.0, 3
+# The least decrease of the logarithm of the residual that is worth another correction.
+LEAST_GAIN = math.log(2.0)
 # Eigenvalues that differ by up to so many times the residuals allowed may be equal.
 CLUSTER = 10.0
 # A block becomes at most so many times as wide in a pass.
@@ -91,53 +93,12 @@ def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> 
     )
 
 
-def resumed_state(task: KrylovTask, checkpointer: Checkpointer) -> KrylovState | None:
-    """Return the stored state where the operator computes, or a first state that starts with its Ritz vectors.
-
-    None where nothing is stored.
-    """
-    n, state = task.op.shape[0], checkpointer.resumed(task)
-    if state is None:
-        return None
-    like = state.multiplied(task.op).like
-    if state.T.shape[0] == 0 or tuple(state.Q.array.shape) != (n, state.T.shape[0]):
-        raise InvalidParameterError(f"the checkpointer gave a state that is none of an operator of shape ({n}, {n}).")
-    restore_generator(task.rng, state.generator)
-    state.restore_means(task.op)
-    if not state.continues(task):
-        return first_state(task, state.ritz_vectors(task.b))
-    if not state.on_twin:
-        task.op.twin, state = None, state.updated(limit=task.limit, tol=task.tol)
-    task = task.sized(state.p, state.b)
-    block = None if state.block is None else _on_device(state.block, like)
-    columns = state.Q.count + (0 if block is None else int(block.shape[1]))
-    room = 0 if state.is_done else max(task.max_columns, columns)
-    # One after the other: two copies of both bases would take more memory than any pass.
-    state = state.updated(block=block, Q=_in_store(state.Q, room, like))
-    return state.updated(W=_in_store(state.W, room, like))
-
-
-def _in_store(host: ColumnBasis, room: int, like: Array) -> ColumnBasis:
-    """Return the columns of a host array where `like` is, in memory for `room` columns if any."""
-    columns = _on_device(host.array, like)
-    return ColumnBasis.with_capacity(columns.shape[0], room, like).append(columns) if room else ColumnBasis((columns,))
-
-
-def _on_device(A: np.ndarray, like: Array) -> Array:
-    """Return a host array in the library and place of `like`, with its order in memory: last bits depend on it."""
-    if A.flags.c_contiguous or not A.flags.f_contiguous:
-        return from_host(A, like)
-    return from_host(A.T, like).T
-
-
 def step(task: KrylovTask, state: KrylovState) -> KrylovState:
     """Return the state after one more pass over the operator; raise `NeedsDense` where the dense solver is faster."""
     task = task.sized(state.p, state.b)
     if state.on_twin:
         return _step_on_twin(task, state)
-    if state.phase is Phase.EXTEND:
-        return _extend(task, state)
-    return _verify(task, state)
+    return {Phase.EXTEND: _extend, Phase.CORRECT: _correct}.get(state.phase, _verify)(task, state)
 
 
 def result(task: KrylovTask, state: KrylovState) -> EigenResult:
@@ -195,7 +156,7 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     if state.on_twin and may_stop and block is not None:
         state, has_converged = judged_on_twin(state, has_converged, task.is_share)
     if state.on_twin and (has_converged or is_last or block is None):
-        return state.updated(phase=Phase.VERIFY)
+        return _to_verify(state)
     if not is_last and has_converged:
         return _stop(task, state, theta, S)
     return _continue(task, state.updated(product=product), block)
@@ -328,7 +289,12 @@ def _stop(task: KrylovTask, state: KrylovState, theta: np.ndarray, S: np.ndarray
         if residual_excess(task, state, theta, residuals_of_first(U, W, theta, task)) <= 1.0:
             smallest = min(state.smallest, smallest_eigenvalue(state.T, task.op.like))
             return _done(state.updated(smallest=smallest), theta, U, W)
-    return state.updated(phase=Phase.VERIFY)
+    return _to_verify(state)
+
+
+def _to_verify(state: KrylovState) -> KrylovState:
+    """Return the state before a verification, and without corrections after it."""
+    return state.updated(phase=Phase.VERIFY, guide=None, guide_T=None)
 
 
 def _continue(task: KrylovTask, state: KrylovState, block: Array | None) -> KrylovState:
@@ -361,7 +327,8 @@ def _end_of_basis(task: KrylovTask, state: KrylovState) -> KrylovState:
 def _done(state: KrylovState, values: np.ndarray, U: Array, W: Array) -> KrylovState:
     """Return the end of an iteration: Ritz values, vectors and their products."""
     Q, products = ColumnBasis((U,)), ColumnBasis((W,))
-    return state.updated(phase=Phase.DONE, Q=Q, W=products, T=np.diag(values), block=None, product=None)
+    ended = {"phase": Phase.DONE, "Q": Q, "W": products, "T": np.diag(values)}
+    return state.updated(**ended, **dict.fromkeys(("block", "product", "guide", "guide_T")))
 
 
 def _ritz(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, np.ndarray, np.ndarray]:
@@ -410,10 +377,38 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     remainder = W[:, :few] - U[:, :few] * from_host(values[:few], U)[None, :]
     Q, products = state.Q.replace_all(U), state.W.replace_all(W)
     state = state.updated(Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)
+    if state.guide is not None:
+        return _with_corrections(task, state, remainder[:, : p + PROBES], values, excess)
     if state.n_passes < state.probe_until:
         fresh = random_directions(task.rng, (n, b), task.op.like)
         remainder = namespace_of(U).concat([remainder, operator_scale(task, state) * fresh], axis=1)
     return _continue(task, state, next_block(task, state, remainder, inner_products(remainder, remainder)))
+
+
+def _correct(task: KrylovTask, state: KrylovState) -> KrylovState:
+    """Return the state after the product with corrections of the Ritz vectors: done, corrected again, or to verify."""
+    state, _ = _append_product(task, state)
+    theta, S = leading_ritz_pairs(state.T, min(state.Q.count, task.p + PROBES), task.op.like)
+    U, W = state.Q.combine(S), state.W.combine(S)
+    excess = residual_excess(task, state, theta, residuals_of_first(U, W, theta, task))
+    state = state.updated(residual=excess * task.tol)
+    if state.n_passes >= task.limit:
+        return _end_of_basis(task, state)
+    if excess <= 1.0:
+        grown = _with_share(task, state, theta)
+        return _stop(task, state, theta, S) if grown.p == task.p else _to_verify(grown)
+    return _with_corrections(task, state, W - U * from_host(theta, U)[None, :], theta, excess)
+
+
+def _with_corrections(task: KrylovTask, state: KrylovState, R: Array, theta: np.ndarray, excess: float) -> KrylovState:
+    """Return the state before a pass with corrections of residuals R; before a verification where they gain little."""
+    distance = math.log(max(excess, TINY))
+    gains = distance < state.distance - LEAST_GAIN and state.Q.count + R.shape[1] <= task.max_columns
+    R = corrected(state, R, theta)
+    block = next_block(task, state, R, inner_products(R, R)) if gains else None
+    if block is None:
+        return _to_verify(state)
+    return state.updated(phase=Phase.CORRECT, block=block, distance=distance)
 
 
 def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray) -> bool:

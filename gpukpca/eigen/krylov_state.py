@@ -22,6 +22,9 @@ TINY = 1e-300
 TWIN_TOL = 1e-6
 # Passes over the operator itself that follow its twin. Of 200 random problems 97 took 2, 82 took 3, 21 took more.
 EXACT_PASSES = 3
+# So many times as many columns has the basis on a twin, in the same bytes: it restarts less, and corrects better.
+# Measured on a flat spectrum with 10 pairs of 12 000 rows: 15 + 2 passes for 21 + 7.
+TWIN_COLUMNS = 2
 
 
 class Phase(Enum):
@@ -29,6 +32,7 @@ class Phase(Enum):
 
     EXTEND = "extend the basis"
     VERIFY = "multiply the Ritz vectors themselves"
+    CORRECT = "extend the basis by corrections of the Ritz vectors"
     DONE = "no further pass"
 
 
@@ -62,7 +66,8 @@ class KrylovTask:
 
     def on_twin(self, twin: SymmetricOperator) -> KrylovTask:
         """Return the task for the operator's twin, which leaves passes to the operator itself."""
-        return replace(self, op=twin, tol=max(self.tol, TWIN_TOL), limit=max(1, self.limit - EXACT_PASSES))
+        columns, limit = min(self.op.shape[0], TWIN_COLUMNS * self.max_columns), max(1, self.limit - EXACT_PASSES)
+        return replace(self, op=twin, tol=max(self.tol, TWIN_TOL), limit=limit, max_columns=columns)
 
     def check_forecast(self, before: KrylovState, state: KrylovState) -> None:
         """Raise `NeedsDense` where the residuals of two checks forecast more passes than the dense solver is worth."""
@@ -131,6 +136,10 @@ class KrylovState:
         Whether the passes are those of the operator's twin; its Ritz vectors are verified by the operator itself.
     twin_passes : int
         Of `n_passes`, those on the twin.
+    guide : ColumnBasis or None
+        The basis on the twin, (n, k), which corrects the Ritz vectors of the operator itself.
+    guide_T : host array, shape (k, k), or None
+        Its `T`.
     twin_residual : float or None
         The largest residual of the twin's Ritz vectors over the largest eigenvalue, from the first product with the
         operator itself; infinite where the twin failed.
@@ -186,6 +195,8 @@ class KrylovState:
     on_twin: bool = False
     twin_passes: int = 0
     twin_residual: float | None = None
+    guide: ColumnBasis | None = field(default=None, repr=False)
+    guide_T: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def is_done(self) -> bool:
@@ -219,7 +230,7 @@ class KrylovState:
             return False
         return (
             not task.is_share
-            or self.phase is Phase.EXTEND
+            or self.phase in (Phase.EXTEND, Phase.CORRECT)
             or task.request.count_of(task.op, self.ritz_values()[: self.p]) is not None
         )
 

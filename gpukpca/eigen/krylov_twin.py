@@ -1,4 +1,4 @@
-"""The end of the passes over a twin: its Ritz vectors, in the type of the operator, are verified by the operator."""
+"""The end of the passes over a twin: the operator verifies its Ritz vectors, and its basis guides their corrections."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from gpukpca._typing import Array
 from gpukpca.backend.linalg import ritz_pairs
-from gpukpca.backend.namespace import cast
+from gpukpca.backend.namespace import cast, from_host
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 
@@ -16,6 +17,8 @@ from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 PASSES_AFTER_TWIN = 1
 # Where a spectrum decays so fast that so many passes leave this residual, the operator itself is as fast.
 FAST_PASSES, FAST_RESIDUAL = 3, 1e-5
+# Ritz values of the twin this near to one of the operator, relative to it, are that one.
+NEAR = 1e-5
 
 
 def judged_on_twin(state: KrylovState, has_converged: bool, is_share: bool) -> tuple[KrylovState, bool]:
@@ -57,4 +60,25 @@ def handed_over(task: KrylovTask, state: KrylovState) -> KrylovState:
         first_check=0,
         on_twin=False,
         twin_passes=state.n_passes,
+        guide=state.Q,
+        guide_T=state.T,
     )
+
+
+def corrected(state: KrylovState, R: Array, theta: np.ndarray) -> Array:
+    """Return θ₁ (θ_i - K̃)⁻¹ r_i for the residuals R (n, m) of Ritz values θ: Davidson's corrections.
+
+    K̃ is the twin on its basis, and 0 outside. Components of r_i along other eigenvectors, which a product with K damps
+    by the ratio of the eigenvalues alone, vanish to the accuracy of the twin (Davidson, J. Comput. Phys. 17 (1975) 87).
+    """
+    guide, T = state.guide, state.guide_T
+    if guide is None or T is None or theta[0] <= 0.0:
+        return R
+    values, S = np.linalg.eigh(T)
+    values, theta = values[:, None], theta[None, : R.shape[1]]
+    inverse = 1.0 / np.where(theta > NEAR * theta[0, 0], theta, np.inf)  # outside of the basis
+    gaps = theta - values
+    gaps = np.where(np.abs(gaps) > NEAR * np.abs(theta), gaps, np.inf)
+    components = S.T @ guide.products_with(cast(R, guide.array.dtype))
+    inside = cast(guide.combine(S @ (components * (1.0 / gaps - inverse))), R.dtype)
+    return (R * from_host(inverse[0], R)[None, :] + inside) * float(theta[0, 0])

@@ -7,6 +7,7 @@ from gpukpca.algorithms.kernel_pca.parts import solver_parts, tile_bytes
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.backend.work import rates_of
 from gpukpca.eigen import BlockKrylov
+from gpukpca.eigen.krylov_state import TWIN_COLUMNS
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.gram.storage import Storage, TiledStorage
 
@@ -23,7 +24,8 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
     if task.item < 8 or not (solver.twin or _is_slower_in_float64(task)):
         return None
     narrow = task.in_float32()[0][1]
-    basis = solver_parts(narrow, solver)
+    basis = {name: TWIN_COLUMNS * size for name, size in solver_parts(narrow, solver).items()}
+    guide = TWIN_COLUMNS * solver.basis_columns(task.n, task.p, task.on_gpu) * task.n * narrow.item
     rows = task.n * (task.d * narrow.item + narrow.row_bytes)
     parts = basis | {"tiles in work": tile_bytes(narrow, edge), "rows of the twin": rows}
     budget = task.tile_budget(total(bill.get("", {})) + total(parts))
@@ -35,10 +37,11 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
         "iterate": parts | {"K": twin.bytes_held(narrow.item)},
         "hand over": solver_parts(task, solver) | {"basis of the twin": total(basis)},
     }
-    needed = Bill(bill | phases).peak
+    needed = max(Bill(bill | phases).peak, bill.peak + guide)
     if not (solver.twin or pays) or needed > task.resources.allowed(needed):
         return None
     bill.update(phases)
+    bill["solve"]["basis of the twin"] = guide
     return twin
 
 
