@@ -39,6 +39,7 @@ from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import leading_pairs, syevd
 
 Metric = Literal["sqeuclidean", "cityblock"]
+in_float16 = cuda_linalg.in_float16
 
 
 def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
@@ -207,10 +208,11 @@ def add_tile_product(total: Array | None, T: Array, V: Array, transposed: bool =
     """Return total + T @ V, or total + Tᵀ @ V, for a tile T and a narrow block V; in place where the library can.
 
     On NumPy in float64 as (Vᵀ Tᵀ)ᵀ: OpenBLAS for AVX-512 takes two thirds of the time, and twice as long in float32.
-    The transposed product is faster as (Vᵀ T)ᵀ in both. cuBLAS adds in the launch of the product.
+    The transposed product is faster as (Vᵀ T)ᵀ in both. cuBLAS adds in the launch of the product,
+    in float32 where both are float16.
     """
-    if total is not None and is_cupy(T) and cuda_linalg.add_product(total, T, V, transposed):
-        return total
+    if is_cupy(T) and (added := cuda_linalg.add_product(total, T, V, transposed)) is not None:
+        return added
     if is_numpy(T):
         part = (V.T @ (T if transposed else T.T)).T if transposed or T.dtype == np.float64 else T @ V
     else:

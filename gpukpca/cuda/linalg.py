@@ -9,6 +9,8 @@ import numpy as np
 # The factor 1 of cuBLAS, by the letter of a type: addresses in `ONES`.
 ONES = np.ones(1, np.float32), np.ones(1)
 ONE = {ones.dtype.char: ones.ctypes.data for ones in ONES}
+# Rows of so many items begin at 16 bytes in float16 too: other strides keep cuBLAS from its fast kernels.
+ITEMS = 8
 
 
 def solve_positive_definite(A: Any, B: Any) -> Any:
@@ -23,23 +25,71 @@ def solve_positive_definite(A: Any, B: Any) -> Any:
         return cupyx.lapack.posv(A, B)
 
 
-def add_product(total: Any, T: Any, V: Any, transposed: bool) -> bool:
-    """Add T @ V, or Tᵀ @ V, to `total` in one launch; return False, and add nothing, where cuBLAS needs a copy.
+def add_product(total: Any | None, T: Any, V: Any, transposed: bool) -> Any | None:
+    """Return `total` with T @ V, or Tᵀ @ V, added in one launch; None, and nothing is added, where cuBLAS needs a copy.
 
-    CuPy's product and sum take two launches, and five times the time of the host.
+    CuPy's product and sum take two launches, and five times the time of the host. Products in float16 have a total in
+    float32, by default 0.
     """
+    import cupy
     from cupy.cuda.device import get_cublas_handle
     from cupy_backends.cuda.libs import cublas
 
     number, b, plain = T.dtype.char, V.shape[1], T.flags.c_contiguous and V.flags.c_contiguous
-    if not (plain and total.flags.c_contiguous and V.size and T.dtype == V.dtype):
-        return False
+    if number == "e":
+        A = T.T if transposed else T
+        return product(A, V, cupy.zeros((A.shape[0], b), np.float32) if total is None else total, add=True)
+    if total is None or not (plain and total.flags.c_contiguous and V.size and T.dtype == V.dtype):
+        return None
     gemm, one = cublas.sgemm if number == "f" else cublas.dgemm, ONE[number]
     # In Fortran's order, cuBLAS's, the sum is totalᵀ + Vᵀ Tᵀ.
     turned = cublas.CUBLAS_OP_T if transposed else cublas.CUBLAS_OP_N
     sizes, left, right = (b, *total.shape[:1], *V.shape[:1]), (V.data.ptr, b), (T.data.ptr, T.shape[1])
     gemm(get_cublas_handle(), cublas.CUBLAS_OP_N, turned, *sizes, one, *left, *right, one, total.data.ptr, b)
-    return True
+    return total
+
+
+def in_float16(A: Any, scale: float) -> Any:
+    """Return A (m, k) times a power of two, rounded to float16, with columns of 0 up to a multiple of `ITEMS`."""
+    import cupy
+
+    m, k = A.shape
+    rounded = cupy.zeros((m, -(-k // ITEMS) * ITEMS), np.float16)
+    cupy.multiply(A, A.dtype.type(scale), out=rounded[:, :k])
+    return rounded
+
+
+def product(A: Any, B: Any, out: Any, compute_type: str = "CUBLAS_COMPUTE_32F", add: bool = False) -> Any:
+    """Return ``out = A @ B`` by cuBLAS's gemmEx, or ``out + A @ B`` with `add`.
+
+    A and B have rows, or transposed columns, without gaps between their items; `out` is in C order.
+    """
+    from cupy._core._dtype import to_cuda_dtype
+    from cupy.cuda.device import get_cublas_handle
+    from cupy_backends.cuda.libs import cublas
+
+    (m, k), n = A.shape, B.shape[1]
+    one, zero = ONE[out.dtype.char], np.zeros(1, out.dtype)
+    # In Fortran's order, cuBLAS's, the answer is Bᵀ Aᵀ.
+    (left, first), (right, second) = _operand(B), _operand(A)
+    operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
+    cublas.gemmEx(
+        get_cublas_handle(),
+        *(operations[left], operations[right], n, m, k),
+        *(one, *first, *second),
+        *(one if add else zero.ctypes.data, out.data.ptr, to_cuda_dtype(out.dtype), n),
+        getattr(cublas, compute_type),
+        cublas.CUBLAS_GEMM_DEFAULT_TENSOR_OP,
+    )
+    return out
+
+
+def _operand(M: Any) -> tuple[bool, tuple[int, int, int]]:
+    """Return whether M is a transposed matrix, and its address, its type for cuBLAS and the distance of its rows."""
+    from cupy._core._dtype import to_cuda_dtype
+
+    step = M.strides[1] if (is_transposed := M.strides[1] > M.itemsize) else M.strides[0]
+    return is_transposed, (M.data.ptr, to_cuda_dtype(M.dtype, True), step // M.itemsize)
 
 
 def product_by_parts(A: Any, B: Any, parts: int) -> Any:

@@ -40,6 +40,7 @@ from benchmarks.gpu_cases import NUMPY_IN, SHARE, SWEEPS, TRIALS, fits, needed_b
 from benchmarks.places import Host
 from benchmarks.verdicts import Target, faster_from, judged, medians
 from gpukpca.backend import blocking
+from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.solve import DENSE_UP_TO_GPU, choose_solver
 from tests.each import each
@@ -545,7 +546,7 @@ def test_products_of_tensor_cores_are_those_of_matrices(cuda: Any) -> None:
         wanted = A.get().astype(np.float64) @ B.get().astype(np.float64)
         pairs = [(A, B), (A, cuda.asarray(B.T.copy()).T), (cuda.asarray(A.T.copy()).T, B)]
         for left, right in [*pairs, (pairs[2][0], pairs[1][1])]:
-            made = tensor_cores.product(left, right, cuda.zeros((24, 8), answers[name]), compute_type)
+            made = cuda_linalg.product(left, right, cuda.zeros((24, 8), answers[name]), compute_type)
             error = np.abs(made.get() / wanted - 1.0).max()
             # Operands keep 10 bits in TF32; those in float16 have no more, and their products are exact in float32.
             assert error < {"TF32": 2e-3, "float64": 1e-14}.get(name, 1e-6), name
