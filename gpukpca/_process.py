@@ -31,6 +31,8 @@ class ProcessState:
         Index of a device -> additions and multiplications a second of float32 and float64 products, measured once.
     tile_edges : dict
         Kind of tile on a card -> edge by timed tiles.
+    half_tiles : dict
+        Kind of tile on a card -> whether float16 ones are used, as timed.
     checkpoint_folders : dict
         Folder -> fingerprint of the fit that has resumed its checkpoint, or has begun to write one.
     checkpoint_requests : int
@@ -44,6 +46,7 @@ class ProcessState:
     rounds_products: dict[int, bool] = field(default_factory=dict)
     product_rates: dict[int, tuple[float, float]] = field(default_factory=dict)
     tile_edges: dict[str, int] = field(default_factory=dict)
+    half_tiles: dict[str, bool] = field(default_factory=dict)
     checkpoint_folders: dict[Path, dict[str, str]] = field(default_factory=dict)
     checkpoint_requests: int = 0
 

@@ -119,6 +119,8 @@ class SymmetricOperator:
     twin : SymmetricOperator or None
         Nearly the same matrix in a narrower type, on which block Krylov iterates before the operator itself verifies
         its Ritz vectors and completes them. The iteration then sets it to None, which releases its memory.
+    resolution : float
+        The relative error of products with a twin, where that is larger than the rounding of its type.
     rows : PreparedRows or None
         The prepared rows of X that K is evaluated from, which the model then need not prepare again.
     has_diagonal : bool
@@ -158,6 +160,7 @@ class SymmetricOperator:
     trace: float | None = None
     workers: int = 0
     twin: SymmetricOperator | None = None
+    resolution: float = 0.0
     rows: Any = None
     has_diagonal: bool = True
     positive_definite: bool | None = None

@@ -104,13 +104,14 @@ def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
 
 
 def restore_choices(checkpoint: Checkpoint) -> None:
-    """Take the rates of cards and the edges of tiles from the files of a checkpoint: a resumed fit chooses alike."""
+    """Take the rates of cards and the choice of tiles from the files of a checkpoint: a resumed fit chooses alike."""
     for name in NAMES:
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # no file, an older one, or a forged one
             header = _header_of(checkpoint.path / name)
             rates, edges = header["product_rates"].items(), header["tile_edges"].items()
             process.product_rates |= {int(index): (a + 0.0, b + 0.0) for index, (a, b) in rates if a > 0 and b > 0}
             process.tile_edges |= {kind: edge for kind, edge in edges if type(edge) is int and edge > 0}
+            process.half_tiles |= {kind: use for kind, use in header["half_tiles"].items() if type(use) is bool}
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ class FolderCheckpointer:
         numbers, arrays = _packed(state)
         header = {"number": self._number + 1, "fingerprint": self._fingerprint, "state": numbers}
         header["product_rates"] = {str(index): list(rates) for index, rates in process.product_rates.items()}
-        header["tile_edges"] = dict(process.tile_edges)
+        header |= {"tile_edges": dict(process.tile_edges), "half_tiles": dict(process.half_tiles)}
         # An interrupt may come when the file is in its place already. Then it is known as one of this fit.
         self._headers.setdefault(path, []).append(header)
         process.checkpoint_folders[self._folder] = self._fingerprint

@@ -20,7 +20,7 @@ from gpukpca.algorithms.resources import Resources, memory_text
 from gpukpca.eigen import BlockKrylov, Nystrom
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram.storage import Storage
+from gpukpca.gram.storage import Storage, TiledStorage
 
 Given = TypeVar("Given")
 # A tile of two CSR matrices is made dense, which costs as much as moving so many bytes an entry.
@@ -66,8 +66,8 @@ class Plan:
     available_bytes: int = field_of("", "limit of the allocations")
     kernel: str = field_of("", 'of kernel PCA; "" for PCA', default="")
     storage: Storage | None = field_of("", "how K is held; see `gpukpca.gram.storage`; None for PCA", default=None)
-    twin: Storage | None = field_of(
-        "", "float32 tiles of K that most passes multiply with, before K itself verifies; None: K alone", default=None
+    twin: TiledStorage | None = field_of(
+        "", "narrower tiles of K that most passes multiply with, before K itself verifies; None: K alone", default=None
     )
     method: str = field_of(
         "", 'of PCA: "covariance_eigh", "dual", "full" or "randomized"; "" for kernel PCA', default=""
@@ -158,7 +158,8 @@ class Plan:
         ]
         if self.twin is not None:
             cached = "all cached" if self.twin.is_fully_cached else str(self.twin).rpartition(", ")[2]
-            lines.append(f"twin      iterated on float32 tiles, {cached}; verified by K in {self.dtype}")
+            tiles = f"{self.twin.type_of_twin} tiles, {cached}"
+            lines.append(f"twin      iterated on {tiles}; verified by K in {self.dtype}")
         return lines
 
     def _lines_of_pca(self) -> list[str]:

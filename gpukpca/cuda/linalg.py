@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-# The factor 1 of cuBLAS, by the letter of a type: addresses in `ONES`.
-ONES = np.ones(1, np.float32), np.ones(1)
-ONE = {ones.dtype.char: ones.ctypes.data for ones in ONES}
+# The factors 1 and 0 of cuBLAS, by the letter of a type: addresses in `FACTORS`.
+FACTORS = np.array([1, 0], np.float32), np.array([1.0, 0.0])
+ONE = {factors.dtype.char: factors.ctypes.data for factors in FACTORS}
+ZERO = {factors.dtype.char: factors[1:].ctypes.data for factors in FACTORS}
 # Rows of so many items begin at 16 bytes in float16 too: other strides keep cuBLAS from its fast kernels.
 ITEMS = 8
 
@@ -68,16 +69,15 @@ def product(A: Any, B: Any, out: Any, compute_type: str = "CUBLAS_COMPUTE_32F", 
     from cupy.cuda.device import get_cublas_handle
     from cupy_backends.cuda.libs import cublas
 
-    (m, k), n = A.shape, B.shape[1]
-    one, zero = ONE[out.dtype.char], np.zeros(1, out.dtype)
+    (m, k), n, number = A.shape, B.shape[1], out.dtype.char
     # In Fortran's order, cuBLAS's, the answer is Bᵀ Aᵀ.
     (left, first), (right, second) = _operand(B), _operand(A)
     operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
     cublas.gemmEx(
         get_cublas_handle(),
         *(operations[left], operations[right], n, m, k),
-        *(one, *first, *second),
-        *(one if add else zero.ctypes.data, out.data.ptr, to_cuda_dtype(out.dtype), n),
+        *(ONE[number], *first, *second),
+        *((ONE if add else ZERO)[number], out.data.ptr, to_cuda_dtype(out.dtype), n),
         getattr(cublas, compute_type),
         cublas.CUBLAS_GEMM_DEFAULT_TENSOR_OP,
     )
@@ -105,7 +105,6 @@ def product_by_parts(A: Any, B: Any, parts: int) -> Any:
         (n, a), b = A.shape, B.shape[1]
         rows = n // parts
         partial = cupy.empty((parts, a, b), np.float64)
-        one, zero = np.ones(1), np.zeros(1)
         # In Fortran's order, cuBLAS's, the answer is B.T @ A.
         left = (B.data.ptr, b, b * rows) if B.flags.c_contiguous else (B.data.ptr, n, rows)
         right = (A.data.ptr, a, a * rows) if A.flags.c_contiguous else (A.data.ptr, n, rows)
@@ -114,8 +113,8 @@ def product_by_parts(A: Any, B: Any, parts: int) -> Any:
             cublas.CUBLAS_OP_N if B.flags.c_contiguous else cublas.CUBLAS_OP_T,
             cublas.CUBLAS_OP_T if A.flags.c_contiguous else cublas.CUBLAS_OP_N,
             *(b, a, rows),
-            *(one.ctypes.data, *left, *right),
-            *(zero.ctypes.data, partial.data.ptr, b, a * b),
+            *(ONE["d"], *left, *right),
+            *(ZERO["d"], partial.data.ptr, b, a * b),
             parts,
         )
         total = partial.sum(axis=0)

@@ -89,7 +89,8 @@ class BlockKrylov(SolverParameters, Solver):
     twin : bool, optional
         Whether the passes of kernel PCA of float64 rows are made on float32 tiles of K, its twin, until float64 tiles
         verify and complete the eigenvectors. Default: where float64 tiles do not fit into memory and float32 ones do.
-        True: also where both fit, which halves the memory. Never for a fixed number of passes.
+        On a card those of float32 rows are made on float16 tiles; default: where these are timed as faster. True: also
+        where both fit, which halves the memory. Never for a fixed number of passes.
 
     See Also
     --------

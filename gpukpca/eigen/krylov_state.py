@@ -67,7 +67,8 @@ class KrylovTask:
     def on_twin(self, twin: SymmetricOperator) -> KrylovTask:
         """Return the task for the operator's twin, which leaves passes to the operator itself."""
         columns, limit = min(self.op.shape[0], TWIN_COLUMNS * self.max_columns), max(1, self.limit - EXACT_PASSES)
-        return replace(self, op=twin, tol=max(self.tol, TWIN_TOL), limit=limit, max_columns=columns)
+        tol = max(self.tol, TWIN_TOL, twin.resolution)
+        return replace(self, op=twin, tol=tol, limit=limit, max_columns=columns)
 
     def check_forecast(self, before: KrylovState, state: KrylovState) -> None:
         """Raise `NeedsDense` where the residuals of two checks forecast more passes than the dense solver is worth."""

@@ -176,6 +176,7 @@ class CenteredGram(SymmetricOperator):
         self.dtype: Any = self.base.dtype
         self.like: Array = self.base.like
         self.rounding: float = max(1.0, self.base.rounding)
+        self.resolution: float = self.base.resolution
         self.workers: int = self.base.workers
         self.known_means: Array | None = None
         self.count: float = self.shape[0] if frequencies is None else frequencies.count

@@ -15,6 +15,7 @@ from gpukpca.data.slicing import shifted_rows
 from gpukpca.data.statistics import exact_means, feature_bounds
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.devices import DevicesGram
+from gpukpca.gram.half_tiles import in_halves
 from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.product import gram_matrix
 from gpukpca.gram.tiled import TiledGram, shifted_gram
@@ -193,11 +194,13 @@ class TiledStorage(Storage):
     """The upper triangle in square tiles; every pass recomputes the tiles that are not cached.
 
     `panel` is the number of tile columns whose rows are held together while X is read from a file; 0 holds all rows.
+    A twin in float16 is one of `halves`.
     """
 
     tile_edge: int
     cached_tiles: int
     panel: int = 0
+    halves: bool = False
 
     @classmethod
     def within(cls, budget: int, n: int, item_size: int, workers: int, tile_edge: int, panel: int = 0) -> TiledStorage:
@@ -216,7 +219,13 @@ class TiledStorage(Storage):
     def recomputed_tiles(self) -> int:
         return max(0, self.tiles - self.cached_tiles)
 
+    @property
+    def type_of_twin(self) -> str:
+        """Return the type of the tiles of a twin."""
+        return "float16" if self.halves else "float32"
+
     def bytes_held(self, item_size: int) -> int:
+        item_size = 2 if self.halves else item_size
         if self.is_fully_cached:
             return self.entries * item_size
         return self.cached_tiles * self.tile_edge**2 * item_size
@@ -237,6 +246,13 @@ class TiledStorage(Storage):
             "panel": self.panel,
         }
         return shifted_gram(source.kernel, source.X, source.template, cached_tiles=self.cached_tiles, **options)
+
+    def twin_of(self, base: Any, source: StorageInput, center: bool) -> TiledGram | None:
+        """Return the twin of the operator of K that `source` made; None beyond the range of float32."""
+        if self.halves:
+            return in_halves(base)
+        narrow = twin_source(source, center)
+        return None if narrow is None else self.build(narrow)
 
     def __str__(self) -> str:
         cached = "all" if self.is_fully_cached else str(self.cached_tiles)

@@ -150,12 +150,13 @@ class TiledGram(SymmetricOperator):
         else:
             self.rows = self.kernel.prepare(X, like=template)
         self._bounds, self._panel, self._report = row_slices(n, edge), panel, report
+        self._class_of_tiles: type[UpperTiles] = UpperTiles
 
     @cached_property
     def _upper(self) -> UpperTiles:
         """The tiles, listed when a product first needs them: columns do not, and their number grows as n²."""
         order, kept = tile_order(len(self._bounds), self._panel), self.cached_tiles
-        return UpperTiles(
+        return self._class_of_tiles(
             self.kernel,
             self.rows,
             self.like,

@@ -28,10 +28,10 @@ def known_edge(kernel: Kernel, like: Array, d: int, usual: int) -> int:
     """Return the edge that this process, or the fit of a checkpoint, has timed for such tiles; else `usual`."""
     if not (is_on_gpu(like) and uses_timings()):
         return usual
-    return min(usual, state.tile_edges.get(_kind_of(kernel, like, d, usual), usual))
+    return min(usual, state.tile_edges.get(kind_of(kernel, like, d, usual), usual))
 
 
-def _kind_of(kernel: Kernel, like: Array, d: int, usual: int) -> str:
+def kind_of(kernel: Kernel, like: Array, d: int, usual: int) -> str:
     """Return what the time of a tile depends on: card, kernel, dtype, number of features to a power of two, edge."""
     card = describe_device(like).partition(" ")[2]
     return f"{card}, {type(kernel).__name__}, {dtype_name(like.dtype)}, d < {2 ** int(d).bit_length()}, edge {usual}"
@@ -46,7 +46,7 @@ def timed_edge(kernel: Kernel, X: Array, template: PreparedRows | None, usual: i
     """
     if not (is_on_gpu(X) and uses_timings()) or X.shape[0] < blocking.TILES_ALONG_A_SIDE * usual:
         return usual
-    kind = _kind_of(kernel, X, X.shape[1], usual)
+    kind = kind_of(kernel, X, X.shape[1], usual)
     if kind not in state.tile_edges:
         like, rows = empty_like(X), kernel.prepare(take_rows(X, 0, 2 * usual), like=template)
         V, memory = full((usual, blocking.GPU_BLOCK_COLUMNS), 1.0, like), writable((usual * usual,), like)

@@ -35,6 +35,7 @@ from gpukpca.eigen.krylov_state import EXACT_PASSES
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.half_tiles import FASTER
 from gpukpca.gram.storage import (
     DenseStorage,
     DevicesStorage,
@@ -87,10 +88,11 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
             bytes_read = storage.rows_read * task.d * item
         bill["prepare"] = preparing_parts(task, panel)  # before there are tiles
     twin = twin_of(task, solver, storage, bill, edge)
-    if twin is not None:  # its vectors are as many columns again; then as many tiles as take no more than those of it
+    if twin is not None:  # its vectors are as many columns again
         bill["solve"]["sums of its vectors"] = task.workers * n * (task.p + 2 * PROBES) * item
         budget = task.tile_budget(total(bill[""]) + total(bill["solve"]))
-        budget = twin.bytes_held(4) if storage.is_fully_cached else budget
+        if storage.is_fully_cached and getattr(solver, "twin", None):  # no more than the tiles that were asked for take
+            budget = min(budget, twin.bytes_held(4))
         storage = TiledStorage.within(budget, n, item, task.workers, edge)
     bill["solve"].setdefault("K", storage.bytes_held(item))
     last: Any = solver if twin is None else replace(solver, passes=EXACT_PASSES)  # type: ignore[type-var]
@@ -239,12 +241,12 @@ def _candidate(
     *,
     notes: tuple[str, ...] = (),
     bytes_read: int = 0,
-    twin: Storage | None = None,
+    twin: TiledStorage | None = None,
     narrow: Work | None = None,
 ) -> Candidate:
     """Return the candidate of a solver with a storage, with the bytes and the work of the fit around them.
 
-    `narrow` is the work on a float32 `twin`. The time is not known without `work`, for a function of two rows, and on a
+    `narrow` is the work on a `twin`. The time is not known without `work`, for a function of two rows, and on a
     cluster, where the network decides.
     """
     basis = storage.rank_bound if isinstance(solver, Nystrom) else task.n
@@ -279,7 +281,7 @@ def _candidate(
     return Candidate(plan, task.resources, with_pairs(parts, p, pair_bytes), solver.most_pairs(bound))
 
 
-def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: Storage | None) -> Iterator[str]:
+def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: TiledStorage | None) -> Iterator[str]:
     """Yield the notes of a plan on what follows from a task, a solver, a storage and a twin."""
     if storage.recomputed_tiles:
         tiles = f"{storage.recomputed_tiles} of {storage.tiles} tiles"
@@ -290,6 +292,8 @@ def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: Storage
     if task.dealt and storage.devices == 1:
         is_folded = isinstance(storage, LandmarkStorage) and storage.source is None
         yield task.dealt.notes[0] if is_folded else "the first device computes alone: others share tiles of K, or rows"
+    if twin is not None and twin.halves and not getattr(solver, "twin", None):
+        yield f"products with float16 tiles took less than 1/{FASTER} of the time"
     if task.is_on_cluster:
         yield f"cluster: {task.X.cluster.describe()}"
     if task.preimage_landmarks:

@@ -39,10 +39,10 @@ from gpukpca.eigen import EigenResult, PairRequest, top_eigh
 from gpukpca.eigen.request import NeedsDense
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram
-from gpukpca.gram.storage import StorageInput, twin_source
+from gpukpca.gram.storage import StorageInput
 
 # The largest residual of vectors of a twin, over the largest eigenvalue, that spared passes over K itself.
-USELESS_TWIN = 1e-3
+USELESS_TWIN = {"float32": 1e-3, "float16": 0.05}
 # From a solver to a context with the checkpointer of the fit, or None.
 CheckpointOpener = Callable[[Any], AbstractContextManager[Any]]
 
@@ -73,9 +73,9 @@ def exact_fit(
             op = _centered_gram(task, chosen.plan, source)
         plan, eigen = chosen.plan, solve(op, _request(task, chosen, op), chosen.plan.solver)
     left = math.inf if eigen.twin_residual is None else eigen.twin_residual
-    if plan.twin is not None and left > USELESS_TWIN:
+    if plan.twin is not None and left > USELESS_TWIN[name := plan.twin.type_of_twin]:
         how = f"was dropped: its vectors left a residual of {left:.1g}" if left < math.inf else "was not used"
-        plan = chosen.with_notes(f"the float32 twin {how}").plan
+        plan = chosen.with_notes(f"the {name} twin {how}").plan
     if task.frequencies is not None:
         eigen = eigen.signed_by(task.frequencies.unrooted(eigen.eigenvectors))
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
@@ -137,8 +137,8 @@ def _centered_gram(task: FitTask, plan: Plan, source: StorageInput) -> CenteredG
         raise InvalidParameterError(
             f"the operator of {type(storage).__name__} has shape {tuple(op.shape)}, and K of {n} rows ({n}, {n})."
         )
-    if plan.twin is not None and (narrow := twin_source(source, op.center)) is not None:
-        op.twin = CenteredGram(plan.twin.build(narrow), center=op.center, frequencies=task.frequencies)
+    if plan.twin is not None and (base := plan.twin.twin_of(op.base, source, op.center)) is not None:
+        op.twin = CenteredGram(base, center=op.center, frequencies=task.frequencies)
     return op
 
 

@@ -17,6 +17,7 @@ from gpukpca.algorithms.kernel_pca.candidates import (
     stored,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask, explicit_features
+from gpukpca.algorithms.kernel_pca.twin import takes_twin
 from gpukpca.algorithms.plan import Candidate, Plan, choose_plan
 from gpukpca.backend import blocking
 from gpukpca.backend.device import takes_eigenproblem
@@ -28,6 +29,7 @@ from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
 from gpukpca.eigen.solve import most_by_passes
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.half_tiles import timed_halves
 from gpukpca.gram.storage import TiledStorage
 from gpukpca.gram.timed_edge import known_edge, timed_edge
 
@@ -47,6 +49,10 @@ def plan_of(task: FitTask) -> Candidate:
     usual = task.usual_edge
     fits = getattr(candidate.plan.storage, "tile_edge", 0) == usual
     if fits and timed_edge(task.kernel, task.X, task.template, usual) != usual:
+        candidate = choose_plan(_candidates, task, what, _changes(task))
+    plan, edge = candidate.plan, getattr(candidate.plan.storage, "tile_edge", 0)
+    is_open = plan.twin is None and task.item == 4 and takes_twin(task, plan.solver, plan.storage)
+    if is_open and timed_halves(task.kernel, task.X, task.template, edge):
         candidate = choose_plan(_candidates, task, what, _changes(task))
     if not task.settings.is_share or candidate.needed is None:
         return candidate

@@ -1,6 +1,8 @@
-"""The float32 twin of K in a plan: whether block Krylov iterates on it, and its bytes."""
+"""The twin of K in a plan: whether block Krylov iterates on float32 or float16 tiles, and their bytes."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from gpukpca.algorithms.bill import Bill, total
 from gpukpca.algorithms.kernel_pca.parts import solver_parts, tile_bytes
@@ -9,36 +11,54 @@ from gpukpca.backend.work import rates_of
 from gpukpca.eigen import BlockKrylov
 from gpukpca.eigen.krylov_state import TWIN_COLUMNS
 from gpukpca.eigen.solver import PlannedSolver
+from gpukpca.gram.half_tiles import known_halves
 from gpukpca.gram.storage import Storage, TiledStorage
 
 # Rows from which a float32 twin pays, expected passes from which it pays where its tiles are recomputed too, and on a
 # card the ratio of float64 to float32 time.
 ROWS_FOR_TWIN, PASSES_FOR_TWIN, RATIO_FOR_TWIN = 4000, 6, 2.5
+# Columns of a float16 block beside its own: of ones, of probes, and up to full rows.
+MORE_COLUMNS = 16
+
+
+def takes_twin(task: FitTask, solver: PlannedSolver | None, storage: Storage | None) -> bool:
+    """Return whether block Krylov may iterate on other tiles than those of K: of float32 rows on a card alone."""
+    is_tiled = isinstance(storage, TiledStorage) and not (task.maps_file or task.is_sparse or task.place.others)
+    iterates = is_tiled and isinstance(solver, BlockKrylov) and solver.takes_twin
+    return iterates and task.kernel.moves_rows is not None and (task.item == 8 or task.on_gpu)
 
 
 def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, edge: int) -> TiledStorage | None:
-    """Return the float32 tiles that block Krylov iterates on, and add their bytes; None where K itself is faster."""
-    is_tiled = isinstance(storage, TiledStorage) and not (task.maps_file or task.is_sparse or task.place.others)
-    if not (is_tiled and isinstance(solver, BlockKrylov) and solver.takes_twin) or task.kernel.moves_rows is None:
+    """Return the tiles that block Krylov iterates on, and add their bytes; None where K itself is faster.
+
+    They are float32 ones for float64 rows, and float16 ones of K's own rows, all cached, for float32 rows.
+    """
+    if not (takes_twin(task, solver, storage) and isinstance(solver, BlockKrylov)):
         return None
-    if task.item < 8 or not (solver.twin or _is_slower_in_float64(task)):
+    halves = task.item == 4
+    is_faster = known_halves(task.kernel, task.place.work, task.d, edge) if halves else _is_slower_in_float64(task)
+    if not (solver.twin or is_faster):
         return None
-    narrow = task.in_float32()[0][1]
-    basis = {name: TWIN_COLUMNS * size for name, size in solver_parts(narrow, solver).items()}
+    narrow = task if halves else task.in_float32()[0][1]
+    item, basis = 2 if halves else 4, {k: TWIN_COLUMNS * size for k, size in solver_parts(narrow, solver).items()}
     guide = TWIN_COLUMNS * solver.basis_columns(task.n, task.p, task.on_gpu) * task.n * narrow.item
-    rows = task.n * (task.d * narrow.item + narrow.row_bytes)
-    parts = basis | {"tiles in work": tile_bytes(narrow, edge), "rows of the twin": rows}
+    parts = basis | {"tiles in work": tile_bytes(narrow, edge)}
+    if halves:
+        parts["float16 block"] = 2 * task.n * (solver.width(task.n, task.p, True) + MORE_COLUMNS)
+    else:
+        parts["rows of the twin"] = task.n * (task.d * item + narrow.row_bytes)
     budget = task.tile_budget(total(bill.get("", {})) + total(parts))
-    twin = TiledStorage.within(budget, task.n, narrow.item, task.workers, edge)
+    twin = replace(TiledStorage.within(budget, task.n, item, task.workers, edge), halves=halves)
     passes = solver.expected_passes(task.n, task.p, task.item, task.on_gpu)
     pays = task.n >= ROWS_FOR_TWIN and not storage.is_fully_cached
     pays = pays and (twin.is_fully_cached or passes >= PASSES_FOR_TWIN)
     phases = {
-        "iterate": parts | {"K": twin.bytes_held(narrow.item)},
+        "iterate": parts | {"K": twin.bytes_held(item)},
         "hand over": solver_parts(task, solver) | {"basis of the twin": total(basis)},
     }
     needed = max(Bill(bill | phases).peak, bill.peak + guide)
-    if not (solver.twin or pays) or needed > task.resources.allowed(needed):
+    is_useful = twin.is_fully_cached if halves else solver.twin or pays
+    if not is_useful or needed > task.resources.allowed(needed):
         return None
     bill.update(phases)
     bill["solve"]["basis of the twin"] = guide
