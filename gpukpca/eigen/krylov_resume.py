@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import from_host, namespace_of
+from gpukpca.backend.namespace import cast, from_host, namespace_of
 from gpukpca.backend.random import restore_generator
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.eigen.krylov_iteration import first_state
@@ -39,7 +37,8 @@ def resumed_state(task: KrylovTask, checkpointer: Checkpointer) -> KrylovState |
     room = 0 if state.is_done else max(most, columns)
     # One after the other: two copies of both bases would take more memory than any pass.
     if state.guide is not None:
-        state = state.updated(guide=ColumnBasis((_on_device(state.guide.array, like, namespace_of(like).float32),)))
+        narrow = cast(like, namespace_of(like).float32)
+        state = state.updated(guide=_in_store(state.guide, state.guide.count, narrow))
     state = state.updated(block=block, Q=_in_store(state.Q, room, like))
     return state.updated(W=_in_store(state.W, room, like))
 
@@ -50,8 +49,8 @@ def _in_store(host: ColumnBasis, room: int, like: Array) -> ColumnBasis:
     return ColumnBasis.with_capacity(columns.shape[0], room, like).append(columns) if room else ColumnBasis((columns,))
 
 
-def _on_device(A: np.ndarray, like: Array, dtype: Any = None) -> Array:
+def _on_device(A: np.ndarray, like: Array) -> Array:
     """Return a host array in the library and place of `like`, with its order in memory: last bits depend on it."""
     if A.flags.c_contiguous or not A.flags.f_contiguous:
-        return from_host(A, like, dtype)
-    return from_host(A.T, like, dtype).T
+        return from_host(A, like)
+    return from_host(A.T, like).T

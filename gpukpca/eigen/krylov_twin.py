@@ -17,7 +17,7 @@ from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 PASSES_AFTER_TWIN = 1
 # Where a spectrum decays so fast that so many passes leave this residual, the operator itself is as fast.
 FAST_PASSES, FAST_RESIDUAL = 3, 1e-5
-# Ritz values of the twin this near to one of the operator, relative to it, are that one.
+# Ritz values of the twin this near to one of the operator, relative to the largest, are not told apart from it.
 NEAR = 1e-5
 
 
@@ -77,8 +77,9 @@ def corrected(state: KrylovState, R: Array, theta: np.ndarray) -> Array:
     values, S = np.linalg.eigh(T)
     values, theta = values[:, None], theta[None, : R.shape[1]]
     inverse = 1.0 / np.where(theta > NEAR * theta[0, 0], theta, np.inf)  # outside of the basis
-    gaps = theta - values
-    gaps = np.where(np.abs(gaps) > NEAR * np.abs(theta), gaps, np.inf)
+    gaps, near = theta - values, max(NEAR, state.twin_residual or 0.0) * float(theta[0, 0])
+    # Of values too near for the twin, the residual is what a product adds to the basis.
+    divided = np.where(np.abs(gaps) > near, 1.0 / np.where(gaps == 0.0, 1.0, gaps), inverse)
     components = S.T @ guide.products_with(cast(R, guide.array.dtype))
-    inside = cast(guide.combine(S @ (components * (1.0 / gaps - inverse))), R.dtype)
+    inside = cast(guide.combine(S @ (components * (divided - inverse))), R.dtype)
     return (R * from_host(inverse[0], R)[None, :] + inside) * float(theta[0, 0])

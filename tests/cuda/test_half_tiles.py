@@ -89,7 +89,7 @@ def test_a_fit_on_float16_tiles_is_within_the_residuals_that_K_measures(rows: An
             alone = model(**fit, eigen_solver=BlockKrylov(twin=False)).fit(rows, sample_weight=weights)
             assert LINE in str(fitted.plan_), fit
             assert (passes_on_twin(fitted) > 2, passes_on_twin(alone)) == (True, 0), fit
-            assert fitted.n_passes_ - passes_on_twin(fitted) <= 3, fit
+            assert fitted.n_passes_ - passes_on_twin(fitted) <= 4, fit
             assert fitted.converged_, fit
             assert "dropped" not in str(fitted.plan_), fit
             kernel, center = fit.get("kernel", kernels.RBF(0.1)), fit.get("center", True)
@@ -202,7 +202,7 @@ def test_entries_beyond_the_range_leave_the_fit_to_K_itself(rows: Any) -> None:
     X[:EDGE] *= 1e-3
     kernel = kernels.Polynomial(gamma=1.0, coef0=0.0, degree=3)
     fitted, alone = (model(kernel=kernel, eigen_solver=BlockKrylov(twin=twin)).fit(X) for twin in (True, False))
-    assert "the float16 twin was dropped: its vectors left a residual of inf" in str(fitted.plan_)
+    assert "the float16 twin was not used" in str(fitted.plan_)
     np.testing.assert_allclose(fitted.eigenvalues_.get(), alone.eigenvalues_.get(), rtol=1e-5)
     assert fitted.converged_
 

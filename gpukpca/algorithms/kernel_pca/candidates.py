@@ -30,7 +30,6 @@ from gpukpca.data.batches import slice_of
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
-from gpukpca.eigen.krylov_blocks import PROBES
 from gpukpca.eigen.krylov_state import EXACT_PASSES
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
@@ -88,8 +87,7 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
             bytes_read = storage.rows_read * task.d * item
         bill["prepare"] = preparing_parts(task, panel)  # before there are tiles
     twin = twin_of(task, solver, storage, bill, edge)
-    if twin is not None:  # its vectors are as many columns again
-        bill["solve"]["sums of its vectors"] = task.workers * n * (task.p + 2 * PROBES) * item
+    if twin is not None:
         budget = task.tile_budget(total(bill[""]) + total(bill["solve"]))
         if storage.is_fully_cached and getattr(solver, "twin", None):  # no more than the tiles that were asked for take
             budget = min(budget, twin.bytes_held(4))

@@ -9,6 +9,7 @@ from gpukpca.algorithms.kernel_pca.parts import solver_parts, tile_bytes
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.backend.work import rates_of
 from gpukpca.eigen import BlockKrylov
+from gpukpca.eigen.krylov_blocks import PROBES
 from gpukpca.eigen.krylov_state import TWIN_COLUMNS
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.gram.half_tiles import known_halves
@@ -41,6 +42,8 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
         return None
     narrow = task if halves else task.in_float32()[0][1]
     item, basis = 2 if halves else 4, {k: TWIN_COLUMNS * size for k, size in solver_parts(narrow, solver).items()}
+    # Its vectors are as many columns again.
+    sums = task.workers * task.n * (task.p + 2 * PROBES) * task.item
     guide = TWIN_COLUMNS * solver.basis_columns(task.n, task.p, task.on_gpu) * task.n * narrow.item
     parts = basis | {"tiles in work": tile_bytes(narrow, edge)}
     if halves:
@@ -56,12 +59,12 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
         "iterate": parts | {"K": twin.bytes_held(item)},
         "hand over": solver_parts(task, solver) | {"basis of the twin": total(basis)},
     }
-    needed = max(Bill(bill | phases).peak, bill.peak + guide)
+    needed = max(Bill(bill | phases).peak, bill.peak + guide + sums)
     is_useful = twin.is_fully_cached if halves else solver.twin or pays
     if not is_useful or needed > task.resources.allowed(needed):
         return None
     bill.update(phases)
-    bill["solve"]["basis of the twin"] = guide
+    bill["solve"] |= {"basis of the twin": guide, "sums of its vectors": sums}
     return twin
 
 
