@@ -1,8 +1,9 @@
 """Say within half a minute whether a card computes what the host computes: ``python -m benchmarks.first_contact``.
 
 It asks the card to compute, prints the rates that plans and "auto" go by, compares fits with NumPy's, and times fits
-twice: the first one compiles kernels. The last lines count differences that are too large, and apart from them steps
-that raised an error. The exit status is 1 where either happened or the card does not work.
+twice: the first one compiles kernels. It prints what was chosen by the clock. The last lines count differences that are
+too large, and apart from them steps that raised an error. The exit status is 1 where either happened or the card does
+not work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import duration
+from gpukpca._process import state
 
 D, COMPONENTS = 100, 10
 # Rows of the timed fits, and of the fit that the host repeats.
@@ -36,7 +38,11 @@ def main() -> None:
     n = COMPARED_QUICK if is_quick else COMPARED
     fits = [(solver, dtype) for solver in ("randomized", "dense") for dtype in ("float64", "float32")]
     steps = [partial(compared, n, *fit) for fit in fits]
-    finish(*counted([*steps, *(partial(timed, n) for n in (ROWS_QUICK if is_quick else ROWS))]))
+    counts = counted([*steps, *(partial(timed, n) for n in (ROWS_QUICK if is_quick else ROWS))])
+    for what, choices in {"edge of tiles": state.tile_edges, "float16 tiles pay": state.half_tiles}.items():
+        for kind, choice in choices.items():
+            print(f"{what}: {choice} ({kind})")
+    finish(*counts)
 
 
 def counted(steps: list[Callable[[], bool]]) -> tuple[int, int]:
