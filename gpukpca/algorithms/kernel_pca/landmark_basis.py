@@ -79,49 +79,50 @@ class LandmarkBasis:
     def chosen(
         cls, task: FitTask, plan: Plan, among: Any, rng: np.random.Generator, listener: Listener | None
     ) -> tuple[LandmarkBasis, np.ndarray]:
-        """Return the basis that the solver of a plan chooses among rows (b, d), and the numbers of its rows there.
+        """Return the basis that the solver of a plan chooses, and the numbers of its rows among the candidates.
 
-        Given landmarks are all used. Their base point is their mean, so that no other row matters.
+        These are rows (b, d), or K of all rows of the task, whose factor the basis then has. Given landmarks among rows
+        are all used. Their base point is their mean, so that no other row matters.
         """
         solver: Nystrom | Any = plan.solver
-        op = _operator(task, among)
+        is_all, kernel, report = isinstance(among, SymmetricOperator), task.kernel, rank_report(listener)
+        op, rows = (among, task.basis) if is_all else (_operator(task, among), among)
+        weights = task.weights if is_all else None
         shifted: BasePointGram | None
-        if solver.is_given:
-            is_shifted, points = op.rows.shifted, [among]
-            if isinstance(task.kernel, Linear) and task.settings.center and not task.is_spanned:
+        if solver.is_given and not is_all:
+            is_shifted, points = op.rows.shifted, [rows]
+            if isinstance(kernel, Linear) and task.settings.center and not task.is_spanned:
                 # Rows are centered at the mean of the landmarks, from where these span one direction less.
-                points.append(0.0 * gather_rows(among, [0]))
+                points.append(0.0 * gather_rows(rows, [0]))
             if is_shifted:
-                points.append(mean_row(among))
+                points.append(mean_row(rows))
             if len(points) > 1:
-                among = stacked(points)
-                op = _operator(task, among)
-            count = int(among.shape[0]) - is_shifted
+                rows = stacked(points)
+                op = _operator(task, rows)
+            count = int(rows.shape[0]) - is_shifted
             shifted = BasePointGram(op, count) if is_shifted else None
-            report = rank_report(listener)
             factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
         else:
-            factor, shifted = _factor_by_rule(task, plan, op, rng, listener)
-        numbers = _rows_of_model(factor, shifted)
-        rows = gather_rows(among, numbers)
+            is_shifted = op.rows is not None and op.rows.shifted
+            shifted = BasePointGram(op, _central_row(op, rng)) if is_shifted else None
+            factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report, weights)
+        numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
+        numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
+        rows = None if rows is None else gather_rows(rows, numbers)
+        if kernel.stored_only:
+            block = op.block(numbers, numbers)
+            op = DenseGram(gather_rows(op.columns(numbers), numbers) if block is None else block)
+        else:
+            op = _operator(task, rows)
+        shift = np.zeros(factor.rank)
         # The mean of points that span the features is that of some rows, or near it.
-        start = _start_of(factor, shifted, None, not task.is_spanned)
-        return cls(rows, _operator(task, rows), start, factor.n_columns), numbers
-
-    @classmethod
-    def of_all(
-        cls, task: FitTask, plan: Plan, op: SymmetricOperator, rng: np.random.Generator, listener: Listener | None
-    ) -> tuple[LandmarkBasis, np.ndarray]:
-        """Return the basis chosen among all rows of a task, whose K is `op`, with the factor; see `chosen`."""
-        factor, shifted = _factor_by_rule(task, plan, op, rng, listener, task.weights)
-        numbers = _rows_of_model(factor, shifted)
-        rows = None if task.basis is None else gather_rows(task.basis, numbers)
-        start = _start_of(factor, shifted, task.weights, task.settings.center)
-        if not task.kernel.stored_only:
-            return cls(rows, _operator(task, rows), start, factor.n_columns, factor), numbers
-        block = op.block(numbers, numbers)
-        K = gather_rows(op.columns(numbers), numbers) if block is None else block
-        return cls(rows, DenseGram(K), start, factor.n_columns, factor), numbers
+        if task.settings.center if is_all else not task.is_spanned:
+            mean = weighted_means(factor.F, weights)
+            shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
+        start = FactorSums.empty(
+            factor.pivot_factor, shift, relative=shifted is not None, noise=factor.noise, stopped=factor.stopped
+        )
+        return cls(rows, op, start, factor.n_columns, factor if is_all else None), numbers
 
     @classmethod
     def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
@@ -139,48 +140,10 @@ class LandmarkBasis:
         return Approximation(sums, self.op, *sums.about_mean(task.settings.center), rounding, self.n_columns)
 
 
-def _factor_by_rule(
-    task: FitTask,
-    plan: Plan,
-    op: SymmetricOperator,
-    rng: np.random.Generator,
-    listener: Listener | None,
-    weights: np.ndarray | None = None,
-) -> tuple[PivotedCholesky, BasePointGram | None]:
-    """Return the factor of K by the landmarks of a plan's solver, and K relative to a base point where it has one."""
-    solver: Any = plan.solver
-    shifted = relative_to_base(op, rng)
-    return solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, rank_report(listener), weights), shifted
-
-
-def relative_to_base(op: SymmetricOperator, rng: np.random.Generator) -> BasePointGram | None:
-    """Return the operator relative to a base point where its kernel is semidefinite only so; else None."""
-    return BasePointGram(op, _central_row(op, rng)) if op.rows is not None and op.rows.shifted else None
-
-
 def _central_row(op: SymmetricOperator, rng: np.random.Generator) -> int:
     """Return the most central of a few random rows. A base point far from the data would lose digits."""
     candidates = random_subset(rng, op.shape[0], min(op.shape[0], BASE_POINT_CANDIDATES))
     return int(candidates[int(np.argmax(to_host(column_sums(op.columns(candidates)))))])
-
-
-def _rows_of_model(factor: PivotedCholesky, shifted: BasePointGram | None) -> np.ndarray:
-    """Return the numbers of the landmarks, and of the base point; one row where K is 0."""
-    numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
-    return numbers if len(numbers) else np.zeros(1, dtype=np.int64)
-
-
-def _start_of(
-    factor: PivotedCholesky, shifted: BasePointGram | None, weights: np.ndarray | None, at_mean: bool
-) -> FactorSums:
-    """Return the sums of no rows, about the mean of F whose rows have these weights, or about 0."""
-    shift = np.zeros(factor.rank)
-    if at_mean:
-        mean = weighted_means(factor.F, weights)
-        shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
-    return FactorSums.empty(
-        factor.pivot_factor, shift, relative=shifted is not None, noise=factor.noise, stopped=factor.stopped
-    )
 
 
 def _operator(task: FitTask, rows: Any) -> SymmetricOperator:

@@ -61,11 +61,10 @@ def landmark_fit(
         if not task.is_spanned:  # whose points lie about the mean of the rows
             solver: Any = plan.solver
             task = replace(task, template=template_of_landmarks(task, among.rows, solver.is_given))
-        basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
-        named = among.numbers
+        candidates, named = among.rows, among.numbers
     else:
-        basis, chosen = LandmarkBasis.of_all(task, plan, among, rng, listener)
-        named = task.numbers_of(np.arange(task.n))
+        candidates, named = among, task.numbers_of(np.arange(task.n))
+    basis, chosen = LandmarkBasis.chosen(task, plan, candidates, rng, listener)
     features, workers = basis.features(task), _workers(task, basis, task.n)
     if (factor := basis.factor) is not None:
         # In place where the library can: F is as large as memory allows.
@@ -166,10 +165,11 @@ def fit_of_sums(
     Components have the signs of those `before`, of the same basis.
     """
     found = basis.approximation(sums, task)
+    solver: Any = plan.solver
     is_all = pairs_of(task, plan) is None
     count = min(max(1, found.rank) if is_all else int(task.settings.n_components or 0), plan.n_samples)
     task = replace(task, basis=basis.rows) if task.is_on_cluster else task
-    eigen, axes = _eigenpairs(found, count)
+    eigen, axes = _eigenpairs(found, count, solver.tol)
     if before is not None:
         axes *= _signs_of(before, sums.pivot_factor, axes)
     if second is not None:
@@ -208,33 +208,38 @@ def _reported(listener: Listener, total: float, a: FactorSums, b: FactorSums) ->
     return both
 
 
-def _eigenpairs(approximation: Approximation, count: int) -> tuple[EigenResult, np.ndarray]:
-    """Return `count` eigenvalues of F Fᵀ, without vectors U, and FᵀU (k, count)."""
-    like, k, scatter = approximation.op.like, approximation.rank, approximation.scatter
-    found, vectors = leading_ritz_pairs(scatter, min(count + 1, k), like)
-    threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(found, initial=0.0)), approximation.gram.noise_scale)
+def _eigenpairs(found: Approximation, count: int, tol: float) -> tuple[EigenResult, np.ndarray]:
+    """Return `count` eigenvalues of F Fᵀ with bounds on their residuals for K itself, without vectors U; and FᵀU."""
+    like, k = found.op.like, found.rank
+    ritz, vectors = leading_ritz_pairs(found.scatter, min(count + 1, k), like)
+    threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(ritz, initial=0.0)), found.gram.noise_scale)
     values = np.zeros(count + 1)
-    values[: len(found)] = found
+    values[: len(ritz)] = ritz
     following = float(without_rounding(values[count:], threshold)[0][0])
     values, dropped = without_rounding(values[:count], threshold)
     axes = np.zeros((k, count))
-    axes[:, : min(count, len(found))] = vectors[:, :count]
+    axes[:, : min(count, len(ritz))] = vectors[:, :count]
     axes *= np.sqrt(np.maximum(values, 0.0))
     axes *= signs(axes.astype(dtype_name(like.dtype))).astype(np.float64) if k else 1.0
+    eigenvalues, norms = from_host(values, like), from_host(np.full(count, found.certificate), like)
+    largest, tolerance = float(np.max(to_host(eigenvalues), initial=0.0)), tol or default_tolerance(like.dtype)
+    converged = to_host(norms).astype(np.float64) <= tolerance * largest
+    why = f"; not converged: the certificate {found.certificate:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
     none = full((0, count), 0.0, like)
     eigen = EigenResult(
-        eigenvalues=from_host(values, like),
+        eigenvalues=eigenvalues,
         eigenvectors=none,
         products=none,
-        residual_norms=from_host(np.zeros(count), like),
-        converged=np.ones(count, dtype=bool),
-        tolerance=default_tolerance(like.dtype),
+        residual_norms=norms,
+        converged=converged,
+        tolerance=tolerance,
         next_eigenvalue=following,
         dropped=dropped,
+        rounding=found.rounding,
         null_threshold=threshold,
-        n_passes=1,
-        n_products=0,
-        solver="sums of a factor",
+        n_passes=0,
+        n_products=found.n_columns,
+        solver=f"Nyström (rank {k}, stopped: {found.sums.stopped}{'' if np.all(converged) else why})",
         smallest_seen=0.0,
     )
     return eigen, axes

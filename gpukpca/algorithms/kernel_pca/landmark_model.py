@@ -32,7 +32,6 @@ from gpukpca.backend.linalg import solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host, full, to_host
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import EigenResult
-from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import LowRankGram
 
@@ -117,10 +116,12 @@ def finished_fit(
     scores = eigen.products * from_host(scale, op.like)[None, :]
     if task.frequencies is not None and scores.shape[0]:
         scores = task.frequencies.unrooted(scores)
+    # λ_p >= θ_p - rounding and λ_{p+1} <= θ_{p+1} + certificate, so that the gap is a lower bound.
+    certified = replace(eigen, next_eigenvalue=(eigen.next_eigenvalue or 0.0) + (found.certificate + found.rounding))
     fit = KernelPCAFit.of_eigenpairs(
         task.kernel,
         plan,
-        _certified(eigen, found, solver.tol),
+        certified,
         spectrum,
         scores=scores,
         map=AffineProjection(
@@ -232,28 +233,6 @@ def _suggested_spectrum(found: Approximation) -> Spectrum:
     sigma = math.sqrt(max(0.0, float(np.linalg.eigvalsh(squares)[-1])))
     largest = float(np.max(sizes)) + sigma * math.sqrt(n / r)
     return Spectrum(np.array([largest]), found.sums.trace - n * float(np.mean(means)), dtype_name(found.op.dtype))
-
-
-def _certified(eigen: EigenResult, found: Approximation, tol: float) -> EigenResult:
-    """Return the result with bounds on the residuals of K itself in place of those of F Fᵀ."""
-    # λ_p >= θ_p - rounding and λ_{p+1} <= θ_{p+1} + certificate, so that the gap is a lower bound.
-    apart = found.certificate + found.rounding
-    norms = from_host(to_host(eigen.residual_norms).astype(np.float64) + found.certificate, eigen.residual_norms)
-    largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
-    tolerance = tol or default_tolerance(found.op.dtype)
-    converged = to_host(norms).astype(np.float64) <= tolerance * largest
-    why = f"; not converged: the certificate {found.certificate:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
-    return replace(
-        eigen,
-        residual_norms=norms,
-        converged=converged,
-        tolerance=tolerance,
-        rounding=found.rounding,
-        next_eigenvalue=None if eigen.next_eigenvalue is None else eigen.next_eigenvalue + apart,
-        n_passes=0,
-        n_products=found.n_columns,
-        solver=f"Nyström (rank {found.rank}, stopped: {found.sums.stopped}{'' if np.all(converged) else why})",
-    )
 
 
 def _warn_of_certificate(fit: KernelPCAFit, tol: float, rounding: float) -> None:
