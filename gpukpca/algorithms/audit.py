@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.backend.linalg import column_norms, inner_products, times_small
 from gpukpca.backend.namespace import epsilon, from_host
 from gpukpca.backend.orthogonalization import orthonormal_columns
@@ -23,8 +22,7 @@ SKEWED = 1e-3
 DEPENDENT = 10.0
 
 
-@documented
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True, eq=False)
 class EigenpairAudit:
     """Eigenpairs of a matrix A against one product with it: A is K, centered as the fit, or a covariance matrix.
 

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from gpukpca._typing import Array
 
@@ -36,13 +36,22 @@ def unchecked(kind: type[Made], **fields: Any) -> Made:
     return made
 
 
-def documented(cls: T) -> T:
-    """Add the section «Attributes» to the docstring of a dataclass, from its fields."""
-    if cls.__doc__ is not None:  # None under python -OO
-        lines = [line for field in dataclasses.fields(cls) for line in _lines_of(field)]
-        text, mark, rest = inspect.cleandoc(cls.__doc__).partition("\n\nSee Also\n")
-        cls.__doc__ = "\n".join([text, "", "Attributes", "----------", *lines]) + mark + rest + "\n"
-    return cls
+@dataclass_transform(frozen_default=True, field_specifiers=(field_of,))
+def record(**options: Any) -> Callable[[T], T]:
+    """Return the decorator of a frozen dataclass whose docstring gets the section «Attributes», from its fields.
+
+    `options` are others of `dataclasses.dataclass`.
+    """
+
+    def made(cls: Any) -> Any:
+        kind: Any = dataclasses.dataclass(frozen=True, **options)(cls)
+        if kind.__doc__ is not None:  # None under python -OO
+            lines = [line for field in dataclasses.fields(kind) for line in _lines_of(field)]
+            text, mark, rest = inspect.cleandoc(kind.__doc__).partition("\n\nSee Also\n")
+            kind.__doc__ = "\n".join([text, "", "Attributes", "----------", *lines]) + mark + rest + "\n"
+        return kind
+
+    return made
 
 
 def _lines_of(field: dataclasses.Field[Any]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from gpukpca._formatting import format_bytes, format_seconds
 from gpukpca.algorithms.bill import Parts, parts_text, total
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.resources import Resources, memory_text
 from gpukpca.eigen import BlockKrylov, Nystrom
 from gpukpca.eigen.solver import PlannedSolver
@@ -33,8 +33,7 @@ METHODS = {
 }
 
 
-@documented
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Plan:
     """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it.
 

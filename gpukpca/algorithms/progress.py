@@ -12,12 +12,11 @@ from typing import Any
 
 from gpukpca._formatting import format_seconds, printable
 from gpukpca._typing import PassReport, RankReport
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.backend.parallel import TileReport
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class Progress:
     """One event of a fit, passed to ``KernelPCA(verbose=callable)``.
 

@@ -9,7 +9,7 @@ import math
 import re
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from gpukpca._formatting import format_allowance, format_need
 from gpukpca._rules import FLAG, NONE, NOT_ZERO, check_attributes, integer, one_of
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of, unchecked
+from gpukpca.algorithms.fields import field_of, record, unchecked
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.backend import blocking
 from gpukpca.backend.device import (
@@ -53,8 +53,7 @@ SHARES = (1.0, 1.0, 0.5)
 ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 
 
-@documented
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True, eq=False)
 class Resources:
     """The place, the memory and the threads of a fit; `Resources.for_data` makes them.
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import (
@@ -52,8 +52,7 @@ from gpukpca.kernels.prepared import PreparedRows
 CANCELS = 0.5
 
 
-@documented
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class FactorSums:
     """Sums over the rows f(x) = L⁻¹ k(S, x) of a Nyström factor of landmarks S, on the host: the input of more rows."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
 from gpukpca.backend import blocking
 from gpukpca.backend.linalg import row_products
@@ -40,8 +40,7 @@ from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.prepared import PreparedRows
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class AffineProjection:
     """The map of new points, scores(x) = k(x, basis) A - b, where it is computed."""
 
@@ -125,8 +124,7 @@ class AffineProjection:
 VISIBLE = 16.0
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class LinearAxes:
     """The axes of the linear kernel: the space mean + z V of data space, with the scores z as coordinates."""
 
@@ -201,8 +199,7 @@ def _weighted_sums(X: Array, center: Array, weights: Array) -> Array:
 ROUNDING = 1e3
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class FeatureSpace:
     """The points m + z V of feature space, with m = Σ c_j φ(b_j) and orthonormal axes V = Aᵀ Φ(b) over a basis b."""
 

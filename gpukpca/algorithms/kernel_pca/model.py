@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.inputs import check_keep, new_rows
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes
@@ -28,8 +28,7 @@ from gpukpca.kernels import Kernel, Linear
 EIGEN_FIELDS = "eigenvectors residual_norms converged gap n_passes n_products seconds solver fallbacks"
 
 
-@documented
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True, eq=False)
 class KernelPCAFit:
     """A fit of kernel PCA. The scores of a point x are k(x, basis) A - b, with basis, A and b in `map`.
 

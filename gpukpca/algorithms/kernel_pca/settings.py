@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, check_attributes, integer, one_of, word
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
@@ -96,8 +96,7 @@ class PreimageOptions(ABC):
         return Work()
 
 
-@documented
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class KernelPCASettings:
     """The parameters of a fit, checked.
 

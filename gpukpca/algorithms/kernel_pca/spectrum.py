@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.solver_warnings import OF_UNITS, warn_of_convergence, warn_of_unresolved
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import EPSILON, dtype_name, epsilon, is_sparse, overflow_allowed, to_host
@@ -60,8 +60,7 @@ OF_UNRESOLVED = (
 NOTABLE = 0.01
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class Spectrum:
     """Checked eigenvalues of a centered kernel matrix."""
 

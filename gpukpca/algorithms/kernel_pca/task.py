@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions, numbered_landmarks
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
@@ -67,8 +66,7 @@ class LandmarkPool(NamedTuple):
     numbers: np.ndarray | None
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class FitTask(Task):
     """The inputs of a fit of kernel PCA."""
 

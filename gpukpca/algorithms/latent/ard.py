@@ -15,12 +15,11 @@ the span that clearly look alike are noise, as Minka's program for his rule drop
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.backend.namespace import epsilon, to_host
 
@@ -37,8 +36,7 @@ ROWS_A_FEATURE = 2
 MOST_STEPS = 100_000
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class ARDResult:
     """Lengths of the columns of W after automatic relevance determination."""
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.backend import blocking
 from gpukpca.backend.batched_linalg import (
     batched_products,
@@ -34,8 +33,7 @@ from gpukpca.data.slicing import gather_rows
 Result = TypeVar("Result")
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class Parameters:
     """Parameters of the model, in the widest floating type."""
 
@@ -44,8 +42,7 @@ class Parameters:
     noise: float = field_of("", "σ²")
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class Posterior:
     """Posterior of z for rows with missing entries, the rows last."""
 
@@ -54,8 +51,7 @@ class Posterior:
     log_determinants: Array = field_of("b", "log |M|")
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class SufficientStatistics:
     """Sums over rows that the M step and the likelihood need; q = p (p + 1)/2."""
 

@@ -19,15 +19,14 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 
 # Parameters, and what a step changes in addition, such as the precisions of a prior.
 State = TypeVar("State", bound=Parameters)
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class EMStep:
     """The change by one step."""
 
@@ -46,8 +45,7 @@ class EMStep:
         return max(self.gain, self.turn**2) if self.number and not self.is_move else None
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class EMResult:
     """Parameters at the end of EM, and the likelihood at every step."""
 
@@ -61,8 +59,7 @@ class EMResult:
         return len(self.trace) - 1
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class EMProblem:
     """The rows, the start and the end of an iteration."""
 
@@ -74,8 +71,7 @@ class EMProblem:
     report: Callable[[EMStep], None] = field_of("", "called after every E step")
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class Move(Generic[State]):
     """Parameters to try in place of those after two steps of EM."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.latent.e_step import Parameters
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import (
@@ -39,8 +39,7 @@ NOISE_FLOOR = 1e-12
 LEAST_ABOVE = 1e-3
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class ObservedMoments:
     """Moments of the observed entries of every feature, in the widest floating type."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, e_step_panel_rows
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.pca.gaussian import GaussianModel
@@ -39,8 +39,7 @@ OfComplete = Callable[[Array], Array]
 OfIncomplete = Callable[[Array, Array], Array]
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class LatentModel:
     """The model in its principal form, of rows times `scale`, in the widest floating type where it is computed."""
 
@@ -168,8 +167,7 @@ class LatentModel:
         return concat(map_in_order(panel, cuts, workers))
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class LatentFit:
     """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data."""
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.latent.acceleration import Extrapolation, subspace_change
 from gpukpca.algorithms.latent.ard import PRUNED_BELOW, ard_in_span, varying_features
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
@@ -29,8 +29,7 @@ from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 AT_THE_FLOOR = 2.0
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class KnownSpectrum:
     """Variances of complete data, over n."""
 
@@ -163,8 +162,7 @@ def _start_in_span(em: EMProblem, moments: ObservedMoments, rank: int) -> Parame
     return Parameters(solution.loadings, solution.mean, max(solution.noise * (rank - kept) / (d - kept), em.floor))
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class ARDParameters(Parameters):
     """Parameters of the model and of the prior of its loadings, N(0, α⁻¹ I) in d dimensions."""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpukpca._rules import COUNT, NONE, Rule, is_integer, number, one_of
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.data.frequencies import degrees_of_freedom
 
 # Of parameters of the estimators.
@@ -16,8 +14,7 @@ RULES = {
 N_COMPONENTS = one_of(NONE, COUNT)
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class LatentSettings:
     """Settings of probabilistic and Bayesian PCA."""
 

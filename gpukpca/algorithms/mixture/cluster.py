@@ -6,13 +6,13 @@ Tipping & Bishop, Neural Computation 11 (1999) 443.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
@@ -30,8 +30,7 @@ from gpukpca.gram import DenseGram
 NEGLIGIBLE = 1e-32
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GaussianCluster:
     """x ~ N(mean, Vᵀ(Λ - σ²)V + σ²I), in the units of a fit."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.mixture.assignment import Assignment, one_hot
 from gpukpca.algorithms.mixture.cluster import GaussianCluster, fit_cluster
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
@@ -25,8 +25,7 @@ ROUNDING = 1e-6
 Report = Callable[[int, int, float], None]
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class IterationSettings:
     """Assignment, dimension and end of an iteration."""
 
@@ -36,8 +35,7 @@ class IterationSettings:
     least_gain: float = field_of("", "an iteration that raises the value by no more is the last")
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class Responsibilities:
     """Weights of the rows in the clusters."""
 

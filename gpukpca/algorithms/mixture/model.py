@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.cluster import GaussianCluster
 from gpukpca.algorithms.mixture.iteration import ClusterIteration
@@ -34,8 +33,7 @@ from gpukpca.exceptions import InvalidParameterError
 TOO_LARGE = "The new points are too large."
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class LocalModel:
     """Clusters, heaviest first."""
 
@@ -150,8 +148,7 @@ class LocalModel:
         return result
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class MixtureFit:
     """Result of a local PCA, in the library of the data; clusters are in descending order of weight."""
 

@@ -6,14 +6,13 @@ A large offset costs no digits, squares neither overflow nor underflow, and no w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from typing import TypeVar
 
 import numpy as np
 
 from gpukpca._typing import Array, Indices
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch
@@ -29,8 +28,7 @@ from gpukpca.data.statistics import half_range
 Result = TypeVar("Result")
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class RowScaling:
     """The units of a fit: a row x becomes ``factor x - shift``."""
 

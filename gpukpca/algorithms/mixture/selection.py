@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.initialization import start_labels
 from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSettings, Report, iterate_from
@@ -23,8 +22,7 @@ from gpukpca.exceptions import InvalidParameterError
 MOST_CLUSTERS, MOST_COMPONENTS = 8, 10
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class BICSelection:
     """The pair with the smallest BIC, and its fit."""
 

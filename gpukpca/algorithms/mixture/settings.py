@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gpukpca._rules import COUNT, Rule, is_real, one_of, sequence_of, word
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 
 MixtureMethod = Literal["mixture", "hard"]
 # A number, several of them of which the BIC chooses, or all up to a limit.
@@ -20,8 +19,7 @@ RULES = {
 }
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class MixtureSettings:
     """Settings of local PCA."""
 

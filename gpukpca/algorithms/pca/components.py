@@ -9,13 +9,13 @@ the larger ones.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array, PassReport, SymmetricOperator
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
@@ -48,8 +48,7 @@ NULL_FACTOR = 20.0
 KNOWN = 0.1
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class Components:
     """The leading principal components, in the units of the centered rows Z."""
 
@@ -74,8 +73,7 @@ class Components:
         return replace(eigen, eigenvalues=values, eigenvectors=self.vectors, residual_norms=norms)
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class SolverTools:
     """Random numbers, callback and checkpoints of an eigensolver."""
 

@@ -7,13 +7,12 @@ Machine Learning (2006), 12.2.1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.backend.linalg import add_to_diagonal
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of
 from gpukpca.exceptions import InvalidParameterError
@@ -30,8 +29,7 @@ def check_centered(center: bool) -> None:
         raise InvalidParameterError(UNCENTERED)
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class GaussianModel:
     """The model of scaled data z = (x - m) / s."""
 

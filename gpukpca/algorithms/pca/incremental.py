@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.bill import SHORTER, fewer
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
@@ -53,8 +52,7 @@ WIDE = 8
 SMALL_SQUARES, STACKS = 9, 6
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class BatchProjection:
     """The map of new points of a PCA of batches: scores(x) = V (x - mean), the difference in the widest type."""
 
@@ -90,8 +88,7 @@ class BatchProjection:
         return from_host(reciprocals(np.sqrt(kept)) * self.unit, self.components)
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class IncrementalState:
     """Moments, axes and singular values of the rows so far, in the widest type: the input of the next update."""
 
@@ -144,8 +141,7 @@ class IncrementalState:
         return BatchProjection(components, mean, variances, unit * self.scale)
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class IncrementalFit:
     """Result of a PCA of batches, in the library of the data."""
 

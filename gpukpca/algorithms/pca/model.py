@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.inputs import check_keep, new_rows, new_scores
 from gpukpca.algorithms.pca.gaussian import GaussianModel, check_centered
 from gpukpca.algorithms.plan import Plan
@@ -40,8 +40,7 @@ from gpukpca.data.place import panels_of
 from gpukpca.data.slicing import dense_rows, take_rows
 
 
-@documented
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class LinearProjection:
     """The affine map of new points onto principal axes: scores(x) = (x - shift) A - b, where it is computed."""
 
@@ -109,8 +108,7 @@ def scores_of_panel(panel: Array, projection: LinearProjection) -> np.ndarray:
     return to_host(projection.transform(panel, 1))
 
 
-@documented
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True, eq=False)
 class PCAFit:
     """Result of a principal component analysis, in the library and the dtype of the data.
 

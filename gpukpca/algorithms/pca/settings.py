@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Literal, get_args
 
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, check_attributes, integer, is_real, one_of, word
 from gpukpca._typing import HasShape
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.eigen import BlockKrylov, Dense, PairRequest
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.exceptions import InvalidParameterError
@@ -37,8 +37,7 @@ RULES = {
 }
 
 
-@documented
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class PCASettings:
     """Settings of `fit_pca`, checked.
 
@@ -72,8 +71,7 @@ class PCASettings:
         check_attributes(self, RULES.items())
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class RankRequest:
     """The number of components that a fit keeps, or the rule for it."""
 

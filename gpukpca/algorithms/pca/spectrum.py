@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln
 
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.pca.components import Components
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
@@ -85,8 +84,7 @@ def most_evident(evidence: np.ndarray) -> int:
     return int(np.argmax(evidence)) + 1 if np.any(np.isfinite(evidence)) else 0
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class Variances:
     """Variances of the retained components in the units of the data, over n - 1 degrees of freedom, on the host."""
 

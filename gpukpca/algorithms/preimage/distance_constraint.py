@@ -6,13 +6,12 @@ the space that the neighbors span. No iteration, no start.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.linalg import row_products, smallest_in_rows
@@ -28,8 +27,7 @@ BELIEVED = 2.0
 SHIFT_STEPS, ENOUGH = 50, 1e-12
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class DistanceConstraint(Preimage):
     """Position from the distances to the nearest points of the basis."""
 

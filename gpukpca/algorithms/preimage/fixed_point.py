@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, nearest, square_sums
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.elementwise import multiply
@@ -36,8 +36,7 @@ HALVINGS = 40
 _Prepared = tuple[Kernel, PreparedRows]
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class FixedPoint(Preimage):
     """Maximizes g from a start, a panel of points at a time."""
 

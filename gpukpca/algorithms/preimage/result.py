@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -25,8 +25,7 @@ from gpukpca.data.slicing import dense_rows, take_rows
 from gpukpca.exceptions import ConvergenceWarning, warn_user
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class PreimageInfo:
     """Information about every pre-image; arrays on the host.
 

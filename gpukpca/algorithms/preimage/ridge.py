@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend.linalg import (
     add_to_diagonal,
@@ -28,8 +27,7 @@ from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class RidgeRule:
     """The options of a ridge regression: see `RidgePreimage`. The gamma of the kernel may be a rule."""
 
@@ -40,8 +38,7 @@ class RidgeRule:
     n_jobs: int | None = field_of("", "Threads.", default=None)
 
 
-@documented
-@dataclass(frozen=True)
+@record()
 class RidgeRegression(Preimage):
     """x = mean + k(z, knots) C."""
 
