@@ -21,9 +21,10 @@ Made = TypeVar("Made")
 def field_of(shape: str, meaning: str, *rules: str, **options: Any) -> Any:
     """Return a dataclass field of an array with the shape in letters, such as "n p"; "" for anything else.
 
-    `meaning` is a phrase for the help text. A field whose value depends on p belongs to the `truncated` of its class.
-    Values in model files must follow the `rules`, such as "nonnegative" (`gpukpca.persistence.schema.RULES`); they are
-    finite unless a rule is "infinite", and a field that is "derived" from others is not in files.
+    `meaning` is a phrase for the help text. A field with a p is cut to fewer components by `first_components`; another
+    whose value depends on p belongs to the `truncated` of its class. Values in model files must follow the `rules`,
+    such as "nonnegative" (`gpukpca.persistence.schema.RULES`); they are finite unless a rule is "infinite", and a field
+    that is "derived" from others is not in files.
     `options` are those of `dataclasses.field`, such as `default`.
     """
     return dataclasses.field(metadata={"shape": tuple(shape.split()), "meaning": meaning, "rules": rules}, **options)
@@ -63,6 +64,16 @@ def _lines_of(field: dataclasses.Field[Any]) -> list[str]:
     if re.match("[a-z]{2}", meaning):  # no symbol
         meaning = meaning[0].upper() + meaning[1:]
     return [f"{field.name} : {kind}", *([f"    {meaning}."] if meaning else [])]
+
+
+def first_components(result: Made, keep: int, **more: Any) -> Made:
+    """Return a result with the first `keep` of its p components, and `more` fields."""
+    kind: Any = type(result)
+    for field in dataclasses.fields(kind):
+        shape, value = field.metadata.get("shape", ()), getattr(result, field.name)
+        if "p" in shape and value is not None:
+            more[field.name] = value[(slice(None),) * shape.index("p") + (slice(keep), ...)]
+    return dataclasses.replace(result, **more)  # type: ignore[type-var]
 
 
 def attributes_of(result: Any, *without: str, move_to: Callable[[Array], Array] = lambda x: x) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gpukpca._formatting import format_seconds, printable
@@ -203,48 +204,43 @@ def timed(listener: Listener | None) -> Listener | None:
     return None if listener is None else ETAListener(listener)
 
 
+def _reported(listener: Listener | None, event: Callable[..., Progress]) -> Callable[..., None] | None:
+    """Return a callback that passes on the event of its arguments; None where nothing listens."""
+    return None if listener is None else lambda *arguments: listener(event(*arguments))
+
+
 def tile_report(listener: Listener | None) -> TileReport | None:
     """Return the callback of an operator during a product."""
-    if listener is None:
-        return None
-    return lambda done, total: listener(Progress("tiles", f"{done} of {total} tiles", done, total))
+    return _reported(listener, lambda done, total: Progress("tiles", f"{done} of {total} tiles", done, total))
 
 
 def pass_report(listener: Listener | None) -> PassReport | None:
     """Return the callback of a solver after a pass."""
-    if listener is None:
-        return None
 
-    def report(done: int, total: int, residual: float | None, tolerance: float) -> None:
+    def event(done: int, total: int, residual: float | None, tolerance: float) -> Progress:
         reached = "" if residual is None else f", largest relative residual {residual:.1e} (stops at {tolerance:.0e})"
-        listener(Progress("pass", f"pass {done}{reached}", done, total, residual, tolerance))
+        return Progress("pass", f"pass {done}{reached}", done, total, residual, tolerance)
 
-    return report
+    return _reported(listener, event)
 
 
 def rank_report(listener: Listener | None) -> RankReport | None:
     """Return the callback of a factorization after a block of landmarks."""
-    if listener is None:
-        return None
 
-    def report(done: int, total: int, left: float) -> None:
-        listener(Progress("rank", f"{done} of {total} landmarks, {left:.2e} of the trace left", done, total))
+    def event(done: int, total: int, left: float) -> Progress:
+        return Progress("rank", f"{done} of {total} landmarks, {left:.2e} of the trace left", done, total)
 
-    return report
+    return _reported(listener, event)
 
 
 def waiting_report(listener: Listener | None) -> Callable[[str], None] | None:
     """Return the callback of a cluster that waits for a worker."""
-    if listener is None:
-        return None
-    return lambda text: listener(Progress("waiting", text))
+    return _reported(listener, partial(Progress, "waiting"))
 
 
 def chunk_report(listener: Listener | None) -> Callable[[int, int], None] | None:
     """Return the callback of a cluster during a pass over the chunks of a Dask array."""
-    if listener is None:
-        return None
-    return lambda done, total: listener(Progress("batch", f"{done} of {total} chunks", done, total))
+    return _reported(listener, lambda done, total: Progress("batch", f"{done} of {total} chunks", done, total))
 
 
 NO_CHECKPOINT = "no checkpoint is written: this solution has no passes between which it could go on"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,7 +98,7 @@ def audit_rows(
     if landmarks is not None:
         solver = AuditPass(p + VECTORS, passes, landmarks.rank, task.workers)
     op = CenteredGram(_kernel_operator(task, solver, listener), center=center, frequencies=task.frequencies)
-    products = _Products(op, solver.passes, listener)
+    times = partial(_product, op, passes=solver.passes, listener=listener)
     factor = None
     if landmarks is not None:
         workers = 1 if task.is_on_cluster else task.workers  # Dask has a thread for every panel
@@ -112,10 +114,12 @@ def audit_rows(
                 "the scores overflow: their squared lengths are infinite. Divide them by a constant."
             )
     error: dict[str, Any] = {}
+    count = int(unit.Q.shape[1])
     if factor is None:
-        W = products.times(unit.Q)
+        W = times(unit.Q, 1)
     else:
-        W, error = _with_error(products, unit, factor, random or Randomness(None))
+        W, error = _with_error(times, solver.passes, unit, factor, random or Randomness(None))
+        count += VECTORS * solver.passes
     pairs = measured_pairs(op, unit, W)
     return EigenpairAudit(
         matrix=f"{'centered ' * center}kernel matrix",
@@ -126,8 +130,8 @@ def audit_rows(
         ritz_values=pairs.ritz_values,
         skew=pairs.skew,
         trace=op.trace if op.base.has_diagonal else math.nan,
-        n_passes=products.done,
-        n_products=products.columns,
+        n_passes=solver.passes,
+        n_products=count,
         seconds=time.perf_counter() - started,
         **({"rounding": product_rounding(op, pairs.quotients)} | error),
     )
@@ -143,20 +147,12 @@ def _kernel_operator(task: FitTask, solver: AuditPass, listener: Listener | None
     return op
 
 
-class _Products:
-    """The products of an operator, counted and reported."""
-
-    def __init__(self, op: CenteredGram, passes: int, listener: Listener | None) -> None:
-        self.op, self.passes, self.listener = op, passes, listener
-        self.done = self.columns = 0
-
-    def times(self, V: Array) -> Array:
-        """Return A V."""
-        W = self.op @ V
-        self.done, self.columns = self.done + 1, self.columns + int(V.shape[1])
-        if self.listener is not None:
-            self.listener(Progress("pass", f"pass {self.done} of {self.passes} over K", self.done, self.passes))
-        return W
+def _product(op: CenteredGram, V: Array, number: int, passes: int, listener: Listener | None) -> Array:
+    """Return A V, and report the pass."""
+    W = op @ V
+    if listener is not None:
+        listener(Progress("pass", f"pass {number} of {passes} over K", number, passes))
+    return W
 
 
 @dataclass(frozen=True)
@@ -184,18 +180,18 @@ class CenteredFactor:
 
 
 def _with_error(
-    products: _Products, unit: UnitVectors, factor: CenteredFactor, random: Randomness
+    times: Callable[[Array, int], Array], passes: int, unit: UnitVectors, factor: CenteredFactor, random: Randomness
 ) -> tuple[Array, dict[str, Any]]:
     """Return A Q, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered as A."""
-    op, Q, p = products.op, unit.Q, len(unit.lengths)
+    op, Q, p = factor.op, unit.Q, len(unit.lengths)
     V = op.project(standard_normal(random.generator, (op.shape[0], VECTORS), op.like))
     gram, T = factor.products(V)
     theta = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
-    W = products.times(namespace_of(Q).concat([Q, V], axis=1))
+    W = times(namespace_of(Q).concat([Q, V], axis=1), 1)
     V = W[:, Q.shape[1] :] - factor.times(T)
     norms = [float(np.max(column_norms(V)))]
-    if products.passes == 2:
-        V = products.times(V) - factor.times(factor.products(V)[1])
+    if passes == 2:
+        V = times(V, 2) - factor.times(factor.products(V)[1])
         norms.append(float(np.max(column_norms(V))))
     rounding = product_rounding(op, theta)
     return W[:, : Q.shape[1]], {

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.algorithms.fields import first_components
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.spectrum import (
@@ -104,7 +105,7 @@ def exact_fit(
     trace = partial(_trace, op)
     if not warn_of_identity(task.kernel, task.n, trace, spectrum, task.basis) and not settings.drops_zeros:
         warn_of_gap(eigen, keep)
-    eigen, spectrum = eigen.truncated(keep), spectrum.truncated(keep)
+    eigen, spectrum = eigen.truncated(keep), first_components(spectrum, keep)
     affine, scores = AffineProjection.of_eigenpairs(
         op, eigen, spectrum.eigenvalues, task.basis, task.empty_template, op.base.rows
     )
@@ -163,7 +164,7 @@ def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: i
     reached = float(np.sum(spectrum.ratios[:keep]))
     if computed == keep < max_count and 0.0 < reached < share:
         warn_of_share(keep, reached, share)
-    return eigen.truncated(keep), spectrum.truncated(keep)
+    return eigen.truncated(keep), first_components(spectrum, keep)
 
 
 def _trace(op: CenteredGram) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -112,10 +111,6 @@ class AffineProjection:
             return rows
         return self.rows
 
-    def truncated(self, keep: int) -> AffineProjection:
-        """Return the map to the first `keep` components."""
-        return replace(self, projection=self.projection[:, :keep], offset=self.offset[:keep])
-
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"rows": None}
 
@@ -156,10 +151,6 @@ class LinearAxes:
         components = _weighted_sums(basis, center, projection)
         mean = center + _weighted_sums(cast(basis, center.dtype), center, mean_weights[:, None])[0, :]
         return cls(components, cast(mean, basis.dtype), mean)
-
-    def truncated(self, keep: int) -> Self:
-        """Return the first `keep` axes."""
-        return replace(self, components=self.components[:keep, :])
 
     def points(self, Z: Array) -> Array:
         """Return mean + z V for scores Z (m, q) of the first q components."""

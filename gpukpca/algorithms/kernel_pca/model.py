@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import field_of, record
+from gpukpca.algorithms.fields import field_of, first_components, record
 from gpukpca.algorithms.inputs import check_keep, new_rows
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes
@@ -222,16 +222,13 @@ class KernelPCAFit:
         values = self.spectrum.eigenvalues
         if keep == len(values):
             return self
-        return replace(
+        return first_components(
             self,
-            spectrum=self.spectrum.truncated(keep),
-            eigenvectors=None if self.eigenvectors is None else self.eigenvectors[:, :keep],
-            scores=None if self.scores is None else self.scores[:, :keep],
-            residual_norms=self.residual_norms[:keep],
-            converged=self.converged[:keep],
+            keep,
+            spectrum=first_components(self.spectrum, keep),
             gap=self._gap_after(keep),
-            map=self.map.truncated(keep),
-            axes=None if self.axes is None else self.axes.truncated(keep),
+            map=first_components(self.map, keep),
+            axes=None if self.axes is None else first_components(self.axes, keep),
         )
 
     def _gap_after(self, keep: int) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,10 +68,6 @@ class Spectrum:
         "", "In the units of the eigenvalues, the denominator of the ratios; NaN: unknown.", "nonnegative", "or NaN"
     )
     dtype: str = field_of("", '"float64" or "float32": of the computation.', default="float64")
-
-    def truncated(self, keep: int) -> Spectrum:
-        """Return the first `keep` eigenvalues, with the same total."""
-        return replace(self, eigenvalues=self.eigenvalues[:keep])
 
     @property
     def ratios(self) -> np.ndarray:

@@ -123,11 +123,12 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
         model,
         n,
         like.dtype,
-        total=total * factor if is_complete else None,
+        total * factor if is_complete else None,
+        result.trace + log_volume,
         n_iter=result.n_steps,
         converged=result.converged,
         solver="em",
-        log_likelihoods=result.trace + log_volume,
+        fallbacks=(),
     )
     if not result.converged:
         warn_user(

@@ -197,15 +197,14 @@ class LatentFit:
         model: LatentModel,
         n: float,
         dtype: Any,
-        *,
         total: float | None,
-        n_iter: int,
-        converged: bool,
-        solver: str,
-        fallbacks: tuple[str, ...] = (),
         log_likelihoods: np.ndarray | None = None,
+        **run: Any,
     ) -> LatentFit:
-        """Return the result for n rows in their dtype; `total` is that of scaled rows, None that of the model."""
+        """Return the result for n rows in their dtype; `total` is that of scaled rows, None that of the model.
+
+        `run` are the fields `n_iter`, `converged`, `solver` and `fallbacks`.
+        """
         xp, scale = namespace_of(model.axes), model.scale
         total = model.total if total is None else total
         variances = variances_of_data(model.variances, scale, dtype)
@@ -224,12 +223,9 @@ class LatentFit:
             total_variance=total / scale / scale,
             noise_variance=model.noise / scale / scale,
             n_samples=n,
-            n_iter=n_iter,
-            converged=converged,
-            solver=solver,
-            fallbacks=fallbacks,
             model=model,
             log_likelihoods=trace,
+            **run,
         )
 
     @property

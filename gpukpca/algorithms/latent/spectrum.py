@@ -96,7 +96,7 @@ def fit_spectrum(X: Array, task: LatentTask, plan: Candidate) -> LatentFit:
         replace(model, scale=scale),
         n,
         resources.place.work.dtype,
-        total=total * n / task.settings.degrees(n),
+        total * n / task.settings.degrees(n),
         n_iter=steps,
         converged=bool(pca.converged) and converged,
         solver=f"{prior.name}: {pca.solver}",

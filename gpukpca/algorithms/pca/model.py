@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import field_of, record
+from gpukpca.algorithms.fields import field_of, first_components, record
 from gpukpca.algorithms.inputs import check_keep, new_rows, new_scores
 from gpukpca.algorithms.pca.gaussian import GaussianModel, check_centered
 from gpukpca.algorithms.plan import Plan
@@ -228,24 +228,12 @@ class PCAFit:
         n, d = self.n_samples, int(self.components.shape[1])
         lost = float(np.sum(to_host(self.explained_variance[p:]).astype(np.float64)))
         left_out = self.noise_variance * (min(n, d) - self.n_components) + lost
-        kept = {
-            name: getattr(self, name)[:p]
-            for name in ("components", "explained_variance", "explained_variance_ratio", "singular_values")
-        }
-        roots = self.projection.inverse_roots[:p]
-        return replace(
+        return first_components(
             self,
-            **kept,
-            residual_norms=None if self.residual_norms is None else self.residual_norms[:p],
+            p,
             noise_variance=left_out / (min(n, d) - p) if p < min(n, d) else 0.0,
             plan=None if self.plan is None else replace(self.plan, n_components=p),
-            projection=replace(
-                self.projection,
-                axes=self.projection.axes[:, :p],
-                offset=self.projection.offset[:p],
-                inverse_roots=roots,
-            ),
-            scores=None if self.scores is None else self.scores[:, :p],
+            projection=first_components(self.projection, p),
         )
 
 

@@ -153,23 +153,13 @@ def _by_smaller_side(task: PCATask) -> Candidate:
     """Return the eigenproblem of the features, or of the samples where these are fewer."""
     n, d = task.n, task.d
     if n >= d:
-        return _by_features(task, f"{d} features are no more than {n} samples")
-    return _by_samples(task, f"{n} samples are fewer than {d} features")
+        return _by_matrix(task, f"{d} features are no more than {n} samples")
+    return _by_matrix(task, f"{n} samples are fewer than {d} features", by_samples=True)
 
 
-def _by_features(task: PCATask, reason: str) -> Candidate:
-    """Return the eigenproblem of the covariance of the features."""
-    return _by_matrix(task, "covariance_eigh", reason, by_samples=False)
-
-
-def _by_samples(task: PCATask, reason: str) -> Candidate:
-    """Return the eigenproblem of the Gram matrix of the samples."""
-    return _by_matrix(task, "dual", reason, by_samples=True)
-
-
-def _by_matrix(task: PCATask, method: str, reason: str, by_samples: bool) -> Candidate:
-    """Return the eigenproblem of a stored matrix of products."""
-    size = task.n if by_samples else task.d
+def _by_matrix(task: PCATask, reason: str, by_samples: bool = False) -> Candidate:
+    """Return the eigenproblem of the covariance of the features, or of the Gram matrix of the samples."""
+    method, size = ("dual", task.n) if by_samples else ("covariance_eigh", task.d)
     pays = KRYLOV.iterates(size, task.first) and KRYLOV.patience(size, task.first, task.on_gpu) >= PASSES_WORTH
     solver = copy(KRYLOV if pays and not task.rank.minka else DENSE)  # that of a plan may be changed
     needed = partial(_matrix_parts, task, solver, by_samples)
@@ -210,8 +200,8 @@ def _randomized(task: PCATask, reason: str, may_hand_over: bool = True) -> Candi
 
 
 METHODS: dict[str, Callable[[PCATask, str], Candidate]] = {
-    "covariance_eigh": _by_features,
-    "dual": _by_samples,
+    "covariance_eigh": _by_matrix,
+    "dual": partial(_by_matrix, by_samples=True),
     "full": _svd,
     "tsqr": _svd,
     "randomized": _randomized,
