@@ -63,9 +63,9 @@ def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) 
     )
 
 
-def warn_of_unresolved(values: np.ndarray, norms: np.ndarray, tol: float, advice: str) -> None:
-    """Warn of eigenvalues (p,) whose residuals are large beside themselves, though not beside the largest one."""
-    unresolved = ((values > 0.0) & (norms > resolved_share(tol) * values)).nonzero()[0]
+def warn_of_unresolved(values: np.ndarray, norms: np.ndarray, converged: np.ndarray, tol: float, advice: str) -> None:
+    """Warn of eigenvalues (p,), of those that converged, whose residuals are large beside themselves."""
+    unresolved = (converged & (values > 0.0) & (norms > resolved_share(tol) * values)).nonzero()[0]
     if unresolved.size:
         warn_user(
             "some components are uncertain: their residuals (residual_norms_) exceed a thousandth of their own "

@@ -15,6 +15,7 @@ from gpukpca.algorithms.fields import first_components
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.spectrum import (
+    OF_UNRESOLVED,
     Spectrum,
     check_underflow,
     checked_spectrum,
@@ -25,15 +26,14 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_lost_components,
     warn_of_passes,
     warn_of_rank,
-    warn_of_unresolved_components,
 )
 from gpukpca.algorithms.kernel_pca.start import components_of_sample
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Candidate, Plan
 from gpukpca.algorithms.progress import Listener, pass_report
-from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance
+from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance, warn_of_unresolved
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import epsilon
+from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite
 from gpukpca.eigen import EigenResult, PairRequest, top_eigh
@@ -91,7 +91,9 @@ def exact_fit(
     if not is_unresolved(spectrum.eigenvalues, eigen, op):
         warn_of_tolerance(eigen, getattr(plan.solver, "tol", settings.tol), op.noise_scale)
         if settings.n_components is not None:  # else components of rounding are among them
-            warn_of_unresolved_components(eigen, spectrum.eigenvalues[:keep])
+            norms = to_host(eigen.residual_norms).astype(np.float64)[:keep]
+            known = spectrum.eigenvalues[:keep], norms, eigen.converged[:keep]
+            warn_of_unresolved(*known, eigen.requested_tolerance, OF_UNRESOLVED)
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n, f"the {'centered ' * settings.center}kernel matrix")
     # An exact low-rank solution in place of a Nyström fit has bounds too, by rounding and by what is left out as such.

@@ -188,9 +188,8 @@ def _signs_of(before: Any, L: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """Return +1 or -1 for every column of axes (k, p), such that none is opposite to that of an earlier map."""
     A = to_host(before.projection)[: len(L)].astype(np.float64)
     kept = min(int(A.shape[1]), int(axes.shape[1]))
-    signs_before = np.ones(axes.shape[1])
-    signs_before[:kept] = np.where(np.sum((L.T @ A[:, :kept]) * axes[:, :kept], axis=0) < 0.0, -1.0, 1.0)
-    return signs_before
+    opposite = np.sum((L.T @ A[:, :kept]) * axes[:, :kept], axis=0) < 0.0
+    return np.pad(np.where(opposite, -1.0, 1.0), (0, axes.shape[1] - kept), constant_values=1.0)
 
 
 def _workers(task: FitTask, basis: LandmarkBasis, n: int) -> int:
@@ -213,8 +212,7 @@ def _eigenpairs(found: Approximation, count: int, tol: float) -> tuple[EigenResu
     like, k = found.op.like, found.rank
     ritz, vectors = leading_ritz_pairs(found.scatter, min(count + 1, k), like)
     threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(ritz, initial=0.0)), found.gram.noise_scale)
-    values = np.zeros(count + 1)
-    values[: len(ritz)] = ritz
+    values = np.pad(ritz, (0, count + 1 - len(ritz)))
     following = float(without_rounding(values[count:], threshold)[0][0])
     values, dropped = without_rounding(values[:count], threshold)
     axes = np.zeros((k, count))

@@ -66,11 +66,6 @@ class Approximation:
     n_columns: int
 
     @property
-    def n(self) -> float:
-        """Return the number of rows, each as often as it counts."""
-        return self.sums.count
-
-    @property
     def rank(self) -> int:
         """Return the number of columns of F."""
         return len(self.mean)
@@ -83,8 +78,8 @@ class Approximation:
     @cached_property
     def gram(self) -> LowRankGram:
         """Return F Fᵀ without its rows, with the size of the numbers that cancel where rows are centered."""
-        apart = self.sums.sums / self.n  # the mean less the shift
-        cancelled = self.sums.sizes - self.sums.trace + self.n * float(self.mean @ self.mean + apart @ apart)
+        apart = self.sums.sums / self.sums.count  # the mean less the shift
+        cancelled = self.sums.sizes - self.sums.trace + self.sums.count * float(self.mean @ self.mean + apart @ apart)
         return LowRankGram(full((0, self.rank), 0.0, self.op.like), cancelled)
 
 
@@ -106,7 +101,7 @@ def finished_fit(
     """
     settings, op, rows, sums = task.settings, found.op, found.op.rows, found.sums
     solver: Any = plan.solver
-    n, mean = found.n, found.mean
+    n, mean = sums.count, found.mean
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(found, values)
     scale = inverse_roots(values)
@@ -223,7 +218,7 @@ def _suggested_spectrum(found: Approximation) -> Spectrum:
     are too small. With B = K - diag(K), σ the largest singular value of H B(:, S) and r random landmarks, λ₁ of K is
     about k(s, s) + σ √(n/r). Centering takes 1ᵀK1/n from the trace, n times the mean of K(:, S). F is centered here.
     """
-    n, r = found.n, min(found.rank, SEEN_LANDMARKS)
+    n, r = found.sums.count, min(found.rank, SEEN_LANDMARKS)
     L = found.sums.pivot_factor[:r, :r]
     inside, means = L @ L.T, L @ found.mean[:r]  # K(S, S), and the mean of each column
     sizes = np.diag(inside)

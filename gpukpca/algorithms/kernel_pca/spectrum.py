@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.algorithms.solver_warnings import OF_UNITS, warn_of_convergence, warn_of_unresolved
+from gpukpca.algorithms.solver_warnings import OF_UNITS, warn_of_convergence
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import EPSILON, dtype_name, epsilon, is_sparse, overflow_allowed, to_host
 from gpukpca.data.scale import factor_near_one, power_of_two_scale, row_bounds, scaled_rows
@@ -183,13 +183,6 @@ def warn_of_passes(eigen: EigenResult) -> None:
     warn_of_convergence(eigen, advice, may_fail=eigen.has_fixed_passes)
 
 
-def warn_of_unresolved_components(eigen: EigenResult, eigenvalues: np.ndarray) -> None:
-    """Warn of the leading components, of those that converged, with residuals that are large beside themselves."""
-    values = np.where(eigen.converged[: len(eigenvalues)], eigenvalues, 0.0)
-    norms = to_host(eigen.residual_norms).astype(np.float64)[: len(values)]
-    warn_of_unresolved(values, norms, eigen.requested_tolerance, OF_UNRESOLVED)
-
-
 def warn_of_lost_components(
     eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool]
 ) -> None:
@@ -266,7 +259,8 @@ def warn_of_gap(eigen: EigenResult, p: int, missed: float = 0.0) -> None:
 
     The pairs are those of the kernel matrix, or of an approximation that missed so much of its trace.
     """
-    if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen, missed):
+    gap, is_last = eigen.gap, p == eigen.eigenvalues.shape[0]
+    if is_last and gap is not None and is_cluster(gap, float(eigen.eigenvalues[-1]), eigen.null_threshold, missed):
         equal, remedy = "rounding (gap_)", ""
         if missed:
             equal, remedy = "the accuracy of the approximation (certificate_)", ", or allow a larger rank"
@@ -275,23 +269,16 @@ def warn_of_gap(eigen: EigenResult, p: int, missed: float = 0.0) -> None:
             f"{equal}. Only the space that they span is determined. Request one component more or less{remedy}.",
             PrecisionWarning,
             components=[p, p + 1],
-            difference=eigen.gap,
+            difference=gap,
         )
 
 
-def truncates_cluster(eigen: EigenResult, missed: float = 0.0) -> bool:
-    """Return whether the last component and the first one left out are not separately determined.
+def is_cluster(gap: float, last: float, rounding: float, missed: float = 0.0) -> bool:
+    """Return whether the gap after the `last` eigenvalue is that of rounding, 20 eps times the size of the matrix.
 
     The trace that an approximation missed bounds the error of the gap. It counts where it is small beside the last
     eigenvalue; a larger one is a loose bound, which shows no cluster.
     """
-    if eigen.gap is None:
-        return False
-    return is_cluster(eigen.gap, float(eigen.eigenvalues[-1]), eigen.null_threshold, missed)
-
-
-def is_cluster(gap: float, last: float, rounding: float, missed: float = 0.0) -> bool:
-    """Return whether the gap after the `last` eigenvalue is that of rounding, 20 eps times the size of the matrix."""
     if not last > 0:
         return False
     known = missed if missed <= UNRESOLVED * last else 0.0

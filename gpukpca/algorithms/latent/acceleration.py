@@ -33,7 +33,7 @@ class Extrapolation:
 
     limit: float = FACTOR
 
-    def along(self, steps: tuple[Parameters, Parameters, Parameters], floor: float) -> Move[Parameters]:
+    def along(self, steps: tuple[Parameters, Parameters, Parameters], floor: float) -> Move:
         """Return the move from two steps; the noise variance stays at least `floor`."""
         frame = steps[-1].loadings
         x0, x1, x2 = (_stacked(parameters, frame) for parameters in steps)
@@ -48,7 +48,7 @@ class Extrapolation:
         noise = max(math.exp(log2 + min(max(growth, -MOST_GROWTH), MOST_GROWTH)), floor)
         return Move(orthogonal_columns(Parameters(moved[:, :-1], moved[:, -1], noise)), length >= self.limit)
 
-    def after(self, move: Move[Parameters], is_accepted: bool) -> Extrapolation:
+    def after(self, move: Move, is_accepted: bool) -> Extrapolation:
         """Return the extrapolation for the next move."""
         factor = 1.0 / FACTOR if not is_accepted else FACTOR if move.is_longest else 1.0
         return Extrapolation(min(max(FACTOR, factor * self.limit), LONGEST))

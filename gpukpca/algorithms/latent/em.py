@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -71,26 +70,14 @@ class EMProblem:
     report: Callable[[EMStep], None] = field_of("", "called after every E step")
 
 
-@record()
-class Move(Generic[State]):
-    """Parameters to try in place of those after two steps of EM."""
+class Move(NamedTuple):
+    """Parameters to try in place of those after two steps of EM, and whether no longer move was allowed."""
 
-    state: State
-    is_longest: bool = field_of("", "whether it was shortened to the longest that is allowed")
-
-
-class Mover(Protocol[State]):
-    """Moves along steps of EM, which converge faster than the steps."""
-
-    def along(self, steps: tuple[State, State, State], floor: float) -> Move[State]:
-        """Return the move from the states before and after two steps; its noise variance is at least `floor`."""
-
-    def after(self, move: Move[State], is_accepted: bool) -> Mover[State]:
-        """Return the mover for the next move."""
+    state: Any
+    is_longest: bool
 
 
-@dataclass(frozen=True)
-class _Point(Generic[State]):
+class _Point(NamedTuple, Generic[State]):
     """A state with its E step."""
 
     state: State
@@ -104,12 +91,12 @@ def run_em(
     value_of: Callable[[State, SufficientStatistics], float],
     step: Callable[[State, SufficientStatistics], State],
     turn: Callable[[State, State], float] = lambda before, after: 0.0,
-    mover: Mover[State] | None = None,
+    mover: Any = None,
 ) -> EMResult:
     """Iterate from `start`; the trace of the result holds the values on the way, which never fall.
 
-    With `mover`, steps and moves take turns. A move that would lower the value is undone, and the trace repeats the
-    value. A step without gain, which only rounding causes, is undone and ends the iteration.
+    With `mover`, such as `Extrapolation`, steps and moves take turns. A move that would lower the value is undone, and
+    the trace repeats the value. A step without gain, which only rounding causes, is undone and ends the iteration.
     """
 
     def point(state: State) -> _Point[State]:

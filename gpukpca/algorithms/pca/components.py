@@ -118,25 +118,19 @@ def _of_gram(Z: RowProducts, request: PairRequest, plan: Plan, tools: SolverTool
 def _of_svd(Z: RowProducts, request: PairRequest, plan: Plan, tools: SolverTools) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
     matrix = Z.materialized()
+    R = _checked(Z.own_triangle() if matrix is None else matrix)
+    U, s, Vt = thin_svd(R if matrix is not None else np.pad(R, ((0, min(Z.shape) - len(R)), (0, 0))))
+    squares = s**2
+    count = request.count(squares, float(squares.sum())) or request.max_count
+    V, scores = namespace_of(Vt).asarray(Vt[:count, :].T, copy=True), None
     if matrix is None:
-        R = _checked(Z.own_triangle())
-        _, s, Vt = thin_svd(np.pad(R, ((0, min(Z.shape) - len(R)), (0, 0))))
-        squares = s**2
-        V = from_host(Vt[: _count(request, squares), :].T.copy(), Z.like, Z.dtype)
-        norms = value_bounds(V, Z.scatter_times(V), squares[: V.shape[1]])
-        return Components(V, squares[: V.shape[1]], norms, spectrum=squares)
-    U, s, Vt = thin_svd(_checked(matrix))
-    xp, squares = namespace_of(Vt), s**2
-    requested = _count(request, squares)
-    V = xp.asarray(Vt[:requested, :].T, copy=True)
-    scores = U[:, :requested] * from_host(s[:requested], U)[None, :]
-    norms = value_bounds(V, from_host(inner_products(matrix, matrix @ V), V, Z.wide), squares[:requested])
-    return Components(V, squares[:requested], norms, spectrum=squares, scores=scores)
-
-
-def _count(request: PairRequest, squares: np.ndarray) -> int:
-    """Return the number of components of a complete spectrum that are requested."""
-    return request.count(squares, float(squares.sum())) or request.max_count
+        V = from_host(np.ascontiguousarray(V), Z.like, Z.dtype)
+        products = Z.scatter_times(V)
+    else:
+        scores = U[:, :count] * from_host(s[:count], U)[None, :]
+        products = from_host(inner_products(matrix, matrix @ V), V, Z.wide)
+    norms = value_bounds(V, products, squares[:count])
+    return Components(V, squares[:count], norms, spectrum=squares, scores=scores)
 
 
 def _of_features(Z: RowProducts, eigen: EigenResult) -> Components:

@@ -18,18 +18,18 @@ from gpukpca.algorithms.pca.operator import centered_matrix, counted_weights, fe
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE, PCASettings, RankRequest
 from gpukpca.algorithms.pca.spectrum import (
+    OF_UNRESOLVED,
     Variances,
     variances_of,
     warn_of_another_unit,
     warn_of_components,
     warn_of_lost_features,
     warn_of_lost_variances,
-    warn_of_unresolved_variances,
 )
 from gpukpca.algorithms.plan import Candidate, Plan, share_beyond_memory
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.algorithms.solver_warnings import warn_of_tolerance
+from gpukpca.algorithms.solver_warnings import warn_of_tolerance, warn_of_unresolved
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     cast,
@@ -193,7 +193,8 @@ def fit_rows(
         warn_of_lost_features(found, Z)
         warn_of_another_unit(Z)
         if rank.is_number or rank.decides:  # without a count, directions of rounding are among the components
-            warn_of_unresolved_variances(found, variances, settings.tol)
+            converged = found.converged(settings.tol)[: variances.kept]
+            warn_of_unresolved(variances.values, variances.residual_norms, converged, settings.tol, OF_UNRESOLVED)
     if found.eigen is not None and getattr(plan.solver, "tol", None) == settings.tol:
         warn_of_tolerance(found.eigen, settings.tol)
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit

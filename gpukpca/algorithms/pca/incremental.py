@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,6 @@ from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.bill import SHORTER, fewer
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend.device import describe_device
@@ -171,10 +169,9 @@ class IncrementalFit:
         Raises
         ------
         InvalidParameterError
-            A variance is larger than `dtype` holds, or `dtype` is not of real numbers.
+            A variance is larger than `dtype` holds.
         """
-        check_type("state", state, IncrementalState)
-        dtype = _floating(dtype, state.axes)
+        dtype = namespace_of(state.axes).float32 if "float32" in str(dtype) else accumulation_dtype(state.axes)
         p, degrees, scale, total = state.n_components, state.degrees, state.scale, state.total
         values = state.singular_values[:p]
         variances = variances_of_data(values**2 / degrees, scale, dtype)
@@ -202,13 +199,6 @@ class IncrementalFit:
     def device(self) -> str:
         """Return the name of the device of the computation."""
         return describe_device(self.state.axes)
-
-
-def _floating(dtype: Any, like: Array) -> Any:
-    """Return the floating type, in the library of `like`, of results for data of a dtype of any library."""
-    if not re.search("float|int|bool", str(dtype)):
-        raise InvalidParameterError(f"dtype={dtype!r} is not allowed; give the dtype of the rows, such as X.dtype.")
-    return namespace_of(like).float32 if "float32" in str(dtype) else accumulation_dtype(like)
 
 
 def checked_count(n_components: int | None, before: IncrementalState | None, rows: int, d: int, call: str) -> int:
@@ -372,9 +362,7 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
         Q, R = orthonormal_factors(A.T, least=p)
         left, values, _ = np.linalg.svd(R, full_matrices=False)
         axes = (Q @ from_host(left[:, :p], A)).T
-    padded = np.zeros(min(m, d))
-    padded[: len(values)] = values
-    return padded, axes * signs(axes.T)[:, None]
+    return np.pad(values, (0, min(m, d) - len(values))), axes * signs(axes.T)[:, None]
 
 
 def update_bytes(rows: int, d: int, p: int, item: int) -> int:

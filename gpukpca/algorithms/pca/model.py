@@ -77,13 +77,9 @@ class LinearProjection:
             constant = (shift - subtracted) @ axes + self.offset
             return cast(deviations @ axes - constant[None, :], self.axes.dtype)
         offset = from_host(self.offset, self.axes)
-        if same_place(Y, self.axes):
-            return projected_rows(Y, self.shift, self.axes, offset, n_jobs)
-        parts = [
-            projected_rows(move(take_rows(Y, *bounds), self.axes), self.shift, self.axes, offset, n_jobs)
-            for bounds in panels_of(Y, blocking.PROJECTED_ROWS)
-        ]
-        return concat(parts)
+        every = [(0, int(Y.shape[0]))] if same_place(Y, self.axes) else panels_of(Y, blocking.PROJECTED_ROWS)
+        panels = (move(take_rows(Y, *bounds), self.axes) for bounds in every)
+        return concat([projected_rows(rows, self.shift, self.axes, offset, n_jobs) for rows in panels])
 
     def whitened(self, scores: Array) -> Array:
         """Return scores in units of their standard deviation; exactly 0 where that is 0."""

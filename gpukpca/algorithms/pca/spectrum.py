@@ -16,7 +16,6 @@ from gpukpca.algorithms.solver_warnings import (
     warn_of_convergence,
     warn_of_fallbacks,
     warn_of_share,
-    warn_of_unresolved,
 )
 from gpukpca.backend.namespace import dtype_name, epsilon, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CenteredMatrix
@@ -204,12 +203,6 @@ def warn_of_another_unit(Z: CenteredMatrix) -> None:
             column=int(np.argmax(Z.squares)),
             share=share,
         )
-
-
-def warn_of_unresolved_variances(solution: Components, variances: Variances, tol: float) -> None:
-    """Warn of variances, of those that converged, with residuals that are large beside themselves."""
-    values = np.where(solution.converged(tol)[: variances.kept], variances.values, 0.0)
-    warn_of_unresolved(values, variances.residual_norms, tol, OF_UNRESOLVED)
 
 
 def warn_of_lost_variances(fit: PCAFit) -> None:
