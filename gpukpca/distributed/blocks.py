@@ -68,11 +68,6 @@ class RemoteBlock(ClusterRows):
         return function, [(None, a._program(blocks)) if isinstance(a, RemoteBlock) else (a,) for a in arguments]
 
     @classmethod
-    def empty(cls, device: ClusterRows, dtype: Any) -> RemoteBlock:
-        """Return a block without columns."""
-        return cls(device, np.empty((0, 0), dtype))
-
-    @classmethod
     def of_array(cls, A: Any, device: ClusterRows) -> RemoteBlock:  # type: ignore[override]
         """Return the rows of a host array."""
         return cls(device, A[:0], device.split(A).panels.__getitem__)
@@ -117,22 +112,28 @@ class RemoteBlock(ClusterRows):
     __rmul__: Callable[[RemoteBlock, Any], RemoteBlock] = __mul__
 
 
+# What merges the reductions of panels.
+MERGES: dict[str, Callable[[Any, Any], Any]] = {"sum": operator.add, "max": np.maximum, "all": operator.and_}
+
+
 class _Namespace:
     """The functions of blocks on the workers. Arrays without n rows are small, and those of NumPy in this process."""
 
     __name__ = "gpukpca.distributed.blocks"
 
     def __getattr__(self, name: str) -> Any:
-        """Return an elementwise function of blocks, which is that of NumPy for arrays in this process."""
+        """Return an elementwise function or a reduction of blocks, that of NumPy for arrays in this process."""
         function = getattr(np, name)
         if not callable(function) or isinstance(function, type):
             return function
 
-        def called(*arguments: Any, **settings: Any) -> Any:
+        def called(first: Any, *others: Any, **settings: Any) -> Any:
             settings.pop("device", None)
-            if isinstance(arguments[0], RemoteBlock):
-                return arguments[0].map(function, *arguments[1:])
-            return function(*arguments, **settings)
+            if not isinstance(first, RemoteBlock):
+                return function(first, *others, **settings)
+            if name in MERGES:
+                return first.fold(partial(function, **settings), merge=MERGES[name])
+            return first.map(function, *others)
 
         return called
 
@@ -167,21 +168,12 @@ class _Namespace:
             return np.concatenate(parts, axis=axis)
         return parts[0].map(_side_by_side, *parts[1:])
 
-    def sum(self, A: Any, *, axis: int | None = None, dtype: Any = None) -> Any:
-        return _reduced(A, np.sum, operator.add, axis=axis, dtype=dtype)
-
-    def max(self, A: Any, *, axis: int | None = None) -> Any:
-        return _reduced(A, np.max, np.maximum, axis=axis)
-
-    def all(self, A: Any) -> Any:
-        return _reduced(A, np.all, operator.and_)
-
     def qr(self, A: RemoteBlock, *, mode: str = "reduced") -> tuple[RemoteBlock, np.ndarray]:
         """Return Q, on the workers, and R, here, from QR factors of panels.
 
         Demmel, Grigori, Hoemmen & Langou, SIAM J. Sci. Comput. 34 (2012) A206 (TSQR).
         """
-        pairs = ClusterRows.map(A, _panel_factors, width=A.shape[1])
+        pairs = ClusterRows.map(A, np.linalg.qr, width=A.shape[1])
         triangles = pairs.each(operator.itemgetter(1))
         Q, R = np.linalg.qr(np.concatenate(triangles))
         stops = np.cumsum([len(triangle) for triangle in triangles]).tolist()
@@ -194,11 +186,6 @@ class _Namespace:
 
 
 NAMESPACE = _Namespace()
-
-
-def _reduced(A: Any, function: Callable[..., Any], merge: Callable[[Any, Any], Any], **settings: Any) -> Any:
-    """Return a reduction of an array in this process, or of the panels of a block."""
-    return A.fold(partial(function, **settings), merge=merge) if isinstance(A, RemoteBlock) else function(A, **settings)
 
 
 # -- functions that run on the workers ---------------------------------------------------------------------------------
@@ -221,11 +208,6 @@ def _evaluated(*arguments: Any) -> np.ndarray:
 
 def _side_by_side(*parts: np.ndarray) -> np.ndarray:
     return np.concatenate(parts, axis=1)
-
-
-def _panel_factors(panel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    Q, R = np.linalg.qr(panel)
-    return Q, R
 
 
 def _rotated(factors: tuple[np.ndarray, np.ndarray], part: np.ndarray) -> Array:

@@ -229,7 +229,7 @@ class ChunkRows(ClusterRows):
         tasks = list(zip(self._kept if numbers is None else numbers, settings, strict=True))
         for start, stop in row_slices(len(tasks), SUBMITTED):
             graph = self._graph.tasks(name, shared, of, tasks[start:stop])
-            found += self._submit_graph(graph, [(name, k) for k, _ in tasks[start:stop]])
+            found += self.cluster.submit_graph(graph, [(name, k) for k, _ in tasks[start:stop]], self._settings)
         return found
 
     def _summed(
@@ -258,7 +258,7 @@ class ChunkRows(ClusterRows):
                 last = merged_in_tree([(name, k) for k, _ in tasks[start:stop]], join)
                 mark = f"{name}-mark", start
                 graph |= joins | {mark: (nothing, last)}
-                found, done = self._submit_graph(graph, [last, mark])
+                found, done = self.cluster.submit_graph(graph, [last, mark], self._settings)
                 marks.append(done)
                 yield found
 
@@ -273,9 +273,6 @@ class ChunkRows(ClusterRows):
         """Return the report of a wait for sets of chunks, and for their sum."""
         report = self.cluster.report
         return None if report is None else lambda done, of: report(min(chunks, done * together), chunks)
-
-    def _submit_graph(self, graph: dict[Any, Any], keys: list[Any]) -> list[Any]:
-        return self.cluster.submit_graph(graph, keys, self._settings)
 
 
 class ChunkGraph:

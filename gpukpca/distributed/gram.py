@@ -108,7 +108,8 @@ class DaskGram(SymmetricOperator):
         self.rounding: float = self.kernel.rounding(self.template)
         self.positive_definite: bool | None = self.kernel.positive_definite
         self.rows: _TakenRows = _TakenRows(self.kernel, rows, self.template)
-        self.like: Array = RemoteBlock.empty(self.pairs.rows, rows.dtype) if keeps_blocks else rows.like[:, 0]
+        no_columns = rows.like[:, :0]
+        self.like: Array = RemoteBlock(self.pairs.rows, no_columns) if keeps_blocks else rows.like[:, 0]
         self.workers: int = worker_count(rows.like)
 
     @cached_property
