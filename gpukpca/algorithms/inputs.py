@@ -20,6 +20,22 @@ from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels import Precomputed
 
 
+class ComponentsResult:
+    """A result with as many components as its rows of `components` (…, p, d), computed where these are."""
+
+    components: Array
+
+    @property
+    def n_components(self) -> int:
+        """Return the number p of components."""
+        return int(self.components.shape[-2])
+
+    @property
+    def device(self) -> str:
+        """Return the name of the device of the computation."""
+        return describe_device(self.components)
+
+
 def check_place(name: str, place: Array, other: str, expected: Array) -> None:
     """Raise `DeviceMismatchError` where a batch is of another library or device than a reference array."""
     place, expected = imported(place), imported(expected)

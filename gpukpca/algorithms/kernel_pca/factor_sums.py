@@ -81,11 +81,6 @@ class FactorSums:
         none |= {"relative": False, "sums": 0.0 * shift, "squares": 0.0 * pivot_factor}
         return cls(pivot_factor=pivot_factor, shift=shift, **none | more)
 
-    def without_rows(self) -> FactorSums:
-        """Return the sums over no rows for the same landmarks."""
-        kept = {name: getattr(self, name) for name in ("pivot_factor", "shift", "relative", "noise", "stopped")}
-        return FactorSums.empty(**kept)
-
     def of_rows(self, moments: np.ndarray, n: int, weights: np.ndarray | None, **more: Any) -> FactorSums:
         """Return the sums over n rows with such `moments_about` and `more` sums, for the same landmarks."""
         count = n if weights is None else number_of(float(np.sum(weights)))

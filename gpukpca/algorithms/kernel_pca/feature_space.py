@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from functools import reduce
 from typing import Any, Self
 
 import numpy as np
@@ -178,12 +180,11 @@ class LinearAxes:
 
 def _weighted_sums(X: Array, center: Array, weights: Array) -> Array:
     """Return weightsᵀ (X - center), a panel of rows at a time."""
-    total: Array = None
-    for start, stop in row_panels(X):
-        rows = cast(cast(X[start:stop, :], center.dtype) - center[None, :], X.dtype)
-        part = weights[start:stop, :].T @ rows
-        total = part if total is None else total + part
-    return total
+
+    def sums(start: int, stop: int) -> Array:
+        return weights[start:stop, :].T @ cast(cast(X[start:stop, :], center.dtype) - center[None, :], X.dtype)
+
+    return reduce(operator.add, (sums(*bounds) for bounds in row_panels(X)))
 
 
 # Squared distances below so many eps of the numbers that cancel in them are rounding.

@@ -127,8 +127,8 @@ class LandmarkBasis:
     @classmethod
     def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
         """Return the basis of a fit, from which its sums go on."""
-        stream: Any = fit.stream
-        return cls(fit.map.basis, _operator(task, fit.map.basis), stream.without_rows(), fit.n_products)
+        kept = {name: getattr(fit.stream, name) for name in ("pivot_factor", "shift", "relative", "noise", "stopped")}
+        return cls(fit.map.basis, _operator(task, fit.map.basis), FactorSums.empty(**kept), fit.n_products)
 
     def features(self, task: FitTask) -> LandmarkFeatures:
         """Return the map of rows to features."""

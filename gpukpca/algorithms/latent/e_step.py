@@ -7,8 +7,10 @@ every M of a panel, and one product of their second moments with the mask gives 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from functools import partial
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -208,23 +210,20 @@ def accumulate(
     batches: Iterable[Array], step: EStep, n_jobs: int | None, roots: Array | None = None
 ) -> SufficientStatistics:
     """Return the sums over all rows; `roots` (n, 1) are those of their weights."""
-    total: SufficientStatistics | None = None
-    before = 0
+
+    def parts() -> Iterator[SufficientStatistics]:
+        before = 0
+        for batch in batches:
+            own = () if roots is None else (roots[before : before + batch.shape[0], :],)
+            before += batch.shape[0]
+            workers = worker_count(batch, n_jobs, batch.shape[0] * batch.shape[1] * (step.p**2 + blocking.ENTRY_PASS))
+            panels = row_slices(int(batch.shape[0]), e_step_panel_rows(int(batch.shape[1]), step.p, is_on_gpu(batch)))
+            for first in range(0, len(panels), blocking.E_STEP_WAVE * workers):
+                wave = panels[first : first + blocking.E_STEP_WAVE * workers]
+                yield from chain(*map_tiles(partial(_sums_of_panel, step, batch, *own), wave, workers))
+
     step.prepare_missing()
-    for batch in batches:
-        own = () if roots is None else (roots[before : before + batch.shape[0], :],)
-        before += batch.shape[0]
-        workers = worker_count(batch, n_jobs, batch.shape[0] * batch.shape[1] * (step.p**2 + blocking.ENTRY_PASS))
-        panels = row_slices(int(batch.shape[0]), e_step_panel_rows(int(batch.shape[1]), step.p, is_on_gpu(batch)))
-        for first in range(0, len(panels), blocking.E_STEP_WAVE * workers):
-            wave = panels[first : first + blocking.E_STEP_WAVE * workers]
-            of_panel = partial(_sums_of_panel, step, batch, *own)
-            for parts in map_tiles(of_panel, wave, workers):
-                for part in parts:
-                    total = part if total is None else total + part
-    if total is None:
-        raise ValueError("the iterable of batches is empty when it is read again.")
-    return total
+    return reduce(operator.add, parts())
 
 
 def _sums_of_panel(step: EStep, *arguments: Any) -> SufficientStatistics:

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate
+from gpukpca.algorithms.latent.e_step import EStep, Parameters, accumulate
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, EMStep
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
 from gpukpca.algorithms.latent.memory import bytes_of_em, plan_text
@@ -107,9 +107,10 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
         if listener is not None:
             listener(Progress("plan", plan_text(resources, counted, d, p, needed, is_complete)))
         start, floor = start_of(batches, moments, p, task.rng, roots)
-        sums_at = partial(_sums, batches, n, resources.n_jobs, roots)
         report = partial(_report, listener, prior, tol, settings.max_iter, observed, math.log(scale))
-        result = prior.iterate(EMProblem(sums_at, start, floor, tol, settings.max_iter, report), moments)
+        limits = floor, tol, settings.max_iter
+        em = EMProblem(lambda now: accumulate(batches, EStep(now), resources.n_jobs, roots), start, *limits, report)
+        result = prior.iterate(em, moments)
         if isinstance(prior, FlatPrior) and result.parameters.noise <= AT_THE_FLOOR * floor:
             warn_user(
                 "the noise variance fell to its floor, a share of the largest variance (1e-12 in float64), and may be "
@@ -141,19 +142,6 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
             turn=float(result.last.turn),
         )
     return fit.with_precisions(prior.precisions(model, p))
-
-
-def _sums(
-    batches: Iterable[Array], n: float, n_jobs: int | None, roots: Array | None, parameters: Parameters
-) -> SufficientStatistics:
-    """Return the sums of an E step; raise ValueError where the batches changed since the first pass."""
-    sums = accumulate(batches, EStep(parameters), n_jobs, roots)
-    if not math.isclose(sums.rows, n, rel_tol=SAME):
-        raise ValueError(
-            f"the batches changed between passes: the first pass gave {n} rows, a later one {sums.rows}. EM needs an "
-            "iterable that gives the same batches in every pass."
-        )
-    return sums
 
 
 def _report(

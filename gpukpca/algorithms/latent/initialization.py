@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -75,16 +75,16 @@ def observed_moments(batches: Iterable[Array], roots: Array | None = None) -> Ob
 
     `roots` (n, 1) are those of the weights of rows.
     """
-    total: ObservedMoments | None = None
-    before = 0
-    for batch in batches:
-        for start, stop in row_panels(batch):
-            own = None if roots is None else roots[before : before + stop - start, :]
-            part = _of_panel(batch[start:stop, :], before, own)
-            total = part if total is None else total.merged(part)
-            before += stop - start
-    if total is None:
-        raise ValueError("the iterable of batches is empty.")
+
+    def parts() -> Iterator[ObservedMoments]:
+        before = 0
+        for batch in batches:
+            for start, stop in row_panels(batch):
+                own = None if roots is None else roots[before : before + stop - start, :]
+                yield _of_panel(batch[start:stop, :], before, own)
+                before += stop - start
+
+    total = reduce(ObservedMoments.merged, parts())
     empty = np.flatnonzero(to_host(total.counts) == 0)
     if len(empty):
         raise ValueError(

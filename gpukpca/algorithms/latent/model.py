@@ -16,11 +16,12 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
+from gpukpca.algorithms.inputs import ComponentsResult
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, e_step_panel_rows
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, concat, epsilon, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import thin_svd
 from gpukpca.backend.parallel import map_in_order, worker_count
@@ -168,7 +169,7 @@ class LatentModel:
 
 
 @record(eq=False)
-class LatentFit:
+class LatentFit(ComponentsResult):
     """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data."""
 
     components: Array = field_of("p d", "orthonormal rows; the entry of largest modulus is positive")
@@ -227,16 +228,6 @@ class LatentFit:
             log_likelihoods=trace,
             **run,
         )
-
-    @property
-    def n_components(self) -> int:
-        """Return the number p of components."""
-        return self.model.n_components
-
-    @property
-    def device(self) -> str:
-        """Return the name of the device of the computation."""
-        return describe_device(self.model.axes)
 
     def with_precisions(self, precisions: np.ndarray | None) -> LatentFit:
         """Return the fit with host precisions (q,) of its candidates."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -54,12 +56,10 @@ class Responsibilities:
             weights = points.times(weights, start)
             return weights, values, weights.T @ rows
 
-        parts = points.map_panels(part)
-        weights = xp.concat([part[0] for part in parts], axis=0)
-        values = xp.concat([part[1] for part in parts], axis=0)
+        *of_rows, sums = zip(*points.map_panels(part), strict=True)
+        weights, values = (xp.concat(list(parts), axis=0) for parts in of_rows)
         totals = xp.sum(weights, axis=0)
-        sums = sum((part[2] for part in parts[1:]), start=parts[0][2])
-        means = sums / xp.where(totals > 0, totals, xp.ones_like(totals))[:, None]
+        means = reduce(operator.add, sums) / xp.where(totals > 0, totals, xp.ones_like(totals))[:, None]
         return cls(weights, values, to_host(totals).astype(np.float64), means)
 
     @classmethod

@@ -10,12 +10,12 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
+from gpukpca.algorithms.inputs import ComponentsResult
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.cluster import GaussianCluster
 from gpukpca.algorithms.mixture.iteration import ClusterIteration
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
 from gpukpca.algorithms.mixture.settings import MixtureMethod
-from gpukpca.backend.device import describe_device
 from gpukpca.backend.namespace import (
     cast,
     from_host,
@@ -45,11 +45,6 @@ class LocalModel:
     def assignment(self) -> Assignment:
         """Return the assignment of rows to clusters."""
         return ASSIGNMENTS[self.method]
-
-    @property
-    def dimension(self) -> int:
-        """Return the dimension p of every plane."""
-        return int(self.clusters[0].axes.shape[0])
 
     def assign(self, rows: Array) -> tuple[Array, Array]:
         """Return weights (m, k) and values (m,) of rows in the units of the fit; ValueError where they overflow."""
@@ -123,7 +118,7 @@ class LocalModel:
         """Draw rows (n, d) of the mixture in the units of the data; return them and their labels (n,)."""
         xp, like = namespace_of(self.frame.shift), self.frame.shift
         labels = indices(weighted_draws(rng, np.asarray([c.weight for c in self.clusters]), n), like)
-        along = standard_normal(rng, (n, self.dimension), like)
+        along = standard_normal(rng, (n, len(self.clusters[0].variances)), like)
         around = standard_normal(rng, (n, int(like.shape[0])), like)
         parts = []
         for cluster in self.clusters:
@@ -149,7 +144,7 @@ class LocalModel:
 
 
 @record(eq=False)
-class MixtureFit:
+class MixtureFit(ComponentsResult):
     """Result of a local PCA, in the library of the data; clusters are in descending order of weight."""
 
     weights: Array = field_of("k", "shares of the rows", "nonnegative")
@@ -194,16 +189,6 @@ class MixtureFit:
     def n_clusters(self) -> int:
         """Return the number k of clusters that are left."""
         return len(self.model.clusters)
-
-    @property
-    def n_components(self) -> int:
-        """Return the dimension p of every plane."""
-        return self.model.dimension
-
-    @property
-    def device(self) -> str:
-        """Return the name of the device of the computation."""
-        return describe_device(self.model.frame.shift)
 
     def in_dtype(self, found: Array, advice: str = TOO_LARGE) -> Array:
         """Return a result of the model in the dtype of the data; ValueError where it is not finite."""

@@ -237,7 +237,8 @@ def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Varianc
         plan=plan,
         solver=plan.method if eigen is None else f"{plan.method}: {eigen.solver}",
         fallbacks=() if eigen is None else eigen.fallbacks,
-        projection=LinearProjection.of(Z, V, variances.deviations),
+        # Deviations of the scores, exact where their squares underflow.
+        projection=LinearProjection.of(Z, V, variances.singular_values / np.sqrt(variances.degrees)),
         weighted=Z.frequencies is not None,
     )
 

@@ -12,9 +12,9 @@ from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.bill import SHORTER, fewer
 from gpukpca.algorithms.fields import field_of, record
+from gpukpca.algorithms.inputs import ComponentsResult
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
-from gpukpca.backend.device import describe_device
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -115,11 +115,6 @@ class IncrementalState:
         return self.moments.mean / self.scale
 
     @property
-    def total(self) -> float:
-        """Return the sum over the features of Σ (x - mean)², exact."""
-        return self.moments.total
-
-    @property
     def degrees(self) -> float:
         """Return the degrees of freedom of the variances."""
         return degrees_of_freedom(self.moments.count)
@@ -140,7 +135,7 @@ class IncrementalState:
 
 
 @record(eq=False)
-class IncrementalFit:
+class IncrementalFit(ComponentsResult):
     """Result of a PCA of batches, in the library of the data."""
 
     components: Array = field_of("p d", "orthonormal rows; the entry of largest modulus is positive")
@@ -172,7 +167,7 @@ class IncrementalFit:
             A variance is larger than `dtype` holds.
         """
         dtype = namespace_of(state.axes).float32 if "float32" in str(dtype) else accumulation_dtype(state.axes)
-        p, degrees, scale, total = state.n_components, state.degrees, state.scale, state.total
+        p, degrees, scale, total = state.n_components, state.degrees, state.scale, state.moments.total
         values = state.singular_values[:p]
         variances = variances_of_data(values**2 / degrees, scale, dtype)
         check_variance(total / degrees, scale, np.float64)
@@ -189,16 +184,6 @@ class IncrementalFit:
             n_samples_seen=number_of(state.moments.count),
             state=state,
         )
-
-    @property
-    def n_components(self) -> int:
-        """Return the number p of components."""
-        return self.state.n_components
-
-    @property
-    def device(self) -> str:
-        """Return the name of the device of the computation."""
-        return describe_device(self.state.axes)
 
 
 def checked_count(n_components: int | None, before: IncrementalState | None, rows: int, d: int, call: str) -> int:
@@ -228,7 +213,7 @@ def checked_count(n_components: int | None, before: IncrementalState | None, row
 
 def warn_of_equal_rows(state: IncrementalState) -> None:
     """Warn where no feature has a variance, or without centering no entry that is not 0."""
-    if not state.total > 0:
+    if not state.moments.total > 0:
         rows = "equal" if state.center else "0"
         warn_user(f"all rows are {rows}: every variance is 0, and the components are arbitrary.", RankWarning)
 

@@ -75,5 +75,5 @@ def _deviations(Z: CenteredMatrix) -> np.ndarray:
 
     Of rows that are not centered they are those about 0.
     """
-    deviations = Z.feature_deviations(degrees_of_freedom(Z.count))
+    deviations = Z.feature_deviations(degrees_of_freedom(Z.count))  # measures features, which the next line reads
     return np.where(Z.constant_columns(CONSTANT_ENTRIES), np.inf, deviations)

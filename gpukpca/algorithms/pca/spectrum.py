@@ -100,11 +100,6 @@ class Variances:
         """Return the number p of retained components."""
         return len(self.values)
 
-    @property
-    def deviations(self) -> np.ndarray:
-        """Return the standard deviations of the scores (p,), exact where their squares underflow."""
-        return np.asarray(self.singular_values / math.sqrt(self.degrees))
-
 
 def variances_of(solution: Components, Z: CenteredMatrix, rank: RankRequest) -> Variances:
     """Return the variances of a fit; warn or raise where the dtype of the data does not hold them.
