@@ -49,7 +49,8 @@ def fit_by_landmarks(
     """
     storage: Any = plan.storage
     if storage.source is not None:
-        fit = landmark_fit(task, plan, task.X, storage.build(source), rng, listener)
+        every = LandmarkPool(storage.build(source), task.numbers_of(np.arange(task.n)))
+        fit = landmark_fit(task, plan, task.X, every, rng, listener)
         return _warned_of_equal_rows(fit, task.basis)
     rows = task.X if task.is_on_cluster else task.dealt or BatchedRows.of_array(task.X)
     if task.is_spanned:

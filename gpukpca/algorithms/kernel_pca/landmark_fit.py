@@ -42,29 +42,26 @@ def landmark_fit(
     task: FitTask,
     plan: Plan,
     rows: Rows,
-    among: LandmarkPool | SymmetricOperator,
+    among: LandmarkPool,
     rng: np.random.Generator,
     listener: Listener | None,
     *,
     held: DistinctRows | None = None,
     with_vectors: bool = False,
 ) -> KernelPCAFit:
-    """Return the fit of rows by landmarks `among` some, or among all rows, whose K is an operator.
+    """Return the fit of rows by landmarks `among` some, or among all, for which the pool has their K as an operator.
 
     The factor of all rows stays in memory where the plan says so, else its rows are computed again. `held` rows were
     read before. `with_vectors` multiplies the factor a second time, for eigenvectors and scores.
     """
     started = time.perf_counter()
-    if isinstance(among, LandmarkPool):
+    # Points that span the features lie about the mean of the rows.
+    if not (isinstance(among.rows, SymmetricOperator) or task.is_spanned):
         # One side of every product consists of landmarks, so that a template of them fits all rows: it may omit
         # features that are constant among the landmarks. Order, batches, weights and container cannot matter.
-        if not task.is_spanned:  # whose points lie about the mean of the rows
-            solver: Any = plan.solver
-            task = replace(task, template=template_of_landmarks(task, among.rows, solver.is_given))
-        candidates, named = among.rows, among.numbers
-    else:
-        candidates, named = among, task.numbers_of(np.arange(task.n))
-    basis, chosen = LandmarkBasis.chosen(task, plan, candidates, rng, listener)
+        solver: Any = plan.solver
+        task = replace(task, template=template_of_landmarks(task, among.rows, solver.is_given))
+    basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
     features, workers = basis.features(task), _workers(task, basis, task.n)
     if (factor := basis.factor) is not None:
         # In place where the library can: F is as large as memory allows.
@@ -89,7 +86,7 @@ def landmark_fit(
     plan = replace(plan, n_samples=n_rows)
     fit = fit_of_sums(task, plan, basis, sums, second, is_weighted=task.weights is not None)
     numbers = None
-    if named is not None:  # of the basis but a base point that is none of the rows
+    if (named := among.numbers) is not None:  # of the basis but a base point that is none of the rows
         numbers = named[chosen[fit.landmarks][chosen[fit.landmarks] < len(named)]]
     return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
 

@@ -6,6 +6,7 @@ A large offset costs no digits, squares neither overflow nor underflow, and no w
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass
 from functools import reduce
 from typing import TypeVar
 
@@ -77,6 +78,7 @@ def workers_for(shape: tuple[int, int], like: Array, n_jobs: int | None) -> int:
     return worker_count(like, n_jobs, n * d * (d + blocking.ENTRY_PASS))
 
 
+@dataclass(eq=False)
 class ScaledRows:
     """Rows X (n, d) in the units of a scaling, computed panel by panel with threads; X is not copied.
 
@@ -88,22 +90,18 @@ class ScaledRows:
         The number of rows that these stand for.
     """
 
-    def __init__(
-        self,
-        X: Array,
-        frame: RowScaling,
-        n_jobs: int | None = None,
-        missing: int = 0,
-        often: np.ndarray | None = None,
-    ) -> None:
-        self.often = often
-        self._weights: Array | None = None if often is None else from_host(often, frame.shift)
-        self.count: float = int(X.shape[0]) if often is None else number_of(float(np.sum(often)))
-        self.X = X
-        self.frame = frame
-        self.missing = missing
-        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
-        self.workers: int = workers_for(self.shape, frame.shift, n_jobs)
+    X: Array
+    frame: RowScaling
+    n_jobs: InitVar[int | None] = None
+    missing: int = 0
+    often: np.ndarray | None = None
+
+    def __post_init__(self, n_jobs: int | None) -> None:
+        often = self.often
+        self._weights: Array | None = None if often is None else from_host(often, self.like)
+        self.shape: tuple[int, int] = (int(self.X.shape[0]), int(self.X.shape[1]))
+        self.count: float = self.shape[0] if often is None else number_of(float(np.sum(often)))
+        self.workers: int = workers_for(self.shape, self.like, n_jobs)
 
     @property
     def like(self) -> Array:

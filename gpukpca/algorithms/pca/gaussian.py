@@ -50,7 +50,7 @@ class GaussianModel:
         return C if self.scale is None else C * self.scale[:, None] * self.scale[None, :]
 
     def precision(self) -> Array:
-        """Return the inverse of the covariance, shape (d, d); see `floor`."""
+        """Return the inverse of the covariance, shape (d, d); see `regular`."""
         variances, noise = self.regular()
         elsewhere = 1.0 / noise if len(variances) < self.d else 0.0  # there is no other direction
         P = self._spread(1.0 / variances - elsewhere, elsewhere)
@@ -82,17 +82,14 @@ class GaussianModel:
         """Return the variances, all positive, where the components are, wide."""
         return from_host(self.regular()[0], self.components, accumulation_dtype(self.components))
 
-    @property
-    def floor(self) -> float:
-        """Return the variance that replaces 0 in the inverse of the covariance: eps times the largest one.
+    def regular(self) -> tuple[np.ndarray, float]:
+        """Return variances and noise, all positive: eps times the largest one in place of 0.
 
         A row outside the space of the data then has a very small likelihood, not 0.
         """
-        return epsilon(self.components) * float(np.max(self.variances, initial=0.0))
-
-    def regular(self) -> tuple[np.ndarray, float]:
-        """Return variances and noise, all positive."""
-        noise = self.noise if self.noise > 0 else self.floor
+        noise = self.noise
+        if not noise > 0:
+            noise = epsilon(self.components) * float(np.max(self.variances, initial=0.0))
         if not noise > 0:
             raise np.linalg.LinAlgError("the data have no variance that float64 can hold: their model has no density.")
         return np.maximum(self.variances, noise), noise

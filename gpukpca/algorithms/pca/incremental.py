@@ -114,11 +114,6 @@ class IncrementalState:
         """Return the mean in the units of the data, shape (d,)."""
         return self.moments.mean / self.scale
 
-    @property
-    def degrees(self) -> float:
-        """Return the degrees of freedom of the variances."""
-        return degrees_of_freedom(self.moments.count)
-
     def rescaled(self, scale: float) -> IncrementalState:
         """Return the state for rows that are multiplied by another power of two."""
         factor, moments = scale / self.scale, self.moments
@@ -130,7 +125,8 @@ class IncrementalState:
         """Return the map of new points by components (p, d) in the dtype of the data and a wide mean (d,)."""
         values = self.singular_values[: self.n_components]
         unit = power_of_two_scale(float(np.max(values, initial=0.0)), np.float64)
-        variances = to_host(from_host((values * unit) ** 2 / self.degrees, components)).astype(np.float64)
+        degrees = degrees_of_freedom(self.moments.count)
+        variances = to_host(from_host((values * unit) ** 2 / degrees, components)).astype(np.float64)
         return BatchProjection(components, mean, variances, unit * self.scale)
 
 
@@ -167,7 +163,8 @@ class IncrementalFit(ComponentsResult):
             A variance is larger than `dtype` holds.
         """
         dtype = namespace_of(state.axes).float32 if "float32" in str(dtype) else accumulation_dtype(state.axes)
-        p, degrees, scale, total = state.n_components, state.degrees, state.scale, state.moments.total
+        p, scale, total = state.n_components, state.scale, state.moments.total
+        degrees = degrees_of_freedom(state.moments.count)
         values = state.singular_values[:p]
         variances = variances_of_data(values**2 / degrees, scale, dtype)
         check_variance(total / degrees, scale, np.float64)
