@@ -51,7 +51,7 @@ HOST = nullcontext()
 
 # The gate takes tensors of PyTorch on a CUDA device, and other exporters, as CuPy arrays.
 is_on_gpu = is_cupy
-milliseconds = cuda_device.milliseconds
+milliseconds: Callable[[Callable[[], Any], int], float] = cuda_device.milliseconds
 
 
 def describe_device(x: Any) -> str:

@@ -39,7 +39,7 @@ from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import leading_pairs, syevd
 
 Metric = Literal["sqeuclidean", "cityblock"]
-in_float16 = cuda_linalg.in_float16
+in_float16: Callable[[Any, float], Any] = cuda_linalg.in_float16
 
 
 def row_products(a: Any, b: Any, out: Array | None = None) -> Array:

@@ -31,7 +31,8 @@ class ProgressBar(Progress):
 
     def __init__(self, console: Console, hidden: bool = False, lines: bool = False) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-        hidden, self.lines = hidden or lines or not console.is_terminal, lines
+        self.lines: bool = lines
+        hidden = hidden or lines or not console.is_terminal
         super().__init__(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
         self.whole: TaskID = self.add_task("whole fit", total=None, text="")
         self.part: TaskID = self.add_task("", total=None, text="", visible=False)

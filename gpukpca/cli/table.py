@@ -210,7 +210,9 @@ class Columns:
     """Find columns by name or by number: `names` are None where an input has none."""
 
     def __init__(self, source: object, width: int, names: Sequence[str] | None = None) -> None:
-        self.source, self.width, self.names = source, width, names
+        self.source: object = source
+        self.width: int = width
+        self.names: Sequence[str] | None = names
         self.places: dict[str, list[int]] = {}
         for i, name in enumerate(names or ()):
             self.places.setdefault(name, []).append(i)

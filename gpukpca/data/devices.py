@@ -34,8 +34,9 @@ class DeviceRows(Rows):
 
     def __init__(self, X: Any, place: Any, bounds: list[tuple[int, int]] | None = None) -> None:
         n, d = map(int, X.shape)
-        self.source, self.place = X, place
-        self.bounds = bounds or row_slices(n, -(-n // (1 + len(place.others))))
+        self.source: Any = X
+        self.place: Any = place
+        self.bounds: list[tuple[int, int]] = bounds or row_slices(n, -(-n // (1 + len(place.others))))
         self.shape: tuple[int, int] = (n, d)
         self.like: Array = from_host(np.empty((0, d)), place.work)
 

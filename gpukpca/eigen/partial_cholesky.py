@@ -168,7 +168,9 @@ class PartialCholeskyBuilder:
         self.workers: int = op.workers or worker_count(op.like)
         self.wide: Any = accumulation_dtype(op.like)
         self.place: Array = empty_like(op.like, self.wide) if writes_in_place(op.like) else np.empty(0)
-        self.xp = xp = namespace_of(self.place)
+        self.xp: Any = (xp := namespace_of(self.place))
+        self.diagonal: Array
+        self.sizes: Array
         self.diagonal, self.sizes = checked_diagonal(op, self.place)
         # Rows that count several times have equal residuals: one of them stands for all in every sum.
         ones = full((self.n,), 1.0, self.place)

@@ -43,7 +43,7 @@ class HalfTiles(UpperTiles):
     Entries of 6e4 times the largest one of the first tile become infinite, and so do products with them.
     """
 
-    scale = 0.0
+    scale: float = 0.0
 
     def sums(self, V: Array) -> list[Array | None]:
         unit = _unit(V)

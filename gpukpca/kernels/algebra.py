@@ -461,7 +461,7 @@ class Modulated(_Combined):
     """
 
     rules: ClassVar[Rules] = (("k", KERNEL), ("g", CALLABLE))
-    moves_rows = None  # g sees the rows as they are
+    moves_rows: str | None = None  # g sees the rows as they are
 
     def __init__(self, k: Kernel, g: Callable[[Array], Array]) -> None:
         self.k = k

@@ -86,7 +86,7 @@ class ShiftedDotRows(DotRows):
     cancels in it, once for all pairs.
     """
 
-    by_row = ("data", "along")
+    by_row: ClassVar[tuple[str, ...]] = ("data", "along")
 
     def __init__(self, data: Any, factor: float, mean: Array, constant: float) -> None:
         super().__init__(data, factor, mean, copied=not is_sparse(data))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -131,7 +131,7 @@ class ProductRows(EuclideanRows):
 class SparseProductRows(EuclideanRows):
     """CSR rows s, shape (n_rows, d), in float64, with `half_norms` ‖s‖²/2, shape (n_rows,)."""
 
-    by_row = ("data", "half_norms")
+    by_row: ClassVar[tuple[str, ...]] = ("data", "half_norms")
 
     def __init__(self, data: Any, geometry: Geometry, dtype: Any) -> None:
         super().__init__(data, geometry, dtype)
