@@ -236,9 +236,12 @@ class KrylovState:
         )
 
     def restore_means(self, op: SymmetricOperator) -> None:
-        """Give the operator of the next pass its column means, so that neither trace nor product computes them."""
-        op = self.multiplied(op)
-        if self.means is not None:
+        """Give what the next pass multiplies with its column means, so that neither trace nor product computes them.
+
+        Those of a twin that this fit does not have are not means of K.
+        """
+        if self.means is not None and not (self.on_twin and op.twin is None):
+            op = self.multiplied(op)
             op.known_means = from_host(self.means, op.like, accumulation_dtype(op.like))
 
     def ritz_values(self) -> np.ndarray:

@@ -248,6 +248,27 @@ def test_a_fit_resumes_from_every_pass_to_the_same_bits(tmp_path: Path) -> None:
             np.testing.assert_array_equal(getattr(resumed, name), getattr(reference, name), err_msg=f"{name} {done}")
 
 
+def test_a_fit_that_resumes_without_the_twin_computes_the_means_of_K() -> None:
+    class Stopped:
+        state: Any = None
+
+        def resumed(self, task: Any) -> Any:
+            return self.state
+
+        def record(self, state: Any) -> None:
+            if self.state is None and state.n_passes == 4:
+                self.state = state
+                raise KeyboardInterrupt
+
+    X, k, stopped = rows(), kernels.RBF(0.1), Stopped()
+    with pytest.raises(KeyboardInterrupt):
+        top_eigh(pair(k, X), 5, BlockKrylov(), rng=0, checkpointer=stopped)
+    assert (stopped.state.on_twin, stopped.state.means is None) == (True, False)
+    op = CenteredGram(TiledGram(k, X, tile_edge=50))  # a fit with memory for float64 tiles
+    assert "4 of" in top_eigh(op, 5, BlockKrylov(), rng=0, checkpointer=stopped).solver
+    np.testing.assert_allclose(op.column_means, gram_matrix(k, X).mean(axis=0), rtol=1e-13)
+
+
 def test_the_share_is_counted_by_K_where_float32_counts_otherwise() -> None:
     X, kernel = rows(400, 12), kernels.RBF(0.01)
     alone = fitted(X, 20, kernel, eigen_solver=BlockKrylov(twin=False))
