@@ -24,7 +24,8 @@ MORE_COLUMNS = 16
 
 def takes_twin(task: FitTask, solver: PlannedSolver | None, storage: Storage | None) -> bool:
     """Return whether block Krylov may iterate on other tiles than those of K: of float32 rows on a card alone."""
-    is_tiled = isinstance(storage, TiledStorage) and not (task.maps_file or task.is_sparse or task.place.others)
+    # A class of the user, and tiles on several devices, have no twin.
+    is_tiled = type(storage) is TiledStorage and not (task.maps_file or task.is_sparse)
     iterates = is_tiled and isinstance(solver, BlockKrylov) and solver.takes_twin
     return iterates and task.kernel.moves_rows is not None and (task.item == 8 or task.on_gpu)
 
