@@ -69,6 +69,7 @@ def exact_fit(
         except NeedsDense as reason:
             chosen = chosen.handed_over(settings.share, str(reason))
     if eigen is None:
+        op.twin = None  # the plan of the dense solver counts no other tiles
         if chosen.plan.storage != plan.storage:
             del op  # two do not fit into memory
             op = _centered_gram(task, chosen.plan, source)
