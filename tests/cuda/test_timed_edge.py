@@ -60,6 +60,7 @@ def test_an_edge_that_is_a_tenth_faster_is_taken(rows: Any, monkeypatch: pytest.
         assert (note in str(fitted.plan_)) == (edge < USUAL)
         again = model().fit(rows)  # nothing is timed twice
         assert (edge_of(again), len(calls)) == (edge, 3)
+        assert "less time" not in str(model(gram="dense").fit(rows).plan_)  # whose tiles are of the usual edge
         assert model(device="cuda").plan((N, 5)).storage.tile_edge == edge
         monkeypatch.setenv("GPUKPCA_TIMED_CHOICES", "0")
         plain = model().fit(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import pytest
 import scipy.linalg
 
 from gpukpca import Checkpoint, KernelPCA, Progress, kernels, load
+from gpukpca.algorithms.kernel_pca import exact
 from gpukpca.eigen import BlockKrylov, PairRequest, top_eigh
 from gpukpca.eigen.krylov_iteration import first_state, step
 from gpukpca.eigen.krylov_state import Phase
+from gpukpca.eigen.request import NeedsDense
 from gpukpca.exceptions import GpuKPCAWarning, IndefiniteKernelWarning
 from gpukpca.gram import CenteredGram, gram_matrix
+from gpukpca.gram.storage import TiledStorage
 from gpukpca.gram.tiled import TiledGram
 from tests import oracle, tolerances
 from tests.conftest import Namespace
@@ -298,6 +302,33 @@ def test_rounding_of_a_twin_is_no_negative_eigenvalue() -> None:
     with pytest.warns(IndefiniteKernelWarning, match="negative eigenvalues"):
         indefinite = fitted(rows(100), 2, kernels.Sigmoid(gamma=0.3))
     assert passes_on_twin(indefinite)
+
+
+def test_a_storage_of_the_user_has_no_twin() -> None:
+    @dataclass(frozen=True)
+    class Narrow(TiledStorage):
+        tile_edge: int = 40
+        cached_tiles: int = 0
+
+    plan = KernelPCA(5, kernel="rbf", gram=Narrow, eigen_solver=TWIN).plan(rows())
+    assert (type(plan.storage), plan.twin) == (Narrow, None)
+
+
+def test_the_dense_solver_takes_over_without_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def spied(op: Any, request: Any, solver: Any, **how: Any) -> Any:
+        if not seen:  # as where all tiles of K are cached beside those of the twin
+            op.twin = CenteredGram(op.base)
+        seen.append(op.twin is not None)
+        if len(seen) == 1:
+            raise NeedsDense("block Krylov would take too long")
+        return top_eigh(op, request, solver, **how)
+
+    monkeypatch.setattr(exact, "top_eigh", spied)
+    model = fitted(rows(), 0.9, eigen_solver=BlockKrylov(twin=False))
+    assert seen == [True, False]
+    assert (model.plan_.solver.name, model.plan_.twin) == ("dense", None)
 
 
 def test_a_plan_has_a_twin_where_float64_tiles_alone_do_not_fit(tmp_path: Path) -> None:

@@ -54,6 +54,9 @@ def plan_of(task: FitTask) -> Candidate:
     is_open = plan.twin is None and task.item == 4 and takes_twin(task, plan.solver, plan.storage)
     if is_open and timed_halves(task.kernel, task.X, task.template, edge):
         candidate = choose_plan(_candidates, task, what, _changes(task))
+        edge = getattr(candidate.plan.storage, "tile_edge", 0)
+    if 0 < edge < usual and edge == known_edge(task.kernel, task.place.work, task.d, usual):
+        candidate = candidate.with_notes(f"tiles of edge {edge} took less time than those of {usual}")
     if not task.settings.is_share or candidate.needed is None:
         return candidate
     beyond = next((whole for whole in _candidates(replace(task, p=task.n)) if whole.plan.fits), None)
@@ -113,10 +116,8 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
         yield factored(task, features)
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
-    edges, usual = _edges(task), task.usual_edge
-    timed = (f"tiles of edge {edges[0]} took less time than those of {usual}",) if 0 < edges[0] < usual else ()
     for solver, notes in _solvers(task, requested):
-        yield from (_exact(task, solver, reason, edge, (*notes, *timed)) for edge in edges)
+        yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
 
 
 def _by_landmarks(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Candidate]:
