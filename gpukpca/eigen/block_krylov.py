@@ -90,7 +90,8 @@ class BlockKrylov(SolverParameters, Solver):
         Whether the passes of kernel PCA of float64 rows are made on float32 tiles of K, its twin, until float64 tiles
         verify and complete the eigenvectors. Default: where float64 tiles do not fit into memory and float32 ones do.
         On a card those of float32 rows are made on float16 tiles; default: where these are timed as faster. True: also
-        where both fit, which halves the memory. Never for a fixed number of passes.
+        where both fit, which halves the memory. Never with `passes` or
+        `max_passes`, nor on several devices.
 
     See Also
     --------
