@@ -98,6 +98,8 @@ class KernelPCACV(ArrayTransformer):
         From `fit`: parameters out of range, those of every candidate included.
     ValueError
         From `fit`: no candidate could be scored on every fold, with the first error; data with NaN or infinity.
+    MemoryBudgetError
+        From `fit`: the data do not fit into memory, or no fit of a candidate does.
 
     Warns
     -----

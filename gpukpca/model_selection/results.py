@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning as SklearnFitFailedWarning
 
 from gpukpca._rules import is_real
-from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, PrecisionWarning, warn_user
+from gpukpca.exceptions import ConvergenceWarning, GpuKPCAWarning, MemoryBudgetError, PrecisionWarning, warn_user
 from gpukpca.model_selection.folds import CandidateScore
 
 MOST_REASONS = 5
@@ -99,7 +99,8 @@ def _warn_of_failures(grid: list[dict[str, Any]], fits: int, failed: list[tuple[
     if len({number for _, number, _ in failed}) == len(grid):
         _, number, first = failed[0]
         how = "all" if len(failed) == fits else "some"
-        raise ValueError(
+        is_too_large = all(isinstance(error, MemoryBudgetError) for *_, error in failed)  # which "auto" takes elsewhere
+        raise (MemoryBudgetError if is_too_large else ValueError)(
             f"no candidate could be scored on every fold: {how} of the {fits} fits failed. The first, {grid[number]}: "
             f"{type(first).__name__}: {first}"
         ) from first

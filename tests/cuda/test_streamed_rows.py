@@ -294,11 +294,12 @@ def test_a_search_that_exceeds_a_device_is_made_on_the_cpu(stand_in: Any) -> Non
     X = data(900, 8)
     search = KernelPCACV(gammas=[0.001, 0.1], n_components=2, cv=3, random_state=0)
     wanted = clone(search).fit(X)
-    with cupy_device.device_bytes(20 * 2**10):
-        with pytest.raises(MemoryBudgetError, match=r"device=.auto. computes on the CPU"):
-            clone(search).set_params(device="cuda").fit(X)
-        with pytest.warns(DeviceFallbackWarning, match="does not fit into the memory of the device"):
-            found = clone(search).set_params(device="auto").fit(X)
-    assert found.best_params_ == wanted.best_params_
-    assert found.best_estimator_.device_ == "cpu"
-    assert found.best_score_ == pytest.approx(wanted.best_score_)
+    for size in (20, 500):  # for the rows, and for the fits of candidates
+        with cupy_device.device_bytes(size * 2**10):
+            with pytest.raises(MemoryBudgetError, match=r"device=.auto. computes on the CPU"):
+                clone(search).set_params(device="cuda").fit(X)
+            with pytest.warns(DeviceFallbackWarning, match="does not fit into the memory of the device"):
+                found = clone(search).set_params(device="auto").fit(X)
+        assert found.best_params_ == wanted.best_params_
+        assert found.best_estimator_.device_ == "cpu"
+        assert found.best_score_ == pytest.approx(wanted.best_score_)
