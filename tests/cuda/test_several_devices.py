@@ -208,6 +208,17 @@ def test_a_plan_says_where_one_device_computes_alone() -> None:
         assert not model().fit(X).plan_.notes
 
 
+def test_another_program_on_any_device_leaves_room_on_all() -> None:
+    size = 2**29
+    caches = []
+    for foreign in ({0: size}, {1: size}):
+        with cupy_device.controls().change(devices=2, memory={0: 8 * size, 1: 8 * size}, foreign=foreign):
+            plan = model().plan((40000, 5))
+        caches.append(plan.storage.cached)
+        assert 0 < plan.storage.cached_tiles < plan.storage.tiles
+    assert caches[0] == caches[1]
+
+
 def test_a_model_file_keeps_no_device_and_an_audit_takes_several(tmp_path: Path) -> None:
     X = data(60, 3)
     with devices(3):

@@ -201,11 +201,11 @@ class FitTask(Task):
         return tile_edge_for(self.n, self.workers, self.on_gpu, dense_row_bytes(self.kernel, self.X))
 
     def tile_budget(self, needed: int) -> int:
-        """Return the bytes that cached tiles may take: all of a limit that was set or a card of one's own, or a share.
+        """Return the bytes that cached tiles may take: all of a limit that was set or cards of one's own, or a share.
 
         The fit needs so many bytes without them.
         """
-        may_fill = self.resources.is_limited or is_unshared(self.place.work)
+        may_fill = self.resources.is_limited or all(map(is_unshared, (self.place.work, *self.place.others)))
         share = 1.0 if may_fill else SHARE_FOR_TILES / SHARE_OF_FREE
         all_tiles = self.n**2 * self.item
         limit = self.resources.allowed(max(needed + all_tiles, all_tiles / share))
