@@ -38,8 +38,11 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
     if not (takes_twin(task, solver, storage) and isinstance(solver, BlockKrylov)):
         return None
     halves = task.item == 4
+    is_tight = halves or (task.n >= ROWS_FOR_TWIN and not storage.is_fully_cached)
+    if not (is_tight or solver.twin):
+        return None
     is_faster = known_halves(task.kernel, task.place.work, task.d, edge) if halves else _is_slower_in_float64(task)
-    if not (solver.twin or is_faster):
+    if not (is_faster or solver.twin):
         return None
     narrow = task if halves else task.in_float32()[0][1]
     item, basis = 2 if halves else 4, {k: TWIN_COLUMNS * size for k, size in solver_parts(narrow, solver).items()}
@@ -54,8 +57,7 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
     budget = task.tile_budget(total(bill.get("", {})) + total(parts))
     twin = replace(TiledStorage.within(budget, task.n, item, task.workers, edge), halves=halves)
     passes = solver.expected_passes(task.n, task.p, task.item, task.on_gpu)
-    pays = task.n >= ROWS_FOR_TWIN and not storage.is_fully_cached
-    pays = pays and (twin.is_fully_cached or passes >= PASSES_FOR_TWIN)
+    pays = is_tight and (twin.is_fully_cached or passes >= PASSES_FOR_TWIN)
     phases = {
         "iterate": parts | {"K": twin.bytes_held(item)},
         "hand over": solver_parts(task, solver) | {"basis of the twin": total(basis)},
