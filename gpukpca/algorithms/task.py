@@ -67,9 +67,9 @@ class Task:
         vars(self).update(facts)
 
     @cached_property
-    def dealt(self) -> Any:
+    def device_rows(self) -> Any:
         """Return the rows of an array in panels on several devices; None on one device."""
-        return self.place.dealt(self.X) if self.place.others else None
+        return self.place.device_rows(self.X) if self.place.others else None
 
     @property
     def copy_bytes(self) -> int:

@@ -102,7 +102,7 @@ class Placement:
         )
         return replace(self, work=work, origin=origin, others=tuple(others))
 
-    def dealt(self, X: Any) -> Any:
+    def device_rows(self, X: Any) -> Any:
         """Return an array in panels on the devices that share the work; all else, and with one device, as it is."""
         return DeviceRows(X, self) if self.others and not isinstance(X, Rows) else X
 

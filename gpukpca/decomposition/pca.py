@@ -304,7 +304,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
     def _rows_and_place(self, X: Any, reader: str = "PCA", sample_weight: Any = None) -> tuple[Any, Placement]:
         """Return the rows of a fit, which looks for NaN itself, and their place; see `training_rows` for the reader."""
         rows, place = rows_and_place(self, X, reader, counted=True, finite=False, sample_weight=sample_weight)
-        return place.dealt(rows), place
+        return place.device_rows(rows), place
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes in the place of the input; nothing else sets them."""

@@ -72,7 +72,7 @@ MOST_WIDENED = 2
 def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> KrylovState:
     """Return the state before the first pass; `start`, shape (n, k), holds or returns directions to start from."""
     start, on_twin = start() if callable(start) else start, task.op.twin is not None
-    task = task if task.op.twin is None else task.on_twin(task.op.twin)
+    task = task if task.op.twin is None else task.for_twin(task.op.twin)
     block, known = first_block(task, start)
     return KrylovState(
         p=task.p,
@@ -167,7 +167,7 @@ def _step_on_twin(task: KrylovTask, state: KrylovState) -> KrylovState:
     if task.op.twin is None:  # a resumed fit has memory for other tiles
         return handed_over(task, state)
     try:  # without a name for the twin: its memory is that of the operator's own tiles
-        state = _extend(task.on_twin(task.op.twin), state)
+        state = _extend(task.for_twin(task.op.twin), state)
     except NeedsDense:
         raise
     except (ConvergenceError, InvalidParameterError):  # numbers beyond the range of float32

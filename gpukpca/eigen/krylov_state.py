@@ -64,7 +64,7 @@ class KrylovTask:
         columns = min(self.op.shape[0], -(-self.max_columns * max(b, p) // max(self.b, self.p)))
         return replace(self, p=p, b=b, max_columns=columns, patience=self.patience * self.b / b)
 
-    def on_twin(self, twin: SymmetricOperator) -> KrylovTask:
+    def for_twin(self, twin: SymmetricOperator) -> KrylovTask:
         """Return the task for the operator's twin, which leaves passes to the operator itself."""
         columns, limit = min(self.op.shape[0], TWIN_COLUMNS * self.max_columns), max(1, self.limit - EXACT_PASSES)
         tol = max(self.tol, TWIN_TOL, twin.resolution)

@@ -16,7 +16,7 @@ from gpukpca.gram.tiling import shares_of, tile_order
 
 @operator_on_its_device
 class DevicesGram(TiledGram):
-    """K as upper tiles, dealt to several CUDA devices in their order; all else is on the first device.
+    """K as upper tiles, shared out to several CUDA devices in their order; all else is on the first device.
 
     A thread for each device launches its work. In a product a device gets the leading rows of V, up to the last tile
     that it has, and returns as many sums; these copies need no peer access. Sums are added in the order of the

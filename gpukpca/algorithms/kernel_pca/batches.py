@@ -52,7 +52,7 @@ def fit_by_landmarks(
         every = LandmarkPool(storage.build(source), task.numbers_of(np.arange(task.n)))
         fit = landmark_fit(task, plan, task.X, every, rng, listener)
         return _warned_of_equal_rows(fit, task.basis)
-    rows = task.X if task.is_on_cluster else task.dealt or BatchedRows.of_array(task.X)
+    rows = task.X if task.is_on_cluster else task.device_rows or BatchedRows.of_array(task.X)
     if task.is_spanned:
         return spanned_fit(task, plan, rows, rng, listener, with_vectors=storage.with_vectors)
     given = given_landmarks(plan.solver, task.X if task.every is None else task.every, task.X)

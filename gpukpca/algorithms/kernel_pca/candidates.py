@@ -88,12 +88,12 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
         bill["prepare"] = preparing_parts(task, panel)  # before there are tiles
     twin = twin_of(task, solver, storage, bill, edge)
     if twin is not None:
-        budget = task.tile_budget(total(bill[""]) + total(bill["solve"]))
-        if storage.is_fully_cached and getattr(solver, "twin", None):  # no more than the tiles that were asked for take
-            budget = min(budget, twin.bytes_held(4))
         # On a CPU a cache costs more than it spares the few passes over K: 2 s for the first use of 800 MB (measured on
         # a virtual machine), and 0.3 s a pass.
-        storage = TiledStorage.within(budget if task.on_gpu else 0, n, item, task.workers, edge)
+        budget = task.tile_budget(total(bill[""]) + total(bill["solve"])) if task.on_gpu else 0
+        if storage.is_fully_cached and getattr(solver, "twin", None):  # requested, to save memory
+            budget = min(budget, twin.bytes_held(4))
+        storage = TiledStorage.within(budget, n, item, task.workers, edge)
     bill["solve"].setdefault("K", storage.bytes_held(item))
     last: Any = solver if twin is None else replace(solver, passes=EXACT_PASSES)  # type: ignore[type-var]
     work, narrow = stored_work(task, last, storage, bytes_read), twin and stored_work(task, solver, twin, 0)
@@ -289,9 +289,13 @@ def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: TiledSt
             yield f"K does not fit into memory: {tiles} are recomputed in every pass"
         else:
             yield f"{tiles} of K itself are recomputed in each of its passes"
-    if task.dealt and storage.devices == 1:
+    if task.device_rows and storage.devices == 1:
         is_folded = isinstance(storage, LandmarkStorage) and storage.source is None
-        yield task.dealt.notes[0] if is_folded else "the first device computes alone: others share tiles of K, or rows"
+        yield (
+            task.device_rows.notes[0]
+            if is_folded
+            else "the first device computes alone: others share tiles of K, or rows"
+        )
     if twin is not None and twin.halves and not getattr(solver, "twin", None):
         yield f"products with float16 tiles took less than 1/{FASTER} of the time"
     if task.is_on_cluster:

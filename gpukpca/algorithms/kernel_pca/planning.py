@@ -129,7 +129,7 @@ def _by_landmarks(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Ca
             "its name, or an object of gpukpca.kernels.",
             argument="eigen_solver",
         )
-    if stored_only or not (requested.is_given or task.is_on_cluster or task.dealt):
+    if stored_only or not (requested.is_given or task.is_on_cluster or task.device_rows):
         yield from (among_all(task, requested, reason, edge) for edge in _edges(task))
     if not stored_only:
         yield from (folded(task, requested, reason, **how) for how in _ways(task))
@@ -138,7 +138,7 @@ def _by_landmarks(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Ca
 def _ways(task: FitTask) -> Iterator[dict[str, bool]]:
     """Yield the options of a fold: with F in memory, then computed again, then without eigenvectors and scores."""
     if task.gives_scores:
-        if not (task.is_on_cluster or task.maps_file or task.dealt) and writes_in_place(task.place.work):
+        if not (task.is_on_cluster or task.maps_file or task.device_rows) and writes_in_place(task.place.work):
             yield {"with_vectors": True, "keeps_factor": True}
         yield {"with_vectors": True}
     if task.preimage is None:

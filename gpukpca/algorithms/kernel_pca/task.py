@@ -148,7 +148,7 @@ class FitTask(Task):
     @cached_property
     def is_spanned(self) -> bool:
         """Return whether sums over an exact factor, by points that span the feature space, solve the problem."""
-        sums = self.is_on_cluster or self.settings.is_nystrom or self.dealt is not None
+        sums = self.is_on_cluster or self.settings.is_nystrom or self.device_rows is not None
         return sums and not self.is_sparse and is_spanned(self.kernel, self.settings, self.n, self.d)
 
     @property

@@ -135,7 +135,7 @@ def fit_pca(
         X = rows_in_slices(X, "PCA")
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
-            X = X.moved(resources.place) if isinstance(X, BatchedRows) else resources.place.dealt(X)
+            X = X.moved(resources.place) if isinstance(X, BatchedRows) else resources.place.device_rows(X)
             COUNT_OR_SHARE.check_argument("n_components", n_components)
             return fit_rows(
                 X,
