@@ -156,6 +156,14 @@ def graded_svd(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return work[0] * values, rows.T
 
 
+def failing_minor(A: np.ndarray) -> int:
+    """Return the order of a leading minor of A (n, n) that is not positive to working precision; 0 where none is.
+
+    A is stored by rows; its upper triangle becomes the factor R of A = RᵀR, by ?potrf, where the answer is 0.
+    """
+    return _Call("potrf", A)("L", len(A), A, len(A))
+
+
 def cholesky_solution(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """Return ``A⁻¹ B`` for symmetric positive definite A (n, n) and B (n, k), by ?potrf and ?potrs.
 
@@ -166,8 +174,7 @@ def cholesky_solution(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     A = np.require(A, dtype, ["C", "W"])
     solution = np.array(B.T, dtype, order="C")
     n, k = len(A), len(solution)
-    minor = _Call("potrf", A)("L", n, A, n)
-    if minor:
+    if minor := failing_minor(A):
         raise np.linalg.LinAlgError(f"the leading minor of order {minor} is not positive definite")
     _Call("potrs", A)("L", n, k, A, n, solution, n)
     return solution.T

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from gpukpca.algorithms.audit import UnitVectors, measured_pairs
-from gpukpca.algorithms.kernel_pca.audit import ALPHA, VECTORS, CenteredFactor, norm_bound
+from gpukpca.algorithms.kernel_pca.audit import CenteredFactor
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend import blocking
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import landmark_cholesky
+from gpukpca.eigen.norm_bound import FAILURE, VECTORS, gaussian_bound
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import BasePointGram, CenteredGram, DenseGram
 from gpukpca.gram.tiled import shifted_gram
@@ -26,18 +27,18 @@ def test_the_norm_of_a_matrix_is_within_its_bounds_whatever_the_spectrum():
         for _ in range(20):
             V = rng.standard_normal((operators.N, VECTORS))
             first, second = np.linalg.norm(A @ V, axis=0).max(), np.linalg.norm(A @ (A @ V), axis=0).max()
-            one, two = norm_bound([first], 0.0), norm_bound([first, second], 0.0)
+            one, two = gaussian_bound([first], 0.0), gaussian_bound([first, second], 0.0)
             assert norm <= one
             assert norm <= two <= one * (1 + 1e-12)  # where one pass has a bound, the second one tightens it
             assert one <= 8.0 * frobenius  # ‖Aω‖ has that size; of 30 normal numbers, hardly one is above 4
-    assert 0.0 < ALPHA**-VECTORS < 1e-9
+    assert 2.0**-VECTORS == FAILURE < 1e-9
 
 
 def test_rounding_only_loosens_the_bound_on_a_norm():
     for norms in ([2.0], [2.0, 3.0]):
-        bounds = [norm_bound(norms, rounding) for rounding in (0.0, 1e-3, 1e-2)]
+        bounds = [gaussian_bound(norms, rounding) for rounding in (0.0, 1e-3, 1e-2)]
         assert bounds[0] < bounds[1] - 1e-3 < bounds[2] - 1e-3
-    assert norm_bound([0.0], 1e-3) > 1e-3
+    assert gaussian_bound([0.0], 1e-3) > 1e-3
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.1), RBF(1e-8), Linear(), Polynomial(2, 0.3, 1.0)], ids=str)

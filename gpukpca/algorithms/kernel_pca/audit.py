@@ -19,11 +19,11 @@ from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.linalg import column_norms
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import Randomness, standard_normal
 from gpukpca.backend.work import Work
 from gpukpca.data.rows import along, fold, joined
+from gpukpca.eigen.norm_bound import FAILURE, VECTORS, gaussian_bound, longest_column
 from gpukpca.eigen.partial_cholesky import NOISE, ROUNDING, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -32,8 +32,6 @@ from gpukpca.gram.storage import StorageInput, TiledStorage
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.definiteness import may_be_semidefinite
 
-# Random vectors and the base of the failure probability of the bound on the norm, ALPHA^-VECTORS.
-VECTORS, ALPHA = 30, 2.0
 # Blocks of n rows that are held at once: the vectors, centered, with a column of ones, and two products.
 BLOCKS = 6
 # Copies of a panel of features in float64, of a worker; and squares of their number on the host, and of a worker.
@@ -189,31 +187,18 @@ def _with_error(
     theta = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
     W = times(namespace_of(Q).concat([Q, V], axis=1), 1)
     V = W[:, Q.shape[1] :] - factor.times(T)
-    norms = [float(np.max(column_norms(V)))]
+    norms = [longest_column(V)]
     if passes == 2:
         V = times(V, 2) - factor.times(factor.products(V)[1])
-        norms.append(float(np.max(column_norms(V))))
+        norms.append(longest_column(V))
     rounding = product_rounding(op, theta)
     return W[:, : Q.shape[1]], {
         "rounding": rounding,
         "landmark_eigenvalues": np.concatenate([theta, np.zeros(p)])[:p],
         "trace_bound": _trace_bound(op, factor.features, theta),
-        "norm_bound": norm_bound(norms, rounding),
-        "failure_probability": ALPHA**-VECTORS,
+        "norm_bound": gaussian_bound(norms, rounding),
+        "failure_probability": FAILURE,
     }
-
-
-def norm_bound(norms: list[float], rounding: float) -> float:
-    """Return a bound on ‖E‖₂ from max ‖Eω‖, or max ‖Eω‖ and max ‖E²ω‖, of Gaussian vectors ω.
-
-    ‖E‖₂ <= α √(2/π) max ‖Eω‖ but for a probability of α^-r with r vectors; the same holds for E², whose norm is the
-    square. Products with unit vectors err by `rounding`, and so do the entries. Halko, Martinsson & Tropp, SIAM Review
-    53 (2011) 217, lemma 4.1.
-    """
-    factor = ALPHA * math.sqrt(2.0 / math.pi)
-    if len(norms) == 1:
-        return factor * (norms[0] + rounding) + rounding
-    return math.sqrt(factor * (norms[1] + rounding * norms[0])) + (factor + 1.0) * rounding
 
 
 def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray) -> float | None:
