@@ -18,6 +18,7 @@ from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.random import Seed
+from gpukpca.algorithms.slots import NormBound
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._base import publish
@@ -46,7 +47,7 @@ from gpukpca.kernels.bandwidth import Gamma
 # Fields of a fit that are no attributes, or have another name, form or place there; and properties that are attributes.
 NO_ATTRIBUTES = (
     *("spectrum", "scores", "converged", "seconds", "fallbacks", "map", "n_jobs", "axes", "landmarks"),
-    *("total_interval", "stream", "preimage", "weight_sum"),
+    *("total_interval", "stream", "preimage", "weight_sum", "measured"),
 )
 PROPERTIES = ("eigenvalues", "explained_variance", "explained_variance_ratio", "total_variance")
 
@@ -409,6 +410,18 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         return self._output(found, X) if out is None else out
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
+
+    @property
+    def norm_bound_(self) -> float | None:
+        """Return what every eigenvalue of Nyström may be too small by; `norm_bound_info_` says how sure that is."""
+        return self.norm_bound_info_.value
+
+    @property
+    def norm_bound_info_(self) -> NormBound:
+        """Return the bound with the rows that it comes from, its failure probability, and the reason for none."""
+        if (fit := getattr(self, "_result", None)) is None or (bound := fit.norm_bound) is None:
+            raise AttributeError("norm_bound_ belongs to a fitted model with eigen_solver Nystrom.")
+        return bound
 
     @property
     def _dtype_out(self) -> str:

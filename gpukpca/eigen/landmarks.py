@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gpukpca._rules import COUNT, NONE, Rules, any_word, one_of
+from gpukpca._rules import COUNT, NONE, Rule, Rules, any_word, is_integer, one_of
 from gpukpca._typing import RankReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import host_values, to_host
-from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
+from gpukpca.backend.random import generator, keyed_generator, new_seed, random_subset, uniform, weighted_draws
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.slicing import gather_rows
+from gpukpca.eigen.norm_bound import SMALLEST_SAMPLE, NormLooks
 from gpukpca.eigen.partial_cholesky import (
     LANDMARK_TOLERANCE,
     PartialCholeskyBuilder,
@@ -34,6 +36,12 @@ LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
 SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
 # A limit holds so many times the rows: as they are, prepared, in the panel of a tile, and the rest.
 SAMPLE_SHARE = 32
+# Of the bound on the norm: slots at least, beyond them the share of the fit's operations, and slots at most; the rows of
+# a stream whose end is not known; and copies of the rows in the slots, which take at most the share of a limit.
+FEWEST_SLOTS, SLOT_SHARE, MOST_SLOTS = 500, 0.02, 8192
+STREAM_ROWS, SLOT_COPIES, SLOT_LIMIT = 100_000, 5, 1 / 16
+# Square matrices in float64 of a look.
+LOOK_COPIES = 4
 # LandmarkPool for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 
@@ -48,6 +56,7 @@ def pivoted_cholesky(
     block_size: int | None = None,
     report: RankReport | None = None,
     sample_weight: Any = None,
+    looks: NormLooks | None = None,
 ) -> PivotedCholesky:
     """Compute the randomly pivoted Cholesky factor of a positive semidefinite operator, in blocks with rejection.
 
@@ -74,6 +83,8 @@ def pivoted_cholesky(
         Called after every round with (columns of F, most columns, share of the trace that is left).
     sample_weight : array, shape (n,), optional
         How often each row counts: in the draws, and in every sum over the rows. F stays the factor of K itself.
+    looks : NormLooks, optional
+        `tol` judges bounds on the norm of K - F Fᵀ, not the certificate.
 
     Returns
     -------
@@ -122,7 +133,7 @@ def pivoted_cholesky(
     rank = min(int(rank), op.shape[0])
     block = int(block_size or default_block(rank))
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
-    builder, size = PartialCholeskyBuilder(op, rank, block, tol, report, weights), block
+    builder, size = PartialCholeskyBuilder(op, rank, block, tol, report, weights, looks), block
     while builder.should_continue():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
         candidates, draws = np.unique(weighted_draws(rng, builder.chances(), size), return_inverse=True)
@@ -139,6 +150,7 @@ def landmark_cholesky(
     tol: float = 0.0,
     report: RankReport | None = None,
     sample_weight: Any = None,
+    looks: NormLooks | None = None,
 ) -> PivotedCholesky:
     """Compute the factor F of K ≈ F Fᵀ whose columns belong to given landmarks.
 
@@ -155,6 +167,8 @@ def landmark_cholesky(
         Called after every block with (columns of F, most columns, share of the trace that is left).
     sample_weight : array, shape (n,), optional
         How often each row counts in every sum over the rows; see `pivoted_cholesky`.
+    looks : NormLooks, optional
+        As in `pivoted_cholesky`.
 
     Returns
     -------
@@ -193,7 +207,7 @@ def landmark_cholesky(
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = _block_of_landmarks(len(chosen), tol)
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
-    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report, weights)
+    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report, weights, looks)
     floor = float(np.min(to_host(gather_rows(builder.floors(), chosen))))
     order = chosen[pivot_order(_among(builder, chosen, block), floor)]
     start = 0
@@ -227,6 +241,10 @@ def _even_cholesky(op: SymmetricOperator, rank: int, rng: np.random.Generator, *
     return landmark_cholesky(op, random_subset(rng, op.shape[0], rank), **options)
 
 
+BOUND_ROWS = Rule(
+    f"None, 0 or an integer >= {SMALLEST_SAMPLE}",
+    lambda value: value is None or (is_integer(value) and (value == 0 or value >= SMALLEST_SAMPLE)),
+)
 LandmarkRule = Literal["rpcholesky", "uniform"]
 LANDMARKS: dict[str, Callable[..., PivotedCholesky]] = {
     "rpcholesky": pivoted_cholesky,
@@ -255,6 +273,12 @@ class Nystrom(SolverParameters, PlannedSolver):
         Rows of an iterable of batches among which landmarks are drawn: those that come first, or as many drawn evenly
         from all, which reads the batches once more. Choose "reservoir" where the first rows are unlike the others.
         Rows of anything else are drawn from all.
+    bound : "trace" or "norm"
+        What `tol` judges: the sum of all errors, which is certain and 30 to 200 times the largest one; or a bound on
+        every single error, which fails with probability 2⁻³⁰ at most.
+    bound_rows : int, optional
+        Rows among which entries of K - F Fᵀ are computed for `norm_bound_`, 100 at least; of no more rows than that the
+        bound is certain. 0: no bound. Default: as many as take about 2 % of the fit, and at least 500.
 
     See Also
     --------
@@ -291,14 +315,22 @@ class Nystrom(SolverParameters, PlannedSolver):
         ("sample", any_word("first", "reservoir")),
         ("rank", one_of(NONE, COUNT)),
         ("tol", LANDMARK_TOLERANCE),
+        ("bound", any_word("trace", "norm")),
+        ("bound_rows", BOUND_ROWS),
     )
     rank: int | None = field(default=None, kw_only=False)
     landmarks: LandmarkRule | tuple[Any, ...] | list[Any] | np.ndarray = "rpcholesky"
     tol: float = 0.0
     sample: Literal["first", "reservoir"] = "first"
+    bound: Literal["trace", "norm"] = "trace"
+    bound_rows: int | None = None
 
     def check(self) -> None:
         super().check()
+        if self.bound == "norm" and self.bound_rows == 0:
+            raise InvalidParameterError(
+                'bound="norm" and bound_rows=0 are not allowed together: that bound needs rows. Leave out bound_rows.'
+            )
         if not self.is_given:
             any_word(*LANDMARKS).check("Nystrom", "landmarks", self.landmarks)
         elif self.rank not in (None, count := len(self._chosen())):
@@ -357,6 +389,33 @@ class Nystrom(SolverParameters, PlannedSolver):
         rows = max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank)
         return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))
 
+    def slots_for(self, n: int | None, d: int, rank: int, row_bytes: int = 0, limit: int | None = None) -> int:
+        """Return how many of n rows (None: not known) the bound on the norm is computed from; 0: there is none.
+
+        By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit, within a `limit` of bytes.
+        """
+        if self.bound_rows is not None:
+            return self.bound_rows
+        n = STREAM_ROWS if n is None else n
+        room = MOST_SLOTS if limit is None else int(SLOT_LIMIT * limit) // (SLOT_COPIES * max(1, row_bytes))
+        allowed, s = SLOT_SHARE * 2.0 * n * rank * (rank + d), FEWEST_SLOTS
+        while s < MOST_SLOTS and (next_s := s * 5 // 4) * ((next_s + rank) * (d + rank) + next_s**2 / 6) <= allowed:
+            s = next_s
+        return s if min(s, room) == s else room * (room >= SMALLEST_SAMPLE)
+
+    @property
+    def judges_norm(self) -> bool:
+        """Return whether the tolerance is compared with bounds on the norm."""
+        return bool(self.tol) and self.bound == "norm"
+
+    def look_rows(self, n: int, rank: int) -> int:
+        """Return the most rows of a bound while F grows: the matrices of a look are no larger than F, if that is much.
+
+        0 where there are none.
+        """
+        most = min(MOST_SLOTS, max(FEWEST_SLOTS * 4, math.isqrt(n * rank // LOOK_COPIES)))
+        return min(n, self.bound_rows or most) if self.judges_norm else 0
+
     def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
         """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""
         draws = not self.is_given and self.landmarks == "rpcholesky"
@@ -366,7 +425,8 @@ class Nystrom(SolverParameters, PlannedSolver):
         few = 8 * (3 if widened else 1) * min(block, blocking.ELIMINATION_BLOCK)
         first, last = (min(n, pivot_panel(n, columns, on_gpu)) for columns in (block, rank))
         panels = workers * max(first * (entry * block + few), last * (entry * block + widened * rank + few))
-        return max(default_block(rank) * n * item, panels)
+        looks = 8 * LOOK_COPIES * self.look_rows(n, rank) ** 2
+        return max(default_block(rank) * n * item, panels, looks)
 
     def factor(
         self,
@@ -378,6 +438,9 @@ class Nystrom(SolverParameters, PlannedSolver):
     ) -> PivotedCholesky:
         """Return the factor of an operator that is not centered; see `pivoted_cholesky`."""
         options: dict[str, Any] = {"tol": self.tol, "report": report, "sample_weight": sample_weight}
+        if self.judges_norm:
+            n, rank = op.shape[0], self.rank_for(op.shape[0], p)
+            options["looks"] = NormLooks(keyed_generator(new_seed(rng)), self.look_rows(n, rank))
         if not isinstance(self.landmarks, str):
             return landmark_cholesky(op, self.landmarks, **options)
         return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, **options)

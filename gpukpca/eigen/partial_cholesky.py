@@ -39,6 +39,7 @@ from gpukpca.data.finite import not_finite, overflow
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import gather_rows, panel_length, take_columns, take_rows
 from gpukpca.eigen.elimination import Elimination
+from gpukpca.eigen.norm_bound import NormLooks, bound_of_all, bound_of_draws, error_share
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
 
@@ -94,6 +95,10 @@ class PivotedCholesky:
         The reason: all columns allowed, the tolerance, or no residual above rounding.
     noise : float
         By how much residuals that can only be rounding exceed its usual size.
+    residuals, sizes : array of float64, shape (n,)
+        The diagonal of K - F Fᵀ, from F as it is stored, and that of K before anything was subtracted from it.
+    looks : NormLooks or None
+        What stopped it with "tolerance", where that is a bound on the norm.
 
     See Also
     --------
@@ -121,6 +126,9 @@ class PivotedCholesky:
     n_columns: int
     stopped: str
     noise: float = 0.0
+    residuals: Array | None = field(default=None, repr=False)
+    sizes: Array | None = field(default=None, repr=False)
+    looks: NormLooks | None = field(default=None, repr=False)
 
     @property
     def rank(self) -> int:
@@ -157,10 +165,12 @@ class PartialCholeskyBuilder:
         tol: float = 0.0,
         report: RankReport | None = None,
         sample_weight: np.ndarray | None = None,
+        looks: NormLooks | None = None,
     ) -> None:
         LANDMARK_TOLERANCE.check_argument("tol", tol)
         self.op = op
         self.tol: float = float(tol)
+        self.looks = looks
         self.report = report
         self.n: int = int(op.shape[0])
         self.rank = rank
@@ -179,7 +189,8 @@ class PartialCholeskyBuilder:
         self.trace: float = self._total(self.diagonal)
         self.size: float = float(xp.max(self.sizes))
         entries = op.rounding * epsilon(op.like)
-        self.expected: Array = max(ROUNDING[dtype_name(op.dtype)], entries) * self.sizes
+        self.entries: float = max(ROUNDING[dtype_name(op.dtype)], entries)
+        self.expected: Array = self.entries * self.sizes
         self.residuals: Array = self.diagonal
         self.is_pivot: Array = full((self.n,), False, self.place, xp.bool)
         self.pivots: np.ndarray = np.zeros(0, dtype=np.int64)
@@ -240,11 +251,35 @@ class PartialCholeskyBuilder:
             return False
         left = max(self._total(self.residuals), 0.0)
         certificate = left + self.rounding()
+        least = certificate if self.looks is None else self.looks.least(certificate)
         # The largest eigenvalue costs n k² operations, and is at most the trace of F Fᵀ.
-        if certificate > self.tol * (self.trace - left) or len(self.pivots) < self.next_check:
+        if least > self.tol * (self.trace - left) or len(self.pivots) < self.next_check:
             return False
         self.next_check = math.ceil(GROWTH * len(self.pivots))
-        return certificate <= self.tol * self._largest_eigenvalue()
+        allowed = self.tol * self._largest_eigenvalue()
+        is_worth = self.looks is not None and least <= allowed < certificate
+        return certificate <= allowed or (is_worth and self._norm_bound(allowed) <= allowed)
+
+    def _norm_bound(self, target: float) -> float:
+        """Return a bound on the norm of K - F Fᵀ, from rows that are drawn for it; see `NormLooks`."""
+        looks: Any = self.looks
+        k, failure = len(self.pivots), looks.failure
+        share = error_share(self.L[:k, :k], self.entries, epsilon(self.op.like))
+        allowances = share * self.sizes + NOISE * self.noise
+        limits = self.xp.maximum(self.residuals, 0.0) + allowances
+        chances = self.sample_weight * limits
+        numbers = looks.draw(chances, target)
+        at = indices(numbers, self.place)
+        K, F = self.block_of(numbers), to_host(self.F.take(at)).astype(np.float64)
+        K = self._checked(gather_rows(self.columns(numbers), numbers), numbers) if K is None else K
+        a, d, w = to_host(self.xp.stack([allowances[at], limits[at], self.sample_weight[at]]))
+        E = K - F @ F.T
+        if len(numbers) == self.n:
+            bound = bound_of_all(E, a, w)
+        else:
+            bound = bound_of_draws(E, a, d, self._total(limits), failure)
+        looks.count, looks.value = looks.count + 1, bound
+        return float(bound) + self.rounding()
 
     def _largest_eigenvalue(self) -> float:
         """Return that of W^½ H F Fᵀ H W^½, from the small matrix Fᵀ H W H F."""
@@ -389,6 +424,9 @@ class PartialCholeskyBuilder:
             n_columns=self.n_columns,
             stopped=self.stopped,
             noise=self.noise,
+            residuals=self.residuals,
+            sizes=self.sizes,
+            looks=self.looks,
         )
 
 

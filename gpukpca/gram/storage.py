@@ -316,7 +316,8 @@ class LandmarkStorage(Storage):
 
     `source` computes the columns of K where all rows are candidates for landmarks. Without it landmarks are chosen
     among `sample` rows; 0: F is exact, by points that span the feature space. F stays in memory with `keeps_factor`. It
-    is multiplied once more with `with_vectors`, for eigenvectors and scores.
+    is multiplied once more with `with_vectors`, for eigenvectors and scores. The norm of K - F Fᵀ is bounded from the
+    rows in so many `slots`.
     """
 
     rank: int
@@ -324,6 +325,7 @@ class LandmarkStorage(Storage):
     source: Storage | None = None
     with_vectors: bool = False
     keeps_factor: bool = False
+    slots: int = 0
 
     @property
     def is_exact(self) -> bool:

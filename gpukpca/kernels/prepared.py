@@ -52,18 +52,27 @@ class PreparedRows:
 
     def moved(self, like: Array) -> PreparedRows:
         """Return the rows where `like` lives."""
-        return _moved(self, like)
+
+        def placed(_: str, part: Any) -> Any:
+            # Host integers are indices, and stay.
+            return move(part, like) if (is_numpy(part) or is_foreign(part)) and real_floating(part) else part
+
+        return _changed(self, placed)
+
+    def of_every_feature(self) -> PreparedRows:
+        """Return a template that omits no feature, for tiles with none of its rows on one side."""
+        return _changed(self, lambda name, part: None if name == "varying" else part)
 
 
-def _moved(value: Any, like: Array) -> Any:
-    """Return rows, and their parts, where `like` lives; host integers, which are indices, stay."""
+def _changed(value: Any, change: Callable[[str, Any], Any], name: str = "") -> Any:
+    """Return rows with ``change(name, part)`` for every part."""
     if isinstance(value, list):
-        return [_moved(one, like) for one in value]
+        return [_changed(one, change, name) for one in value]
     if isinstance(value, PreparedRows) or is_dataclass(value):
         other = copy(value)
-        vars(other).update({name: _moved(part, like) for name, part in vars(value).items()})
+        vars(other).update({name: _changed(part, change, name) for name, part in vars(value).items()})
         return other
-    return move(value, like) if (is_numpy(value) or is_foreign(value)) and real_floating(value) else value
+    return change(name, value)
 
 
 class DataRows(PreparedRows):

@@ -31,6 +31,7 @@ from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.krylov_state import EXACT_PASSES
+from gpukpca.eigen.landmarks import SLOT_COPIES
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -126,7 +127,7 @@ def factored(task: FitTask, columns: int) -> Candidate:
 def spanned(task: FitTask, **how: Any) -> Candidate:
     """Return the eigenproblem of K = F Fᵀ by points that span the feature space, whose rows of F are added up."""
     requested, points = task.settings.solver_for(task.n, task.p, task.on_gpu)[0], task.d + 1
-    by_points = Nystrom(points, landmarks=list(range(points)))
+    by_points = Nystrom(points, landmarks=list(range(points)), bound_rows=0)
     found = folded(task, by_points, EXACT.format(task.d, task.n), **how)
     solver = _with_rank(requested, task)[0] if isinstance(requested, Nystrom) else LowRank(tol=task.settings.tol)
     storage: Any = replace(found.plan.storage, rank=task.d, sample=0)  # type: ignore[type-var]
@@ -149,11 +150,12 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
     if task.maps_file and not task.is_given:  # rows of a panel as they are read, prepared, and widened
         bill[""]["panels"] = workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
     bill["choose"]["columns of K"] = solver.growth_bytes(n, rank, item, workers, task.on_gpu)
+    slots, bill["add"]["slots"] = slots_for(task, solver, n, rank)
     bill["solve"]["eigenvectors"] = LowRank().workspace_bytes(n, p, item, task.on_gpu)
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
-    storage = LandmarkStorage(n, workers, rank, n, source, with_vectors=True, keeps_factor=True)
+    storage = LandmarkStorage(n, workers, rank, n, source, with_vectors=True, keeps_factor=True, slots=slots)
     bytes_read = n * task.d * item if panel else 0
     work = pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + small_work(task, n, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
@@ -201,7 +203,9 @@ def folded(
     }
     panel *= row + wide * (d + rank) + 2 * rank * item
     bill["add"]["panels"] = workers * panel + 3 * 8 * (batch or min(n, slice_of(d)))
-    storage = LandmarkStorage(n, workers, rank, sample, with_vectors=with_vectors, keeps_factor=keeps_factor)
+    slots, bill[""]["slots"] = slots_for(task, solver, rows if batch else n, rank)
+    kept: dict[str, Any] = {"with_vectors": with_vectors, "keeps_factor": keeps_factor, "slots": slots}
+    storage = LandmarkStorage(n, workers, rank, sample, **kept)
     notes = (NO_VECTORS,) if task.gives_scores and not (with_vectors or batch) else ()
     if task.is_on_cluster or (batch and rows is None):
         return _candidate(task, solver, reason, storage, bill, None, p)
@@ -210,6 +214,15 @@ def folded(
     work = pair_work(task, task.kernel) * (passes * n * rank) + small_work(task, n, rank, p)
     work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
     return _candidate(task, solver, reason, storage, bill, work, p, notes=notes)
+
+
+def slots_for(task: FitTask, solver: Nystrom, n: int | None, rank: int) -> tuple[int, int]:
+    """Return how many rows the bound on the norm is computed from, and their bytes; 0 for a function of two rows."""
+    if task.kernel.stored_only and not isinstance(task.kernel, Precomputed):
+        return 0, 0
+    row = 8 if task.template is None else -(-task.data_bytes // max(task.n, 1))
+    count = solver.slots_for(n, task.d, rank, row, task.resources.limit_set)
+    return count, SLOT_COPIES * count * row
 
 
 def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Candidate:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import field_of, record
+from gpukpca.algorithms.slots import Slots
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import (
@@ -17,6 +18,7 @@ from gpukpca.backend.linalg import (
     has_narrow_square,
     inner_panel,
     narrow_square,
+    solve_triangular,
     subtract_outer_sum,
     times_small,
     transposed_product,
@@ -41,7 +43,8 @@ from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
 from gpukpca.eigen import PivotedCholesky, landmark_cholesky
 from gpukpca.eigen.elimination import Elimination
-from gpukpca.eigen.partial_cholesky import INDEFINITE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
+from gpukpca.eigen.norm_bound import error_share
+from gpukpca.eigen.partial_cholesky import INDEFINITE, NOISE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
 from gpukpca.exceptions import IndefiniteKernelError
 from gpukpca.gram import BasePointGram, DenseGram
 from gpukpca.gram.product import compute_tile
@@ -67,6 +70,7 @@ class FactorSums:
     residual: float = field_of("", "Σ k(x, x) - ‖f(x)‖²")
     noise: float = field_of("", "by how much residuals that can only be rounding exceed its usual size", "nonnegative")
     stopped: str = field_of("", "why no more landmarks were chosen; see `PivotedCholesky`", default="rank")
+    slots: Slots | None = field_of("", "rows that are drawn for a bound on the norm of K - F Fᵀ", default=None)
 
     def about_mean(self, center: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean of f, shape (l,), or 0 without centering, and Σ (f - mean)(f - mean)ᵀ, shape (l, l)."""
@@ -81,6 +85,12 @@ class FactorSums:
         none |= {"relative": False, "sums": 0.0 * shift, "squares": 0.0 * pivot_factor}
         return cls(pivot_factor=pivot_factor, shift=shift, **none | more)
 
+    def begun(self) -> FactorSums:
+        """Return the sums over no rows for the same landmarks."""
+        kept = {name: getattr(self, name) for name in ("relative", "noise", "stopped")}
+        slots = None if self.slots is None else self.slots.emptied()
+        return FactorSums.empty(self.pivot_factor, self.shift, slots=slots, **kept)
+
     def of_rows(self, moments: np.ndarray, n: int, weights: np.ndarray | None, **more: Any) -> FactorSums:
         """Return the sums over n rows with such `moments_about` and `more` sums, for the same landmarks."""
         count = n if weights is None else number_of(float(np.sum(weights)))
@@ -91,7 +101,8 @@ class FactorSums:
         added = ("sums", "squares", "count", "trace", "sizes", "residual")
         parts = {name: getattr(self, name) + getattr(other, name) for name in added}
         parts["count"] = number_of(parts["count"])
-        return replace(self, noise=max(self.noise, other.noise), **parts)
+        slots = None if self.slots is None or other.slots is None else self.slots.merged(other.slots)
+        return replace(self, noise=max(self.noise, other.noise), slots=slots, **parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +211,44 @@ class LandmarkFeatures:
         return max(ROUNDING[dtype_name(self.like.dtype)], of_kernel)
 
     @cached_property
+    def error_share(self) -> float:
+        """Return the `error_share` of K - F Fᵀ."""
+        return error_share(self.start.pivot_factor, self.rounding, epsilon(self.like))
+
+    def allowances(self, sizes: Array) -> Array:
+        """Return what entries of K - F Fᵀ may err by for rows of such sizes: √(a_i a_j)."""
+        return sizes * self.error_share + NOISE * self.start.noise
+
+    def slots_of(self, rows: Any, residuals: Array, sizes: Array, weights: np.ndarray | None) -> Slots | None:
+        """Return the slots of rows (n, d) with such E_ii, as computed; None where the fit has none."""
+        if (slots := self.start.slots) is None:
+            return None
+        above = namespace_of(residuals).maximum(residuals, 0.0)
+        return slots.of_panel(rows, above + self.allowances(sizes), weights)
+
+    def widened(self, basis: Any) -> LandmarkFeatures:
+        """Return the map in the widest type, for the rows of the basis as they are."""
+        rows = self.kernel.prepare(cast(basis, self.wide), like=self.rows.template)
+        return replace(self, rows=rows, like=cast(self.like, self.wide))
+
+    def excess(self, basis: Any) -> float:
+        """Return by how much F Fᵀ exceeds K at most, as a share of F Fᵀ: ‖L⁻¹ K(S, S) L⁻ᵀ - I‖ for the landmarks S."""
+        L = self.start.pivot_factor
+        half = solve_triangular(L, self.errors(basis)[0][: self.rank, : self.rank])
+        return float(np.max(np.sum(np.abs(solve_triangular(L, half.T)), axis=1), initial=0.0))
+
+    def errors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return K - F Fᵀ of some rows X (s, d), shape (s, s), and their sizes (s,), on the host in float64."""
+        f, _, own = self._rows(X)
+        rows = self.kernel.prepare(cast(X, self.like.dtype), like=self.rows.template.of_every_feature())
+        K = compute_tile(self.kernel, rows, rows, self.like, diagonal=True)
+        if own is not None:
+            K = subtract_outer_sum(K, own, own)
+        sizes = np.abs(np.diagonal(K := to_host(K))) + (0.0 if own is None else 2.0 * np.abs(to_host(own)))
+        f = to_host(f)
+        return K.astype(np.float64) - f @ f.T, sizes.astype(np.float64)
+
+    @cached_property
     def _from_base(self) -> Array | None:
         """Return k(s, x₀) - k(x₀, x₀) / 2 of every row s of the basis, in the widest type; None without a base point.
 
@@ -301,13 +350,14 @@ def sums_of_panel(
     features.check_sums(total, of_rows)
     noise = max(start.noise, features.definite(of_rows[2], of_rows[1]))
     trace, sizes, residual = np.sum(of_rows if weights is None else of_rows * weights.T, axis=1).tolist()
-    return start.of_rows(total, n, weights, trace=trace, sizes=sizes, residual=residual, noise=noise)
+    slots = features.slots_of(panel, of_rows[2], of_rows[1], None if weights is None else weights[:, 0])
+    return start.of_rows(total, n, weights, trace=trace, sizes=sizes, residual=residual, noise=noise, slots=slots)
 
 
 def sums_of_factor(
-    F: Array, factor: PivotedCholesky, weights: np.ndarray | None, features: LandmarkFeatures, workers: int
+    F: Array, X: Any, factor: PivotedCholesky, weights: np.ndarray | None, features: LandmarkFeatures, workers: int
 ) -> FactorSums:
-    """Return the same sums from the factor of all rows, F (n, k) less the shift of the features.
+    """Return the same sums of rows X from the factor of all of them, F (n, k) less the shift of the features.
 
     `factor` has the trace and the residuals of the rows, each as often as `weights` (n,) say.
     """
@@ -323,7 +373,8 @@ def sums_of_factor(
         total = to_host(sum_over(products, panels, workers, features.like)).astype(np.float64)
     features.check_sums(total)
     sums = features.start.of_rows(total, int(F.shape[0]), weights, trace=factor.trace, sizes=factor.uncancelled_trace)
-    return replace(sums, residual=factor.residual_trace, noise=factor.noise)
+    slots = features.slots_of(X, factor.residuals, factor.sizes, weights)
+    return replace(sums, residual=factor.residual_trace, noise=factor.noise, slots=slots)
 
 
 def moments_about(f: Array, roots: Array | None, like: Array) -> Array:

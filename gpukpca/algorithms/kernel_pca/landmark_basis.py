@@ -14,8 +14,9 @@ from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
+from gpukpca.algorithms.slots import Slots
 from gpukpca.backend.namespace import dtype_name, empty_like, to_host
-from gpukpca.backend.random import random_subset
+from gpukpca.backend.random import new_seed, random_subset
 from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
 from gpukpca.data.slicing import gather_rows, place_of
@@ -67,6 +68,8 @@ class LandmarkBasis:
         Columns of K that were evaluated to choose them.
     factor : PivotedCholesky, optional
         Of all rows of the fit, where these were the candidates and it stays in memory.
+    whole : SymmetricOperator, optional
+        Their K.
     """
 
     rows: Any
@@ -74,6 +77,7 @@ class LandmarkBasis:
     start: FactorSums
     n_columns: int
     factor: PivotedCholesky | None = None
+    whole: SymmetricOperator | None = None
 
     @classmethod
     def chosen(
@@ -119,16 +123,17 @@ class LandmarkBasis:
         if task.settings.center if is_all else not task.is_spanned:
             mean = weighted_means(factor.F, weights)
             shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
-        start = FactorSums.empty(
-            factor.pivot_factor, shift, relative=shifted is not None, noise=factor.noise, stopped=factor.stopped
-        )
-        return cls(rows, op, start, factor.n_columns, factor if is_all else None), numbers
+        storage: Any = plan.storage
+        size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
+        slots = Slots(size=size, seed=new_seed(rng)) if size else None
+        how: dict[str, Any] = {"noise": factor.noise, "stopped": factor.stopped, "slots": slots}
+        start = FactorSums.empty(factor.pivot_factor, shift, relative=shifted is not None, **how)
+        return cls(rows, op, start, factor.n_columns, *((factor, among) if is_all else ())), numbers
 
     @classmethod
     def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
         """Return the basis of a fit, from which its sums go on."""
-        kept = {name: getattr(fit.stream, name) for name in ("pivot_factor", "shift", "relative", "noise", "stopped")}
-        return cls(fit.map.basis, _operator(task, fit.map.basis), FactorSums.empty(**kept), fit.n_products)
+        return cls(fit.map.basis, _operator(task, fit.map.basis), fit.stream.begun(), fit.n_products)
 
     def features(self, task: FitTask) -> LandmarkFeatures:
         """Return the map of rows to features."""

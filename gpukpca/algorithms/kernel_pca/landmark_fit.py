@@ -21,6 +21,7 @@ from gpukpca.algorithms.kernel_pca.factor_sums import (
 from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis, template_of_landmarks
 from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, finished_fit, pairs_of
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.sampled_error import measured_norm
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
 from gpukpca.algorithms.kernel_pca.task import FitTask, LandmarkPool
 from gpukpca.algorithms.plan import Plan
@@ -66,7 +67,8 @@ def landmark_fit(
     if (factor := basis.factor) is not None:
         # In place where the library can: F is as large as memory allows.
         F = add(factor.F, -from_host(basis.start.shift, factor.F)[None, :])
-        sums = sums_of_factor(F, factor, task.weights, features, workers)
+        shown = np.arange(task.n)[:, None] if task.kernel.stored_only else task.X
+        sums = sums_of_factor(F, shown, factor, task.weights, features, workers)
         second: Callable[..., Array] | None = partial(factor_times, F, features, workers)
     else:
         merge: Merge = FactorSums.merged
@@ -161,8 +163,10 @@ def fit_of_sums(
 
     Components have the signs of those `before`, of the same basis.
     """
-    found = basis.approximation(sums, task)
     solver: Any = plan.solver
+    measured = measured_norm(task, basis, sums, solver)
+    sums = replace(sums, slots=None) if task.kernel.stored_only else sums  # numbers of rows, which the norm is known of
+    found = replace(basis.approximation(sums, task), norm=measured)
     is_all = pairs_of(task, plan) is None
     count = min(max(1, found.rank) if is_all else int(task.settings.n_components or 0), plan.n_samples)
     task = replace(task, basis=basis.rows) if task.is_on_cluster else task
@@ -216,10 +220,11 @@ def _eigenpairs(found: Approximation, count: int, tol: float) -> tuple[EigenResu
     axes[:, : min(count, len(ritz))] = vectors[:, :count]
     axes *= np.sqrt(np.maximum(values, 0.0))
     axes *= signs(axes.astype(dtype_name(like.dtype))).astype(np.float64) if k else 1.0
-    eigenvalues, norms = from_host(values, like), from_host(np.full(count, found.certificate), like)
+    eigenvalues, norms = from_host(values, like), from_host(np.full(count, found.bound), like)
     largest, tolerance = float(np.max(to_host(eigenvalues), initial=0.0)), tol or default_tolerance(like.dtype)
     converged = to_host(norms).astype(np.float64) <= tolerance * largest
-    why = f"; not converged: the certificate {found.certificate:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
+    what = "certificate" if found.norm is None else "bound"
+    why = f"; not converged: the {what} {found.bound:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
     none = full((0, count), 0.0, like)
     eigen = EigenResult(
         eigenvalues=eigenvalues,

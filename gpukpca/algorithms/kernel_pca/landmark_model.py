@@ -28,6 +28,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
+from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.linalg import solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host, full, to_host
 from gpukpca.data.slicing import gather_rows
@@ -56,6 +57,8 @@ class Approximation:
         Allowance for rounding, in the units of the trace.
     n_columns : int
         Columns of K that were evaluated.
+    norm : NormBound, optional
+        On the norm of K - F Fᵀ without rounding, where the tolerance is compared with it.
     """
 
     sums: FactorSums
@@ -64,6 +67,7 @@ class Approximation:
     scatter: np.ndarray
     rounding: float
     n_columns: int
+    norm: NormBound | None = None
 
     @property
     def rank(self) -> int:
@@ -74,6 +78,12 @@ class Approximation:
     def certificate(self) -> float:
         """Return the bound of `PivotedCholesky.certificate`."""
         return max(self.sums.residual, 0.0) + self.rounding
+
+    @property
+    def bound(self) -> float:
+        """Return what every eigenvalue may be too small by: the certificate, or the bound on the norm."""
+        norm = math.inf if self.norm is None or self.norm.value is None else self.norm.value
+        return min(self.certificate, norm + self.rounding)
 
     @cached_property
     def gram(self) -> LowRankGram:
@@ -111,8 +121,8 @@ def finished_fit(
     scores = eigen.products * from_host(scale, op.like)[None, :]
     if task.frequencies is not None and scores.shape[0]:
         scores = task.frequencies.unrooted(scores)
-    # λ_p >= θ_p - rounding and λ_{p+1} <= θ_{p+1} + certificate, so that the gap is a lower bound.
-    certified = replace(eigen, next_eigenvalue=(eigen.next_eigenvalue or 0.0) + (found.certificate + found.rounding))
+    # λ_p >= θ_p - rounding and λ_{p+1} <= θ_{p+1} + bound, so that the gap is a lower bound.
+    certified = replace(eigen, next_eigenvalue=(eigen.next_eigenvalue or 0.0) + (found.bound + found.rounding))
     fit = KernelPCAFit.of_eigenpairs(
         task.kernel,
         plan,
@@ -134,6 +144,7 @@ def finished_fit(
         certificate=found.certificate + task.lost(eigen, spectrum),
         total_interval=interval,
         stream=sums,
+        measured=found.norm,
     )
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
     keep = _certain_components(settings, spectrum) if settings.is_share else task.n_kept(spectrum)
@@ -143,7 +154,7 @@ def finished_fit(
     if n > 1 and not is_far and is_unresolved(values, eigen, found.gram) and not task.is_constant():
         warn_of_rounding(values, eigen, found.gram)
     warn_of_dropped(eigen, spectrum)
-    _warn_of_certificate(fit, solver.tol, found.rounding)
+    _warn_of_bound(fit, found, solver)
     if not is_far:
         warn_of_rank(fit.spectrum, keep, n, "the approximation")
     is_poor = is_far or (
@@ -230,20 +241,23 @@ def _suggested_spectrum(found: Approximation) -> Spectrum:
     return Spectrum(np.array([largest]), found.sums.trace - n * float(np.mean(means)), dtype_name(found.op.dtype))
 
 
-def _warn_of_certificate(fit: KernelPCAFit, tol: float, rounding: float) -> None:
-    """Warn where the certificate, of which `rounding` is a part, exceeds the tolerance."""
+def _warn_of_bound(fit: KernelPCAFit, found: Approximation, solver: Any) -> None:
+    """Warn where the bound on the errors exceeds the tolerance."""
     largest = float(np.max(fit.spectrum.eigenvalues, initial=0.0))
-    if not tol or fit.certificate is None or fit.certificate <= tol * largest:
+    if not solver.tol or fit.certificate is None or found.bound <= solver.tol * largest:
         return
     why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
-    if rounding > tol * largest:
+    if found.rounding > solver.tol * largest:
         why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
+    what = "all eigenvalues together may be too small by up to certificate_"
+    if solver.bound == "norm":
+        what = "each eigenvalue may be too small by up to norm_bound_"
     warn_user(
-        f"{why}: all eigenvalues together may be too small by up to certificate_. Allow {remedy}.",
+        f"{why}: {what}. Allow {remedy}.",
         ConvergenceWarning,
-        certificate=fit.certificate,
+        **{"norm_bound" if solver.bound == "norm" else "certificate": found.bound},
         largest=largest,
-        tol=tol,
+        tol=solver.tol,
     )
 
 

@@ -14,7 +14,9 @@ from gpukpca.algorithms.inputs import check_keep, new_rows
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
+from gpukpca.algorithms.kernel_pca.sampled_error import norm_bound_of
 from gpukpca.algorithms.plan import Plan
+from gpukpca.algorithms.slots import NormBound, Slots
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, overflow_allowed
 from gpukpca.data.batches import by_slices
@@ -96,6 +98,9 @@ class KernelPCAFit:
         "", "Of Nyström: the sums over the rows, which more rows are added to.", default=None
     )
     weight_sum: float | None = field_of("", "Σ of the weights of the rows; None where each counts once.", default=None)
+    measured: NormBound | None = field_of(
+        "", "Of Nyström: `norm_bound`, where the fit computed it.", default=None
+    )
     preimage: Any = field_of("", "The learned map from scores to data space, where there is one.", default=None)
 
     @classmethod
@@ -175,6 +180,11 @@ class KernelPCAFit:
         return low / self.degrees_of_freedom, high / self.degrees_of_freedom
 
     @cached_property
+    def norm_bound(self) -> NormBound | None:
+        """Return the bound on every λ - θ of Nyström, from the rows in the slots; None for other solvers."""
+        return norm_bound_of(self) if self.has_sampled_basis and self.certificate is not None else None
+
+    @cached_property
     def space(self) -> FeatureSpace:
         """Return the affine space of the components in feature space."""
         return FeatureSpace.of(self, self.n_jobs)
@@ -242,4 +252,4 @@ class KernelPCAFit:
 
 
 # The classes of this folder that model files hold.
-STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes, FactorSums)
+STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes, FactorSums, Slots, NormBound)

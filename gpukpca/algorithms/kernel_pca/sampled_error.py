@@ -1,0 +1,78 @@
+"""The bound on the norm of K - F Fᵀ, from entries between the rows that a fit by landmarks has drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures
+from gpukpca.algorithms.slots import NormBound
+from gpukpca.backend.device import device_context
+from gpukpca.backend.linalg import solve_triangular
+from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
+from gpukpca.eigen.norm_bound import FAILURE, WIDE
+from gpukpca.kernels import Kernel
+
+NO_ROWS = "the fit drew no rows: bound_rows=0, a kernel matrix, a function of two rows, or an earlier version"
+ROUNDING = "the rounding of the landmarks exceeds what was allowed for it"
+
+
+def norm_bound_of(fit: Any) -> NormBound:
+    """Return the bound of a `KernelPCAFit` by landmarks, which is at most its certificate."""
+    if fit.plan.storage.is_exact:
+        return NormBound(value=fit.certificate)
+    found = fit.measured
+    if found is None:
+        with device_context(fit.map.like), overflow_allowed():
+            found = _of_slots(fit.kernel, fit.stream, fit.map.basis, fit.map.prepared(fit.kernel), fit.map.like)
+    if found.value is None:
+        return found
+    # The certificate is the trace with the rounding, and with the eigenvalues that were set to 0.
+    value = found.value + fit.certificate - max(fit.stream.residual, 0.0)
+    return NormBound(value=fit.certificate) if value >= fit.certificate else replace(found, value=value)
+
+
+def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormBound | None:
+    """Return the bound that must be known now: a tolerance is compared with it, or a kernel matrix is not kept."""
+    factor, like, n, is_stored = basis.factor, basis.op.like, task.n, task.kernel.stored_only
+    if not ((is_judged := getattr(solver, "judges_norm", False)) or is_stored):
+        return None
+    if is_judged and factor is not None and factor.stopped == "tolerance" and factor.looks.count:
+        looks = factor.looks
+        sure: dict[str, Any] = {"failure_probability": 0.0 if looks.rows >= n else FAILURE}
+        return NormBound(value=looks.value, rows=min(looks.rows, n), is_estimate=_is_estimate(like), **sure)
+    if not is_stored:
+        return _of_slots(task.kernel, sums, basis.rows, basis.op.rows, like)
+    if sums.slots is None or (found := _entries_of(basis.whole, factor, sums.slots.rows[:, 0])) is None:
+        return NormBound(value=None, reason=NO_ROWS)
+    E, sizes = found
+    return replace(sums.slots.bound(E, basis.features(task).allowances(sizes)), is_estimate=_is_estimate(like))
+
+
+def _entries_of(op: Any, factor: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the entries of K - F Fᵀ between rows of a kernel matrix, and K_ii; None where it gives no entries."""
+    K, inside = op.block(rows, rows), op.block(factor.pivots, rows)
+    if K is None:
+        return None
+    F = solve_triangular(factor.pivot_factor, to_host(inside).astype(np.float64)).T
+    K = to_host(K).astype(np.float64)
+    return K - F @ F.T, np.abs(np.diagonal(K))
+
+
+def _is_estimate(like: Any) -> bool:
+    """Return whether rounding in this type may exceed what is allowed for it."""
+    return epsilon(like) > WIDE
+
+
+def _of_slots(kernel: Kernel, sums: FactorSums, basis: Any, rows: Any, like: Any) -> NormBound:
+    """Return the bound from the rows in the slots, without the rounding of the eigenvalues."""
+    slots = sums.slots
+    if slots is None or basis is None:
+        return NormBound(value=None, reason=NO_ROWS)
+    features = LandmarkFeatures(kernel, rows, sums.begun(), like).widened(basis)
+    if not _is_estimate(like) and features.excess(basis) > features.error_share:
+        return NormBound(value=None, reason=ROUNDING)
+    E, sizes = features.errors(slots.rows)
+    return replace(slots.bound(E, features.allowances(sizes)), is_estimate=_is_estimate(like))

@@ -1,0 +1,119 @@
+"""Rows that are drawn while a fit reads them, of which the error of a Nyström approximation is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.fields import field_of, record
+from gpukpca.backend.namespace import to_host
+from gpukpca.backend.random import keyed_generator, uniform, weighted_draws
+from gpukpca.data.distinct import stacked
+from gpukpca.data.slicing import gather_rows
+from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws
+
+# What the numbers of a generator are used for: draws within a panel, and coins between two parts.
+DRAWS, COINS = 0, 1
+
+
+@record(kw_only=True)
+class NormBound:
+    """A bound b on ‖E‖₂ for E = K - F Fᵀ of a Nyström fit: λ_i - θ_i <= b for every i at once.
+
+    See Also
+    --------
+    gpukpca.KernelPCA : Publishes the value as `norm_bound_`.
+    """
+
+    value: float | None = field_of("", "b, in the units of the eigenvalues; None: not known", "nonnegative")
+    rows: int = field_of("", "rows between which entries of E were computed", "nonnegative", default=0)
+    failure_probability: float = field_of(
+        "", "that b is below ‖E‖₂, at most; 0: never, b holds for certain", "nonnegative", default=0.0
+    )
+    is_estimate: bool = field_of("", "whether the rounding of float32 may exceed what b allows for it", default=False)
+    reason: str = field_of("", "why there is none", default="")
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"none: {self.reason}"
+        sure = "an estimate in float32, " if self.is_estimate else ""
+        sure += f"except with probability {self.failure_probability:.0e}" if self.failure_probability else "for certain"
+        return f"{self.value:.3g}, {sure}" + (f", from {self.rows} rows" if self.rows else "")
+
+
+@record(eq=False, kw_only=True)
+class Slots:
+    """Slots for rows, each of which holds row i with probability w_i d_i / Σ w d, independently of the others.
+
+    While there are no more rows than slots all rows are held instead. The slots of two parts merge into those of both:
+    a slot is that of one part with the probability of its share in Σ w d. Draws within all parts use the same random
+    numbers, which is allowed, as the coins of a merger depend on no other number of the tree below it: its key is the
+    number of rows, which grows along every path.
+    """
+
+    size: int = field_of("", "slots", "positive")
+    seed: int = field_of("", "of all draws, independent of the landmarks", "nonnegative")
+    count: int = field_of("", "rows so far", "nonnegative", default=0)
+    total: float = field_of("", "Σ w d of these rows", "nonnegative", default=0.0)
+    rows: Any = field_of("s d", "the rows in the slots", "or sparse", "or None", default=None)
+    limits: np.ndarray | None = field_of("s", "d: at least E_ii of the row", "nonnegative", default=None)
+    weights: np.ndarray | None = field_of("s", "w: how often the row counts", "nonnegative", default=None)
+    is_drawn: bool = field_of("", "whether rows were drawn; else all are held", default=False)
+
+    def emptied(self) -> Slots:
+        """Return as many empty slots of the same stream."""
+        return Slots(size=self.size, seed=self.seed)
+
+    def of_panel(self, panel: Any, limits: Array, weights: Array | None) -> Slots:
+        """Return slots of the rows of a panel (n, d), with numbers d (n,) and weights w (n,), by default 1."""
+        n = int(panel.shape[0])
+        held, often = to_host(limits).astype(np.float64), np.ones(n) if weights is None else np.asarray(weights)
+        part = replace(self, count=n, total=float(held @ often), rows=panel, limits=held, weights=often)
+        # A copy: the memory of a batch may be filled again.
+        return part._at(np.arange(n)) if n <= self.size else part._drawn()
+
+    def _drawn(self) -> Slots:
+        """Return the slots with one row each."""
+        if self.is_drawn or self.limits is None:
+            return self
+        chances, chosen = self.limits * self.weights, np.zeros(self.size, dtype=np.int64)
+        if self.total > 0.0:
+            chosen = weighted_draws(keyed_generator(self.seed, DRAWS), chances, self.size)
+        return replace(self._at(chosen), is_drawn=True)
+
+    def _at(self, chosen: np.ndarray) -> Slots:
+        """Return these rows."""
+        limits, weights = (None if of is None else of[chosen] for of in (self.limits, self.weights))
+        return replace(self, rows=gather_rows(self.rows, chosen), limits=limits, weights=weights)
+
+    def merged(self, other: Slots) -> Slots:
+        """Return the slots of the rows of both."""
+        if not (self.count and other.count):
+            return self if self.count else other
+        count, total = self.count + other.count, self.total + other.total
+        parts, chosen = [self, other], np.arange(count)
+        is_drawn = self.is_drawn or other.is_drawn or count > self.size
+        if is_drawn:
+            parts, s = [part._drawn() for part in parts], np.arange(self.size)
+            coins = uniform(keyed_generator(self.seed, COINS, count), self.size)
+            chosen = np.where(coins * total < self.total, s, self.size + s)
+        rows = stacked([part.rows for part in parts])
+        limits, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("limits", "weights"))
+        both = replace(self, count=count, total=total, rows=rows, limits=limits, weights=weights, is_drawn=is_drawn)
+        return both._at(chosen) if is_drawn else both
+
+    def bound(self, E: np.ndarray, allowances: np.ndarray) -> NormBound:
+        """Return the bound from the entries of E between the rows (s, s), which err by √(a_i a_j) for allowances a.
+
+        Without rows drawn it is certain.
+        """
+        limits: Any = self.limits
+        if not self.is_drawn:
+            return NormBound(value=bound_of_all(E, allowances, self.weights), rows=len(E))
+        if not np.all(np.diagonal(E) <= limits):
+            return NormBound(value=None, reason="rounding makes entries of E larger than was allowed for")
+        value = bound_of_draws(E, allowances, limits, self.total)
+        return NormBound(value=value, rows=len(E), failure_probability=FAILURE)
