@@ -111,8 +111,9 @@ class Slots:
         Without rows drawn it is certain.
         """
         limits: Any = self.limits
+        weights: Any = self.weights
         if not self.is_drawn:
-            return NormBound(value=bound_of_all(E, allowances, self.weights), rows=len(E))
+            return NormBound(value=bound_of_all(E, allowances, weights), rows=len(E))
         if not np.all(np.diagonal(E) <= limits):
             return NormBound(value=None, reason="rounding makes entries of E larger than was allowed for")
         value = bound_of_draws(E, allowances, limits, self.total)

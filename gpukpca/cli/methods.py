@@ -230,11 +230,13 @@ class _Kernel(Method):
     def own_lines(self, model: Any) -> Lines:
         plan, bound = model.plan_, getattr(model, "certificate_", None)
         certificate = "" if bound is None else f"the eigenvalues in sum are too small by at most {bound:.3g}"
+        norm = "" if bound is None else f"each eigenvalue is too small by at most {model.norm_bound_info_}"
         return [
             ("kernel", plan.kernel),
             ("K", str(plan.storage)),
             ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
             ("certificate", certificate),
+            ("norm bound", norm),
             ("read", f"{format_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
         ]
 

@@ -15,10 +15,10 @@ from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
+from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.random import Seed
-from gpukpca.algorithms.slots import NormBound
 from gpukpca.data.place import Placement, placement_for
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._base import publish
@@ -162,6 +162,12 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     certificate_ : float
         Only with Nyström: bounds the sum of all true eigenvalues less `eigenvalues_`: the trace that the landmarks
         leave, what is set to 0 or left out as rounding, and ρ for rounding. Each difference is at least -ρ.
+    norm_bound_ : float or None
+        Only with Nyström: bounds every true eigenvalue less that of `eigenvalues_`, index for index: ‖K - F Fᵀ‖₂ with
+        what `certificate_` has for rounding. It is computed when it is read, from `Nystrom(bound_rows=...)` rows, and
+        fails with a probability of at most 2⁻³⁰; certain where the fit had no more rows; an estimate in float32.
+    norm_bound_info_ : NormBound
+        The same with its rows, its failure probability, and the reason where there is none.
     total_variance_interval_ : (float, float)
         Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int

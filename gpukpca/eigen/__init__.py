@@ -4,7 +4,7 @@ from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.landmarks import Nystrom, landmark_cholesky, pivoted_cholesky
 from gpukpca.eigen.low_rank import LowRank
-from gpukpca.eigen.partial_cholesky import PivotedCholesky
+from gpukpca.eigen.pivoted_factor import PivotedCholesky
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solve import top_eigh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,14 @@ from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add, convert, put
 from gpukpca.backend.linalg import row_products, triangular_inverse
-from gpukpca.backend.namespace import cast, from_host, namespace_of
+from gpukpca.backend.namespace import EPSILON, cast, from_host, namespace_of
 from gpukpca.backend.parallel import row_slices
 
 # Largest condition of a block whose inverse is used without refinement: the maximum norm of |L| |L⁻¹|. The rounding of
 # a row multiplies by at most this number. It is 5 to 8 for blocks of 64 even landmarks (RBF, 20 features).
 WELL_CONDITIONED = 16.0
+# Eps that the inverses of blocks multiply rounding by, where these are not refined: 16 times the 64 columns of a block.
+INVERSES = 1024
 
 
 @dataclass(frozen=True)
@@ -83,3 +86,23 @@ class Elimination:
                 put(place, new)
                 done = target[:, : block.stop]
         return convert(done, stored, out)
+
+
+def error_share(L: np.ndarray, entries: float, unit: float) -> float:
+    """Return c such that entry (i, j) of K - F Fᵀ, as computed, errs by at most c sqrt(s_i s_j).
+
+    L (r, r) is the factor of the landmarks S, K(S, S) = L Lᵀ, and s_i the size of k(x_i, x_i). Entries of K err by the
+    share `entries` of these sizes, and operations by eps / 2 with eps = `unit`.
+
+    Substitution solves L f = k + δ with |δ_j| <= (r + m) u sqrt(s_i s_j), where m allows for the inverses of blocks, so
+    that f errs by at most η sqrt(s_i) with η = ((r + m) u + entries) g, g the length of |L⁻¹| √diag(L Lᵀ). A row of F
+    is no longer than sqrt(s_i). Of K - F Fᵀ itself, which LLᵀ ≠ K(S, S) leaves indefinite by a few u, the result allows
+    for as much again. In float32 η is far above the error, which is then estimated.
+    """
+    r = len(L)
+    if unit > EPSILON["float64"]:
+        return 2.0 * (8.0 + math.sqrt(r)) * max(unit, entries)
+    u = 0.5 * unit
+    growth = float(np.linalg.norm(np.abs(triangular_inverse(L)) @ np.sqrt(np.sum(L * L, axis=1))))
+    eta = ((r + INVERSES) * u + entries) * growth
+    return 2.0 * (2.0 * eta + eta * eta + entries + 2.0 * (r + 3) * u)

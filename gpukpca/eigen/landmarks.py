@@ -23,10 +23,10 @@ from gpukpca.eigen.norm_bound import SMALLEST_SAMPLE, NormLooks
 from gpukpca.eigen.partial_cholesky import (
     LANDMARK_TOLERANCE,
     PartialCholeskyBuilder,
-    PivotedCholesky,
     default_block,
     pivot_panel,
 )
+from gpukpca.eigen.pivoted_factor import PivotedCholesky
 from gpukpca.eigen.solver import PlannedSolver, SolverParameters
 from gpukpca.exceptions import InvalidParameterError
 
@@ -36,10 +36,10 @@ LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
 SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
 # A limit holds so many times the rows: as they are, prepared, in the panel of a tile, and the rest.
 SAMPLE_SHARE = 32
-# Of the bound on the norm: slots at least, beyond them the share of the fit's operations, and slots at most; the rows of
-# a stream whose end is not known; and copies of the rows in the slots, which take at most the share of a limit.
+# Of the bound on the norm: slots at least, beyond them the share of the fit's operations, and slots at most; the rows
+# of a stream whose end is not known; and copies of the rows in the slots.
 FEWEST_SLOTS, SLOT_SHARE, MOST_SLOTS = 500, 0.02, 8192
-STREAM_ROWS, SLOT_COPIES, SLOT_LIMIT = 100_000, 5, 1 / 16
+STREAM_ROWS, SLOT_COPIES = 100_000, 5
 # Square matrices in float64 of a look.
 LOOK_COPIES = 4
 # LandmarkPool for one accepted pivot, and in all, where most are rejected.
@@ -389,19 +389,20 @@ class Nystrom(SolverParameters, PlannedSolver):
         rows = max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank)
         return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))
 
-    def slots_for(self, n: int | None, d: int, rank: int, row_bytes: int = 0, limit: int | None = None) -> int:
-        """Return how many of n rows (None: not known) the bound on the norm is computed from; 0: there is none.
+    def slots_for(self, n: int | None, d: int, rank: int, row_bytes: int, room: int | None) -> tuple[int, int]:
+        """Return how many of n rows (None: not known) the bound on the norm is computed from, and their bytes.
 
-        By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit, within a `limit` of bytes.
+        By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit, within a `room` of bytes.
         """
-        if self.bound_rows is not None:
-            return self.bound_rows
-        n = STREAM_ROWS if n is None else n
-        room = MOST_SLOTS if limit is None else int(SLOT_LIMIT * limit) // (SLOT_COPIES * max(1, row_bytes))
-        allowed, s = SLOT_SHARE * 2.0 * n * rank * (rank + d), FEWEST_SLOTS
-        while s < MOST_SLOTS and (next_s := s * 5 // 4) * ((next_s + rank) * (d + rank) + next_s**2 / 6) <= allowed:
-            s = next_s
-        return s if min(s, room) == s else room * (room >= SMALLEST_SAMPLE)
+        row = SLOT_COPIES * max(1, row_bytes)
+        if (s := self.bound_rows) is None:
+            n, s = STREAM_ROWS if n is None else n, FEWEST_SLOTS
+            allowed = SLOT_SHARE * 2.0 * n * rank * (rank + d)
+            while s < MOST_SLOTS and (more := s * 5 // 4) * ((more + rank) * (d + rank) + more**2 / 6) <= allowed:
+                s = more
+            s = s if room is None else min(s, room // row)
+            s *= s >= SMALLEST_SAMPLE
+        return s, s * row
 
     @property
     def judges_norm(self) -> bool:

@@ -25,6 +25,8 @@ Hallgren, arXiv 2109.05578. We found no earlier bound of this form.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
@@ -32,9 +34,10 @@ from scipy.linalg import eigh_tridiagonal
 from gpukpca._typing import Array
 from gpukpca.backend.lapack import failing_minor
 from gpukpca.backend.linalg import column_norms
-from gpukpca.backend.namespace import EPSILON
+from gpukpca.backend.namespace import EPSILON, epsilon, indices, to_host
 from gpukpca.backend.parallel import row_slices
-from gpukpca.backend.random import seeded_uniform
+from gpukpca.backend.random import seeded_uniform, weighted_draws
+from gpukpca.eigen.elimination import error_share
 
 # The probability that a bound fails, and the random vectors of `gaussian_bound`, which have it.
 FAILURE, VECTORS = 2.0**-30, 30
@@ -173,3 +176,77 @@ def gaussian_bound(norms: list[float], rounding: float) -> float:
 def longest_column(V: Array) -> float:
     """Return the largest norm of a column."""
     return float(np.max(column_norms(V)))
+
+
+# -- the error of a partial Cholesky factor ----------------------------------------------------------------------------
+
+
+def bound_of_all(E: np.ndarray, allowances: np.ndarray, weights: np.ndarray) -> float:
+    """Return a certain bound on λ_max(W^½ E W^½) of a whole matrix E (n, n), whose entries err by √(a_i a_j)."""
+    roots = np.sqrt(weights)
+    return max(0.0, largest_eigenvalue(E * roots[:, None] * roots[None, :])) + float(allowances @ weights)
+
+
+def bound_of_draws(
+    E: np.ndarray, allowances: np.ndarray, limits: np.ndarray, total: float, failure: float = FAILURE
+) -> float:
+    """Return a bound on λ_max(W^½ E W^½) from entries of E (s, s) between rows that were drawn, repeats kept.
+
+    A row i is drawn with the probability w_i d_i / total, d_i >= E_ii; `limits` are the d of the drawn rows. Entries
+    err by √(a_i a_j).
+    """
+    roots = np.sqrt(np.where(limits > 0.0, limits, 1.0))
+    C = E / roots[:, None] / roots[None, :]
+    return total * share_bound(entrywise_powers(C, np.sqrt(allowances) / roots), len(E), failure)
+
+
+@dataclass
+class NormLooks:
+    """Bounds on the norm of K - F Fᵀ while F grows, each from rows that are drawn for it alone.
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+        Independent of the draws that choose landmarks.
+    most : int
+        Rows of a look.
+    count, rows, value, rank
+        Looks so far; of the last one the rows, the bound and the columns of F. Look k fails with a probability of at
+        most FAILURE / (k (k + 1)), all together with FAILURE.
+    """
+
+    rng: np.random.Generator
+    most: int
+    count: int = 0
+    rows: int = 0
+    value: float = math.inf
+    rank: int = 0
+
+    @property
+    def failure(self) -> float:
+        """Return the failure probability of the next look."""
+        return FAILURE / ((self.count + 1) * (self.count + 2))
+
+    def least(self, total: float, n: int) -> float:
+        """Return what no bound from so many of n rows goes below."""
+        return total / n if n <= self.most else total * smallest_share(self.most, self.failure)
+
+    def bound(self, builder: Any, target: float) -> float:
+        """Return a bound on the norm for the factor that a builder has so far, with rounding.
+
+        From as many rows as half the `target` needs; 0: from all that are allowed.
+        """
+        n, k, failure = builder.n, len(builder.pivots), self.failure
+        share = error_share(builder.L[:k, :k], builder.entries, epsilon(builder.op.like))
+        allowances = share * builder.sizes + builder.unexpected
+        limits = builder.xp.maximum(builder.residuals, 0.0) + allowances
+        chances = builder.sample_weight * limits
+        total = float(builder.xp.sum(chances))
+        enough = math.log(failure) / math.log1p(-min(0.5, 0.5 * target / total)) if target else self.most
+        self.rows = self.most if n <= self.most else max(SMALLEST_SAMPLE, min(self.most, math.ceil(enough)))
+        numbers = np.arange(n) if n <= self.rows else weighted_draws(self.rng, chances, self.rows)
+        E, at = builder.errors_of(numbers), indices(numbers, builder.place)
+        a, d, w = to_host(builder.xp.stack([allowances[at], limits[at], builder.sample_weight[at]]))
+        self.value = bound_of_all(E, a, w) if n <= self.rows else bound_of_draws(E, a, d, total, failure)
+        self.count, self.rank = self.count + 1, k
+        return self.value + float(builder.rounding())

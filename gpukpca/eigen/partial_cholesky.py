@@ -1,4 +1,4 @@
-"""Partial Cholesky factors: the builder of one, and the result.
+"""The builder of a partial Cholesky factor.
 
 All rules of choosing pivots share one round: a block of candidates, their small submatrix of K - F Fᵀ on the host in
 float64, the choice of those to accept, and one pass over n rows for the accepted ones alone.
@@ -7,7 +7,7 @@ float64, the choice of those to accept, and one pass over n rows for the accepte
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,8 @@ from gpukpca.data.finite import not_finite, overflow
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import gather_rows, panel_length, take_columns, take_rows
 from gpukpca.eigen.elimination import Elimination
-from gpukpca.eigen.norm_bound import NormLooks, bound_of_all, bound_of_draws, error_share
+from gpukpca.eigen.norm_bound import NormLooks
+from gpukpca.eigen.pivoted_factor import PivotedCholesky
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
 
@@ -54,7 +55,7 @@ SMALL_PIVOT = 1e-2
 # Where a residual shows more noise than that, residuals below a few times as much count as rounding in every row.
 NOISE = 4.0
 # The certificate is compared with the largest eigenvalue each time F has grown by a quarter.
-GROWTH = 1.25
+GROWTH, FASTEST_GROWTH = 1.25, 2.0
 # A negative residual beyond this share of the largest diagonal entry is no rounding, unless the matrix is known to be
 # semidefinite and small pivots have magnified the rounding of F. Such pivots are skipped.
 INDEFINITE = {"float64": 1e-6, "float32": 1e-3}
@@ -67,88 +68,6 @@ REMEDY = (
 WIDE_PANEL = 2
 
 LANDMARK_TOLERANCE = replace(TOLERANCE, text="a number in [0, 1) (0: no stop)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PivotedCholesky:
-    """A partial Cholesky factor: K ≈ F Fᵀ, exact in the rows and columns of the pivots.
-
-    Attributes
-    ----------
-    F : array, shape (n, k), dtype and place of the operator
-    pivots : array of int on the host, shape (k,)
-        Indices of the landmarks, in the order of the columns of F.
-    pivot_factor : array of float64 on the host, shape (k, k)
-        Lower triangular L with K[pivots, pivots] = L Lᵀ and F[pivots] = L; a new point x has the row
-        f(x) = k(x, landmarks) L⁻ᵀ.
-    residual_trace : float
-        tr(K - F Fᵀ), in float64 from the entries of F as they are stored.
-    trace : float
-        tr K.
-    uncancelled_trace : float
-        The sum of the diagonal before anything was subtracted from it (`SymmetricOperator.sizes`); else tr K.
-    rounding : float
-        Allowance for rounding, in the units of the trace.
-    n_columns : int
-        Columns of K that were evaluated.
-    stopped : "rank", "tolerance" or "exhausted"
-        The reason: all columns allowed, the tolerance, or no residual above rounding.
-    noise : float
-        By how much residuals that can only be rounding exceed its usual size.
-    residuals, sizes : array of float64, shape (n,)
-        The diagonal of K - F Fᵀ, from F as it is stored, and that of K before anything was subtracted from it.
-    looks : NormLooks or None
-        What stopped it with "tolerance", where that is a bound on the norm.
-
-    See Also
-    --------
-    pivoted_cholesky, landmark_cholesky : Functions that return it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.eigen import pivoted_cholesky
-    >>> from gpukpca.gram import DenseGram
-    >>> factor = pivoted_cholesky(DenseGram(np.diag([4.0, 1.0, 0.0])), rank=3, rng=0)
-    >>> factor.rank, factor.stopped, factor.residual_trace
-    (2, 'exhausted', 0.0)
-    >>> sorted(factor.pivots.tolist())
-    [0, 1]
-    """
-
-    F: Array = field(repr=False)
-    pivots: np.ndarray = field(repr=False)
-    pivot_factor: np.ndarray = field(repr=False)
-    residual_trace: float
-    trace: float
-    uncancelled_trace: float
-    rounding: float
-    n_columns: int
-    stopped: str
-    noise: float = 0.0
-    residuals: Array | None = field(default=None, repr=False)
-    sizes: Array | None = field(default=None, repr=False)
-    looks: NormLooks | None = field(default=None, repr=False)
-
-    @property
-    def rank(self) -> int:
-        """Return the number of columns of F."""
-        return len(self.pivots)
-
-    @property
-    def certificate(self) -> float:
-        """Return a bound on the sum of what F misses: Σ (lambda_i(H K H) - theta_i) <= certificate.
-
-        theta_i are the eigenvalues of H F Fᵀ H, H = I - 11ᵀ/n. K - F Fᵀ is positive semidefinite in exact arithmetic,
-        so no difference is negative. They sum to the trace of H (K - F Fᵀ) H, and centering only lowers a trace: the
-        first term. The sum bounds each difference too. The second term
-        allows for rounding. Let s be the diagonal before anything was subtracted from it. Where entries of K and F Fᵀ
-        err by at most c sqrt(s_i s_j), trace and 2-norm of the error are at most c Σ s_i. Likewise
-        ``lambda_i - theta_i >= -rounding``.
-
-        The bound holds for positive semidefinite K; it excludes negative eigenvalues that no residual showed.
-        """
-        return max(self.residual_trace, 0.0) + self.rounding
 
 
 class PartialCholeskyBuilder:
@@ -225,11 +144,16 @@ class PartialCholeskyBuilder:
 
     def floors(self) -> Array:
         """Return the size up to which residuals are rounding, shape (n,)."""
-        return self.expected + NOISE * self.noise
+        return self.expected + self.unexpected
+
+    @property
+    def unexpected(self) -> float:
+        """Return the part of rounding that noise has shown."""
+        return NOISE * self.noise
 
     def rounding(self) -> float:
         """Return `PivotedCholesky.rounding`."""
-        return self._total(self.expected) + self.count * NOISE * self.noise
+        return self._total(self.expected) + self.count * self.unexpected
 
     def chances(self) -> Array:
         """Return w_i times the residuals that may become pivots, 0 elsewhere."""
@@ -251,35 +175,23 @@ class PartialCholeskyBuilder:
             return False
         left = max(self._total(self.residuals), 0.0)
         certificate = left + self.rounding()
-        least = certificate if self.looks is None else self.looks.least(certificate)
+        least = certificate if self.looks is None else self.looks.least(certificate, self.n)
         # The largest eigenvalue costs n k² operations, and is at most the trace of F Fᵀ.
         if least > self.tol * (self.trace - left) or len(self.pivots) < self.next_check:
             return False
         self.next_check = math.ceil(GROWTH * len(self.pivots))
         allowed = self.tol * self._largest_eigenvalue()
-        is_worth = self.looks is not None and least <= allowed < certificate
-        return certificate <= allowed or (is_worth and self._norm_bound(allowed) <= allowed)
+        if self.looks is None or not least <= allowed < certificate:
+            return certificate <= allowed
+        if (bound := self.looks.bound(self, allowed)) > allowed:  # which falls about as fast as 1 / rank
+            self.next_check = math.ceil(len(self.pivots) * min(FASTEST_GROWTH, max(GROWTH, math.sqrt(bound / allowed))))
+        return bound <= allowed
 
-    def _norm_bound(self, target: float) -> float:
-        """Return a bound on the norm of K - F Fᵀ, from rows that are drawn for it; see `NormLooks`."""
-        looks: Any = self.looks
-        k, failure = len(self.pivots), looks.failure
-        share = error_share(self.L[:k, :k], self.entries, epsilon(self.op.like))
-        allowances = share * self.sizes + NOISE * self.noise
-        limits = self.xp.maximum(self.residuals, 0.0) + allowances
-        chances = self.sample_weight * limits
-        numbers = looks.draw(chances, target)
-        at = indices(numbers, self.place)
-        K, F = self.block_of(numbers), to_host(self.F.take(at)).astype(np.float64)
+    def errors_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return K - F Fᵀ between rows, on the host in float64."""
+        K, F = self.block_of(numbers), to_host(self.F.take(indices(numbers, self.place))).astype(np.float64)
         K = self._checked(gather_rows(self.columns(numbers), numbers), numbers) if K is None else K
-        a, d, w = to_host(self.xp.stack([allowances[at], limits[at], self.sample_weight[at]]))
-        E = K - F @ F.T
-        if len(numbers) == self.n:
-            bound = bound_of_all(E, a, w)
-        else:
-            bound = bound_of_draws(E, a, d, self._total(limits), failure)
-        looks.count, looks.value = looks.count + 1, bound
-        return float(bound) + self.rounding()
+        return K - F @ F.T
 
     def _largest_eigenvalue(self) -> float:
         """Return that of W^½ H F Fᵀ H W^½, from the small matrix Fᵀ H W H F."""
@@ -413,6 +325,8 @@ class PartialCholeskyBuilder:
 
     def result(self) -> PivotedCholesky:
         k = len(self.pivots)
+        if self.looks is not None and self.stopped == "rank" and k > self.looks.rank:
+            self.looks.bound(self, 0.0)  # what was reached
         return PivotedCholesky(
             F=self.F.array if k else full((self.n, 0), 0.0, self.op.like),
             pivots=self.pivots,

@@ -250,14 +250,16 @@ def test_clones_pickles_files_and_results_are_equal(name, tmp_path_factory):
 
 def test_text_shows_what_was_given():
     for text in (
-        "Nystrom(rank=100, landmarks='uniform', tol=0.5, sample='reservoir')",
-        "Nystrom(rank=None, landmarks=[5, 3, 5], tol=0.0, sample='first')",
+        "Nystrom(rank=100, landmarks='uniform', tol=0.5, sample='reservoir', bound='norm', bound_rows=200)",
+        "Nystrom(rank=None, landmarks=[5, 3, 5], tol=0.0, sample='first', bound='trace', bound_rows=None)",
         "Dense(tol=0.0, full_spectrum=True)",
         "LowRank(tol=0.25)",
         "RidgePreimage(kernel=RBF(gamma=0.5), gamma=None, alpha=0.1, centered=True, n_landmarks='auto')",
     ):
         assert repr(eval(text)) == text
-    assert repr(Nystrom(landmarks=X)) == "Nystrom(rank=None, landmarks=(...), tol=0.0, sample='first')"
+    assert repr(Nystrom(landmarks=X)) == (
+        "Nystrom(rank=None, landmarks=(...), tol=0.0, sample='first', bound='trace', bound_rows=None)"
+    )
     assert "start=(...)" in repr(BlockKrylov(start=X))
     assert Nystrom(100) == Nystrom(rank=100)
 

@@ -436,7 +436,10 @@ def test_arguments_are_checked(arguments):
 def test_results_and_settings_print_without_arrays():
     result = pivoted_cholesky(BlockOperator(np.eye(5)), 2, rng())
     assert "array" not in repr(result)
-    assert repr(Nystrom(5)) == "Nystrom(rank=5, landmarks='rpcholesky', tol=0.0, sample='first')"
+    assert (
+        repr(Nystrom(5))
+        == "Nystrom(rank=5, landmarks='rpcholesky', tol=0.0, sample='first', bound='trace', bound_rows=None)"
+    )
     assert isinstance(result, PivotedCholesky)
 
 

@@ -31,7 +31,6 @@ from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.krylov_state import EXACT_PASSES
-from gpukpca.eigen.landmarks import SLOT_COPIES
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -62,6 +61,8 @@ VECTOR_BLOCKS = 4
 NO_VECTORS = "eigenvectors and scores do not fit into memory: the model has none, and transform gives the scores"
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
+# Slots take at most one in so many bytes that a limit leaves.
+SHARE_FOR_SLOTS = 4
 # Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers, or F is multiplied:
 # vectors and products, with signs, in the map, and as scores.
 RESULT_BLOCKS = 10
@@ -150,8 +151,8 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
     if task.maps_file and not task.is_given:  # rows of a panel as they are read, prepared, and widened
         bill[""]["panels"] = workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
     bill["choose"]["columns of K"] = solver.growth_bytes(n, rank, item, workers, task.on_gpu)
-    slots, bill["add"]["slots"] = slots_for(task, solver, n, rank)
     bill["solve"]["eigenvectors"] = LowRank().workspace_bytes(n, p, item, task.on_gpu)
+    slots, bill["add"]["slots"] = slots_for(task, solver, n, rank, bill)
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
@@ -203,7 +204,7 @@ def folded(
     }
     panel *= row + wide * (d + rank) + 2 * rank * item
     bill["add"]["panels"] = workers * panel + 3 * 8 * (batch or min(n, slice_of(d)))
-    slots, bill[""]["slots"] = slots_for(task, solver, rows if batch else n, rank)
+    slots, bill[""]["slots"] = slots_for(task, solver, rows if batch else n, rank, bill)
     kept: dict[str, Any] = {"with_vectors": with_vectors, "keeps_factor": keeps_factor, "slots": slots}
     storage = LandmarkStorage(n, workers, rank, sample, **kept)
     notes = (NO_VECTORS,) if task.gives_scores and not (with_vectors or batch) else ()
@@ -216,13 +217,16 @@ def folded(
     return _candidate(task, solver, reason, storage, bill, work, p, notes=notes)
 
 
-def slots_for(task: FitTask, solver: Nystrom, n: int | None, rank: int) -> tuple[int, int]:
-    """Return how many rows the bound on the norm is computed from, and their bytes; 0 for a function of two rows."""
+def slots_for(task: FitTask, solver: Nystrom, n: int | None, rank: int, bill: Bill) -> tuple[int, int]:
+    """Return how many rows the bound on the norm is computed from, and their bytes; 0 for a function of two rows.
+
+    By default they take a part of what a limit leaves beside the bill.
+    """
     if task.kernel.stored_only and not isinstance(task.kernel, Precomputed):
         return 0, 0
-    row = 8 if task.template is None else -(-task.data_bytes // max(task.n, 1))
-    count = solver.slots_for(n, task.d, rank, row, task.resources.limit_set)
-    return count, SLOT_COPIES * count * row
+    row, limit = 8 if task.template is None else -(-task.data_bytes // max(task.n, 1)), task.resources.limit_set
+    room = None if limit is None else max(0, limit - bill.peak) // SHARE_FOR_SLOTS
+    return solver.slots_for(n, task.d, rank, row, room)
 
 
 def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Candidate:

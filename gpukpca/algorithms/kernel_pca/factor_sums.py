@@ -18,7 +18,6 @@ from gpukpca.backend.linalg import (
     has_narrow_square,
     inner_panel,
     narrow_square,
-    solve_triangular,
     subtract_outer_sum,
     times_small,
     transposed_product,
@@ -42,8 +41,7 @@ from gpukpca.data.frequencies import number_of
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
 from gpukpca.eigen import PivotedCholesky, landmark_cholesky
-from gpukpca.eigen.elimination import Elimination
-from gpukpca.eigen.norm_bound import error_share
+from gpukpca.eigen.elimination import Elimination, error_share
 from gpukpca.eigen.partial_cholesky import INDEFINITE, NOISE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
 from gpukpca.exceptions import IndefiniteKernelError
 from gpukpca.gram import BasePointGram, DenseGram
@@ -230,12 +228,6 @@ class LandmarkFeatures:
         """Return the map in the widest type, for the rows of the basis as they are."""
         rows = self.kernel.prepare(cast(basis, self.wide), like=self.rows.template)
         return replace(self, rows=rows, like=cast(self.like, self.wide))
-
-    def excess(self, basis: Any) -> float:
-        """Return by how much F Fᵀ exceeds K at most, as a share of F Fᵀ: ‖L⁻¹ K(S, S) L⁻ᵀ - I‖ for the landmarks S."""
-        L = self.start.pivot_factor
-        half = solve_triangular(L, self.errors(basis)[0][: self.rank, : self.rank])
-        return float(np.max(np.sum(np.abs(solve_triangular(L, half.T)), axis=1), initial=0.0))
 
     def errors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return K - F Fᵀ of some rows X (s, d), shape (s, s), and their sizes (s,), on the host in float64."""

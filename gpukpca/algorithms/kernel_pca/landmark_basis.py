@@ -133,7 +133,8 @@ class LandmarkBasis:
     @classmethod
     def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
         """Return the basis of a fit, from which its sums go on."""
-        return cls(fit.map.basis, _operator(task, fit.map.basis), fit.stream.begun(), fit.n_products)
+        stream: Any = fit.stream
+        return cls(fit.map.basis, _operator(task, fit.map.basis), stream.begun(), fit.n_products)
 
     def features(self, task: FitTask) -> LandmarkFeatures:
         """Return the map of rows to features."""

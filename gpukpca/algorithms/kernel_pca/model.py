@@ -13,8 +13,8 @@ from gpukpca.algorithms.fields import field_of, first_components, record
 from gpukpca.algorithms.inputs import check_keep, new_rows
 from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes
-from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.kernel_pca.sampled_error import norm_bound_of
+from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.slots import NormBound, Slots
 from gpukpca.backend.device import device_context
@@ -98,9 +98,7 @@ class KernelPCAFit:
         "", "Of Nyström: the sums over the rows, which more rows are added to.", default=None
     )
     weight_sum: float | None = field_of("", "Σ of the weights of the rows; None where each counts once.", default=None)
-    measured: NormBound | None = field_of(
-        "", "Of Nyström: `norm_bound`, where the fit computed it.", default=None
-    )
+    measured: NormBound | None = field_of("", "Of Nyström: `norm_bound`, where the fit computed it.", default=None)
     preimage: Any = field_of("", "The learned map from scores to data space, where there is one.", default=None)
 
     @classmethod

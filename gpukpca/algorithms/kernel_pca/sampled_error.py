@@ -12,18 +12,17 @@ from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import solve_triangular
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
-from gpukpca.eigen.norm_bound import FAILURE, WIDE
+from gpukpca.eigen.norm_bound import EPS, FAILURE
 from gpukpca.kernels import Kernel
 
 NO_ROWS = "the fit drew no rows: bound_rows=0, a kernel matrix, a function of two rows, or an earlier version"
-ROUNDING = "the rounding of the landmarks exceeds what was allowed for it"
 
 
 def norm_bound_of(fit: Any) -> NormBound:
     """Return the bound of a `KernelPCAFit` by landmarks, which is at most its certificate."""
     if fit.plan.storage.is_exact:
         return NormBound(value=fit.certificate)
-    found = fit.measured
+    found: NormBound = fit.measured
     if found is None:
         with device_context(fit.map.like), overflow_allowed():
             found = _of_slots(fit.kernel, fit.stream, fit.map.basis, fit.map.prepared(fit.kernel), fit.map.like)
@@ -39,7 +38,7 @@ def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormB
     factor, like, n, is_stored = basis.factor, basis.op.like, task.n, task.kernel.stored_only
     if not ((is_judged := getattr(solver, "judges_norm", False)) or is_stored):
         return None
-    if is_judged and factor is not None and factor.stopped == "tolerance" and factor.looks.count:
+    if is_judged and factor is not None and factor.looks.count:
         looks = factor.looks
         sure: dict[str, Any] = {"failure_probability": 0.0 if looks.rows >= n else FAILURE}
         return NormBound(value=looks.value, rows=min(looks.rows, n), is_estimate=_is_estimate(like), **sure)
@@ -63,7 +62,7 @@ def _entries_of(op: Any, factor: Any, rows: np.ndarray) -> tuple[np.ndarray, np.
 
 def _is_estimate(like: Any) -> bool:
     """Return whether rounding in this type may exceed what is allowed for it."""
-    return epsilon(like) > WIDE
+    return epsilon(like) > EPS
 
 
 def _of_slots(kernel: Kernel, sums: FactorSums, basis: Any, rows: Any, like: Any) -> NormBound:
@@ -72,7 +71,5 @@ def _of_slots(kernel: Kernel, sums: FactorSums, basis: Any, rows: Any, like: Any
     if slots is None or basis is None:
         return NormBound(value=None, reason=NO_ROWS)
     features = LandmarkFeatures(kernel, rows, sums.begun(), like).widened(basis)
-    if not _is_estimate(like) and features.excess(basis) > features.error_share:
-        return NormBound(value=None, reason=ROUNDING)
     E, sizes = features.errors(slots.rows)
     return replace(slots.bound(E, features.allowances(sizes)), is_estimate=_is_estimate(like))
