@@ -12,8 +12,8 @@ lie in [0, 1] as d_a >= ‖φ_a‖², and have mean p = ‖E‖₂ / Σd exactly
     -Σ_a log(1 - t y_a) <= h_t = t Λ₁ + t²/2 Λ₂ + (-log(1 - t) - t - t²/2) Λ₃,   Λ_k >= Σ_a y_a^k
 
 and Σ_a y_a^k = Σ_a ⟨v^⊗k, u_a^⊗k⟩², u_a = φ_a / √d_a, is at most the largest eigenvalue of the k-th entrywise power of
-C, which is the Gram matrix of the u_a^⊗k. All p that are refuted by no draw have Σ_t w_t e^(-h_t) (1 - t p)^(-s) below
-1/failure: p⁺ is the largest of them.
+C, which is the Gram matrix of the u_a^⊗k. So Σ_t w_t e^(-h_t) (1 - t p)^(-s) is below 1/failure but for that
+probability, and p⁺ is the largest number in place of p for which it is.
 
 References: for one fixed bet t, Waudby-Smith & Ramdas, J. R. Stat. Soc. B 86 (2024) 1. Sampling rows by their squared
 norms, Rudelson & Vershynin, J. ACM 54 (2007) 21; Holodnak & Ipsen, SIAM J. Matrix Anal. Appl. 36 (2015) 110. Top
