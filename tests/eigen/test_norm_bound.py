@@ -244,8 +244,9 @@ def test_a_start_that_does_not_see_the_top_is_refused_and_another_one_taken(monk
     assert calls == [(1, s), (2, s)]
     # However little the top is above what was to be proved.
     for above in (1e-3, 1e-6, 1e-12):
-        C = np.eye(s) + (0.01 + above) * np.outer(v, v)
-        assert 1.01 + above <= largest_eigenvalue(C) <= 1.01 * 1.0101 + above
+        height = (0.01 + above) / (1.0 - 1.01 * np.max(v * v))  # so 1 + height = 1.01 times the largest entry, + above
+        C = np.eye(s) + height * np.outer(v, v)
+        assert 1.0 + height <= largest_eigenvalue(C) <= 1.0101 * (1.0 + height)
     # Lanczos that does not converge is no failure either.
     monkeypatch.setattr(norm_bound, "STEPS", 1)
     Q = orthonormal(s, np.random.default_rng(8))
