@@ -63,6 +63,11 @@ class Slots:
     weights: np.ndarray | None = field_of("s", "w: how often the row counts", "nonnegative", default=None)
     is_drawn: bool = field_of("", "whether rows were drawn; else all are held", default=False)
 
+    @classmethod
+    def begun(cls, size: int, rng: np.random.Generator) -> Slots:
+        """Return so many empty slots, with a seed that is independent of all earlier numbers of a generator."""
+        return cls(size=size, seed=int(rng.integers(2**63)))
+
     def emptied(self) -> Slots:
         """Return as many empty slots of the same stream."""
         return Slots(size=self.size, seed=self.seed)

@@ -117,11 +117,6 @@ def keyed_generator(seed: int, *key: int) -> np.random.Generator:
     return np.random.default_rng([seed, *key])
 
 
-def new_seed(rng: np.random.Generator) -> int:
-    """Return the seed of a stream that is independent of all earlier numbers of a generator."""
-    return int(rng.integers(2**63))
-
-
 def seeded_subset(n: int, size: int) -> np.ndarray:
     """Return `size` of the numbers 0 … n - 1, ascending, the same ones in every run."""
     return np.sort(np.random.default_rng(0).choice(n, size, replace=False))

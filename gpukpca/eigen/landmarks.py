@@ -16,7 +16,7 @@ from gpukpca.backend.device import on_its_device
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import host_values, to_host
-from gpukpca.backend.random import generator, keyed_generator, new_seed, random_subset, uniform, weighted_draws
+from gpukpca.backend.random import generator, keyed_generator, random_subset, uniform, weighted_draws
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen.norm_bound import SMALLEST_SAMPLE, NormLooks
@@ -441,7 +441,7 @@ class Nystrom(SolverParameters, PlannedSolver):
         options: dict[str, Any] = {"tol": self.tol, "report": report, "sample_weight": sample_weight}
         if self.judges_norm:
             n, rank = op.shape[0], self.rank_for(op.shape[0], p)
-            options["looks"] = NormLooks(keyed_generator(new_seed(rng)), self.look_rows(n, rank))
+            options["looks"] = NormLooks(keyed_generator(int(rng.integers(2**63))), self.look_rows(n, rank))
         if not isinstance(self.landmarks, str):
             return landmark_cholesky(op, self.landmarks, **options)
         return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, **options)

@@ -141,8 +141,8 @@ def test_a_tolerance_that_the_rank_does_not_reach_is_said_with_the_number():
     assert not model.converged_
     assert "the bound" in model.solver_
     assert caught[0].message.values["norm_bound"] == pytest.approx(model.norm_bound_)
+    stream = KernelPCA(3, kernel="rbf", gamma=0.5, eigen_solver=model.eigen_solver, random_state=0)
     with pytest.warns(ConvergenceWarning, match="norm_bound_"):
-        stream = KernelPCA(3, kernel="rbf", gamma=0.5, eigen_solver=model.eigen_solver, random_state=0)
         stream.fit(iter([X[:600], X[600:]]))
     assert stream.norm_bound_ == pytest.approx(float(stream.residual_norms_[0]))
 
@@ -205,7 +205,8 @@ def test_slots_hold_rows_with_their_chances():
         counts, rounds = np.zeros(len(d)), 1000
         for _ in range(rounds):
             empty = Slots(size=size, seed=int(rng.integers(2**63)))
-            parts = [empty.of_panel(r, l, None) for r, l in zip(np.split(rows, cuts), np.split(d, cuts), strict=True)]
+            pieces = zip(np.split(rows, cuts), np.split(d, cuts), strict=True)
+            parts = [empty.of_panel(*piece, None) for piece in pieces]
             while len(parts) > 1:  # a tree of any shape
                 i = int(rng.integers(len(parts) - 1))
                 parts[i : i + 2] = [parts[i].merged(parts[i + 1])]

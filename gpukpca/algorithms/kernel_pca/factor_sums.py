@@ -83,6 +83,10 @@ class FactorSums:
         none |= {"relative": False, "sums": 0.0 * shift, "squares": 0.0 * pivot_factor}
         return cls(pivot_factor=pivot_factor, shift=shift, **none | more)
 
+    def with_slots(self, size: int, rng: np.random.Generator) -> FactorSums:
+        """Return the sums over no rows with so many slots for rows, drawn independently of all that came before."""
+        return replace(self, slots=Slots.begun(size, rng) if size else None)
+
     def begun(self) -> FactorSums:
         """Return the sums over no rows for the same landmarks."""
         kept = {name: getattr(self, name) for name in ("relative", "noise", "stopped")}

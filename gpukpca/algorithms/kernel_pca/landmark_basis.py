@@ -14,9 +14,8 @@ from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
-from gpukpca.algorithms.slots import Slots
 from gpukpca.backend.namespace import dtype_name, empty_like, to_host
-from gpukpca.backend.random import new_seed, random_subset
+from gpukpca.backend.random import random_subset
 from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
 from gpukpca.data.slicing import gather_rows, place_of
@@ -125,9 +124,9 @@ class LandmarkBasis:
             shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
-        slots = Slots(size=size, seed=new_seed(rng)) if size else None
-        how: dict[str, Any] = {"noise": factor.noise, "stopped": factor.stopped, "slots": slots}
+        how: dict[str, Any] = {"noise": factor.noise, "stopped": factor.stopped}
         start = FactorSums.empty(factor.pivot_factor, shift, relative=shifted is not None, **how)
+        start = start.with_slots(size, rng)
         return cls(rows, op, start, factor.n_columns, *((factor, among) if is_all else ())), numbers
 
     @classmethod
