@@ -294,9 +294,9 @@ class PrecisionWarning(GpuKPCAWarning):
     """Digits were lost before the computation, or the result is less accurate than its digits suggest.
 
     Causes: float32 that cannot resolve the components, rounding above the `tol` of the fit, equal eigenvalues at the
-    last component, a gamma so large that K is nearly the identity, new rows far from all training rows, input types
-    that float64 cannot hold. The message names one and its remedy: pass float64, subtract the feature means, change
-    gamma or the number of components.
+    last component, a gamma so large that K is nearly the identity, new rows far from all training rows, a stream that
+    leaves its landmarks, input types that float64 cannot hold. The message names one and its remedy: pass float64,
+    subtract the feature means, change gamma or the number of components.
     """
 
 

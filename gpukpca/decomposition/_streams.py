@@ -84,6 +84,8 @@ class WithStreams:
         RankWarning
             A result is read while rows are held: it is that of the rows so far, all of which are landmarks. Further
             batches begin with the held rows again.
+        PrecisionWarning
+            The landmarks miss a larger share of the last rows than of the first: the stream leaves them.
         UserWarning
             Another solver had fitted the model. That fit is dropped: a stream begins.
 

@@ -106,9 +106,10 @@ def fit_batches(
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
     if task.is_spanned:
         return spanned_fit(task, plan, first.rows, random.generator, listener, held=first.held)
-    fit = landmark_fit(task, plan, first.rows, first.sample, random.generator, listener, held=first.held)
+    among, in_order = first.sample, first.in_order or first.sample.numbers is None
+    fit = landmark_fit(task, plan, first.rows, among, random.generator, listener, held=first.held, in_order=in_order)
     # Only `partial_fit` passes `every`: it warns of equal rows itself.
-    return fit if "every" in given else _warned_of_equal_rows(fit, first.sample.rows)
+    return fit if "every" in given else _warned_of_equal_rows(fit, among.rows)
 
 
 def plan_batches(

@@ -1,4 +1,4 @@
-"""The sums over the rows of a Nyström factor, and the map that computes such rows."""
+"""The map that computes the rows of a Nyström factor, and the folds over such rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.algorithms.fields import field_of, record
-from gpukpca.algorithms.slots import Slots
+from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import (
@@ -37,7 +36,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
 from gpukpca.data.finite import NumberSource, overflow
-from gpukpca.data.frequencies import number_of
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
 from gpukpca.eigen import PivotedCholesky, landmark_cholesky
@@ -51,60 +49,6 @@ from gpukpca.kernels.prepared import PreparedRows
 
 # The share of Σ ‖f‖² that the mean may hold where squares of float32 rows are formed in float32.
 CANCELS = 0.5
-
-
-@record(eq=False, kw_only=True)
-class FactorSums:
-    """Sums over the rows f(x) = L⁻¹ k(S, x) of a Nyström factor of landmarks S, on the host: the input of more rows."""
-
-    pivot_factor: np.ndarray = field_of("l l", "L, lower triangular, K(S, S) = L Lᵀ")
-    relative: bool = field_of("", "whether k is relative to a base point, the last row of the basis")
-    shift: np.ndarray = field_of("l", "a row near the mean of f, which is subtracted before rows are multiplied")
-    sums: np.ndarray = field_of("l", "Σ (f - shift)")
-    squares: np.ndarray = field_of("l l", "Σ (f - shift)(f - shift)ᵀ")
-    count: float = field_of("", "rows so far, each as often as its weight says", "nonnegative")
-    trace: float = field_of("", "Σ k(x, x)", "nonnegative")
-    sizes: float = field_of("", "Σ of the numbers that cancel in k(x, x)", "nonnegative")
-    residual: float = field_of("", "Σ k(x, x) - ‖f(x)‖²")
-    noise: float = field_of("", "by how much residuals that can only be rounding exceed its usual size", "nonnegative")
-    stopped: str = field_of("", "why no more landmarks were chosen; see `PivotedCholesky`", default="rank")
-    slots: Slots | None = field_of("", "rows that are drawn for a bound on the norm of K - F Fᵀ", default=None)
-
-    def about_mean(self, center: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean of f, shape (l,), or 0 without centering, and Σ (f - mean)(f - mean)ᵀ, shape (l, l)."""
-        mean = self.shift + self.sums / self.count
-        scatter = self.squares - np.outer(self.sums, self.sums) / self.count
-        return (mean, scatter) if center else (np.zeros_like(mean), scatter + self.count * np.outer(mean, mean))
-
-    @classmethod
-    def empty(cls, pivot_factor: np.ndarray, shift: np.ndarray, **more: Any) -> FactorSums:
-        """Return the sums over no rows; `more` are fields that the landmarks decide."""
-        none: dict[str, Any] = dict.fromkeys(("count", "trace", "sizes", "residual", "noise"), 0.0)
-        none |= {"relative": False, "sums": 0.0 * shift, "squares": 0.0 * pivot_factor}
-        return cls(pivot_factor=pivot_factor, shift=shift, **none | more)
-
-    def with_slots(self, size: int, rng: np.random.Generator) -> FactorSums:
-        """Return the sums over no rows with so many slots for rows, drawn independently of all that came before."""
-        return replace(self, slots=Slots.begun(size, rng) if size else None)
-
-    def begun(self) -> FactorSums:
-        """Return the sums over no rows for the same landmarks."""
-        kept = {name: getattr(self, name) for name in ("relative", "noise", "stopped")}
-        slots = None if self.slots is None else self.slots.emptied()
-        return FactorSums.empty(self.pivot_factor, self.shift, slots=slots, **kept)
-
-    def of_rows(self, moments: np.ndarray, n: int, weights: np.ndarray | None, **more: Any) -> FactorSums:
-        """Return the sums over n rows with such `moments_about` and `more` sums, for the same landmarks."""
-        count = n if weights is None else number_of(float(np.sum(weights)))
-        return replace(self, squares=moments[:, :-1], sums=moments[:, -1], count=count, **more)
-
-    def merged(self, other: FactorSums) -> FactorSums:
-        """Return the sums over the rows of both, which have the landmarks and the shift in common."""
-        added = ("sums", "squares", "count", "trace", "sizes", "residual")
-        parts = {name: getattr(self, name) + getattr(other, name) for name in added}
-        parts["count"] = number_of(parts["count"])
-        slots = None if self.slots is None or other.slots is None else self.slots.merged(other.slots)
-        return replace(self, noise=max(self.noise, other.noise), slots=slots, **parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +165,7 @@ class LandmarkFeatures:
         """Return what entries of K - F Fᵀ may err by for rows of such sizes: √(a_i a_j)."""
         return sizes * self.error_share + NOISE * self.start.noise
 
-    def slots_of(self, rows: Any, residuals: Array, sizes: Array, weights: np.ndarray | None) -> Slots | None:
+    def slots_of(self, rows: Any, residuals: Array, sizes: Array, weights: np.ndarray | None) -> Any:
         """Return the slots of rows (n, d) with such E_ii, as computed; None where the fit has none."""
         if (slots := self.start.slots) is None:
             return None
@@ -345,9 +289,11 @@ def sums_of_panel(
         total = to_host(sum_over(products, features.panels(panel), workers, features.like)).astype(np.float64)
     features.check_sums(total, of_rows)
     noise = max(start.noise, features.definite(of_rows[2], of_rows[1]))
+    drift = start.drift and start.drift.of_rows(of_rows[2], of_rows[0])
     trace, sizes, residual = np.sum(of_rows if weights is None else of_rows * weights.T, axis=1).tolist()
     slots = features.slots_of(panel, of_rows[2], of_rows[1], None if weights is None else weights[:, 0])
-    return start.of_rows(total, n, weights, trace=trace, sizes=sizes, residual=residual, noise=noise, slots=slots)
+    more: dict[str, Any] = {"noise": noise, "drift": drift, "slots": slots}
+    return start.of_rows(total, n, weights, trace=trace, sizes=sizes, residual=residual, **more)
 
 
 def sums_of_factor(

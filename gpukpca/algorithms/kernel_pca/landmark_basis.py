@@ -8,47 +8,27 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
-from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures
+from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, pairs_of
+from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
-from gpukpca.backend.namespace import dtype_name, empty_like, to_host
+from gpukpca.algorithms.slots import Slots
+from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
-from gpukpca.data.slicing import gather_rows, place_of
+from gpukpca.data.slicing import gather_rows
 from gpukpca.data.statistics import mean_row
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky
 from gpukpca.eigen.partial_cholesky import NOISE, weighted_means
 from gpukpca.gram import BasePointGram, DenseGram
-from gpukpca.gram.product import compute_tile
 from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels import Linear
-from gpukpca.kernels.prepared import PreparedRows
 
 BASE_POINT_CANDIDATES = 32
-# Landmarks between which the kernel falls by less than this share are relative to a base point: beside 1 their
-# differences lose digits. Their span then lacks one direction, which matters by about that share where all rows are as
-# near, and much where others are far.
-FLAT = {"float64": 1e-4, "float32": 1e-2}
-
-
-def template_of_landmarks(task: FitTask, rows: Any, is_given: bool) -> PreparedRows:
-    """Return the template of a kernel for given landmarks, or for the rows among which landmarks are chosen.
-
-    Of float32 rows that are chosen among, the kernel decides whether it is flat.
-    """
-    kernel, name = task.kernel, dtype_name(rows.dtype)
-    template = kernel.template(rows, centered=task.settings.center)
-    if not (template.shifted and kernel.depends_on_distance and (is_given or name == "float64")):
-        return template
-    prepared = kernel.prepare(rows, like=template)
-    first = compute_tile(kernel, prepared, prepared.slice(0, 1), empty_like(place_of(rows)), diagonal=False)
-    values = to_host(first)[:, 0].astype(np.float64)  # less the offset
-    falls = float(values[0] - np.min(values)) / (float(values[0]) + kernel.offset(prepared))
-    return template if 0.0 < falls <= FLAT[name] else kernel.template(rows, centered=False)
 
 
 @dataclass(frozen=True)
@@ -109,6 +89,7 @@ class LandmarkBasis:
             is_shifted = op.rows is not None and op.rows.shifted
             shifted = BasePointGram(op, _central_row(op, rng)) if is_shifted else None
             factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report, weights)
+        source = shifted or op
         numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
         numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
         rows = None if rows is None else gather_rows(rows, numbers)
@@ -124,9 +105,7 @@ class LandmarkBasis:
             shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
-        how: dict[str, Any] = {"noise": factor.noise, "stopped": factor.stopped}
-        start = FactorSums.empty(factor.pivot_factor, shift, relative=shifted is not None, **how)
-        start = start.with_slots(size, rng)
+        start = FactorSums.of_landmarks(factor, source, shift, weights, Slots.begun(size, rng) if size else None)
         return cls(rows, op, start, factor.n_columns, *((factor, among) if is_all else ())), numbers
 
     @classmethod

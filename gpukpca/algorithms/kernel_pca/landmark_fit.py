@@ -12,31 +12,28 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.kernel_pca.factor_sums import (
-    FactorSums,
     factor_times,
     features_times,
     sums_of_factor,
     sums_of_panel,
 )
-from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis, template_of_landmarks
-from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, finished_fit, pairs_of
+from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis
+from gpukpca.algorithms.kernel_pca.landmark_pairs import fit_of_sums
+from gpukpca.algorithms.kernel_pca.landmark_rows import template_of_landmarks
+from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.sampled_error import measured_norm
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
 from gpukpca.algorithms.kernel_pca.task import FitTask, LandmarkPool
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
-from gpukpca.backend.namespace import dtype_name, epsilon, from_host, full, to_host, writable
-from gpukpca.backend.orthogonalization import orthonormal_columns
+from gpukpca.backend.namespace import epsilon, from_host, to_host, writable
 from gpukpca.backend.parallel import worker_count
 from gpukpca.data.distinct import DistinctRows
 from gpukpca.data.rows import Merge, Rows, sampling_step
 from gpukpca.data.slicing import gather_rows
-from gpukpca.eigen import EigenResult, Nystrom
-from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance, signs
-from gpukpca.eigen.result import without_rounding
+from gpukpca.eigen import Nystrom
+from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance
 
 
 def landmark_fit(
@@ -49,11 +46,13 @@ def landmark_fit(
     *,
     held: DistinctRows | None = None,
     with_vectors: bool = False,
+    in_order: bool = False,
 ) -> KernelPCAFit:
     """Return the fit of rows by landmarks `among` some, or among all, for which the pool has their K as an operator.
 
     The factor of all rows stays in memory where the plan says so, else its rows are computed again. `held` rows were
-    read before. `with_vectors` multiplies the factor a second time, for eigenvectors and scores.
+    read before. `with_vectors` multiplies the factor a second time, for eigenvectors and scores. Rows that come
+    `in_order`, after those of the pool, may leave the landmarks.
     """
     started = time.perf_counter()
     # Points that span the features lie about the mean of the rows.
@@ -86,6 +85,9 @@ def landmark_fit(
     before = 0 if held is None else held.n_read
     n_rows = int(sums.count) if task.weights is None else before + len(task.weights)
     plan = replace(plan, n_samples=n_rows)
+    drift: Any = sums.drift
+    drift = drift if in_order else drift.without_order(sums.residual, sums.trace, n_rows)
+    sums = replace(sums, drift=drift.warned() if n_rows > int(among.rows.shape[0]) else drift)
     fit = fit_of_sums(task, plan, basis, sums, second, is_weighted=task.weights is not None)
     numbers = None
     if (named := among.numbers) is not None:  # of the basis but a base point that is none of the rows
@@ -140,6 +142,7 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarra
     often = None if weights is None else weights[:, None]
     workers = _workers(task, basis, int(batch.shape[0]))
     sums = stream.merged(sums_of_panel(batch, often, None, basis.features(task), workers))
+    sums = replace(sums, drift=sums.drift and sums.drift.warned())
     plan: Any = fit.plan
     n = plan.n_samples + int(batch.shape[0])
     storage = replace(plan.storage, n=n, source=None, keeps_factor=False, with_vectors=False)  # the batch's rows alone
@@ -148,49 +151,6 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarra
     following = fit_of_sums(task, plan, basis, sums, before=fit.map, is_weighted=is_weighted)
     following = _exact(task, following) if plan.storage.is_exact else following
     return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
-
-
-def fit_of_sums(
-    task: FitTask,
-    plan: Plan,
-    basis: LandmarkBasis,
-    sums: FactorSums,
-    second: Callable[..., Array] | None = None,
-    before: Any = None,
-    is_weighted: bool = False,
-) -> KernelPCAFit:
-    """Return the fit of the rows that were added up; `second` multiplies their centered features by a small matrix.
-
-    Components have the signs of those `before`, of the same basis.
-    """
-    solver: Any = plan.solver
-    measured = measured_norm(task, basis, sums, solver)
-    sums = replace(sums, slots=None) if task.kernel.stored_only else sums  # numbers of rows, which the norm is known of
-    found = replace(basis.approximation(sums, task), norm=measured)
-    is_all = pairs_of(task, plan) is None
-    count = min(max(1, found.rank) if is_all else int(task.settings.n_components or 0), plan.n_samples)
-    task = replace(task, basis=basis.rows) if task.is_on_cluster else task
-    eigen, axes = _eigenpairs(found, count, solver.tol)
-    if before is not None:
-        axes *= _signs_of(before, sums.pivot_factor, axes)
-    if second is not None:
-        roots = reciprocals(np.sqrt(to_host(eigen.eigenvalues).astype(np.float64)))[None, :]
-        U = second(found.mean, axes * roots * roots)  # whose square may overflow
-        sign = signs(U)
-        U = orthonormal_columns(U if task.frequencies is None else task.frequencies.rooted(U))
-        U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
-        eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
-    fit = finished_fit(task, plan, basis.rows, found, eigen, axes)
-    fit = replace(fit, weight_sum=sums.count) if is_weighted else fit
-    return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
-
-
-def _signs_of(before: Any, L: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return +1 or -1 for every column of axes (k, p), such that none is opposite to that of an earlier map."""
-    A = to_host(before.projection)[: len(L)].astype(np.float64)
-    kept = min(int(A.shape[1]), int(axes.shape[1]))
-    opposite = np.sum((L.T @ A[:, :kept]) * axes[:, :kept], axis=0) < 0.0
-    return np.pad(np.where(opposite, -1.0, 1.0), (0, axes.shape[1] - kept), constant_values=1.0)
 
 
 def _workers(task: FitTask, basis: LandmarkBasis, n: int) -> int:
@@ -206,40 +166,3 @@ def _reported(listener: Listener, total: float, a: FactorSums, b: FactorSums) ->
     text = f"{both.count} rows" + (f" of {total}" if total else "")
     listener(Progress("batch", text, round(both.count), round(total)))
     return both
-
-
-def _eigenpairs(found: Approximation, count: int, tol: float) -> tuple[EigenResult, np.ndarray]:
-    """Return `count` eigenvalues of F Fᵀ with bounds on their residuals for K itself, without vectors U; and FᵀU."""
-    like, k = found.op.like, found.rank
-    ritz, vectors = leading_ritz_pairs(found.scatter, min(count + 1, k), like)
-    threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(ritz, initial=0.0)), found.gram.noise_scale)
-    values = np.pad(ritz, (0, count + 1 - len(ritz)))
-    following = float(without_rounding(values[count:], threshold)[0][0])
-    values, dropped = without_rounding(values[:count], threshold)
-    axes = np.zeros((k, count))
-    axes[:, : min(count, len(ritz))] = vectors[:, :count]
-    axes *= np.sqrt(np.maximum(values, 0.0))
-    axes *= signs(axes.astype(dtype_name(like.dtype))).astype(np.float64) if k else 1.0
-    eigenvalues, norms = from_host(values, like), from_host(np.full(count, found.bound), like)
-    largest, tolerance = float(np.max(to_host(eigenvalues), initial=0.0)), tol or default_tolerance(like.dtype)
-    converged = to_host(norms).astype(np.float64) <= tolerance * largest
-    what = "certificate" if found.norm is None else "bound"
-    why = f"; not converged: the {what} {found.bound:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
-    none = full((0, count), 0.0, like)
-    eigen = EigenResult(
-        eigenvalues=eigenvalues,
-        eigenvectors=none,
-        products=none,
-        residual_norms=norms,
-        converged=converged,
-        tolerance=tolerance,
-        next_eigenvalue=following,
-        dropped=dropped,
-        rounding=found.rounding,
-        null_threshold=threshold,
-        n_passes=0,
-        n_products=found.n_columns,
-        solver=f"Nyström (rank {k}, stopped: {found.sums.stopped}{'' if np.all(converged) else why})",
-        smallest_seen=0.0,
-    )
-    return eigen, axes

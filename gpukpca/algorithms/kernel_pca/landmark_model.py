@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
-from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
+from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import (

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from gpukpca.algorithms.kernel_pca.task import FitTask, LandmarkPool
-from gpukpca.backend.namespace import dtype_name, from_host, is_sparse, item_size
+from gpukpca.backend.namespace import dtype_name, empty_like, from_host, is_sparse, item_size, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
@@ -18,6 +18,13 @@ from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom, checked_landmarks
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.product import compute_tile
+from gpukpca.kernels.prepared import PreparedRows
+
+# Landmarks between which the kernel falls by less than this share are relative to a base point: beside 1 their
+# differences lose digits. Their span then lacks one direction, which matters by about that share where all rows are as
+# near, and much where others are far.
+FLAT = {"float64": 1e-4, "float32": 1e-2}
 
 
 def given_landmarks(solver: Any, every: Any, X: Any) -> LandmarkPool | None:
@@ -55,13 +62,14 @@ def sample_size(solver: Nystrom, batches: Rows, limit: int | None) -> int:
 class FirstRows(NamedTuple):
     """The rows among which landmarks are chosen, the batches for one pass, and the weights of their rows.
 
-    `held` are rows that were read before them, each different one once.
+    `held` are rows that were read before them, each different one once. A sample `in_order` is the first rows.
     """
 
     sample: LandmarkPool
     rows: Rows
     held: DistinctRows | None
     weights: np.ndarray | None
+    in_order: bool = False
 
 
 def first_rows(
@@ -79,12 +87,13 @@ def first_rows(
     `held` rows came before the batches, whose rows count as `weights` (n,) say and have these `numbers`.
     """
     sample, places, rows = batches.some(count)
+    in_order = len(places) > int(np.max(places, initial=-1))
     places = places if numbers is None else numbers[places]
     if held is not None:
         sample = stacked([held.rows, sample])
         places = np.concatenate([held.numbers, held.n_read + places])
     if len(first_of_each(sample, needed)[0]) >= needed:
-        return FirstRows(LandmarkPool(sample, places), rows, held, weights)
+        return FirstRows(LandmarkPool(sample, places), rows, held, weights, in_order)
     before, rest, start = held, iter(rows), 0
     for batch in rest:
         part = slice(start, start := start + int(batch.shape[0]))
@@ -94,10 +103,26 @@ def first_rows(
         if len(held) >= needed:
             break
     if held is None or held is before:
-        return FirstRows(LandmarkPool(sample, places), rows, held, weights)
+        return FirstRows(LandmarkPool(sample, places), rows, held, weights, in_order)
     found = LandmarkPool(held.rows, held.numbers)
     if not once:
-        return FirstRows(found, batches, before, weights)
+        return FirstRows(found, batches, before, weights, True)
     # Weighted rows that are read once are those of one batch, all of which are held now.
     left, sizes = (None, None) if weights is None else (weights[start:], [0])
-    return FirstRows(found, BatchedRows(lambda: chain([batches.like], rest), batches.like, sizes), held, left)
+    return FirstRows(found, BatchedRows(lambda: chain([batches.like], rest), batches.like, sizes), held, left, True)
+
+
+def template_of_landmarks(task: FitTask, rows: Any, is_given: bool) -> PreparedRows:
+    """Return the template of a kernel for given landmarks, or for the rows among which landmarks are chosen.
+
+    Of float32 rows that are chosen among, the kernel decides whether it is flat.
+    """
+    kernel, name = task.kernel, dtype_name(rows.dtype)
+    template = kernel.template(rows, centered=task.settings.center)
+    if not (template.shifted and kernel.depends_on_distance and (is_given or name == "float64")):
+        return template
+    prepared = kernel.prepare(rows, like=template)
+    first = compute_tile(kernel, prepared, prepared.slice(0, 1), empty_like(place_of(rows)), diagonal=False)
+    values = to_host(first)[:, 0].astype(np.float64)  # less the offset
+    falls = float(values[0] - np.min(values)) / (float(values[0]) + kernel.offset(prepared))
+    return template if 0.0 < falls <= FLAT[name] else kernel.template(rows, centered=False)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.drift import Drift
 from gpukpca.algorithms.fields import field_of, first_components, record
 from gpukpca.algorithms.inputs import check_keep, new_rows
-from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, LinearAxes
+from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.sampled_error import norm_bound_of
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.plan import Plan
@@ -250,4 +251,4 @@ class KernelPCAFit:
 
 
 # The classes of this folder that model files hold.
-STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes, FactorSums, Slots, NormBound)
+STORED = (KernelPCAFit, Spectrum, AffineProjection, LinearAxes, FactorSums, Drift, Slots, NormBound)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.algorithms.kernel_pca.factor_sums import FactorSums, LandmarkFeatures
+from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
+from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import solve_triangular
