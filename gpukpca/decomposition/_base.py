@@ -22,6 +22,7 @@ from gpukpca._typing import Array, ArrayLike, Held, Stream, of_rows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.plan import Plan
+from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, overflow_allowed, to_host
 from gpukpca.data.place import Placement
@@ -71,6 +72,18 @@ class KernelPCAAttributes(Generic[Held]):
     plan_: Plan
     solver_: str
     fallbacks_: tuple[str, ...]
+
+    @property
+    def norm_bound_(self) -> float | None:
+        """Return what every eigenvalue of Nyström may be too small by; `norm_bound_info_` says how sure that is."""
+        return self.norm_bound_info_.value
+
+    @property
+    def norm_bound_info_(self) -> NormBound:
+        """Return the bound with the rows that it comes from, its failure probability, and the reason for none."""
+        if (fit := getattr(self, "_result", None)) is None or (bound := fit.norm_bound) is None:
+            raise AttributeError("norm_bound_ belongs to a fitted model with eigen_solver Nystrom.")
+        return bound
 
 
 class AxesAttributes(Generic[Held]):

@@ -15,7 +15,6 @@ from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.random import Seed
@@ -416,18 +415,6 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         return self._output(found, X) if out is None else out
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
-
-    @property
-    def norm_bound_(self) -> float | None:
-        """Return what every eigenvalue of Nyström may be too small by; `norm_bound_info_` says how sure that is."""
-        return self.norm_bound_info_.value
-
-    @property
-    def norm_bound_info_(self) -> NormBound:
-        """Return the bound with the rows that it comes from, its failure probability, and the reason for none."""
-        if (fit := getattr(self, "_result", None)) is None or (bound := fit.norm_bound) is None:
-            raise AttributeError("norm_bound_ belongs to a fitted model with eigen_solver Nystrom.")
-        return bound
 
     @property
     def _dtype_out(self) -> str:

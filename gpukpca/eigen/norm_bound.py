@@ -54,6 +54,8 @@ FLOOR = 1e-12
 # Rows of a panel, which stays in the cache of a processor.
 PANEL = 32
 EPS = EPSILON["float64"]
+# The share of a target that the smallest bound from the rows of a look is, so that twice the norm is bounded by it.
+TARGET = 0.15
 
 
 def largest_eigenvalue(C: np.ndarray) -> float:
@@ -234,7 +236,7 @@ class NormLooks:
     def bound(self, builder: Any, target: float) -> float:
         """Return a bound on the norm for the factor that a builder has so far, with rounding.
 
-        From as many rows as half the `target` needs; 0: from all that are allowed.
+        From as many rows as bound a norm of half the `target` by it; 0: from all that are allowed.
         """
         n, k, failure = builder.n, len(builder.pivots), self.failure
         share = error_share(builder.L[:k, :k], builder.entries, epsilon(builder.op.like))
@@ -242,7 +244,7 @@ class NormLooks:
         limits = builder.xp.maximum(builder.residuals, 0.0) + allowances
         chances = builder.sample_weight * limits
         total = float(builder.xp.sum(chances))
-        enough = math.log(failure) / math.log1p(-min(0.5, 0.5 * target / total)) if target else self.most
+        enough = math.log(failure) / math.log1p(-min(0.5, TARGET * target / total)) if target else self.most
         self.rows = self.most if n <= self.most else max(SMALLEST_SAMPLE, min(self.most, math.ceil(enough)))
         numbers = np.arange(n) if n <= self.rows else weighted_draws(self.rng, chances, self.rows)
         E, at = builder.errors_of(numbers), indices(numbers, builder.place)
