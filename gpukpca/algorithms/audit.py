@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -11,8 +11,10 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import field_of, record
 from gpukpca.backend.linalg import column_norms, inner_products, times_small
-from gpukpca.backend.namespace import epsilon, from_host
+from gpukpca.backend.namespace import dtype_name, epsilon, from_host
 from gpukpca.backend.orthogonalization import orthonormal_columns
+from gpukpca.eigen.angles import eigenvalue_bounds, sines_of_angles
+from gpukpca.eigen.partial_cholesky import ROUNDING
 from gpukpca.eigen.residuals import NULL_FACTOR, entry_rounding, operator_size, residual_lengths
 from gpukpca.exceptions import InvalidParameterError
 
@@ -58,6 +60,15 @@ class EigenpairAudit:
         "the eigenvalues of A on the span of all vectors, descending; A has i eigenvalues that are at least the i-th "
         "one less `rounding`. -inf beyond the dimension of the span",
     )
+    angles: np.ndarray = field_of(
+        "p",
+        "a bound on the sine of the angle between vector i, or its scores of these rows, and eigenvector i of A; of a "
+        "group between their spans. NaN where nothing is known. Of Nyström as certain as `bound`",
+    )
+    groups: np.ndarray = field_of(
+        "p",
+        "the group of every vector, from 0: no gap is known within one, nor after the last vectors, which have -1",
+    )
     skew: float = field_of("", "the largest modulus of uᵢᵀuⱼ for two vectors: 0 where they are orthogonal")
     trace: float = field_of("", "the sum of all eigenvalues of A; NaN: unknown")
     rounding: float = field_of("", "the allowance for the rounding of products and entries in `intervals` and `bounds`")
@@ -76,7 +87,8 @@ class EigenpairAudit:
     )
     norm_bound: float | None = field_of(
         "",
-        "of Nyström, a bound on ‖E‖₂ with E = A - F Fᵀ, from random vectors: every λ - θ is at most this",
+        "of Nyström, a bound on ‖E‖₂ with E = A - F Fᵀ, from random vectors or from the rows that the fit drew: every "
+        "λ - θ is at most this",
         default=None,
     )
     failure_probability: float | None = field_of("", "that `norm_bound` is below ‖E‖₂, at most", default=None)
@@ -112,19 +124,30 @@ class EigenpairAudit:
         lines = [
             f"{pluralize(len(self.eigenvalues), 'eigenpair')} of the {self.matrix} of {self.n_samples} rows: {passes}, "
             f"{self.seconds:.2g} s",
-            "   i     stated   quotient   residual       Ritz",
+            "   i     stated   quotient   residual       Ritz  sin angle",
         ]
         columns = self.eigenvalues, self.rayleigh_quotients, self.residual_norms, self.ritz_values
         lines += [
-            f"{i:4d} {stated:10.5g} {quotient:10.5g} {residual:10.2e} {ritz:10.5g}"
+            f"{i:4d} {stated:10.5g} {quotient:10.5g} {residual:10.2e} {ritz:10.5g} {self._angle_text(i - 1)}"
             for i, (stated, quotient, residual, ritz) in enumerate(zip(*columns, strict=True), 1)
         ]
         lines.append("An eigenvalue lies within each residual of its quotient.")
+        if not np.all(np.isnan(self.angles)):
+            lines.append(
+                "The angle from vector i, and from its scores, to eigenvector i is at most that; of 1-2: between spans."
+            )
         if self.skew > SKEWED:
             lines.append(
                 f"The vectors are not orthogonal, cosines up to {self.skew:.1e}; the Ritz values are of their span."
             )
         return "\n".join(lines + self._bound_lines())
+
+    def _angle_text(self, i: int) -> str:
+        """Return the angle of a vector in a table, with the numbers of its group."""
+        if math.isnan(self.angles[i]):
+            return " not known"
+        group = np.flatnonzero(self.groups == self.groups[i]) + 1
+        return f"{self.angles[i]:10.1e}" + f" of {group[0]}-{group[-1]}" * (len(group) > 1)
 
     def _bound_lines(self) -> list[str]:
         """Return what is known of the error of Nyström."""
@@ -167,12 +190,18 @@ class UnitVectors(NamedTuple):
 
 
 class MeasuredPairs(NamedTuple):
-    """Hold what A says of vectors: quotients, residuals with the rounding of A and Ritz values (p,), and the skew."""
+    """Hold what A says of vectors: quotients, residuals with the rounding of A and Ritz values (p,), and the skew.
+
+    With T = QᵀAQ for their basis Q, they are `projected` = T / size and `rest` = RᵀR / size², R = AQ - QT.
+    """
 
     quotients: np.ndarray
     residuals: np.ndarray
     ritz_values: np.ndarray
     skew: float
+    projected: np.ndarray
+    rest: np.ndarray
+    size: float
 
 
 def measured_pairs(op: SymmetricOperator, vectors: UnitVectors, W: Array) -> MeasuredPairs:
@@ -195,9 +224,37 @@ def measured_pairs(op: SymmetricOperator, vectors: UnitVectors, W: Array) -> Mea
     norms = np.where(exists, norms / np.sqrt(np.where(exists, squares, 1.0)) + rounding, math.inf)
     skew = float(np.max(np.abs(G - np.diag(squares)), initial=0.0))
     ritz = np.full(len(G), -math.inf)
+    T = (T + T.T) / 2.0
     if exists.any():
-        ritz[: len(T)] = np.linalg.eigvalsh((T + T.T) / 2.0)[::-1]
-    return MeasuredPairs(quotients, norms, ritz, skew)
+        ritz[: len(T)] = np.linalg.eigvalsh(T)[::-1]
+    size = float(np.max(np.abs(T), initial=0.0)) or 1.0
+    rest = W / size - times_small(Q, T / size)
+    return MeasuredPairs(quotients, norms, ritz, skew, T / size, inner_products(rest, rest), size)
+
+
+def angles_of(
+    op: SymmetricOperator,
+    vectors: UnitVectors,
+    pairs: MeasuredPairs,
+    rounding: float,
+    missed: float,
+    known: np.ndarray,
+) -> dict[str, Any]:
+    """Return the angles and groups of an audit; `eigenvalue_bounds` explains the last two arguments."""
+    small, size = (pairs.projected, pairs.rest), pairs.size
+    missed = -math.inf if vectors.Q.shape[1] == op.shape[0] else missed / size  # a full basis has no complement
+    bounds = eigenvalue_bounds(*small, missed, known / size, rounding / size)
+    angles, groups = sines_of_angles(*small, vectors.R, bounds, rounding / size, epsilon(op.like))
+    return {"angles": angles, "groups": groups}
+
+
+def trace_left(op: SymmetricOperator, terms: float, values: np.ndarray) -> tuple[float, float]:
+    """Return the trace of an operator, from `terms` before centering, less some values and plus its rounding; and this.
+
+    Where no eigenvalue is negative, and the values are at most the first ones, every other one is at most that.
+    """
+    rounding = max(ROUNDING[dtype_name(op.dtype)], op.rounding * epsilon(op.like)) * max(terms, op.noise_scale)
+    return max(float(op.trace or 0.0) - float(np.sum(values)), 0.0) + rounding, rounding
 
 
 def product_rounding(op: SymmetricOperator, values: np.ndarray) -> float:

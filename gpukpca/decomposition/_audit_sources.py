@@ -61,6 +61,8 @@ class KernelSource(NamedTuple):
     kept: tuple[np.ndarray, Any] | None = None
     center: bool = True
     weighted: bool = False
+    next_eigenvalue: float = math.inf  # at most, where the fit knows the whole spectrum
+    norm: float = math.inf  # of the error of the landmarks, at most, where the fit knows it
 
 
 class NystroemPCA(NamedTuple):
@@ -119,6 +121,10 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         weighted=fit.weight_sum is not None,
     )
     if not fit.has_sampled_basis:
+        if fit.solver.startswith(("dense", "low rank")) and fit.gap is not None:
+            # It errs by no more than the others.
+            beyond = _host(model.eigenvalues_)[-1] - fit.gap + float(np.max(_host(fit.residual_norms)))
+            source = source._replace(next_eigenvalue=beyond)
         return source._replace(kept=None if rows is None else (np.arange(shape[0]), rows))
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
@@ -130,7 +136,10 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns, center=fit.map.center)
         return found, F.T @ _host(model.projection_) if is_stream else None
 
-    return source._replace(landmarks=features, kept=None if rows is None or numbers is None else (numbers, rows))
+    bound = fit.norm_bound
+    norm = math.inf if bound is None or bound.value is None or bound.is_estimate else bound.value
+    kept = None if rows is None or numbers is None else (numbers, rows)
+    return source._replace(landmarks=features, kept=kept, norm=norm)
 
 
 def _source_of_peer(peer: Any) -> KernelSource:

@@ -111,6 +111,13 @@ def residuals(
     n (p + 31) items, one for each thread, and a panel of rows. Of PCA: one sweep for the mean and one product, 4 n d p
     operations.
 
+    A vector, or the span of a group, with residual r, whose quotients have the distance δ from the eigenvalues of all
+    others, has sin∠ <= r / δ: Davis & Kahan, SIAM J. Numer. Anal. 7 (1970) 1. Index for index eigenvalues lie between
+    Ritz values and upper bounds. These need a bound on what is orthogonal to all vectors: `bound`; or the trace that
+    the Ritz values leave, where the kernel is known to be positive semidefinite; or eigenvalue p + 1, as a fit of this
+    library states it that computed all. Else no angle is known: residuals do not show that no eigenvalue was missed.
+    Scores of the rows are √λ times the vectors, so their angles are the same. Scores of new points have no bound.
+
     ‖E‖₂, E = K - F Fᵀ, centered as the fit, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a
     probability of α^-r; here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.
 
@@ -192,6 +199,8 @@ def _audit_of_pairs(
             weights=weights,
             landmarks=landmarks,
             axes=axes,
+            norm=source.norm,
+            next_eigenvalue=source.next_eigenvalue,
             passes=passes,
             random=Randomness(reader.random_state),
             progress=listener_of(reader),

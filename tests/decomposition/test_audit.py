@@ -96,7 +96,7 @@ def check_bounds(audit, true):
 def test_one_pass_tightens_the_certificate_of_digits_and_a_second_one_again(gamma, error, trace, one, two):
     X = load_digits().data / 16.0
     settings = {"n_components": 10, "kernel": "rbf", "gamma": gamma, "random_state": 0}
-    model = KernelPCA(**settings, eigen_solver=Nystrom(rank=200)).fit(X)
+    model = KernelPCA(**settings, eigen_solver=Nystrom(rank=200, bound_rows=0)).fit(X)
     values = KernelPCA(**settings).fit(X).eigenvalues_
     first, second = (residuals(model, X, passes=passes, random_state=0) for passes in (1, 2))
     assert np.isclose(np.max(values - model.eigenvalues_) / values[0], error, rtol=0.05)
@@ -125,7 +125,9 @@ def test_no_bound_is_violated_on_random_problems():
         ][number % 3]
         true, rank = truth(function, X), int(rng.integers(1, n + 1))
         p = int(rng.integers(1, rank + 1))
-        model = KernelPCA(p, kernel=kernel, eigen_solver=Nystrom(rank=rank), random_state=seed).fit(X)
+        model = KernelPCA(
+            p, kernel=kernel, eigen_solver=Nystrom(rank, bound_rows=(0, None)[number % 2]), random_state=seed
+        ).fit(X)
         audit = residuals(model, X, passes=1 + number % 2, random_state=seed)
         if model._result.landmarks is None:  # exact features of the kernel
             assert audit.bounds is None
@@ -428,11 +430,25 @@ def test_progress_counts_the_passes_and_their_tiles():
 
 def test_the_seed_decides_and_other_parameters_change_rounding_alone(threads_for_little):
     X = points()
-    model = KernelPCA(P, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(rank=15), random_state=0).fit(X)
+    solver = Nystrom(rank=15, bound_rows=0)
+    model = KernelPCA(P, kernel="rbf", gamma=0.1, eigen_solver=solver, random_state=0).fit(X)
     first, again, other = (residuals(model, X, random_state=seed) for seed in (3, 3, 4))
     assert first.norm_bound == again.norm_bound != other.norm_bound
     threads = residuals(model, X, random_state=3, n_jobs=2, device="cpu", memory_limit="1GiB")
     assert np.isclose(threads.norm_bound, first.norm_bound, rtol=1e-12)
+
+
+def test_the_tightest_bound_counts():
+    """The fit knows the norm of the error of 120 rows, which random vectors bound 2 to 4 times as high."""
+    X, audits = points(), []
+    for bound_rows in (None, 0):
+        solver = Nystrom(rank=15, bound_rows=bound_rows)
+        model = KernelPCA(P, kernel="rbf", gamma=0.1, eigen_solver=solver, random_state=0).fit(X)
+        audits.append(residuals(model, X, random_state=0))
+        assert audits[-1].bound == min(audits[-1].trace_bound, audits[-1].norm_bound)
+        if bound_rows is None:
+            assert audits[0].norm_bound == pytest.approx(model.norm_bound_, rel=1e-3)
+    assert audits[0].norm_bound < 0.7 * audits[1].norm_bound
 
 
 def test_the_table_shows_the_pairs_and_what_the_bounds_mean():

@@ -12,19 +12,26 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.algorithms.audit import EigenpairAudit, UnitVectors, measured_pairs, product_rounding
+from gpukpca.algorithms.audit import (
+    EigenpairAudit,
+    UnitVectors,
+    angles_of,
+    measured_pairs,
+    product_rounding,
+    trace_left,
+)
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures, features_times, products_of_panel
 from gpukpca.algorithms.kernel_pca.planning import plan_of_pass
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, Progress, tile_report, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import cast, dtype_name, epsilon, move, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.random import Randomness, standard_normal
+from gpukpca.backend.namespace import cast, move, namespace_of, overflow_allowed
+from gpukpca.backend.random import Randomness, keyed_generator, standard_normal
 from gpukpca.backend.work import Work
 from gpukpca.data.rows import along, fold, joined
 from gpukpca.eigen.norm_bound import FAILURE, VECTORS, gaussian_bound, longest_column
-from gpukpca.eigen.partial_cholesky import NOISE, ROUNDING, pivot_panel
+from gpukpca.eigen.partial_cholesky import NOISE, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram
@@ -77,6 +84,8 @@ def audit_rows(
     weights: np.ndarray | None = None,
     landmarks: LandmarkFeatures | None = None,
     axes: np.ndarray | None = None,
+    norm: float = math.inf,
+    next_eigenvalue: float = math.inf,
     passes: int = 1,
     random: Randomness | None = None,
     progress: Listener | None = None,
@@ -87,6 +96,7 @@ def audit_rows(
     vectors are scores, whose squared lengths are the eigenvalues. With `landmarks`, whose features of the rows are F,
     the error of Nyström is bounded, by one or two passes over K; without `vectors` these are F times the `axes` (r, p).
     Without `center` the vectors are those of K itself. With `weights` (n,) of the rows they are those of W^½ K W^½.
+    Eigenvalue p + 1 is at most `next_eigenvalue`, and the norm of the error at most `norm`.
     """
     started, listener = time.perf_counter(), timed(progress)
     p: int = (axes if vectors is None else vectors).shape[1]  # type: ignore[union-attr]
@@ -111,14 +121,15 @@ def audit_rows(
             raise InvalidParameterError(
                 "the scores overflow: their squared lengths are infinite. Divide them by a constant."
             )
-    error: dict[str, Any] = {}
-    count = int(unit.Q.shape[1])
     if factor is None:
-        W = times(unit.Q, 1)
+        pairs = measured_pairs(op, unit, times(unit.Q, 1))
+        missed, known = math.inf, np.append(np.full(p, math.inf), next_eigenvalue)
+        error: dict[str, Any] = {"rounding": product_rounding(op, pairs.quotients)}
+        if kernel.positive_definite and op.base.has_diagonal:  # else other eigenvalues may be negative
+            missed = trace_left(op, _terms(op), np.diagonal(pairs.projected) * pairs.size)[0] + error["rounding"]
     else:
-        W, error = _with_error(times, solver.passes, unit, factor, random or Randomness(None))
-        count += VECTORS * solver.passes
-    pairs = measured_pairs(op, unit, W)
+        W, error, missed, known = _with_error(times, solver.passes, unit, factor, random or Randomness(None), norm)
+        pairs = measured_pairs(op, unit, W)
     return EigenpairAudit(
         matrix=f"{'centered ' * center}kernel matrix",
         n_samples=task.n,
@@ -129,9 +140,10 @@ def audit_rows(
         skew=pairs.skew,
         trace=op.trace if op.base.has_diagonal else math.nan,
         n_passes=solver.passes,
-        n_products=count,
+        n_products=int(unit.Q.shape[1]) + VECTORS * solver.passes * (factor is not None),
         seconds=time.perf_counter() - started,
-        **({"rounding": product_rounding(op, pairs.quotients)} | error),
+        **angles_of(op, unit, pairs, error["rounding"], missed, known),
+        **error,
     )
 
 
@@ -178,27 +190,37 @@ class CenteredFactor:
 
 
 def _with_error(
-    times: Callable[[Array, int], Array], passes: int, unit: UnitVectors, factor: CenteredFactor, random: Randomness
-) -> tuple[Array, dict[str, Any]]:
-    """Return A Q, and the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered as A."""
-    op, Q, p = factor.op, unit.Q, len(unit.lengths)
-    V = op.project(standard_normal(random.generator, (op.shape[0], VECTORS), op.like))
+    times: Callable[[Array, int], Array],
+    passes: int,
+    unit: UnitVectors,
+    factor: CenteredFactor,
+    random: Randomness,
+    norm: float,
+) -> tuple[Array, dict[str, Any], float, np.ndarray]:
+    """Return A Q, the fields of an audit that bound the error E = A - F Fᵀ of landmarks, F centered as A, and bounds.
+
+    The first is one on all eigenvalues of A on the complement of Q, the others are on the first p + 1 of A.
+    """
+    op, r, p = factor.op, unit.Q.shape[1], len(unit.lengths)
+    # Keyed: a fit with this seed has drawn landmarks from the numbers themselves.
+    drawn = keyed_generator(int(random.generator.integers(2**63)), VECTORS)
+    normal = op.project(standard_normal(drawn, (op.shape[0], VECTORS), op.like))
+    V = namespace_of(normal).concat([unit.Q, normal], axis=1)
     gram, T = factor.products(V)
-    theta = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
-    W = times(namespace_of(Q).concat([Q, V], axis=1), 1)
-    V = W[:, Q.shape[1] :] - factor.times(T)
+    theta = np.concatenate([np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0), np.zeros(p + 1)])
+    rest = np.linalg.eigvalsh(gram - T[:, :r] @ T[:, :r].T)  # of F Fᵀ on the complement of Q
+    W = times(V, 1)
+    V = W[:, r:] - factor.times(T[:, r:])
     norms = [longest_column(V)]
     if passes == 2:
         V = times(V, 2) - factor.times(factor.products(V)[1])
         norms.append(longest_column(V))
     rounding = product_rounding(op, theta)
-    return W[:, : Q.shape[1]], {
-        "rounding": rounding,
-        "landmark_eigenvalues": np.concatenate([theta, np.zeros(p)])[:p],
-        "trace_bound": _trace_bound(op, factor.features, theta),
-        "norm_bound": gaussian_bound(norms, rounding),
-        "failure_probability": FAILURE,
-    }
+    norm = min(gaussian_bound(norms, rounding), norm + rounding)
+    found: Any = {"trace_bound": _trace_bound(op, factor.features, theta), "norm_bound": norm}
+    error = min(bound for bound in found.values() if bound is not None)
+    found |= {"rounding": rounding, "landmark_eigenvalues": theta[:p], "failure_probability": FAILURE}
+    return W[:, :r], found, float(np.max(rest, initial=0.0)) + error + rounding, theta[: p + 1] + error
 
 
 def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray) -> float | None:
@@ -208,9 +230,10 @@ def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray
     """
     if not (op.base.has_diagonal and features.is_projection and may_be_semidefinite(features.kernel)):
         return None
-    diagonal, often = op.base.diagonal(), op.frequencies
-    base = to_host(diagonal if often is None else often.times(diagonal)).astype(np.float64)
-    share = max(ROUNDING[dtype_name(op.dtype)], op.rounding * epsilon(op.like))
-    expected = share * max(float(np.sum(np.abs(base))), op.noise_scale)
-    noise = NOISE * max(0.0, op.count * features.start.noise - expected)
-    return max(op.trace - float(np.sum(theta)), 0.0) + expected + noise
+    left, expected = trace_left(op, _terms(op), theta)
+    return left + NOISE * max(0.0, op.count * features.start.noise - expected)
+
+
+def _terms(op: CenteredGram) -> float:
+    """Return Σ w_i K_ii, from which the trace of A remains."""
+    return op.trace + op.count * op.mean_norm

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.audit import EigenpairAudit, UnitVectors, measured_pairs, product_rounding
+from gpukpca.algorithms.audit import (
+    EigenpairAudit,
+    UnitVectors,
+    angles_of,
+    measured_pairs,
+    product_rounding,
+    trace_left,
+)
 from gpukpca.algorithms.pca.operator import centered_matrix, feature_scale
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
@@ -47,6 +54,8 @@ def audit_axes(
     if progress is not None:
         progress(Progress("pass", "pass 1 of 1 over the data", 1, 1))
     pairs = measured_pairs(op, vectors, W)
+    rounding = product_rounding(op, pairs.quotients)
+    missed = trace_left(op, Z.total, np.diagonal(pairs.projected) * pairs.size)[0] + rounding
     total = variances_of_data([Z.total / degrees], Z.unit, np.float64)[0]  # raises where it overflows
     return EigenpairAudit(
         matrix="covariance matrix",
@@ -57,7 +66,8 @@ def audit_axes(
         ritz_values=pairs.ritz_values / degrees / Z.unit / Z.unit,
         skew=pairs.skew,
         trace=float(total),
-        rounding=product_rounding(op, pairs.quotients) / degrees / Z.unit / Z.unit,
+        **angles_of(op, vectors, pairs, rounding, missed, np.full(len(variances) + 1, np.inf)),
+        rounding=rounding / degrees / Z.unit / Z.unit,
         n_passes=1,
         n_products=int(vectors.Q.shape[1]),
         seconds=time.perf_counter() - started,
