@@ -193,12 +193,14 @@ LIMITS = {
         f"at {work.COPIED / 1e9:.0f} GB/s, and half a second",
     ],
     "determinism": [f"two products of {device.PRODUCT_EDGE} × {device.PRODUCT_EDGE}"],
-    "certificate": [f"{short(share)} in {dtype}" for dtype, share in partial_cholesky.ROUNDING.items()],
+    "how_sure": [
+        *(f"{short(share)} in {dtype}" for dtype, share in partial_cholesky.ROUNDING.items()),
+        f"at most {residuals.NULL_FACTOR:.0f} eps times the larger of λ₁",
+    ],
     "precision": [
         f"| at most {euclidean.KAPPA_FLOAT32:.0f} |",
         f"| up to {short(euclidean.KAPPA_FLOAT64)} |",
         f"γ‖x − y‖² ≤ {euclidean.FLAT} for all pairs",
-        f"at most {residuals.NULL_FACTOR:.0f} eps times the larger of λ₁",
     ],
 }
 

@@ -25,7 +25,7 @@ models = [
 # Together they exceed them by at most the certificate: the trace of what the landmarks do not explain. This is one
 # number that needs no exact eigenvalue. It sums what is missing over the full spectrum, so the errors of the first
 # eigenvalues are smaller. One pass over K bounds each of them by a norm in place of a trace, except with a probability
-# of 1e-9. :doc:`/explanation/certificate` says what both bound and what not.
+# of 1e-9. :doc:`/explanation/how_sure` says what both bound and what not.
 
 errors = np.array([np.max(krylov.eigenvalues_ - model.eigenvalues_) for model in models])
 certificates = np.array([model.certificate_ for model in models])
