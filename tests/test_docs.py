@@ -164,7 +164,6 @@ def test_the_table_of_kernels_names_the_parameters_that_each_reads() -> None:
     assert listed == {name: set(kernel.parameter_names()) for name, kernel in NAMED_KERNELS.items()}
 
 
-SAMPLE = planning.START_LANDMARKS
 # Page of docs/explanation -> phrases in it that state constants of the code.
 LIMITS = {
     "solvers": [
@@ -172,13 +171,15 @@ LIMITS = {
         f"n ≤ {solve.DENSE_UP_TO_CPU} (GPU: {solve.DENSE_UP_TO_GPU})",
         f"more than n/{block_krylov.DENSE_SHARE} components (GPU: n/{solve.DENSE_SHARE_GPU} up to",
         f"up to n = {solve.LARGE_GPU // 1000} 000)",
-        f"about {block_krylov.PASSES} passes",
+        f"about {block_krylov.PASSES[8]:.0f} passes",
         f"Up to {task.LARGEST_SMALL_PROBLEM} of them",
         f"where p > n/{block_krylov.FEWEST_SHARE},",
         f"With {100 * planning.CHEAP_SHARE:.0f} % or fewer",
-        f"blocks then have p + {block_krylov.SPARE_COLUMNS} columns",
-        f"from n = {planning.SAMPLE_PAYS_IF_RECOMPUTED * SAMPLE} the iteration starts from the components of {SAMPLE}",
-        f"pays from n = {planning.SAMPLE_PAYS * SAMPLE // 1000} 000.",
+        f"blocks then have p + {block_krylov.SPARE_COLUMNS} columns, rounded up to a multiple of "
+        f"{blocking.WIDE_COLUMNS}",
+        f"from n = {planning.SAMPLE_PAYS_IF_RECOMPUTED} the iteration starts from landmarks",
+        f"one row in {planning.SAMPLE_SHARE}, at most {planning.LARGEST_SAMPLE}",
+        f"pays from n = {planning.SAMPLE_PAYS // 1000} 000.",
         f"starts with {request.FIRST_GUESS} components",
         f"more than n/{block_krylov.DENSE_SHARE} are forecast",
         f"basis of {block_krylov.MAX_BLOCKS} blocks",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpukpca import KernelPCA
-from gpukpca.algorithms.kernel_pca.start import components_of_sample
+from gpukpca.algorithms.kernel_pca.start import components_by_sample
 from gpukpca.backend.random import random_subset
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.exceptions import MemoryBudgetError
@@ -25,7 +25,8 @@ def smooth(n=N, d=5, seed=0, dtype="float64"):
 @pytest.fixture
 def small_samples(monkeypatch):
     """Starts from 250 rows, for data that are large already with 1000."""
-    monkeypatch.setattr("gpukpca.algorithms.kernel_pca.planning.START_LANDMARKS", 250)
+    for name, value in {"LARGEST_SAMPLE": 250, "SAMPLE_SHARE": 4, "SAMPLE_PAYS_IF_RECOMPUTED": 1000}.items():
+        monkeypatch.setattr(f"gpukpca.algorithms.kernel_pca.planning.{name}", value)
 
 
 # -- passes that recompute K -------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ def test_fewer_passes_where_each_recomputes_K(small_samples, gamma, least):
 
 def test_fewer_passes_at_the_default_size_of_the_sample():
     cached, recomputed = cached_and_recomputed(smooth(4500), gamma=0.3)
-    assert recomputed.plan_.start_landmarks == 1000
+    assert recomputed.plan_.start_landmarks == 225
     assert recomputed.n_passes_ <= cached.n_passes_ - 3
     np.testing.assert_allclose(recomputed.eigenvalues_, cached.eigenvalues_, rtol=1e-10)
 
@@ -106,7 +107,7 @@ def test_components_of_a_sample_are_near_those_of_all(xp):
     X = smooth(800)
     kernel, data = RBF(0.1), xp.array(X)
     op = CenteredGram.of_kernel(kernel, data)
-    start = components_of_sample(kernel, data, op.base.rows, 300, 10, np.random.default_rng(0))
+    start = components_by_sample(kernel, data, op, 300, 10, np.random.default_rng(0), None)
     assert xp.owns(start)
     assert start.shape == (800, 10)
     basis = np.linalg.qr(oracle.centering(800) @ xp.host(start))[0]

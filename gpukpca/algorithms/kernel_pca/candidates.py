@@ -18,6 +18,7 @@ from gpukpca.algorithms.kernel_pca.parts import (
     slice_bytes,
     small_work,
     solver_parts,
+    start_work,
     stored_work,
     tile_bytes,
 )
@@ -68,8 +69,13 @@ SHARE_FOR_SLOTS = 4
 RESULT_BLOCKS = 10
 
 
-def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
-    """Return a solver with K as it was passed, as a square matrix, or by tiles: as many cached as memory allows."""
+def stored(
+    task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...], start: int
+) -> Candidate:
+    """Return a solver with K as it was passed, as a square matrix, or by tiles: as many cached as memory allows.
+
+    On tiles the components of `start` rows start the iteration.
+    """
     n, item, bytes_read, panel = task.n, task.item, 0, panel_for(task, edge)
     storage = GivenStorage(n, task.workers) if task.is_given else task.settings.storage_for(n, task.workers)
     bill = Bill({"solve": solver_parts(task, solver)})
@@ -97,9 +103,13 @@ def stored(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
             budget = min(budget, twin.bytes_held(4))
         storage = TiledStorage.within(budget, n, item, task.workers, edge)
     bill["solve"].setdefault("K", storage.bytes_held(item))
-    last: Any = solver if twin is None else replace(solver, passes=EXACT_PASSES)  # type: ignore[type-var]
-    work, narrow = stored_work(task, last, storage, bytes_read), twin and stored_work(task, solver, twin, 0)
-    how: dict[str, Any] = {"notes": notes, "bytes_read": bytes_read, "twin": twin, "narrow": narrow}
+    start = start if isinstance(storage, TiledStorage) else 0
+    begun: Any = replace(solver, start=tuple) if start else solver  # type: ignore[type-var]  # for the forecast
+    last: Any = begun if twin is None else replace(solver, passes=EXACT_PASSES)  # type: ignore[type-var]
+    work, narrow = stored_work(task, last, storage, bytes_read), twin and stored_work(task, begun, twin, 0)
+    if work is not None and start:
+        work += start_work(task, start, solver.width(n, task.p, task.on_gpu))
+    how: dict[str, Any] = {"notes": notes, "bytes_read": bytes_read, "twin": twin, "narrow": narrow, "start": start}
     return _candidate(task, solver, reason, storage, bill, work, **how)
 
 
@@ -229,7 +239,7 @@ def slots_for(task: FitTask, solver: Nystrom, n: int | None, rank: int, bill: Bi
     return solver.slots_for(n, task.d, rank, row, room)
 
 
-def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...]) -> Candidate:
+def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...], start: int) -> Candidate:
     """Return an exact solver whose products come from a cluster, with blocks as wide as its devices want them."""
     n, p, item = task.n, task.p, task.item
     if task.multiplies_on_gpu and isinstance(solver, BlockKrylov) and not solver.block_size:
@@ -244,7 +254,7 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
         "blocks in transit": transit,
         "rows of the cluster": 0 if task.basis is task.X else n * task.d * item,
     }
-    return _candidate(task, solver, reason, storage, Bill({"solve": parts}), None, notes=notes)
+    return _candidate(task, solver, reason, storage, Bill({"solve": parts}), None, notes=notes, start=start)
 
 
 def _candidate(
@@ -260,6 +270,7 @@ def _candidate(
     bytes_read: int = 0,
     twin: TiledStorage | None = None,
     narrow: Work | None = None,
+    start: int = 0,
 ) -> Candidate:
     """Return the candidate of a solver with a storage, with the bytes and the work of the fit around them.
 
@@ -284,6 +295,7 @@ def _candidate(
         storage=storage,
         twin=twin,
         workers=storage.workers,
+        start_landmarks=start,
         bytes_read=bytes_read,
         preimage_landmarks=task.preimage_landmarks,
         notes=(*notes, *_notes(task, solver, storage, twin)),

@@ -27,7 +27,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_passes,
     warn_of_rank,
 )
-from gpukpca.algorithms.kernel_pca.start import components_of_sample
+from gpukpca.algorithms.kernel_pca.start import components_by_sample
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Candidate, Plan
 from gpukpca.algorithms.progress import Listener, pass_report
@@ -150,14 +150,13 @@ def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness)
     """Return the solver of a plan, with the start that it states."""
     solver: Any = plan.solver
     size = plan.start_landmarks
-    if not size or (rows := op.base.rows) is None:
+    if not size or op.base.rows is None:
         return solver
-    # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
-    columns = min(solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like)), size // 2)
+    columns = solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like))
     n_jobs = 1 if task.is_on_cluster else plan.workers  # Dask has a thread for every panel
-    given = task.kernel, task.X, rows, size, columns
-    sample = partial(components_of_sample, *given, center=op.center, n_jobs=n_jobs)
-    return replace(solver, start=lambda: op.rooted(sample(random.generator)))
+    return replace(
+        solver, start=lambda: components_by_sample(task.kernel, task.X, op, size, columns, random.generator, n_jobs)
+    )
 
 
 def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: int) -> tuple[EigenResult, Spectrum]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -30,15 +31,15 @@ from gpukpca.eigen.solve import most_by_passes
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.half_tiles import timed_halves
-from gpukpca.gram.storage import TiledStorage
 from gpukpca.gram.timed_edge import known_edge, timed_edge
 
-# When K is recomputed in every pass, extra columns cost little: p + 30 of them save two of seven passes (measured), and
-# a start from the components of 1000 rows saves one more. With more than this share of the tiles cached neither pays.
+# When K is recomputed in every pass, extra columns cost little: some 25 of them save two passes (measured), and a start
+# from the components of a sample saves one or two more. With more than this share of the tiles cached neither pays.
 CHEAP_SHARE = 0.7
-START_LANDMARKS = 1000
-# The start costs 2 of n / 1000 of a pass that fills the cache, and saves one or two passes.
-SAMPLE_PAYS, SAMPLE_PAYS_IF_RECOMPUTED = 40, 4
+# The sample holds one row in so many, at most so many. From these rows on the passes that its start saves take longer
+# than the start does, with K cached, and with K recomputed in every pass.
+SAMPLE_SHARE, LARGEST_SAMPLE = 20, 4000
+SAMPLE_PAYS, SAMPLE_PAYS_IF_RECOMPUTED = 40_000, 4000
 UNKNOWN_ROWS = "the number of rows is not known before the fit: that of the rows that choose landmarks stands for it"
 
 
@@ -95,6 +96,16 @@ def plan_of_batches(task: FitTask, batches: Rows) -> Plan:
     if n is None:
         return chosen.with_notes(UNKNOWN_ROWS).plan
     return replace(chosen.plan, n_samples=n)
+
+
+def equal_passes(task: FitTask, plan: Plan) -> int:
+    """Return the passes that most problems take, where each evaluates most of K; else 0."""
+    solver, storage = plan.solver, plan.storage
+    is_recomputed = storage is not None and 2 * storage.recomputed_tiles > storage.tiles
+    if plan.twin is not None or not is_recomputed or not isinstance(solver, BlockKrylov):
+        return 0
+    solver = replace(solver, start=tuple) if plan.start_landmarks else solver
+    return math.ceil(solver.expected_passes(plan.n_samples, plan.n_components, task.item, task.on_gpu))
 
 
 def _candidates(task: FitTask) -> Iterator[Candidate]:
@@ -187,18 +198,16 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
 
     def with_solver(solver: PlannedSolver, start: int) -> Candidate:
         if task.is_on_cluster:
-            candidate = on_cluster(task, solver, reason, notes)
-        else:
-            candidate = stored(task, solver, reason, edge, notes)
-        has_start = start and isinstance(candidate.plan.storage, TiledStorage)
-        return replace(candidate, plan=replace(candidate.plan, start_landmarks=start)) if has_start else candidate
+            return on_cluster(task, solver, reason, notes, start)
+        return stored(task, solver, reason, edge, notes, start)
 
     is_default, usual = isinstance(solver, BlockKrylov) and solver.is_default, solver
     # Where a share of the variance decides the number of pairs, the block must hold them.
     is_chosen = task.settings.eigen_solver == "auto" and not (task.settings.is_share or task.is_on_cluster)
     if is_chosen and isinstance(solver, BlockKrylov):
         usual = solver.with_narrow_block(task.n, task.on_gpu)
-    candidate = with_solver(usual, START_LANDMARKS if is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS else 0)
+    sample = min(LARGEST_SAMPLE, task.n // SAMPLE_SHARE)
+    candidate = with_solver(usual, sample if is_default and task.n >= SAMPLE_PAYS else 0)
     storage: Any = candidate.plan.twin or candidate.plan.storage
     is_cheap = storage.is_fully_cached or storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles
     if is_cheap or not isinstance(solver, BlockKrylov):
@@ -206,8 +215,7 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
     wide = solver.with_wide_block(task.n, task.p, task.multiplies_on_gpu)
     if wide is None:
         return candidate
-    start = START_LANDMARKS if task.n >= SAMPLE_PAYS_IF_RECOMPUTED * START_LANDMARKS else 0
-    other = with_solver(wide, start)
+    other = with_solver(wide, sample if task.n >= SAMPLE_PAYS_IF_RECOMPUTED else 0)
     return other if other.plan.fits else candidate
 
 

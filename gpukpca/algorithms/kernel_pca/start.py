@@ -1,12 +1,14 @@
-"""The start of an iteration: components of a sample of the rows."""
+"""The start of an iteration: components of all rows in the span of a sample's components."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import empty_like
+from gpukpca.backend.linalg import leading_ritz_pairs, reciprocals
+from gpukpca.backend.namespace import empty_like, from_host, to_host
 from gpukpca.backend.random import random_subset
+from gpukpca.data.products import inner_products, times_small
 from gpukpca.data.rows import joined
 from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.eigen import BlockKrylov, top_eigh
@@ -15,31 +17,35 @@ from gpukpca.gram.product import compute_tile, prepared_matmat
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 
-# The start of an iteration need not be better than the sample is.
-SAMPLE_TOLERANCE = 1e-3
+# Passes over K of the sample. Its components span a space, in which those of all rows are found: they need not be good.
+SAMPLE_PASSES = 2
+# Components of the sample for each column, at most one for so many of its rows.
+SPANNED, FEWEST_SHARE = 6, 5
 
 
-def components_of_sample(
-    kernel: Kernel,
-    X: Array,
-    rows: PreparedRows,
-    size: int,
-    columns: int,
-    rng: np.random.Generator,
-    center: bool = True,
-    n_jobs: int | None = None,
+def spanned_by(size: int, columns: int) -> int:
+    """Return how many components of a sample span the space of a start."""
+    return min(SPANNED * columns, size // FEWEST_SHARE)
+
+
+def components_by_sample(
+    kernel: Kernel, X: Array, op: CenteredGram, size: int, columns: int, rng: np.random.Generator, n_jobs: int | None
 ) -> Array:
-    """Return scores of all rows on the components of `size` random rows, (n, columns): Nyström with even landmarks.
+    """Return scores (n, columns) on components of K ≈ F Fᵀ, whose landmarks are `size` random rows.
 
-    `rows` are those of X, prepared for centering if `center`. Cost: n size kernel values, 2 size / n of a pass.
+    F holds scores of all rows X of the operator on the leading components of the sample. Cost: n size kernel values,
+    and some percent of a pass.
     """
+    rows, like = op.base.rows, empty_like(place_of(X))
     chosen = np.sort(random_subset(rng, rows.n_rows, size))
-    sample = rows.take(chosen)
-    K = compute_tile(kernel, sample, sample, empty_like(place_of(X)), diagonal=True)
-    eigen = top_eigh(
-        CenteredGram(DenseGram(K), center=center), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng
-    )
-    return joined(X, _sample_scores, kernel, gather_rows(X, chosen), sample, eigen.eigenvectors, n_jobs)
+    sample, kept = rows.take(chosen), spanned_by(size, columns)
+    K = CenteredGram(DenseGram(compute_tile(kernel, sample, sample, like, diagonal=True)), center=op.center)
+    eigen = top_eigh(K, kept, solver=BlockKrylov(passes=SAMPLE_PASSES), rng=rng)
+    roots = reciprocals(np.sqrt(np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)))
+    U = eigen.eigenvectors * from_host(roots, like)[None, :]
+    F = joined(X, _sample_scores, kernel, gather_rows(X, chosen), sample, U, n_jobs)
+    F = op.project(op.rooted(F))
+    return times_small(F, leading_ritz_pairs(inner_products(F, F), min(columns, kept), like)[1])
 
 
 def _sample_scores(

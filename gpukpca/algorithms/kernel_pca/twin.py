@@ -17,7 +17,7 @@ from gpukpca.gram.storage import Storage, TiledStorage
 
 # Rows from which a float32 twin pays, expected passes from which it pays where its tiles are recomputed too, and on a
 # card the ratio of float64 to float32 time.
-ROWS_FOR_TWIN, PASSES_FOR_TWIN, RATIO_FOR_TWIN = 4000, 6, 2.5
+ROWS_FOR_TWIN, PASSES_FOR_TWIN, RATIO_FOR_TWIN = 4000, 7, 2.5
 # Columns of a float16 block beside its own: of ones, of probes, and up to full rows.
 MORE_COLUMNS = 16
 
