@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -45,7 +45,12 @@ class Progress:
     done: int = field_of(
         "", "tiles of this pass, passes, steps, landmarks, rows, chunks, or fits of a search", default=0
     )
-    total: int = field_of("", "the number of these in all; of passes and steps, an upper limit", default=0)
+    total: int = field_of(
+        "",
+        "the number of these in all; of passes and steps, an upper limit; of a plan the passes that it expects, where "
+        "each takes as long",
+        default=0,
+    )
     residual: float | None = field_of(
         "",
         "largest relative residual so far; of EM the gain of a step in the log-likelihood of an observed entry, or the "
@@ -58,7 +63,7 @@ class Progress:
     )
     seconds_left: float | None = field_of(
         "",
-        "until the fit ends: by the time of the plan and of the first pass, later by the seconds of a pass and the "
+        "until the fit ends: by the plan and the time of the first pass, later by the seconds of a pass and the "
         "decay of the residual; None while it is not known",
         default=None,
     )
@@ -69,6 +74,8 @@ Listener = Callable[[Progress], None]
 LOGGER = logging.getLogger("gpukpca")
 # Passes whose residuals show their decay.
 RECENT = 3
+# Seconds from the last line to one within a pass.
+SECONDS_A_LINE = 30.0
 
 
 def listener_from(verbose: Any) -> Listener | None:
@@ -76,14 +83,37 @@ def listener_from(verbose: Any) -> Listener | None:
 
     None where nothing listens, so that a fit does not count its tiles.
     """
-    listener = verbose if callable(verbose) else _print_line if verbose else None
+    listener = verbose if callable(verbose) else LinePrinter() if verbose else None
     is_new = LOGGER.isEnabledFor(logging.INFO) and not isinstance(listener, LogListener)
     return LogListener(listener) if is_new else listener
 
 
-def _print_line(event: Progress) -> None:
-    if event.stage != "tiles":
-        print(stamped(printable(event.text, keep="\n"), time.time()), file=sys.stderr, flush=True)
+class Pace:
+    """Decide which events become a line: within a pass one in `SECONDS_A_LINE`, else all."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._last = clock()
+
+    def shows(self, event: Progress) -> bool:
+        """Return whether an event becomes a line now."""
+        now = self.clock()
+        if event.stage == "tiles" and now - self._last < SECONDS_A_LINE:
+            return False
+        self._last = now
+        return True
+
+
+class LinePrinter:
+    """Print events to the standard error, at a pace."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.pace = Pace(clock)
+
+    def __call__(self, event: Progress) -> None:
+        """Print the event."""
+        if self.pace.shows(event):
+            print(stamped(printable(event.text, keep="\n"), time.time()), file=sys.stderr, flush=True)
 
 
 def stamped(text: str, seconds: float) -> str:
@@ -94,14 +124,15 @@ def stamped(text: str, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class LogListener:
-    """A listener that logs events, those of tiles for debugging, and passes them on."""
+    """A listener that logs events at a pace, the others for debugging, and passes them on."""
 
     listener: Listener | None = None
+    pace: Pace = field(default_factory=Pace, compare=False, repr=False)
 
     def __call__(self, event: Progress) -> None:
         """Log the event and pass it on."""
         took = "" if event.seconds is None else f" ({event.seconds:.2g} s)"
-        LOGGER.log(logging.DEBUG if event.stage == "tiles" else logging.INFO, "%s%s", event.text, took)
+        LOGGER.log(logging.INFO if self.pace.shows(event) else logging.DEBUG, "%s%s", event.text, took)
         if self.listener is not None:
             self.listener(event)
 
@@ -112,7 +143,8 @@ class ETAListener:
     Parameters
     ----------
     listener : callable
-        Called with every event, with `seconds_left` where it is known; the text of a pass or step states it.
+        Called with every event, with `seconds_left` where it is known. The text of a pass or step states it; that of
+        tiles also states the time left of their pass.
     clock : callable
         Returns seconds.
     """
@@ -127,20 +159,26 @@ class ETAListener:
         self._left: float | None = None
         # Of a product: its last tile so far, and the one before the first whose time is known.
         self._tile = self._first_tile = 0
-        # The begin of the fit, and its time by the plan; a fit that resumes takes less.
+        # The begin of the fit, its time by the plan and its passes, if equal ones; a fit that resumes takes less.
         self._began = clock()
         self._planned: float | None = None
+        self._passes = 0
 
     def __call__(self, event: Progress) -> None:
         """Pass the event on."""
         if event.stage in ("plan", "resumed"):
             self._began, self._planned = self.clock(), event.seconds_left
+            self._passes = event.total
         if event.stage == "tiles":
-            event = replace(event, seconds_left=self._within_pass(event))
+            of_pass, of_fit = self._within_pass(event)
+            left = "" if of_pass is None else f", about {format_seconds(of_pass)} left of this pass"
+            if left and of_fit is not None and of_fit > (of_pass or 0.0):
+                left = f"{left}, {format_seconds(of_fit)} of the fit"
+            event = replace(event, seconds_left=of_fit, text=event.text + left)
         elif event.stage in ("pass", "step"):
             self._measure(event)
             self._left = self._after_pass(event) if event.stage == "pass" else self._after_step(event)
-            self._left = self._by_plan() if self._left is None else self._left
+            self._left = self._by_passes(event.done) if self._left is None else self._left
             left = "" if self._left is None else f", about {format_seconds(self._left)} left"
             event = replace(event, seconds_left=self._left, seconds=self._seconds, text=event.text + left)
         else:  # work before the first tile is no part of a pass
@@ -153,21 +191,31 @@ class ETAListener:
         left = (self._planned or 0.0) - (self.clock() - self._began)
         return left if left > 0.0 else None
 
-    def _within_pass(self, event: Progress) -> float | None:
-        spent = self.clock() - self._ended
-        if self._seconds is None:
-            if event.done < self._tile:  # another product, perhaps long after the first
-                self._ended, self._first_tile, spent = self.clock(), event.done, 0.0
-            self._tile, done = event.done, event.done - self._first_tile
-            of_pass = spent / done * (event.total - event.done) if done else None
-            return max((left for left in (of_pass, self._by_plan()) if left is not None), default=None)
-        return None if self._left is None else max(0.0, self._left - spent)
+    def _by_passes(self, done: int) -> float | None:
+        """Return the time of the passes that the plan expects after those done; what it leaves without passes."""
+        if done < self._passes and self._seconds is not None:
+            return (self._passes - done) * self._seconds
+        return self._by_plan()
+
+    def _within_pass(self, event: Progress) -> tuple[float | None, float | None]:
+        """Return the time left of the pass, and that of the fit."""
+        now = self.clock()
+        if event.done < self._tile:  # another product, perhaps long after the first
+            self._ended, self._first_tile = now, event.done
+        self._tile, done, spent = event.done, event.done - self._first_tile, now - self._ended
+        of_pass = spent / done * (event.total - event.done) if done else None
+        if self._seconds is not None:
+            return of_pass, None if self._left is None else max(0.0, self._left - spent)
+        if of_pass is not None and self._passes:
+            return of_pass, of_pass + (self._passes - 1) * (spent + of_pass)
+        return of_pass, max((left for left in (of_pass, self._by_plan()) if left is not None), default=None)
 
     def _measure(self, event: Progress) -> None:
         now = self.clock()
         if event.done <= self._pass:  # another solution, with more components
             self._residuals = []
         self._seconds, self._ended, self._pass = now - self._ended, now, event.done
+        self._tile = self._first_tile = 0
 
     def _after_step(self, event: Progress) -> float | None:
         if not event.tolerance:

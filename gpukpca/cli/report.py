@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from gpukpca import Progress as FitProgress
 from gpukpca._formatting import format_seconds, printable
-from gpukpca.algorithms.progress import stamped
+from gpukpca.algorithms.progress import Pace, stamped
 from gpukpca.cli.failures import say
 from gpukpca.cli.table import Table
 from gpukpca.data.gate import counting_column
@@ -32,6 +32,7 @@ class ProgressBar(Progress):
     def __init__(self, console: Console, hidden: bool = False, lines: bool = False) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
         self.lines: bool = lines
+        self.pace: Pace = Pace()
         hidden = hidden or lines or not console.is_terminal
         super().__init__(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
         self.whole: TaskID = self.add_task("whole fit", total=None, text="")
@@ -42,7 +43,7 @@ class ProgressBar(Progress):
 
     def __call__(self, event: FitProgress) -> None:
         """Show one event."""
-        if self.lines and event.stage != "tiles":
+        if self.lines and self.pace.shows(event):
             took = "" if event.seconds is None else f" ({event.seconds:.2g} s)"
             say(stamped(f"{event.text}{took}", time.time()), err=True)
         if event.stage == "resumed":

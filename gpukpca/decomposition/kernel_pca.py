@@ -122,7 +122,8 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     checkpoint : None, path or Checkpoint
         A folder to resume from, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60).
     verbose : int or callable
-        1 prints the plan and a line per pass to the standard error. A callable receives `Progress` events.
+        1 prints to the standard error: the plan, a line per pass, and one in 30 s within a pass, with the time left. A
+        callable receives `Progress` events.
 
     Attributes
     ----------

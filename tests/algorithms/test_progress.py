@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, Progress
 from gpukpca.algorithms import fit_kernel_pca
-from gpukpca.algorithms.progress import ETAListener, listener_from
+from gpukpca.algorithms.progress import ETAListener, LinePrinter, listener_from
 from gpukpca.kernels import RBF
 from tests.long_fits import SETTINGS, rows
 
@@ -64,6 +67,57 @@ def test_time_left_is_that_of_the_whole_fit() -> None:
     assert times_left(*late) == [None, 0.0, None, 2.0, 0.0]
     # What a fit that resumes saves, the plan does not know.
     assert times_left((0.0, plan), (1.0, Progress("resumed", "", 7)), (2.0, tiles(1)))[1:] == [None, 3.0]
+
+
+def test_time_left_is_that_of_equal_passes() -> None:
+    """The plan expects three passes in 80 s; each takes 4 s, until the decay of the residual says more."""
+    plan = Progress("plan", "", total=3, seconds_left=80.0)
+    left = times_left(
+        *((0.0, plan), (1.0, tiles(1)), (3.0, tiles(3)), (4.0, a_pass(1, None)), (5.0, tiles(1))),
+        *((8.0, a_pass(2, 1e-3)), (12.0, a_pass(3, 1e-7)), (13.0, tiles(1)), (16.0, a_pass(4, 1e-9))),
+    )
+    assert left == [80.0, 11.0, 9.0, 8.0, 7.0, 4.0, 4.0, 3.0, 0.0]
+    resumed = (0.0, plan), (1.0, Progress("resumed", "", 2)), (2.0, tiles(1)), (5.0, a_pass(3, None))
+    assert times_left(*resumed)[1:] == [None, 3.0, None]
+
+
+def test_a_pass_has_a_line_in_thirty_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tiles of 10 s, and passes of 100 s: a line after each 30 s without one."""
+    now = [0.0]
+    printer = LinePrinter(lambda: now[0])
+    listener = ETAListener(printer, printer.pace.clock)
+    listener(Progress("plan", "the plan", total=3))
+    for number in (1, 2):
+        for done in range(1, 11):
+            now[0] += 10.0
+            listener(Progress("tiles", f"{done} of 10 tiles", done, 10))
+        listener(Progress("pass", f"pass {number}", number, 300, None, 1e-5))
+    lines = [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "the plan",
+        "3 of 10 tiles, about 70 s left of this pass, 4 min of the fit",
+        "6 of 10 tiles, about 40 s left of this pass, 4 min of the fit",
+        "9 of 10 tiles, about 10 s left of this pass, 4 min of the fit",
+        "pass 1, about 3 min left",
+        "3 of 10 tiles, about 70 s left of this pass, 3 min of the fit",
+        "6 of 10 tiles, about 40 s left of this pass, 2 min of the fit",
+        "9 of 10 tiles, about 10 s left of this pass, 2 min of the fit",
+        "pass 2, about 2 min left",
+    ]
+
+
+def test_passes_over_rows_in_a_file_have_lines_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With no time between two lines, so that every piece of a pass has one."""
+    monkeypatch.setattr("gpukpca.algorithms.progress.SECONDS_A_LINE", 0.0)
+    np.save(tmp_path / "rows.npy", rows(1500, 400))
+    settings = {"kernel": "rbf", "gamma": 1e-3, "eigen_solver": "randomized", "random_state": 0, "verbose": 1}
+    for mode, limit in ((None, None), ("r", "12MB")):
+        printed = io.StringIO()
+        with contextlib.redirect_stderr(printed):
+            model = KernelPCA(2, **settings, memory_limit=limit).fit(np.load(tmp_path / "rows.npy", mmap_mode=mode))
+        assert (model.plan_.bytes_read > 0) is (mode == "r")
+        within = [line for line in printed.getvalue().splitlines() if " tiles, about " in line]
+        assert len(within) >= model.n_passes_
 
 
 def test_time_left_of_a_resumed_fit_counts_its_own_passes_only() -> None:

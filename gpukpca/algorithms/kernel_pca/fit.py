@@ -12,7 +12,7 @@ from gpukpca.algorithms.inputs import check_type, checked_listener, counted_for,
 from gpukpca.algorithms.kernel_pca.batches import fit_batches, fit_by_landmarks
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener, exact_fit
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.planning import plan_of
+from gpukpca.algorithms.kernel_pca.planning import equal_passes, plan_of
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, resolved_within, rows_to_check
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
 from gpukpca.algorithms.kernel_pca.task import FitTask
@@ -180,7 +180,8 @@ def fit_rows(
     chosen, listener = plan_of(task), timed(progress)
     plan = chosen.plan
     if listener is not None:
-        listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
+        passes = equal_passes(task, plan)
+        listener(Progress("plan", str(plan), total=passes, seconds_left=plan.estimated_seconds))
     source = StorageInput(kernel, X, task.template, resources.n_jobs, tile_report(listener), resources.place.others)
     try:
         if plan.is_approximate or task.is_spanned:
