@@ -259,16 +259,18 @@ class Nystrom(SolverParameters, PlannedSolver):
     Parameters
     ----------
     rank : int, optional
-        Landmarks, at most n. Default: ten for each component, at least 500. Begin with 20 for each, and double the rank
-        until the eigenvalues change by less than you tolerate. A nearly flat kernel needs one row more as its base
+        Landmarks, at most n. Default: ten for each component, at least 500. `tol` with ``bound="norm"`` takes as many of
+        them as the errors need. A nearly flat kernel needs one row more as its base
         point, which the model keeps.
     landmarks : "rpcholesky", "uniform", sequence of int, or array (rank, d)
         Drawn by the residual of the diagonal (`pivoted_cholesky`), or evenly without repetition. Or chosen by anybody:
         the numbers of rows, such as the indices of `sklearn.cluster.kmeans_plusplus`, or points, such as the centers of
         k-means, which need not be rows of the data. `rank` is then their number.
     tol : float
-        Take no more landmarks once every eigenvalue is known to within `tol` times the largest. 0: use up the rank;
-        `converged_` is then judged by the default tolerance, and `solver_` gives the certificate that misses it.
+        Take no more landmarks once every eigenvalue is known to within `tol` times the largest, by the `bound`. The
+        number that was reached is `norm_bound_` or `certificate_` where the rank is spent before. Of rows that are
+        read once a sample decides. 0: use up the rank; `converged_` is then judged by the default tolerance, and
+        `solver_` gives the certificate that misses it.
     sample : "first" or "reservoir"
         Rows of an iterable of batches among which landmarks are drawn: those that come first, or as many drawn evenly
         from all, which reads the batches once more. Choose "reservoir" where the first rows are unlike the others.
@@ -290,7 +292,7 @@ class Nystrom(SolverParameters, PlannedSolver):
     -----
     Cost: n kernel values a landmark and 2 n rank² operations. Memory: n rank items. The errors of all eigenvalues
     together are bounded by `PivotedCholesky.certificate`, whichever way landmarks are drawn; "rpcholesky" makes it
-    small.
+    small. `norm_bound_` takes entries of K - F Fᵀ between s rows, 2 s (s + rank) (d + rank) operations, when it is read.
 
     The object holds its arguments as they were given; `set_params`, or ``eigen_solver__rank=50`` of a model, sets them.
     A fit copies the landmarks, in order and without repetition. Solvers with equal copies are equal.
