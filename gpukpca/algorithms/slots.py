@@ -110,10 +110,10 @@ class Slots:
         both = replace(self, count=count, total=total, rows=rows, limits=limits, weights=weights, is_drawn=is_drawn)
         return both._at(chosen) if is_drawn else both
 
-    def bound(self, E: np.ndarray, allowances: np.ndarray) -> NormBound:
+    def bound(self, E: np.ndarray, allowances: np.ndarray, lacking: tuple[np.ndarray, float]) -> NormBound:
         """Return the bound from the entries of E between the rows (s, s), which err by √(a_i a_j) for allowances a.
 
-        Without rows drawn it is certain.
+        Without rows drawn it is certain. For `lacking` see `bound_of_draws`.
         """
         limits: Any = self.limits
         weights: Any = self.weights
@@ -121,5 +121,5 @@ class Slots:
             return NormBound(value=bound_of_all(E, allowances, weights), rows=len(E))
         if not np.all(np.diagonal(E) <= limits):
             return NormBound(value=None, reason="rounding makes entries of E larger than was allowed for")
-        value = bound_of_draws(E, allowances, limits, self.total)
+        value = bound_of_draws(E, allowances, limits, self.total, lacking)
         return NormBound(value=value, rows=len(E), failure_probability=FAILURE)

@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add, convert, put
-from gpukpca.backend.linalg import row_products, triangular_inverse
+from gpukpca.backend.linalg import row_products, solve_triangular, triangular_inverse
 from gpukpca.backend.namespace import EPSILON, cast, from_host, namespace_of
 from gpukpca.backend.parallel import row_slices
 
@@ -96,8 +96,7 @@ def error_share(L: np.ndarray, entries: float, unit: float) -> float:
 
     Substitution solves L f = k + δ with |δ_j| <= (r + m) u sqrt(s_i s_j), where m allows for the inverses of blocks, so
     that f errs by at most η sqrt(s_i) with η = ((r + m) u + entries) g, g the length of |L⁻¹| √diag(L Lᵀ). A row of F
-    is no longer than sqrt(s_i). Of K - F Fᵀ itself, which LLᵀ ≠ K(S, S) leaves indefinite by a few u, the result allows
-    for as much again. In float32 η is far above the error, which is then estimated.
+    is no longer than sqrt(s_i). In float32 η is far above the error, which is then estimated.
     """
     r = len(L)
     if unit > EPSILON["float64"]:
@@ -105,4 +104,13 @@ def error_share(L: np.ndarray, entries: float, unit: float) -> float:
     u = 0.5 * unit
     growth = float(np.linalg.norm(np.abs(triangular_inverse(L)) @ np.sqrt(np.sum(L * L, axis=1))))
     eta = ((r + INVERSES) * u + entries) * growth
-    return 2.0 * (2.0 * eta + eta * eta + entries + 2.0 * (r + 3) * u)
+    return 2.0 * eta + eta * eta + entries + 2.0 * (r + 3) * u
+
+
+def excess(L: np.ndarray, E: np.ndarray) -> float:
+    """Return a bound on how much F Fᵀ exceeds K, as a share of F Fᵀ: ‖L⁻¹ K(S, S) L⁻ᵀ - I‖, K as it is computed.
+
+    E is K - F Fᵀ between the landmarks S.
+    """
+    half = solve_triangular(L, E)
+    return float(np.max(np.sum(np.abs(solve_triangular(L, half.T)), axis=1), initial=0.0))

@@ -259,8 +259,8 @@ class Nystrom(SolverParameters, PlannedSolver):
     Parameters
     ----------
     rank : int, optional
-        Landmarks, at most n. Default: ten for each component, at least 500. `tol` with ``bound="norm"`` takes as many of
-        them as the errors need. A nearly flat kernel needs one row more as its base
+        Landmarks, at most n. Default: ten for each component, at least 500. `tol` with ``bound="norm"`` takes as many
+        as the errors need. A nearly flat kernel needs one row more as its base
         point, which the model keeps.
     landmarks : "rpcholesky", "uniform", sequence of int, or array (rank, d)
         Drawn by the residual of the diagonal (`pivoted_cholesky`), or evenly without repetition. Or chosen by anybody:
@@ -292,7 +292,8 @@ class Nystrom(SolverParameters, PlannedSolver):
     -----
     Cost: n kernel values a landmark and 2 n rank² operations. Memory: n rank items. The errors of all eigenvalues
     together are bounded by `PivotedCholesky.certificate`, whichever way landmarks are drawn; "rpcholesky" makes it
-    small. `norm_bound_` takes entries of K - F Fᵀ between s rows, 2 s (s + rank) (d + rank) operations, when it is read.
+    small. `norm_bound_` takes entries of K - F Fᵀ between s rows, 2 s (s + rank) (d + rank) operations, when it is
+    read.
 
     The object holds its arguments as they were given; `set_params`, or ``eigen_solver__rank=50`` of a model, sets them.
     A fit copies the landmarks, in order and without repetition. Solvers with equal copies are equal.

@@ -37,7 +37,7 @@ from gpukpca.backend.linalg import column_norms
 from gpukpca.backend.namespace import EPSILON, epsilon, indices, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import seeded_uniform, weighted_draws
-from gpukpca.eigen.elimination import error_share
+from gpukpca.eigen.elimination import error_share, excess
 
 # The probability that a bound fails, and the random vectors of `gaussian_bound`, which have it.
 FAILURE, VECTORS = 2.0**-30, 30
@@ -56,6 +56,8 @@ PANEL = 32
 EPS = EPSILON["float64"]
 # The share of a target that the smallest bound from the rows of a look is, so that twice the norm is bounded by it.
 TARGET = 0.15
+# Rows whose number d is less than so many times what a factor lacks are counted by that.
+SPLIT = 100.0
 
 
 def largest_eigenvalue(C: np.ndarray) -> float:
@@ -190,16 +192,29 @@ def bound_of_all(E: np.ndarray, allowances: np.ndarray, weights: np.ndarray) -> 
 
 
 def bound_of_draws(
-    E: np.ndarray, allowances: np.ndarray, limits: np.ndarray, total: float, failure: float = FAILURE
+    E: np.ndarray,
+    allowances: np.ndarray,
+    limits: np.ndarray,
+    total: float,
+    lacking: tuple[np.ndarray, float],
+    failure: float = FAILURE,
 ) -> float:
     """Return a bound on λ_max(W^½ E W^½) from entries of E (s, s) between rows that were drawn, repeats kept.
 
     A row i is drawn with the probability w_i d_i / total, d_i >= E_ii; `limits` are the d of the drawn rows. Entries
-    err by √(a_i a_j).
+    err by √(a_i a_j) for allowances a. E with `lacking` numbers e is semidefinite: some E⁺ >= E has entries within
+    √(e_i e_j) of those of E. With e (s,) comes Σ w e of all rows.
+
+    Rows with d_i >= m e_i, m = `SPLIT`, have E⁺_ii <= (1 + 1/m) d_i, which the statement needs; those of the others sum
+    to (1 + m) Σ w e at most, and count by that.
     """
-    roots = np.sqrt(np.where(limits > 0.0, limits, 1.0))
-    C = E / roots[:, None] / roots[None, :]
-    return total * share_bound(entrywise_powers(C, np.sqrt(allowances) / roots), len(E), failure)
+    e, sum_of_lacking = lacking
+    kept = (limits >= SPLIT * e) & (limits > 0.0)
+    roots, E = np.sqrt(limits[kept]), E[kept][:, kept]
+    slack = np.sqrt(allowances[kept] + e[kept]) / roots
+    powers = entrywise_powers(E / roots[:, None] / roots[None, :], slack) if len(E) else np.zeros(3)
+    share = share_bound(powers, len(limits), failure)
+    return (1.0 + 1.0 / SPLIT) * total * share + (1.0 + SPLIT) * sum_of_lacking
 
 
 @dataclass
@@ -248,7 +263,14 @@ class NormLooks:
         self.rows = self.most if n <= self.most else max(SMALLEST_SAMPLE, min(self.most, math.ceil(enough)))
         numbers = np.arange(n) if n <= self.rows else weighted_draws(self.rng, chances, self.rows)
         E, at = builder.errors_of(numbers), indices(numbers, builder.place)
-        a, d, w = to_host(builder.xp.stack([allowances[at], limits[at], builder.sample_weight[at]]))
-        self.value = bound_of_all(E, a, w) if n <= self.rows else bound_of_draws(E, a, d, total, failure)
+        of_rows = builder.xp.stack([allowances[at], limits[at], builder.sample_weight[at], builder.sizes[at]])
+        a, d, w, sizes = to_host(of_rows)
+        if n <= self.rows:
+            self.value = bound_of_all(E, a, w)
+        else:
+            is_estimate = epsilon(builder.op.like) > EPS
+            share = 0.0 if is_estimate else excess(builder.L[:k, :k], builder.errors_of(builder.pivots))
+            lacking = share * sizes, share * float(builder.sample_weight @ builder.sizes)
+            self.value = bound_of_draws(E, a, d, total, lacking, failure)
         self.count, self.rank = self.count + 1, k
         return self.value + float(builder.rounding())

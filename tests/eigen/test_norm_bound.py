@@ -15,6 +15,7 @@ from gpukpca.eigen.norm_bound import (
     BETS,
     FAILURE,
     SMALLEST_SAMPLE,
+    bound_of_draws,
     entrywise_powers,
     largest_eigenvalue,
     share_bound,
@@ -309,3 +310,19 @@ def test_the_share_grows_with_the_powers_and_falls_with_rows_and_failure():
     assert math.isclose(shares[2], limit, rel_tol=2e-5)
     # Of y that are all alike hardly anything is lost.
     assert share_bound(np.array([0.2, 0.04, 0.008]) * 10**8, 10**8) < 1.001 * q[0]
+
+
+def test_what_a_factor_lacks_is_counted():
+    """E = [[0, a], [a, 0]] among other rows has a zero diagonal there, so that no draw shows it."""
+    rng, a = np.random.default_rng(0), 0.3
+    E = np.diag(np.r_[0.0, 0.0, np.full(500, 1e-3)])
+    E[0, 1] = E[1, 0] = a
+    d = np.maximum(np.diagonal(E), 0.0)
+    drawn = rng.choice(len(d), 200, p=d / d.sum())
+    e = np.r_[a, a, np.zeros(500)]
+    inputs = E[drawn][:, drawn], np.zeros(200), d[drawn], float(d.sum())
+    assert bound_of_draws(*inputs, (np.zeros(200), 0.0)) < a < bound_of_draws(*inputs, (e[drawn], float(e.sum())))
+    # Rows that lack little beside their number cost no more than they lack.
+    small = np.full(502, 1e-9)
+    plain, more = (bound_of_draws(*inputs, (part[drawn], float(part.sum()))) for part in (0.0 * small, small))
+    assert plain < more < 1.001 * plain + 101 * small.sum()

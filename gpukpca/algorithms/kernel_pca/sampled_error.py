@@ -13,6 +13,7 @@ from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import solve_triangular
 from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
+from gpukpca.eigen.elimination import excess
 from gpukpca.eigen.norm_bound import EPS, FAILURE
 from gpukpca.kernels import Kernel
 
@@ -42,13 +43,13 @@ def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormB
     if is_judged and factor is not None and factor.looks.count:
         looks = factor.looks
         sure: dict[str, Any] = {"failure_probability": 0.0 if looks.rows >= n else FAILURE}
-        return NormBound(value=looks.value, rows=min(looks.rows, n), is_estimate=_is_estimate(like), **sure)
+        return NormBound(value=looks.value, rows=min(looks.rows, n), is_estimate=epsilon(like) > EPS, **sure)
     if not is_stored:
         return _of_slots(task.kernel, sums, basis.rows, basis.op.rows, like)
     if sums.slots is None or (found := _entries_of(basis.whole, factor, sums.slots.rows[:, 0])) is None:
         return NormBound(value=None, reason=NO_ROWS)
-    E, sizes = found
-    return replace(sums.slots.bound(E, basis.features(task).allowances(sizes)), is_estimate=_is_estimate(like))
+    pivots: Any = _entries_of(basis.whole, factor, factor.pivots)
+    return _bounded(basis.features(task), sums, found, pivots[0], like)
 
 
 def _entries_of(op: Any, factor: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -61,16 +62,25 @@ def _entries_of(op: Any, factor: Any, rows: np.ndarray) -> tuple[np.ndarray, np.
     return K - F @ F.T, np.abs(np.diagonal(K))
 
 
-def _is_estimate(like: Any) -> bool:
-    """Return whether rounding in this type may exceed what is allowed for it."""
-    return epsilon(like) > EPS
-
-
 def _of_slots(kernel: Kernel, sums: FactorSums, basis: Any, rows: Any, like: Any) -> NormBound:
     """Return the bound from the rows in the slots, without the rounding of the eigenvalues."""
     slots = sums.slots
     if slots is None or basis is None:
         return NormBound(value=None, reason=NO_ROWS)
     features = LandmarkFeatures(kernel, rows, sums.begun(), like).widened(basis)
-    E, sizes = features.errors(slots.rows)
-    return replace(slots.bound(E, features.allowances(sizes)), is_estimate=_is_estimate(like))
+    return _bounded(features, sums, features.errors(slots.rows), features.errors(basis)[0], like)
+
+
+def _bounded(
+    features: LandmarkFeatures,
+    sums: FactorSums,
+    entries: tuple[np.ndarray, np.ndarray],
+    of_landmarks: np.ndarray,
+    like: Any,
+) -> NormBound:
+    """Return the bound from entries of K - F Fᵀ between the rows in the slots, and between the landmarks."""
+    slots: Any = sums.slots
+    (E, sizes), r, is_estimate = entries, features.rank, epsilon(like) > EPS
+    share = 0.0 if is_estimate else excess(features.start.pivot_factor, of_landmarks[:r, :r])
+    found: NormBound = slots.bound(E, features.allowances(sizes), (share * sizes, share * sums.sizes))
+    return replace(found, is_estimate=is_estimate)
