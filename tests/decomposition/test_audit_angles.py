@@ -82,6 +82,18 @@ def test_no_angle_of_a_fit_is_exceeded():
     assert all(np.mean(shares) > 0.3 for shares in known.values())
 
 
+def test_angles_are_bounded_in_every_library(xp, dtype):
+    X = (np.random.default_rng(0).standard_normal((60, 4)) * 2.0 ** -np.arange(4)).astype(dtype)
+    K = oracle.gram(oracle.rbf(0.3), X.astype(np.float64))
+    there, options = xp.array(X), {"kernel": "rbf", "gamma": 0.3, "random_state": 0}
+    for solver in ("dense", Nystrom(rank=40)):
+        model = KernelPCA(4, **options, eigen_solver=solver).fit(there)
+        audit = residuals(model, there, passes=2, random_state=0)
+        U = xp.host(model.eigenvectors_)
+        assert check_angles(audit, matrix_of(K), U, dtype, np.linalg.norm(K, 2)) == 1.0
+        assert np.max(audit.angles) < 1e5 * tolerances.eps(dtype) or solver != "dense"
+
+
 def test_no_angle_of_a_model_of_another_library_is_exceeded():
     rng, known = np.random.default_rng(1), 0.0
     for _ in range(60):
