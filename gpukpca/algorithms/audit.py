@@ -192,16 +192,16 @@ class UnitVectors(NamedTuple):
 class MeasuredPairs(NamedTuple):
     """Hold what A says of vectors: quotients, residuals with the rounding of A and Ritz values (p,), and the skew.
 
-    With T = QᵀAQ for their basis Q, they are `projected` = T / size and `rest` = RᵀR / size², R = AQ - QT.
+    With R = AQ - QT for their basis Q, the others are T = QᵀAQ, its `size`, and RᵀR / size².
     """
 
     quotients: np.ndarray
     residuals: np.ndarray
     ritz_values: np.ndarray
     skew: float
-    projected: np.ndarray
-    rest: np.ndarray
+    T: np.ndarray
     size: float
+    S: np.ndarray
 
 
 def measured_pairs(op: SymmetricOperator, vectors: UnitVectors, W: Array) -> MeasuredPairs:
@@ -229,19 +229,14 @@ def measured_pairs(op: SymmetricOperator, vectors: UnitVectors, W: Array) -> Mea
         ritz[: len(T)] = np.linalg.eigvalsh(T)[::-1]
     size = float(np.max(np.abs(T), initial=0.0)) or 1.0
     rest = W / size - times_small(Q, T / size)
-    return MeasuredPairs(quotients, norms, ritz, skew, T / size, inner_products(rest, rest), size)
+    return MeasuredPairs(quotients, norms, ritz, skew, T, size, inner_products(rest, rest))
 
 
 def angles_of(
-    op: SymmetricOperator,
-    vectors: UnitVectors,
-    pairs: MeasuredPairs,
-    rounding: float,
-    missed: float,
-    known: np.ndarray,
+    op: SymmetricOperator, vectors: UnitVectors, pairs: MeasuredPairs, rounding: float, missed: float, known: np.ndarray
 ) -> dict[str, Any]:
     """Return the angles and groups of an audit; `eigenvalue_bounds` explains the last two arguments."""
-    small, size = (pairs.projected, pairs.rest), pairs.size
+    small, size = (pairs.T / pairs.size, pairs.S), pairs.size
     missed = -math.inf if vectors.Q.shape[1] == op.shape[0] else missed / size  # a full basis has no complement
     bounds = eigenvalue_bounds(*small, missed, known / size, rounding / size)
     angles, groups = sines_of_angles(*small, vectors.R, bounds, rounding / size, epsilon(op.like))

@@ -116,7 +116,8 @@ def residuals(
     Ritz values and upper bounds. These need a bound on what is orthogonal to all vectors: `bound`; or the trace that
     the Ritz values leave, where the kernel is known to be positive semidefinite; or eigenvalue p + 1, as a fit of this
     library states it that computed all. Else no angle is known: residuals do not show that no eigenvalue was missed.
-    Scores of the rows are √λ times the vectors, so their angles are the same. Scores of new points have no bound.
+    Scores of the rows are √λ times the vectors, so their angles are the same, of weighted rows in the inner product of
+    the weights. Scores of new points have no bound.
 
     ‖E‖₂, E = K - F Fᵀ, centered as the fit, is at most α √(2/π) max ‖Eω‖ over r Gaussian vectors ω but for a
     probability of α^-r; here α = 2, r = 30. Halko, Martinsson & Tropp, SIAM Review 53 (2011) 217, lemma 4.1.

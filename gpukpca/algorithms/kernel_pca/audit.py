@@ -126,7 +126,7 @@ def audit_rows(
         missed, known = math.inf, np.append(np.full(p, math.inf), next_eigenvalue)
         error: dict[str, Any] = {"rounding": product_rounding(op, pairs.quotients)}
         if kernel.positive_definite and op.base.has_diagonal:  # else other eigenvalues may be negative
-            missed = trace_left(op, _terms(op), np.diagonal(pairs.projected) * pairs.size)[0] + error["rounding"]
+            missed = trace_left(op, _terms(op), np.diagonal(pairs.T))[0] + error["rounding"]
     else:
         W, error, missed, known = _with_error(times, solver.passes, unit, factor, random or Randomness(None), norm)
         pairs = measured_pairs(op, unit, W)

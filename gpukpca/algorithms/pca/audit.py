@@ -55,7 +55,7 @@ def audit_axes(
         progress(Progress("pass", "pass 1 of 1 over the data", 1, 1))
     pairs = measured_pairs(op, vectors, W)
     rounding = product_rounding(op, pairs.quotients)
-    missed = trace_left(op, Z.total, np.diagonal(pairs.projected) * pairs.size)[0] + rounding
+    missed = trace_left(op, Z.total, np.diagonal(pairs.T))[0] + rounding
     total = variances_of_data([Z.total / degrees], Z.unit, np.float64)[0]  # raises where it overflows
     return EigenpairAudit(
         matrix="covariance matrix",
