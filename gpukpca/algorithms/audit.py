@@ -131,11 +131,10 @@ class EigenpairAudit:
             f"{i:4d} {stated:10.5g} {quotient:10.5g} {residual:10.2e} {ritz:10.5g} {self._angle_text(i - 1)}"
             for i, (stated, quotient, residual, ritz) in enumerate(zip(*columns, strict=True), 1)
         ]
+        spans = "; of a group, between the spans" * any(" of " in line for line in lines[2:])
         lines.append("An eigenvalue lies within each residual of its quotient.")
         if not np.all(np.isnan(self.angles)):
-            lines.append(
-                "The angle from vector i, and from its scores, to eigenvector i is at most that; of 1-2: between spans."
-            )
+            lines.append(f"The angle from vector i, and from its scores, to eigenvector i is at most that{spans}.")
         if self.skew > SKEWED:
             lines.append(
                 f"The vectors are not orthogonal, cosines up to {self.skew:.1e}; the Ritz values are of their span."

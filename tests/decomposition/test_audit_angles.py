@@ -148,5 +148,7 @@ def test_the_table_marks_the_vectors_of_a_group():
     assert audit.groups.tolist() == [0, 0]
     assert lines[1].endswith("       Ritz  sin angle")
     assert all(line.endswith(f"{audit.angles[0]:.1e} of 1-2") for line in lines[2:4])
-    assert lines[5].startswith("The angle from vector i, and from its scores, to eigenvector i")
+    assert lines[5].endswith("to eigenvector i is at most that; of a group, between the spans.")
     assert max(map(len, lines)) <= 120
+    X = X * [3.0, 2.0, 1.0]
+    assert "to eigenvector i is at most that." in str(residuals(PCA(2).fit(X), X))

@@ -128,8 +128,8 @@ def test_no_angle_and_no_eigenvalue_exceeds_its_bound():
                 assert true <= bound + slack, (kind, how, n, p, members, true, bound)
                 checked += 1
                 known_of[how] += 1
-    assert checked > 3500
-    assert min(known_of.values()) > 50
+    assert checked > 3000
+    assert min(known_of.values()) > 20
 
 
 def test_a_bound_is_that_of_davis_and_kahan_where_residuals_are_small_beside_gaps():
