@@ -20,7 +20,6 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     check_underflow,
     checked_spectrum,
     is_unresolved,
-    warn_of_dropped,
     warn_of_gap,
     warn_of_identity,
     warn_of_lost_components,
@@ -97,15 +96,10 @@ def exact_fit(
             warn_of_unresolved(*known, eigen.requested_tolerance, OF_UNRESOLVED)
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n, f"the {'centered ' * settings.center}kernel matrix")
-    # An exact low-rank solution in place of a Nyström fit has bounds too, by rounding and by what is left out as such.
-    certificate = interval = None
-    if settings.is_nystrom:
-        warn_of_dropped(eigen, spectrum)
-        zeros = np.sum(spectrum.eigenvalues == 0.0)
-        certificate = float(eigen.null_threshold * (1.0 + zeros)) + task.lost(eigen, spectrum)
-        total = spectrum.total_variance
-        interval = max(0.0, total - certificate), total + certificate
-    trace = partial(_trace, op)
+
+    def trace() -> float:  # before centering
+        return op.trace + op.count * op.mean_norm
+
     if not warn_of_identity(task.kernel, task.n, trace, spectrum, task.basis) and not settings.drops_zeros:
         warn_of_gap(eigen, keep)
     eigen, spectrum = eigen.truncated(keep), first_components(spectrum, keep)
@@ -120,8 +114,6 @@ def exact_fit(
         scores,
         affine,
         n_jobs=task.resources.n_jobs,
-        certificate=certificate,
-        total_interval=interval,
         weight_sum=task.weight_sum,
     )
 
@@ -167,8 +159,3 @@ def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: i
     if computed == keep < max_count and 0.0 < reached < share:
         warn_of_share(keep, reached, share)
     return eigen.truncated(keep), first_components(spectrum, keep)
-
-
-def _trace(op: CenteredGram) -> float:
-    """Return the sum of the eigenvalues before centering."""
-    return op.trace + op.count * op.mean_norm

@@ -314,9 +314,9 @@ def sums_of_factor(
         panels = row_slices(int(F.shape[0]), min(length, cached_rows(factor.rank)) if workers > 1 else length)
         total = to_host(sum_over(products, panels, workers, features.like)).astype(np.float64)
     features.check_sums(total)
-    sums = features.start.of_rows(total, int(F.shape[0]), weights, trace=factor.trace, sizes=factor.uncancelled_trace)
     slots = features.slots_of(X, factor.residuals, factor.sizes, weights)
-    return replace(sums, residual=factor.residual_trace, noise=factor.noise, slots=slots)
+    of_rows = {"trace": factor.trace, "sizes": factor.uncancelled_trace, "residual": factor.residual_trace}
+    return features.start.of_rows(total, int(F.shape[0]), weights, noise=factor.noise, slots=slots, **of_rows)
 
 
 def moments_about(f: Array, roots: Array | None, like: Array) -> Array:

@@ -274,10 +274,8 @@ class FeatureSpace:
         training rows, so they show nothing.
         """
         kernel, m = self.kernel, self.map
-        if not kernel.depends_on_distance or not self.holds_all or not int(scores.shape[1]):
-            return np.zeros(0, dtype=np.int64)
-        rows = m.prepared(kernel)
-        if rows.shifted:
+        shows = kernel.depends_on_distance and self.holds_all and int(scores.shape[1])
+        if not shows or (rows := m.prepared(kernel)).shifted:
             return np.zeros(0, dtype=np.int64)
         eps, xp = epsilon(scores), namespace_of(scores)
         offset = float(m.offset[0])

@@ -115,7 +115,7 @@ def fit_kernel_pca(
     check_type("settings", settings, KernelPCASettings)
     progress = checked_listener(progress)
     one_of(NONE, CALLABLE).check_argument("open_checkpoint", open_checkpoint)
-    random = Randomness(rng, "rng")
+    how: dict[str, Any] = {"random": Randomness(rng, "rng"), "progress": progress, "open_checkpoint": open_checkpoint}
     if None not in (n_components, settings.n_components) and n_components != settings.n_components:
         raise InvalidParameterError(
             f"n_components={n_components!r} is not that of the settings, {settings.n_components!r}; give one of them."
@@ -128,8 +128,7 @@ def fit_kernel_pca(
         container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts, panels=settings.is_nystrom)
         if is_in_panels(X):
             resources, weights = Resources.for_fit(resources, X), weights_of_batches(X, sample_weight, X)
-            how: dict[str, Any] = {"progress": progress, "open_checkpoint": open_checkpoint}
-            return fit_batches(X, kernel, settings, resources, random=random, weights=weights, **how)
+            return fit_batches(X, kernel, settings, resources, weights=weights, **how)
         every, (X, weights, numbers) = X, counted_for(kernel, X, sample_weight)
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
@@ -138,18 +137,7 @@ def fit_kernel_pca(
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
             X = own_copy(X, container)
         kernel = resolved_within(kernel, X, resources, weights=weights)
-        return fit_rows(
-            X,
-            kernel,
-            settings,
-            resources,
-            random=random,
-            weights=weights,
-            numbers=numbers,
-            every=every,
-            progress=progress,
-            open_checkpoint=open_checkpoint,
-        )
+        return fit_rows(X, kernel, settings, resources, weights=weights, numbers=numbers, every=every, **how)
 
 
 def fit_rows(

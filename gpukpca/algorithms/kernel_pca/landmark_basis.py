@@ -71,7 +71,6 @@ class LandmarkBasis:
         is_all, kernel, report = isinstance(among, SymmetricOperator), task.kernel, rank_report(listener)
         op, rows = (among, task.basis) if is_all else (_operator(task, among), among)
         weights = task.weights if is_all else None
-        shifted: BasePointGram | None
         if solver.is_given and not is_all:
             is_shifted, points = op.rows.shifted, [rows]
             if isinstance(kernel, Linear) and task.settings.center and not task.is_spanned:
@@ -83,15 +82,14 @@ class LandmarkBasis:
                 rows = stacked(points)
                 op = _operator(task, rows)
             count = int(rows.shape[0]) - is_shifted
-            shifted = BasePointGram(op, count) if is_shifted else None
-            factor = landmark_cholesky(shifted or op, np.arange(count), tol=solver.tol, report=report)
+            source: Any = BasePointGram(op, count) if is_shifted else op
+            factor = landmark_cholesky(source, np.arange(count), tol=solver.tol, report=report)
         else:
             is_shifted = op.rows is not None and op.rows.shifted
-            shifted = BasePointGram(op, _central_row(op, rng)) if is_shifted else None
-            factor = solver.factor(shifted or op, pairs_of(task, plan) or 1, rng, report, weights)
-        source = shifted or op
-        numbers = factor.pivots if shifted is None else np.append(factor.pivots, shifted.anchor)
-        numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
+            source = BasePointGram(op, _central_row(op, rng)) if is_shifted else op
+            factor = solver.factor(source, pairs_of(task, plan) or 1, rng, report, weights)
+        numbers = factor.pivots if factor.rank else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
+        numbers = np.append(numbers, source.anchor) if is_shifted else numbers
         rows = None if rows is None else gather_rows(rows, numbers)
         if kernel.stored_only:
             block = op.block(numbers, numbers)

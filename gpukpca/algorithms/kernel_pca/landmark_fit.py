@@ -91,7 +91,7 @@ def landmark_fit(
     fit = fit_of_sums(task, plan, basis, sums, second, is_weighted=task.weights is not None)
     numbers = None
     if (named := among.numbers) is not None:  # of the basis but a base point that is none of the rows
-        numbers = named[chosen[fit.landmarks][chosen[fit.landmarks] < len(named)]]
+        numbers = named[chosen[chosen < len(named)]]
     return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
 
 

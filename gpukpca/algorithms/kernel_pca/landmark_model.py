@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.linalg import solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host, full, to_host
-from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import LowRankGram
@@ -111,13 +110,11 @@ def finished_fit(
     """
     settings, op, rows, sums = task.settings, found.op, found.op.rows, found.sums
     solver: Any = plan.solver
-    n, mean = sums.count, found.mean
+    n = sums.count
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(found, values)
     scale = inverse_roots(values)
-    host = _host_map(sums.pivot_factor, mean, axes * scale[None, :])
-    if sums.relative:
-        host = _without_base_point(host, op)
+    A, b, c, mean_norm = _host_map(found, axes * scale[None, :])
     scores = eigen.products * from_host(scale, op.like)[None, :]
     if task.frequencies is not None and scores.shape[0]:
         scores = task.frequencies.unrooted(scores)
@@ -130,18 +127,18 @@ def finished_fit(
         spectrum,
         scores=scores,
         map=AffineProjection(
-            basis=None if basis is None else gather_rows(basis, host.landmarks),
-            projection=from_host(host.A, op.like),
-            offset=from_host(host.b, op.like),
-            mean_weights=from_host(host.c, op.like, accumulation_dtype(op.like)),
-            mean_norm=host.mean_norm,
+            basis=basis,
+            projection=from_host(A, op.like),
+            offset=from_host(b, op.like),
+            mean_weights=from_host(c, op.like, accumulation_dtype(op.like)),
+            mean_norm=mean_norm,
             template=task.empty_template,
-            rows=None if rows is None else rows.take(host.landmarks),
+            rows=rows,
             center=settings.center,
         ),
         n_jobs=task.resources.n_jobs,
-        landmarks=host.landmarks,
-        certificate=found.certificate + task.lost(eigen, spectrum),
+        # Eigenvalues that count as rounding are lost by both rules: set to 0, or left out.
+        certificate=found.certificate + (eigen.dropped + float(np.sum(spectrum.eigenvalues[task.n_kept(spectrum) :]))),
         total_interval=interval,
         stream=sums,
         measured=found.norm,
@@ -167,45 +164,24 @@ def finished_fit(
     return fit
 
 
-class _HostMap(NamedTuple):
-    """The affine map over landmarks on the host: A (m, p), b (p,), c (m,), ‖Σ c_j φ(s_j)‖², and the landmarks (m,)."""
+def _host_map(found: Approximation, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Return A = L⁻ᵀ V (m, p), b = mean(f) V, c = L⁻ᵀ mean(f) and ‖Σ c_j φ(s_j)‖² over the basis, for axes V (r, p).
 
-    A: np.ndarray
-    b: np.ndarray
-    c: np.ndarray
-    mean_norm: float
-    landmarks: np.ndarray
-
-
-def _host_map(L: np.ndarray, mean: np.ndarray, axes: np.ndarray) -> _HostMap:
-    """Return A = L⁻ᵀ V, b = mean(f) V and c = L⁻ᵀ mean(f) of the axes V (r, p)."""
-    A = solve_triangular(L, axes, transposed=True)
-    b = mean @ axes
-    c = solve_triangular(L, mean[:, None], transposed=True)[:, 0]
-    if len(L):
-        return _HostMap(A, b, c, float(mean @ mean), np.arange(len(L)))
-    # K is zero, and so are the scores; a basis needs a row
-    return _HostMap(np.zeros((1, A.shape[1])), b, np.zeros(1), float(mean @ mean), np.zeros(1, dtype=np.int64))
-
-
-def _without_base_point(host: _HostMap, op: SymmetricOperator) -> _HostMap:
-    """Return the same map in terms of k itself, with the base point x₀, the last row of `op`, as one more landmark.
-
-    k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a row -1ᵀA, and b the constant terms. The mean is
-    φ(x₀) + Σ c_j (φ(s_j) - φ(x₀)).
+    With a base point x₀, the last row of the basis, k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a
+    row -1ᵀA, and b the constant terms. The mean is φ(x₀) + Σ c_j (φ(s_j) - φ(x₀)).
     """
-    A, b, c, mean_norm, landmarks = host
-    x0 = np.asarray([op.shape[0] - 1])
-    own = to_host(op.columns(x0))[:, 0].astype(np.float64)
-    itself = float(own[-1])
-    above = own[landmarks] - itself
-    return _HostMap(
-        np.concatenate([A, -A.sum(axis=0, keepdims=True)]),
-        b + above @ A,
-        np.append(c, 1.0 - c.sum()),
-        mean_norm + itself + 2.0 * float(above @ c),
-        np.concatenate([landmarks, x0]),
-    )
+    L, mean = found.sums.pivot_factor, found.mean
+    A = solve_triangular(L, axes, transposed=True)
+    c = solve_triangular(L, mean[:, None], transposed=True)[:, 0]
+    b, mean_norm = mean @ axes, float(mean @ mean)
+    if not len(L):  # K is zero, and so are the scores; a basis needs a row
+        A, c = np.zeros((1, A.shape[1])), np.zeros(1)
+    if found.sums.relative:
+        own = to_host(found.op.columns(np.asarray([len(c)])))[:, 0].astype(np.float64)
+        itself, above = float(own[-1]), own[:-1] - own[-1]
+        b, mean_norm = b + above @ A, mean_norm + itself + 2.0 * float(above @ c)
+        A, c = np.concatenate([A, -A.sum(axis=0, keepdims=True)]), np.append(c, 1.0 - c.sum())
+    return A, b, c, mean_norm
 
 
 def _total(found: Approximation, values: np.ndarray) -> tuple[Spectrum, tuple[float, float]]:

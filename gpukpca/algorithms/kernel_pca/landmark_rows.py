@@ -92,9 +92,8 @@ def first_rows(
     if held is not None:
         sample = stacked([held.rows, sample])
         places = np.concatenate([held.numbers, held.n_read + places])
-    if len(first_of_each(sample, needed)[0]) >= needed:
-        return FirstRows(LandmarkPool(sample, places), rows, held, weights, in_order)
-    before, rest, start = held, iter(rows), 0
+    is_enough = len(first_of_each(sample, needed)[0]) >= needed
+    before, rest, start = held, iter(()) if is_enough else iter(rows), 0
     for batch in rest:
         part = slice(start, start := start + int(batch.shape[0]))
         counts, named = (None if of_all is None else of_all[part] for of_all in (weights, numbers))
@@ -102,7 +101,7 @@ def first_rows(
         held = more if held is None else held.joined(more)
         if len(held) >= needed:
             break
-    if held is None or held is before:
+    if held is None or held is before:  # no row was read
         return FirstRows(LandmarkPool(sample, places), rows, held, weights, in_order)
     found = LandmarkPool(held.rows, held.numbers)
     if not once:

@@ -19,7 +19,7 @@ from gpukpca.backend.namespace import from_host, is_memory_map, item_size
 from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
-from gpukpca.eigen import EigenResult, Nystrom
+from gpukpca.eigen import Nystrom
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -269,8 +269,3 @@ class FitTask(Task):
     def n_kept(self, spectrum: Spectrum) -> int:
         """Return how many components remain: all, or those that are not zero."""
         return spectrum.n_nonzero if self.settings.drops_zeros else len(spectrum.eigenvalues)
-
-    def lost(self, eigen: EigenResult, spectrum: Spectrum) -> float:
-        """Return the sum of the eigenvalues that count as rounding, by both rules: set to 0, or left out."""
-        left_out = spectrum.eigenvalues[self.n_kept(spectrum) :] if self.settings.drops_zeros else ()
-        return eigen.dropped + float(np.sum(left_out))
