@@ -16,7 +16,7 @@ from gpukpca.exceptions import PrecisionWarning, warn_user
 # Rows after which the weight of one falls to 1/e among the last rows, and how many times as fast among the first.
 WINDOW, FASTER = 1000.0, 10
 # The last share is larger where it exceeds so many times the first and so much, or where what is explained is less by
-# that factor, and by so many standard deviations. None of 950 streams without a drift was told of one.
+# that factor, and by so many standard deviations. None of 560 streams without a drift was told of one.
 FACTOR, AMOUNT, DEVIATIONS = 2.0, 0.02, 3.0
 
 
@@ -67,7 +67,7 @@ class Drift:
     def warned(self) -> Drift:
         """Return the sums; warn where the last share exceeds the first one, and twice what was told before."""
         *firsts, (last, least, _) = map(_interval, self.sums)
-        first, _, most = np.max(firsts, axis=0).tolist()
+        first, _, most = max(firsts)  # by the share
         if least <= most or last <= max(min(FACTOR * first + AMOUNT, 1.0 - (1.0 - first) / FACTOR), 2.0 * self.told):
             return self
         warn_user(

@@ -84,7 +84,7 @@ def test_rows_may_come_one_by_one_and_in_any_groups(rng):
 
 
 def test_stationary_streams_are_not_told():
-    # Others in all of 950 with heavy tails, rare clusters, repeated rows and landmarks that are points.
+    # None of 560 others is, with heavy tails, rare clusters, repeated rows and landmarks that are points.
     kernels = [RBF(0.02), RBF(1.0), Laplacian(0.1), Polynomial(3, 0.05, 1.0), Cosine()]
     for seed in range(30):
         rng = np.random.default_rng(seed)
