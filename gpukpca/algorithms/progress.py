@@ -39,7 +39,7 @@ class Progress:
     stage: str = field_of(
         "",
         '"plan", "resumed", "checkpoint", "waiting" (for a worker of a cluster), "tiles", "pass", "step" (of EM), '
-        '"rank", "batch" or "fold"',
+        '"start" (its directions are known), "rank", "batch" or "fold"',
     )
     text: str = field_of("", "the event as a line of text")
     done: int = field_of(

@@ -8,7 +8,7 @@ import pytest
 from gpukpca import KernelPCA
 from gpukpca.algorithms.kernel_pca.start import components_by_sample
 from gpukpca.backend.random import random_subset
-from gpukpca.eigen import BlockKrylov, top_eigh
+from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
 from gpukpca.exceptions import MemoryBudgetError
 from gpukpca.gram import CenteredGram
 from gpukpca.kernels import RBF
@@ -133,6 +133,21 @@ def test_a_fit_finds_rare_clusters_that_its_sample_may_miss(small_samples):
         assert recomputed.plan_.start_landmarks == 250
         assert recomputed.converged_
         np.testing.assert_allclose(recomputed.eigenvalues_, cached.eigenvalues_, rtol=1e-10)
+
+
+def test_landmarks_then_two_exact_passes():
+    """The residuals are those of K, and a start that is a function is reported, for the time left."""
+    X, events = smooth(1500), []
+    near = KernelPCA(12, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank=300), random_state=0)
+    solver = BlockKrylov(start=lambda: near.fit_transform(X), block_size=16, passes=2, tol=1e-5)
+    model = KernelPCA(5, kernel="rbf", gamma=0.05, eigen_solver=solver, random_state=0, verbose=events.append).fit(X)
+    K = oracle.centered(RBF(0.05)(X))
+    norms = np.linalg.norm(K @ model.eigenvectors_ - model.eigenvectors_ * model.eigenvalues_, axis=0)
+    assert model.n_passes_ == 2
+    assert np.max(norms) <= 1e-5 * model.eigenvalues_[0]
+    np.testing.assert_allclose(model.residual_norms_, norms, rtol=1e-2, atol=1e-9 * model.eigenvalues_[0])
+    stages = [event.stage for event in events]
+    assert stages.index("plan") < stages.index("start") < stages.index("tiles")
 
 
 def test_a_start_through_the_estimator():

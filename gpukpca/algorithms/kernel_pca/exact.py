@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import Array
 from gpukpca.algorithms.fields import first_components
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -29,7 +30,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
 from gpukpca.algorithms.kernel_pca.start import components_by_sample
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Candidate, Plan
-from gpukpca.algorithms.progress import Listener, pass_report
+from gpukpca.algorithms.progress import Listener, Progress, pass_report
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_share, warn_of_tolerance, warn_of_unresolved
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import epsilon, to_host
@@ -63,7 +64,7 @@ def exact_fit(
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
         try:
             eigen = solve(
-                op, _request(task, chosen, op), _with_start(task, plan, op, random), checkpointer=checkpointer
+                op, _request(task, chosen, op), _with_start(task, plan, op, random, listener), checkpointer=checkpointer
             )
         except NeedsDense as reason:
             chosen = chosen.handed_over(settings.share, str(reason))
@@ -138,17 +139,24 @@ def _centered_gram(task: FitTask, plan: Plan, source: StorageInput) -> CenteredG
     return op
 
 
-def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness) -> Any:
+def _with_start(task: FitTask, plan: Plan, op: CenteredGram, random: Randomness, listener: Listener | None) -> Any:
     """Return the solver of a plan, with the start that it states."""
     solver: Any = plan.solver
-    size = plan.start_landmarks
-    if not size or op.base.rows is None:
-        return solver
-    columns = solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like))
-    n_jobs = 1 if task.is_on_cluster else plan.workers  # Dask has a thread for every panel
-    return replace(
-        solver, start=lambda: components_by_sample(task.kernel, task.X, op, size, columns, random.generator, n_jobs)
-    )
+    size, start = plan.start_landmarks, getattr(plan.solver, "start", None)
+    if size and op.base.rows is not None:
+        columns = solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like))
+        n_jobs = 1 if task.is_on_cluster else plan.workers  # Dask has a thread for every panel
+        given = task.kernel, task.X, op, size, columns, random.generator, n_jobs
+        start = partial(components_by_sample, *given)
+    return replace(solver, start=partial(_reported, start, listener)) if callable(start) else solver
+
+
+def _reported(start: Callable[[], Array], listener: Listener | None) -> Array:
+    """Return a start, and report it: its time is no part of the first pass."""
+    directions = start()
+    if listener is not None:
+        listener(Progress("start", "directions to start from are computed"))
+    return directions
 
 
 def _of_share(eigen: EigenResult, spectrum: Spectrum, share: float, max_count: int) -> tuple[EigenResult, Spectrum]:
