@@ -83,7 +83,7 @@ def listener_from(verbose: Any) -> Listener | None:
 
     None where nothing listens, so that a fit does not count its tiles.
     """
-    listener = verbose if callable(verbose) else LinePrinter() if verbose else None
+    listener = verbose if callable(verbose) else partial(_print_line, Pace()) if verbose else None
     is_new = LOGGER.isEnabledFor(logging.INFO) and not isinstance(listener, LogListener)
     return LogListener(listener) if is_new else listener
 
@@ -91,9 +91,10 @@ def listener_from(verbose: Any) -> Listener | None:
 class Pace:
     """Decide which events become a line: within a pass one in `SECONDS_A_LINE`, else all."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self._last = clock()
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self._last = self.clock()
 
     def shows(self, event: Progress) -> bool:
         """Return whether an event becomes a line now."""
@@ -104,16 +105,9 @@ class Pace:
         return True
 
 
-class LinePrinter:
-    """Print events to the standard error, at a pace."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.pace = Pace(clock)
-
-    def __call__(self, event: Progress) -> None:
-        """Print the event."""
-        if self.pace.shows(event):
-            print(stamped(printable(event.text, keep="\n"), time.time()), file=sys.stderr, flush=True)
+def _print_line(pace: Pace, event: Progress) -> None:
+    if pace.shows(event):
+        print(stamped(printable(event.text, keep="\n"), time.time()), file=sys.stderr, flush=True)
 
 
 def stamped(text: str, seconds: float) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, Progress
 from gpukpca.algorithms import fit_kernel_pca
-from gpukpca.algorithms.progress import ETAListener, LinePrinter, listener_from
+from gpukpca.algorithms.progress import ETAListener, listener_from
 from gpukpca.kernels import RBF
 from tests.long_fits import SETTINGS, rows
 
@@ -81,11 +81,13 @@ def test_time_left_is_that_of_equal_passes() -> None:
     assert times_left(*resumed)[1:] == [None, 3.0, None]
 
 
-def test_a_pass_has_a_line_in_thirty_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pass_has_a_line_in_thirty_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tiles of 10 s, and passes of 100 s: a line after each 30 s without one."""
     now = [0.0]
-    printer = LinePrinter(lambda: now[0])
-    listener = ETAListener(printer, printer.pace.clock)
+    monkeypatch.setattr("gpukpca.algorithms.progress.Pace.clock", lambda pace: now[0])
+    listener = ETAListener(listener_from(1), lambda: now[0])
     listener(Progress("plan", "the plan", total=3))
     for number in (1, 2):
         for done in range(1, 11):
