@@ -27,6 +27,9 @@ CHOOSING_SQUARES, WORKER_SQUARES, SQUARES = 2, 3, 9
 # On the host a product with a tile, which is in cache, takes so many times less than one with a tall block, and BLAS
 # copies the tile first in the time of so many columns. Measured with 8 to 64 columns in both types.
 TILE_SPEED, PACKED_COLUMNS = 3.2, 16
+# On the host the product that makes a tile takes so many times less than the table says, which is for some 20 features,
+# and the time of so many features more. Measured with 12 to 786 features in both types.
+FEATURES_SPEED, PACKED_FEATURES = 1.5, 11
 # The first use of memory, whose pages the system hands out, takes so many times as long as other accesses; on a virtual
 # machine up to 12.
 FIRST_USE = 2
@@ -117,7 +120,8 @@ def pair_work(task: FitTask, kernel: Kernel) -> Work:
         met = (task.X.nnz / max(1, task.n)) ** 2 / task.d  # features that two rows share
         return values + Work(sparse_products=met, bytes=SPARSE_ENTRY_BYTES)
     wide = task.template is not None and task.template.wide and not task.on_gpu
-    return values + Work(products=2 * (task.d + 2) * (2 if wide else 1))
+    columns = task.d + 2 if task.on_gpu else (task.d + 2 + PACKED_FEATURES) / FEATURES_SPEED
+    return values + Work(products=2 * columns * (2 if wide else 1))
 
 
 def stored_work(task: FitTask, solver: PlannedSolver, storage: Storage, bytes_read: int) -> Work | None:
