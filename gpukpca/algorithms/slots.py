@@ -78,16 +78,16 @@ class Slots:
         held, often = to_host(limits).astype(np.float64), np.ones(n) if weights is None else np.asarray(weights)
         part = replace(self, count=n, total=float(held @ often), rows=panel, limits=held, weights=often)
         # A copy: the memory of a batch may be filled again.
-        return part._at(np.arange(n)) if n <= self.size else part._drawn()
+        return part._at(np.arange(n)) if n <= self.size else replace(part._at(part._chosen()), is_drawn=True)
 
-    def _drawn(self) -> Slots:
-        """Return the slots with one row each."""
-        if self.is_drawn or self.limits is None:
-            return self
-        chances, chosen = self.limits * self.weights, np.zeros(self.size, dtype=np.int64)
-        if self.total > 0.0:
-            chosen = weighted_draws(keyed_generator(self.seed, DRAWS), chances, self.size)
-        return replace(self._at(chosen), is_drawn=True)
+    def _chosen(self) -> np.ndarray:
+        """Return which of the rows is in each slot."""
+        if self.is_drawn:
+            return np.arange(self.size)
+        chances: Any = self.limits
+        if not self.total > 0.0:
+            return np.zeros(self.size, dtype=np.int64)
+        return weighted_draws(keyed_generator(self.seed, DRAWS), chances * self.weights, self.size)
 
     def _at(self, chosen: np.ndarray) -> Slots:
         """Return these rows."""
@@ -99,16 +99,16 @@ class Slots:
         if not (self.count and other.count):
             return self if self.count else other
         count, total = self.count + other.count, self.total + other.total
-        parts, chosen = [self, other], np.arange(count)
-        is_drawn = self.is_drawn or other.is_drawn or count > self.size
-        if is_drawn:
-            parts, s = [part._drawn() for part in parts], np.arange(self.size)
-            coins = uniform(keyed_generator(self.seed, COINS, count), self.size)
-            chosen = np.where(coins * total < self.total, s, self.size + s)
-        rows = stacked([part.rows for part in parts])
-        limits, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("limits", "weights"))
+        rows, is_drawn = stacked([self.rows, other.rows]), self.is_drawn or other.is_drawn or count > self.size
+        limits, weights = (
+            np.concatenate([getattr(of, name) for of in (self, other)]) for name in ("limits", "weights")
+        )
         both = replace(self, count=count, total=total, rows=rows, limits=limits, weights=weights, is_drawn=is_drawn)
-        return both._at(chosen) if is_drawn else both
+        if not is_drawn:
+            return both
+        coins = uniform(keyed_generator(self.seed, COINS, count), self.size)
+        after = int(self.rows.shape[0]) + other._chosen()
+        return both._at(np.where(coins * total < self.total, self._chosen(), after))
 
     def bound(self, E: np.ndarray, allowances: np.ndarray, lacking: tuple[np.ndarray, float]) -> NormBound:
         """Return the bound from the entries of E between the rows (s, s), which err by √(a_i a_j) for allowances a.

@@ -88,21 +88,24 @@ class Elimination:
         return convert(done, stored, out)
 
 
-def error_share(L: np.ndarray, entries: float, unit: float) -> float:
+def growth_of(L: np.ndarray) -> float:
+    """Return the length of |L⁻¹| √diag(L Lᵀ), by which substitution magnifies rounding at most."""
+    return float(np.linalg.norm(np.abs(triangular_inverse(L)) @ np.sqrt(np.sum(L * L, axis=1))))
+
+
+def error_share(r: int, growth: float, entries: float, unit: float) -> float:
     """Return c such that entry (i, j) of K - F Fᵀ, as computed, errs by at most c sqrt(s_i s_j).
 
-    L (r, r) is the factor of the landmarks S, K(S, S) = L Lᵀ, and s_i the size of k(x_i, x_i). Entries of K err by the
-    share `entries` of these sizes, and operations by eps / 2 with eps = `unit`.
+    L (r, r) is the factor of the landmarks S, K(S, S) = L Lᵀ, `growth` its `growth_of`, and s_i the size of
+    k(x_i, x_i). Entries of K err by the share `entries` of these sizes, and operations by eps / 2 with eps = `unit`.
 
     Substitution solves L f = k + δ with |δ_j| <= (r + m) u sqrt(s_i s_j), where m allows for the inverses of blocks, so
-    that f errs by at most η sqrt(s_i) with η = ((r + m) u + entries) g, g the length of |L⁻¹| √diag(L Lᵀ). A row of F
-    is no longer than sqrt(s_i). In float32 η is far above the error, which is then estimated.
+    that f errs by at most η sqrt(s_i) with η = ((r + m) u + entries) growth. A row of F is no longer than sqrt(s_i).
+    In float32 η is far above the error, which is then estimated.
     """
-    r = len(L)
     if unit > EPSILON["float64"]:
         return 2.0 * (8.0 + math.sqrt(r)) * max(unit, entries)
     u = 0.5 * unit
-    growth = float(np.linalg.norm(np.abs(triangular_inverse(L)) @ np.sqrt(np.sum(L * L, axis=1))))
     eta = ((r + INVERSES) * u + entries) * growth
     return 2.0 * eta + eta * eta + entries + 2.0 * (r + 3) * u
 

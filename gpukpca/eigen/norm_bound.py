@@ -37,7 +37,7 @@ from gpukpca.backend.linalg import column_norms
 from gpukpca.backend.namespace import EPSILON, epsilon, indices, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import seeded_uniform, weighted_draws
-from gpukpca.eigen.elimination import error_share, excess
+from gpukpca.eigen.elimination import error_share, excess, growth_of
 
 # The probability that a bound fails, and the random vectors of `gaussian_bound`, which have it.
 FAILURE, VECTORS = 2.0**-30, 30
@@ -254,7 +254,7 @@ class NormLooks:
         From as many rows as bound a norm of half the `target` by it; 0: from all that are allowed.
         """
         n, k, failure = builder.n, len(builder.pivots), self.failure
-        share = error_share(builder.L[:k, :k], builder.entries, epsilon(builder.op.like))
+        share = error_share(k, growth_of(builder.L[:k, :k]), builder.entries, epsilon(builder.op.like))
         allowances = share * builder.sizes + builder.unexpected
         limits = builder.xp.maximum(builder.residuals, 0.0) + allowances
         chances = builder.sample_weight * limits

@@ -159,7 +159,7 @@ class LandmarkFeatures:
     @cached_property
     def error_share(self) -> float:
         """Return the `error_share` of K - F Fᵀ."""
-        return error_share(self.start.pivot_factor, self.rounding, epsilon(self.like))
+        return error_share(self.rank, self.start.growth, self.rounding, epsilon(self.like))
 
     def allowances(self, sizes: Array) -> Array:
         """Return what entries of K - F Fᵀ may err by for rows of such sizes: √(a_i a_j)."""

@@ -14,6 +14,7 @@ from gpukpca.algorithms.slots import Slots
 from gpukpca.backend.namespace import to_host
 from gpukpca.data.frequencies import number_of
 from gpukpca.eigen import PivotedCholesky
+from gpukpca.eigen.elimination import growth_of
 from gpukpca.gram import BasePointGram
 
 
@@ -32,6 +33,7 @@ class FactorSums:
     residual: float = field_of("", "Σ k(x, x) - ‖f(x)‖²")
     noise: float = field_of("", "by how much residuals that can only be rounding exceed its usual size", "nonnegative")
     stopped: str = field_of("", "why no more landmarks were chosen; see `PivotedCholesky`", default="rank")
+    growth: float = field_of("", "`growth_of` L, of a fit with slots", "nonnegative", default=0.0)
     slots: Slots | None = field_of("", "rows that are drawn for a bound on the norm of K - F Fᵀ", default=None)
     drift: Drift | None = field_of("", "what is missed of the first and of the last rows", default=None)
 
@@ -60,11 +62,12 @@ class FactorSums:
         """Return the sums over no rows, of landmarks that were chosen for the factor of an operator."""
         drift = Drift.of_candidates(factor, to_host(op.diagonal()).astype(np.float64), weights)
         more = {"noise": factor.noise, "stopped": factor.stopped, "drift": drift, "slots": slots}
+        more["growth"] = growth_of(factor.pivot_factor) if slots else 0.0
         return cls.empty(factor.pivot_factor, shift, relative=isinstance(op, BasePointGram), **more)
 
     def begun(self) -> FactorSums:
         """Return the sums over no rows for the same landmarks."""
-        kept = {name: getattr(self, name) for name in ("relative", "noise", "stopped")}
+        kept = {name: getattr(self, name) for name in ("relative", "noise", "stopped", "growth")}
         drift, slots = self.drift and self.drift.of_rows(*np.zeros((2, 0))), self.slots and self.slots.emptied()
         return FactorSums.empty(self.pivot_factor, self.shift, drift=drift, slots=slots, **kept)
 
