@@ -13,7 +13,7 @@ from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import keyed_generator, uniform, weighted_draws
 from gpukpca.data.distinct import stacked
 from gpukpca.data.slicing import gather_rows
-from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws
+from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws, powers_of_draws
 
 # What the numbers of a generator are used for: draws within a panel, and coins between two parts.
 DRAWS, COINS = 0, 1
@@ -121,5 +121,7 @@ class Slots:
             return NormBound(value=bound_of_all(E, allowances, weights), rows=len(E))
         if not np.all(np.diagonal(E) <= limits):
             return NormBound(value=None, reason="rounding makes entries of E larger than was allowed for")
-        value = bound_of_draws(E, allowances, limits, self.total, lacking)
+        e, sum_of_lacking = lacking
+        powers = powers_of_draws(E, allowances, limits, e)
+        value = bound_of_draws(powers, len(E), self.total, sum_of_lacking)
         return NormBound(value=value, rows=len(E), failure_probability=FAILURE)

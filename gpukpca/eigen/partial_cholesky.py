@@ -191,7 +191,8 @@ class PartialCholeskyBuilder:
         """Return K - F Fᵀ between rows, on the host in float64."""
         K, F = self.block_of(numbers), to_host(self.F.take(indices(numbers, self.place))).astype(np.float64)
         K = self._checked(gather_rows(self.columns(numbers), numbers), numbers) if K is None else K
-        return K - F @ F.T
+        K -= F @ F.T
+        return K
 
     def _largest_eigenvalue(self) -> float:
         """Return that of W^½ H F Fᵀ H W^½, from the small matrix Fᵀ H W H F."""
@@ -256,7 +257,8 @@ class PartialCholeskyBuilder:
         if not np.all(np.isfinite(K)):
             i, j = np.argwhere(~np.isfinite(K))[0]
             raise not_finite(self.op, int(chosen[i]), int(chosen[j]), K[i, j])
-        return np.triu(K) + np.triu(K, 1).T
+        np.copyto(K, K.T, where=np.tri(len(K), k=-1, dtype=bool))
+        return K
 
     def columns(self, chosen: np.ndarray) -> Array:
         """Return K[:, chosen], and count the columns."""

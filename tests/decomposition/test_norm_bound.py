@@ -12,6 +12,7 @@ from gpukpca import Batches, KernelPCA, Nystrom
 from gpukpca.algorithms import slots
 from gpukpca.algorithms.slots import Slots
 from gpukpca.eigen import elimination
+from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
 
@@ -132,6 +133,19 @@ def test_a_tolerance_of_the_norm_takes_far_fewer_landmarks_than_one_of_the_trace
             assert np.max(exact.eigenvalues_ - model.eigenvalues_) <= model.norm_bound_
             assert model.residual_norms_[0] <= 1e-2 * largest
     assert 1.5 * ranks["norm"] < ranks["trace"]
+
+
+def test_a_look_that_cannot_meet_the_tolerance_ends_with_its_first_rows(monkeypatch):
+    looked, errors_of = [], PartialCholeskyBuilder.errors_of
+    monkeypatch.setattr(PartialCholeskyBuilder, "errors_of", lambda *a: looked.append(len(a[1])) or errors_of(*a))
+    X = np.random.default_rng(0).standard_normal((4000, 6)) * 0.8 ** np.arange(6)
+    solver = Nystrom(300, tol=1e-2, bound="norm")
+    model = KernelPCA(5, kernel="rbf", gamma=0.2, eigen_solver=solver, random_state=0).fit(X)
+    assert model.converged_
+    looks = [rows for rows in looked if rows >= 500]  # else landmarks, for what they lack
+    assert looks[:2] == [500, 500]  # two looks, of which the first has no more
+    assert looked[2] > 1000
+    assert looked[-1] == model.norm_bound_info_.rows > 1000
 
 
 def test_a_tolerance_that_the_rank_does_not_reach_is_said_with_the_number():

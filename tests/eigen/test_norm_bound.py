@@ -18,6 +18,7 @@ from gpukpca.eigen.norm_bound import (
     bound_of_draws,
     entrywise_powers,
     largest_eigenvalue,
+    powers_of_draws,
     share_bound,
     smallest_share,
 )
@@ -319,10 +320,12 @@ def test_what_a_factor_lacks_is_counted():
     E[0, 1] = E[1, 0] = a
     d = np.maximum(np.diagonal(E), 0.0)
     drawn = rng.choice(len(d), 200, p=d / d.sum())
-    e = np.r_[a, a, np.zeros(500)]
-    inputs = E[drawn][:, drawn], np.zeros(200), d[drawn], float(d.sum())
-    assert bound_of_draws(*inputs, (np.zeros(200), 0.0)) < a < bound_of_draws(*inputs, (e[drawn], float(e.sum())))
+
+    def bound(e):
+        powers = powers_of_draws(E[drawn][:, drawn], np.zeros(200), d[drawn], e[drawn])
+        return bound_of_draws(powers, 200, float(d.sum()), float(e.sum()))
+
+    nothing, small = np.zeros(502), np.full(502, 1e-9)
+    assert bound(nothing) < a < bound(np.r_[a, a, np.zeros(500)])
     # Rows that lack little beside their number cost no more than they lack.
-    small = np.full(502, 1e-9)
-    plain, more = (bound_of_draws(*inputs, (part[drawn], float(part.sum()))) for part in (0.0 * small, small))
-    assert plain < more < 1.001 * plain + 101 * small.sum()
+    assert bound(nothing) < bound(small) < 1.001 * bound(nothing) + 101 * small.sum()
