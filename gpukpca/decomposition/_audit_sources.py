@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -18,10 +19,9 @@ from gpukpca._rules import SYNONYMS
 from gpukpca._typing import Array
 from gpukpca.algorithms.audit import EigenpairAudit
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
-from gpukpca.backend.namespace import cast, from_host, to_host
+from gpukpca.backend.namespace import empty_like, from_host, to_host
 from gpukpca.data.frequencies import number_of
 from gpukpca.data.gate import as_rows
-from gpukpca.data.place import rows_at
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of
 from gpukpca.decomposition._fitted import check_model, samples_of, spectrum_of
 from gpukpca.decomposition._interop import kernel_of_peer
@@ -128,18 +128,22 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         return source._replace(kept=None if rows is None else (np.arange(shape[0]), rows))
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
-        like, learned = place_of(X), fit.map.template
-        # Of a stream the means of the rows that it began with: its axes belong to them.
-        template = None if learned is None else learned.moved(like)
-        columns = numbers if isinstance(kernel, Precomputed) else None
-        basis = cast(rows_at(rows, like), like.dtype) if columns is None else gather_rows(X, columns)
-        found, F = LandmarkFeatures.of_basis(kernel, basis, template, columns, center=fit.map.center)
-        return found, F.T @ _host(model.projection_) if is_stream else None
+        found, like = LandmarkFeatures.of_fit(fit), place_of(X)
+        if not fit.map.center:  # products are those of features less nothing
+            found = replace(found, start=replace(found.start, shift=0.0 * found.start.shift))
+        if isinstance(kernel, Precomputed):
+            found = replace(found, like=empty_like(like), columns=numbers)
+        else:
+            found = found.at(fit.map.basis, like)
+        L = found.start.pivot_factor
+        return found, L.T @ _host(model.projection_)[: len(L)] if is_stream else None
 
+    source = source._replace(kept=None if rows is None or numbers is None else (numbers, rows))
+    if fit.stream is None:  # a model file of an earlier version has no features
+        return source
     bound = fit.norm_bound
     norm = math.inf if bound is None or bound.value is None or bound.is_estimate else bound.value
-    kept = None if rows is None or numbers is None else (numbers, rows)
-    return source._replace(landmarks=features, kept=kept, norm=norm)
+    return source._replace(landmarks=features, norm=norm)
 
 
 def _source_of_peer(peer: Any) -> KernelSource:

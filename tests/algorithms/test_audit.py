@@ -8,8 +8,8 @@ import pytest
 from gpukpca.algorithms.audit import UnitVectors, measured_pairs
 from gpukpca.algorithms.kernel_pca.audit import CenteredFactor
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
+from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.backend import blocking
-from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import landmark_cholesky
 from gpukpca.eigen.norm_bound import FAILURE, VECTORS, gaussian_bound
 from gpukpca.exceptions import InvalidParameterError
@@ -51,9 +51,10 @@ def test_features_by_panels_are_those_of_the_cholesky_factor(xp, dtype, sizes, k
     F0 = xp.host(factor.F).astype(np.float64)
     F = F0 - F0.mean(axis=0)
     V = operators.points(90, 4, seed=1).astype(dtype)
-    features, of_basis = LandmarkFeatures.of_basis(kernel, gather_rows(there, chosen), template)
-    assert features.rank == factor.rank
-    assert np.allclose(of_basis @ of_basis.T, F0[chosen] @ F0[chosen].T, atol=1e3 * tolerances.eps(dtype))
+    rows = op.rows.take(np.append(factor.pivots, 77) if shifted else factor.pivots)
+    start = FactorSums.empty(factor.pivot_factor, np.mean(F0[chosen], axis=0), relative=shifted)
+    features = LandmarkFeatures(kernel, rows, start, op.like)
+    assert np.allclose(xp.host(features.rows_of(there)), F0, atol=1e3 * tolerances.eps(dtype))
     # What base point and rounding of small pivots leave, relative to the largest eigenvalue.
     allowed = 1e4 * tolerances.eps(dtype) * np.linalg.norm(F, 2) ** 2
     whole = CenteredFactor(there, features, CenteredGram(op), 1)
@@ -70,14 +71,15 @@ def test_features_of_a_stored_matrix_are_those_of_its_kernel():
     X, chosen = operators.points(60, 3), np.array([3, 50, 41, 12])
     K = oracle.gram(oracle.rbf(0.1), X)
     kernel, V = RBF(0.1), operators.points(60, 2, seed=1)
-    stored, own = LandmarkFeatures.of_basis(Precomputed(), K[chosen], None, chosen)
-    evaluated, other = LandmarkFeatures.of_basis(kernel, X[chosen], kernel.template(X, centered=True))
-    assert np.allclose(own, other, rtol=1e-9, atol=1e-11)
+    L = np.linalg.cholesky(K[np.ix_(chosen, chosen)])
+    start, rows = FactorSums.empty(L, np.zeros(4)), kernel.prepare(X[chosen], like=kernel.template(X, centered=True))
+    stored = LandmarkFeatures(Precomputed(), None, start, K[:0, 0], chosen)
+    evaluated = LandmarkFeatures(kernel, rows, start, K[:0, 0])
+    assert np.allclose(stored.rows_of(K), evaluated.rows_of(X), rtol=1e-9, atol=1e-11)
     op = CenteredGram(DenseGram(K))
     both = CenteredFactor(K, stored, op, 1).products(V), CenteredFactor(X, evaluated, op, 1).products(V)
     for one, two in zip(*both, strict=True):
         assert np.allclose(one, two, rtol=1e-9, atol=1e-11)
-    assert max(stored.start.noise, evaluated.start.noise) < 1e-12
 
 
 def test_weights_of_another_library_are_features_up_to_a_rotation():
@@ -92,15 +94,6 @@ def test_weights_of_another_library_are_features_up_to_a_rotation():
         assert np.allclose(rotation.T @ rotation, np.eye(4), atol=1e-14)
         left = np.max(np.abs(1.0 - np.sum(F[[0, 1, 2, 2]] ** 2, axis=1)))
         assert np.isclose(features.start.noise, left, rtol=1e-6, atol=allowed * np.max(F**2))
-
-
-def test_equal_landmarks_count_once():
-    X = np.repeat(operators.points(30, 3), 2, axis=0)
-    kernel = RBF(0.1)
-    features, of_basis = LandmarkFeatures.of_basis(kernel, X[[0, 1, 8, 9]], kernel.template(X, centered=True))
-    assert features.rank == 2
-    assert features.start.noise < 1e-12
-    assert np.array_equal(of_basis[[0, 2]], of_basis[[1, 3]])
 
 
 def test_pairs_are_measured_for_any_vectors():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -220,6 +221,17 @@ def test_a_model_from_a_file_or_from_scikit_learn_is_audited_as_before(tmp_path)
         peer = sklearn.decomposition.KernelPCA(P, kernel=kernel, gamma=0.1).fit(rows.copy())
         audit = residuals(KernelPCA.from_sklearn(peer), rows)
         check_pairs(audit, truth(oracle.rbf(0.1), X), peer.eigenvectors_)
+
+
+def test_a_nystrom_model_of_an_earlier_version_has_pairs_and_no_bounds():
+    """Its file has no sums over the rows of the factor."""
+    rows = np.random.default_rng(0).standard_normal((12, 3))  # as its maker drew them
+    model = load(Path(__file__).parents[1] / "persistence" / "golden" / "nystrom_1.safetensors")
+    audit = residuals(model, rows)
+    check_pairs(audit, truth(oracle.rbf(model.kernel_.gamma), rows), model.eigenvectors_)
+    assert audit.bounds is None
+    assert model.norm_bound_ is None
+    assert "earlier version" in model.norm_bound_info_.reason
 
 
 def test_models_of_streams_are_audited_by_their_map():

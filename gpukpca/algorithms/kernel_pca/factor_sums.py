@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -36,13 +36,13 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import assemble_rows, row_slices, sum_over
 from gpukpca.data.finite import NumberSource, overflow
+from gpukpca.data.place import rows_at
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
-from gpukpca.eigen import PivotedCholesky, landmark_cholesky
+from gpukpca.eigen import PivotedCholesky
 from gpukpca.eigen.elimination import Elimination, error_share
 from gpukpca.eigen.partial_cholesky import INDEFINITE, NOISE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
 from gpukpca.exceptions import IndefiniteKernelError
-from gpukpca.gram import BasePointGram, DenseGram
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -61,7 +61,7 @@ class LandmarkFeatures:
     rows : PreparedRows or None
         The landmarks, and the base point as the last row; None of a precomputed kernel.
     start : FactorSums
-        Of no rows, with the factor L.
+        With the factor L: of no rows where others are added up.
     like : array, shape (0,)
         Where rows are computed, in the type of K.
     columns : host array of int, or None
@@ -78,40 +78,10 @@ class LandmarkFeatures:
     is_projection: bool = True
 
     @classmethod
-    def of_basis(
-        cls,
-        kernel: Kernel,
-        basis: Any,
-        template: PreparedRows | None,
-        columns: np.ndarray | None = None,
-        *,
-        center: bool = True,
-    ) -> tuple[Self, np.ndarray]:
-        """Return the map of landmarks without dependent ones, K(S, S) = L Lᵀ, and the rows f of all of them.
-
-        With rows prepared for centering K is relative to the last landmark, the base point. Of a precomputed kernel the
-        basis are rows of K, and `columns` names them. Without `center` K is as it is, and the `shift` of f is 0.
-        """
-        op: SymmetricOperator
-        rows: Any = None
-        if columns is not None:
-            op = DenseGram(take_columns(basis, columns))
-        else:
-            rows = kernel.prepare(basis, like=template, centered=center)
-            K = compute_tile(kernel, rows, rows, empty_like(place_of(basis)), diagonal=True)
-            op = DenseGram(K, rounding=kernel.rounding(rows if template is None else template))
-            op = BasePointGram(op, op.shape[0] - 1) if rows.shifted else op
-        op.positive_definite, count = kernel.positive_definite, op.shape[0]
-        is_relative = isinstance(op, BasePointGram)
-        factor = landmark_cholesky(op, np.arange(count - is_relative))
-        kept = np.append(factor.pivots, count - 1) if is_relative else factor.pivots
-        if columns is None:
-            rows = rows.take(kept)
-        else:
-            columns = columns[kept]
-        start = FactorSums.empty(factor.pivot_factor, np.zeros(factor.rank), relative=is_relative)
-        found, F = cls(kernel, rows, start, op.like, columns)._measured(basis, op)
-        return found if center else replace(found, start=replace(found.start, shift=start.shift)), F
+    def of_fit(cls, fit: Any) -> Self:
+        """Return the map of a `KernelPCAFit` that has sums, where it computed."""
+        rows = None if fit.map.basis is None else fit.map.prepared(fit.kernel)
+        return cls(fit.kernel, rows, fit.stream, fit.map.like)
 
     @classmethod
     def of_weights(cls, kernel: Kernel, basis: Any, weights: np.ndarray) -> tuple[Self, np.ndarray]:
@@ -122,19 +92,12 @@ class LandmarkFeatures:
         """
         rows, like = kernel.prepare(basis), empty_like(place_of(basis))
         Q, R = np.linalg.qr(np.linalg.inv(weights))
-        op = DenseGram(compute_tile(kernel, rows, rows, like, diagonal=True))
-        start = FactorSums.empty(R.T, np.zeros(len(R)))
-        return cls(kernel, rows, start, like, is_projection=False)._measured(basis, op)[0], Q.T
-
-    def _measured(self, basis: Any, op: SymmetricOperator) -> tuple[Self, np.ndarray]:
-        """Return the map with its `shift` and its noise, and the rows f of all landmarks, whose K is `op`.
-
-        The noise is by how much ‖f(s)‖² differs from k(s, s), which is rounding.
-        """
-        F = to_host(self.rows_of(basis)).astype(np.float64)
-        left = to_host(op.diagonal()).astype(np.float64) - np.sum(F * F, axis=1)
-        noise = float(np.max(np.abs(left), initial=0.0))
-        return replace(self, start=replace(self.start, shift=np.mean(F, axis=0), noise=noise)), F
+        found = cls(kernel, rows, FactorSums.empty(R.T, np.zeros(len(R))), like, is_projection=False)
+        f, diagonal, _ = found.of(basis)
+        F = to_host(f).astype(np.float64)
+        left = to_host(diagonal).astype(np.float64) - np.sum(F * F, axis=1)
+        noise = float(np.max(np.abs(left), initial=0.0))  # ‖f(s)‖² is k(s, s) but for rounding
+        return replace(found, start=replace(found.start, shift=np.mean(F, axis=0), noise=noise)), Q.T
 
     @property
     def rank(self) -> int:
@@ -172,10 +135,10 @@ class LandmarkFeatures:
         above = namespace_of(residuals).maximum(residuals, 0.0)
         return slots.of_panel(rows, above + self.allowances(sizes), weights)
 
-    def widened(self, basis: Any) -> LandmarkFeatures:
-        """Return the map in the widest type, for the rows of the basis as they are."""
-        rows = self.kernel.prepare(cast(basis, self.wide), like=self.rows.template)
-        return replace(self, rows=rows, like=cast(self.like, self.wide))
+    def at(self, basis: Any, like: Array) -> LandmarkFeatures:
+        """Return the map in the place and the type of `like`, for the rows of the basis as they are."""
+        rows = self.kernel.prepare(cast(rows_at(basis, like), like.dtype), like=self.rows.template.moved(like))
+        return replace(self, rows=rows, like=empty_like(like))
 
     def errors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return K - F Fᵀ of some rows X (s, d), shape (s, s), and their sizes (s,), on the host in float64."""
@@ -189,17 +152,22 @@ class LandmarkFeatures:
         return K.astype(np.float64) - f @ f.T, sizes.astype(np.float64)
 
     @cached_property
-    def _from_base(self) -> Array | None:
-        """Return k(s, x₀) - k(x₀, x₀) / 2 of every row s of the basis, in the widest type; None without a base point.
-
-        See `BasePointGram`.
-        """
-        if not self.start.relative:
-            return None
+    def base_column(self) -> Array:
+        """Return k(s, x₀) of every row s of the basis and its last one x₀, the base point, in the widest type."""
         m = self.rows.n_rows
-        base = compute_tile(self.kernel, self.rows.slice(0, m), self.rows.slice(m - 1, m), self.like, False)[:, 0]
-        wide = cast(base, self.wide)
-        return wide - 0.5 * float(wide[-1])
+        base = compute_tile(self.kernel, self.rows.slice(0, m), self.rows.slice(m - 1, m), self.like, False)
+        return cast(base[:, 0], self.wide)
+
+    @cached_property
+    def _from_base(self) -> Array | None:
+        """Return k(s, x₀) - k(x₀, x₀) / 2; None without a base point. See `BasePointGram`."""
+        return self.base_column - 0.5 * float(self.base_column[-1]) if self.start.relative else None
+
+    def products_of_base(self) -> tuple[np.ndarray, float]:
+        """Return k(s, x₀) of every landmark s with the base point x₀, and k(x₀, x₀)."""
+        last = self.rows.slice(self.rank, self.rank + 1)
+        itself = to_host(self.kernel.tile_diagonal(last)).astype(np.float64)
+        return to_host(self.base_column)[:-1].astype(np.float64), float(itself[0])
 
     @cached_property
     def _elimination(self) -> Elimination:

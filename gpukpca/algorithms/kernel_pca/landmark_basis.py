@@ -9,9 +9,7 @@ import numpy as np
 
 from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
-from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, pairs_of
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
-from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
@@ -23,8 +21,8 @@ from gpukpca.data.products import column_sums
 from gpukpca.data.slicing import gather_rows
 from gpukpca.data.statistics import mean_row
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky
-from gpukpca.eigen.partial_cholesky import NOISE, weighted_means
-from gpukpca.gram import BasePointGram, DenseGram
+from gpukpca.eigen.partial_cholesky import weighted_means
+from gpukpca.gram import BasePointGram
 from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels import Linear
 
@@ -39,10 +37,8 @@ class LandmarkBasis:
     ----------
     rows : array or CSR matrix, shape (m, d), or None
         None of a precomputed kernel.
-    op : SymmetricOperator
-        Of these rows.
-    start : FactorSums
-        Of no rows.
+    features : LandmarkFeatures
+        The map of points to the features of these rows.
     n_columns : int
         Columns of K that were evaluated to choose them.
     factor : PivotedCholesky, optional
@@ -52,8 +48,7 @@ class LandmarkBasis:
     """
 
     rows: Any
-    op: SymmetricOperator
-    start: FactorSums
+    features: LandmarkFeatures
     n_columns: int
     factor: PivotedCholesky | None = None
     whole: SymmetricOperator | None = None
@@ -87,15 +82,10 @@ class LandmarkBasis:
         else:
             is_shifted = op.rows is not None and op.rows.shifted
             source = BasePointGram(op, _central_row(op, rng)) if is_shifted else op
-            factor = solver.factor(source, pairs_of(task, plan) or 1, rng, report, weights)
+            factor = solver.factor(source, plan.n_components, rng, report, weights)
         numbers = factor.pivots if factor.rank else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
         numbers = np.append(numbers, source.anchor) if is_shifted else numbers
         rows = None if rows is None else gather_rows(rows, numbers)
-        if kernel.stored_only:
-            block = op.block(numbers, numbers)
-            op = DenseGram(gather_rows(op.columns(numbers), numbers) if block is None else block)
-        else:
-            op = _operator(task, rows)
         shift = np.zeros(factor.rank)
         # The mean of points that span the features is that of some rows, or near it.
         if task.settings.center if is_all else not task.is_spanned:
@@ -104,22 +94,9 @@ class LandmarkBasis:
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
         start = FactorSums.of_landmarks(factor, source, shift, weights, Slots.begun(size, rng) if size else None)
-        return cls(rows, op, start, factor.n_columns, *((factor, among) if is_all else ())), numbers
-
-    @classmethod
-    def of_fit(cls, task: FitTask, fit: KernelPCAFit) -> LandmarkBasis:
-        """Return the basis of a fit, from which its sums go on."""
-        stream: Any = fit.stream
-        return cls(fit.map.basis, _operator(task, fit.map.basis), stream.begun(), fit.n_products)
-
-    def features(self, task: FitTask) -> LandmarkFeatures:
-        """Return the map of rows to features."""
-        return LandmarkFeatures(task.kernel, self.op.rows, self.start, self.op.like)
-
-    def approximation(self, sums: FactorSums, task: FitTask) -> Approximation:
-        """Return K ≈ F Fᵀ of all rows that were added up."""
-        rounding = self.features(task).rounding * sums.sizes + sums.count * NOISE * sums.noise
-        return Approximation(sums, self.op, *sums.about_mean(task.settings.center), rounding, self.n_columns)
+        prepared = None if kernel.stored_only else kernel.prepare(rows, like=task.template)
+        features = LandmarkFeatures(kernel, prepared, start, op.like)
+        return cls(rows, features, factor.n_columns, *((factor, among) if is_all else ())), numbers
 
 
 def _central_row(op: SymmetricOperator, rng: np.random.Generator) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.kernel_pca.factor_sums import (
+    LandmarkFeatures,
     factor_times,
     features_times,
     sums_of_factor,
@@ -62,10 +63,10 @@ def landmark_fit(
         solver: Any = plan.solver
         task = replace(task, template=template_of_landmarks(task, among.rows, solver.is_given))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
-    features, workers = basis.features(task), _workers(task, basis, task.n)
+    features, workers = basis.features, _workers(task, basis.features, task.n)
     if (factor := basis.factor) is not None:
         # In place where the library can: F is as large as memory allows.
-        F = add(factor.F, -from_host(basis.start.shift, factor.F)[None, :])
+        F = add(factor.F, -from_host(features.start.shift, factor.F)[None, :])
         shown = np.arange(task.n)[:, None] if task.kernel.stored_only else task.X
         sums = sums_of_factor(F, shown, factor, task.weights, features, workers)
         second: Callable[..., Array] | None = partial(factor_times, F, features, workers)
@@ -75,7 +76,7 @@ def landmark_fit(
             merge = partial(_reported, listener, task.weight_sum or getattr(rows, "n_rows", 0) or 0)
         weights = None if task.weights is None else rows.split(task.weights[:, None])
         storage: Any = plan.storage
-        F = writable((task.n, features.rank), basis.op.like) if storage.keeps_factor else None
+        F = writable((task.n, features.rank), features.like) if storage.keeps_factor else None
         kept = None if F is None else rows.split(F)
         sums = rows.fold(sums_of_panel, weights, kept, features, workers, merge=merge)
         if held is not None:
@@ -89,9 +90,8 @@ def landmark_fit(
     drift = drift if in_order else drift.without_order(sums.residual, sums.trace, n_rows)
     sums = replace(sums, drift=drift.warned() if n_rows > int(among.rows.shape[0]) else drift)
     fit = fit_of_sums(task, plan, basis, sums, second, is_weighted=task.weights is not None)
-    numbers = None
-    if (named := among.numbers) is not None:  # of the basis but a base point that is none of the rows
-        numbers = named[chosen[chosen < len(named)]]
+    named = among.numbers  # a base point may be none of the rows
+    numbers = None if named is None else named[chosen[chosen < len(named)]]
     return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
 
 
@@ -135,13 +135,14 @@ def _exact(task: FitTask, fit: KernelPCAFit) -> KernelPCAFit:
     return fit if task.settings.is_nystrom else replace(fit, certificate=None, total_interval=None)
 
 
-def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarray | None = None) -> KernelPCAFit:
+def updated_fit(task: FitTask, fit: Any, batch: Any, weights: np.ndarray | None = None) -> KernelPCAFit:
     """Return the fit of a stream after one more batch (b, d) whose rows count as weights (b,) say."""
-    started, basis = time.perf_counter(), LandmarkBasis.of_fit(task, fit)
-    stream: Any = fit.stream
+    started, stream = time.perf_counter(), fit.stream
+    features = replace(LandmarkFeatures.of_fit(fit), start=stream.begun())
+    basis = LandmarkBasis(fit.map.basis, features, fit.n_products)
     often = None if weights is None else weights[:, None]
-    workers = _workers(task, basis, int(batch.shape[0]))
-    sums = stream.merged(sums_of_panel(batch, often, None, basis.features(task), workers))
+    workers = _workers(task, features, int(batch.shape[0]))
+    sums = stream.merged(sums_of_panel(batch, often, None, features, workers))
     sums = replace(sums, drift=sums.drift and sums.drift.warned())
     plan: Any = fit.plan
     n = plan.n_samples + int(batch.shape[0])
@@ -153,11 +154,9 @@ def updated_fit(task: FitTask, fit: KernelPCAFit, batch: Any, weights: np.ndarra
     return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
 
 
-def _workers(task: FitTask, basis: LandmarkBasis, n: int) -> int:
+def _workers(task: FitTask, features: LandmarkFeatures, n: int) -> int:
     """Return the number of threads for n rows; one on a cluster, which has one for every panel."""
-    return (
-        1 if task.is_on_cluster else worker_count(basis.op.like, task.resources.n_jobs, n * len(basis.start.shift) ** 2)
-    )
+    return 1 if task.is_on_cluster else worker_count(features.like, task.resources.n_jobs, n * features.rank**2)
 
 
 def _reported(listener: Listener, total: float, a: FactorSums, b: FactorSums) -> FactorSums:

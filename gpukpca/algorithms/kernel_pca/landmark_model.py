@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import SymmetricOperator
+from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
+from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
@@ -32,6 +33,7 @@ from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.linalg import solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host, full, to_host
 from gpukpca.eigen import EigenResult
+from gpukpca.eigen.partial_cholesky import NOISE
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import LowRankGram
 
@@ -45,33 +47,36 @@ class Approximation:
 
     Attributes
     ----------
+    basis : LandmarkBasis
     sums : FactorSums
-    op : SymmetricOperator
-        K of the landmarks, and of a base point as the last one where the sums are relative to it.
     mean : array, shape (k,)
         That of the rows of F; 0 without centering.
     scatter : array, shape (k, k)
         FᵀF about the mean.
-    rounding : float
-        Allowance for rounding, in the units of the trace.
-    n_columns : int
-        Columns of K that were evaluated.
     norm : NormBound, optional
         On the norm of K - F Fᵀ without rounding, where the tolerance is compared with it.
     """
 
+    basis: LandmarkBasis
     sums: FactorSums
-    op: SymmetricOperator
     mean: np.ndarray
     scatter: np.ndarray
-    rounding: float
-    n_columns: int
     norm: NormBound | None = None
 
     @property
     def rank(self) -> int:
         """Return the number of columns of F."""
-        return len(self.mean)
+        return len(self.sums.shift)
+
+    @property
+    def like(self) -> Array:
+        """Return an array (0,) in the place and the type of K."""
+        return self.basis.features.like
+
+    @property
+    def rounding(self) -> float:
+        """Return the allowance for rounding, in the units of the trace."""
+        return self.basis.features.rounding * self.sums.sizes + self.sums.count * NOISE * self.sums.noise
 
     @property
     def certificate(self) -> float:
@@ -89,33 +94,23 @@ class Approximation:
         """Return F Fᵀ without its rows, with the size of the numbers that cancel where rows are centered."""
         apart = self.sums.sums / self.sums.count  # the mean less the shift
         cancelled = self.sums.sizes - self.sums.trace + self.sums.count * float(self.mean @ self.mean + apart @ apart)
-        return LowRankGram(full((0, self.rank), 0.0, self.op.like), cancelled)
+        return LowRankGram(full((0, self.rank), 0.0, self.like), cancelled)
 
 
-def pairs_of(task: FitTask, plan: Plan) -> int | None:
-    """Return how many eigenpairs are computed; None for all of the factor."""
-    settings = task.settings
-    return None if settings.n_components is None or settings.is_share else plan.n_components
-
-
-def finished_fit(
-    task: FitTask, plan: Plan, basis: Any, found: Approximation, eigen: EigenResult, axes: np.ndarray
-) -> KernelPCAFit:
-    """Return the fit of an approximation by landmarks, whose rows are `basis`, and warn of what it shows.
+def finished_fit(task: FitTask, plan: Plan, found: Approximation, eigen: EigenResult, axes: np.ndarray) -> KernelPCAFit:
+    """Return the fit of an approximation by landmarks, and warn of what it shows.
 
     With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
     with axes V = FᵀU of the eigenpairs λ, U gives A = L⁻ᵀ V λ^(-1/2) and b = mean(f) V λ^(-1/2). Projected onto the
     span of the landmarks, the mean is Σ c_j φ(s_j) with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖². Without
     eigenvectors those of `eigen` have no rows.
     """
-    settings, op, rows, sums = task.settings, found.op, found.op.rows, found.sums
-    solver: Any = plan.solver
-    n = sums.count
+    settings, sums, like, n = task.settings, found.sums, found.like, found.sums.count
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(found, values)
     scale = inverse_roots(values)
     A, b, c, mean_norm = _host_map(found, axes * scale[None, :])
-    scores = eigen.products * from_host(scale, op.like)[None, :]
+    scores = eigen.products * from_host(scale, like)[None, :]
     if task.frequencies is not None and scores.shape[0]:
         scores = task.frequencies.unrooted(scores)
     # λ_p >= θ_p - rounding and λ_{p+1} <= θ_{p+1} + bound, so that the gap is a lower bound.
@@ -127,13 +122,13 @@ def finished_fit(
         spectrum,
         scores=scores,
         map=AffineProjection(
-            basis=basis,
-            projection=from_host(A, op.like),
-            offset=from_host(b, op.like),
-            mean_weights=from_host(c, op.like, accumulation_dtype(op.like)),
+            basis=found.basis.rows,
+            projection=from_host(A, like),
+            offset=from_host(b, like),
+            mean_weights=from_host(c, like, accumulation_dtype(like)),
             mean_norm=mean_norm,
             template=task.empty_template,
-            rows=rows,
+            rows=found.basis.features.rows,
             center=settings.center,
         ),
         n_jobs=task.resources.n_jobs,
@@ -151,7 +146,7 @@ def finished_fit(
     if n > 1 and not is_far and is_unresolved(values, eigen, found.gram) and not task.is_constant():
         warn_of_rounding(values, eigen, found.gram)
     warn_of_dropped(eigen, spectrum)
-    _warn_of_bound(fit, found, solver)
+    _warn_of_bound(fit, found, plan.solver)
     if not is_far:
         warn_of_rank(fit.spectrum, keep, n, "the approximation")
     is_poor = is_far or (
@@ -165,20 +160,20 @@ def finished_fit(
 
 
 def _host_map(found: Approximation, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Return A = L⁻ᵀ V (m, p), b = mean(f) V, c = L⁻ᵀ mean(f) and ‖Σ c_j φ(s_j)‖² over the basis, for axes V (r, p).
+    """Return A = L⁻ᵀ V, b = mean(f) V, c = L⁻ᵀ mean(f) and ‖Σ c_j φ(s_j)‖² on the host, for axes V (r, p).
 
-    With a base point x₀, the last row of the basis, k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a
-    row -1ᵀA, and b the constant terms. The mean is φ(x₀) + Σ c_j (φ(s_j) - φ(x₀)).
+    Relative to a base point x₀, the last row of the basis, k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀). In
+    terms of k itself A gets a row -1ᵀA, and b the constant terms. The mean is φ(x₀) + Σ c_j (φ(s_j) - φ(x₀)).
     """
     L, mean = found.sums.pivot_factor, found.mean
-    A = solve_triangular(L, axes, transposed=True)
+    A, b = solve_triangular(L, axes, transposed=True), mean @ axes
     c = solve_triangular(L, mean[:, None], transposed=True)[:, 0]
-    b, mean_norm = mean @ axes, float(mean @ mean)
+    mean_norm = float(mean @ mean)
     if not len(L):  # K is zero, and so are the scores; a basis needs a row
         A, c = np.zeros((1, A.shape[1])), np.zeros(1)
     if found.sums.relative:
-        own = to_host(found.op.columns(np.asarray([len(c)])))[:, 0].astype(np.float64)
-        itself, above = float(own[-1]), own[:-1] - own[-1]
+        own, itself = found.basis.features.products_of_base()
+        above = own[: len(c)] - itself
         b, mean_norm = b + above @ A, mean_norm + itself + 2.0 * float(above @ c)
         A, c = np.concatenate([A, -A.sum(axis=0, keepdims=True)]), np.append(c, 1.0 - c.sum())
     return A, b, c, mean_norm
@@ -195,7 +190,7 @@ def _total(found: Approximation, values: np.ndarray) -> tuple[Spectrum, tuple[fl
     low = max(0.0, held - found.rounding)
     high = max(held + found.certificate, float(np.sum(values)))
     nothing = float(np.max(values, initial=0.0)) == 0.0 and sums.residual <= found.rounding
-    return Spectrum(values, 0.0 if nothing else high, dtype_name(found.op.dtype)), (low, high)
+    return Spectrum(values, 0.0 if nothing else high, dtype_name(found.like.dtype)), (low, high)
 
 
 def _suggested_spectrum(found: Approximation) -> Spectrum:
@@ -214,7 +209,7 @@ def _suggested_spectrum(found: Approximation) -> Spectrum:
     squares += np.diag(sizes**2) - np.outer(sizes, sizes) / n
     sigma = math.sqrt(max(0.0, float(np.linalg.eigvalsh(squares)[-1])))
     largest = float(np.max(sizes)) + sigma * math.sqrt(n / r)
-    return Spectrum(np.array([largest]), found.sums.trace - n * float(np.mean(means)), dtype_name(found.op.dtype))
+    return Spectrum(np.array([largest]), found.sums.trace - n * float(np.mean(means)), dtype_name(found.like.dtype))
 
 
 def _warn_of_bound(fit: KernelPCAFit, found: Approximation, solver: Any) -> None:

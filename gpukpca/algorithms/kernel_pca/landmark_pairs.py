@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis
-from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, finished_fit, pairs_of
+from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, finished_fit
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.sampled_error import measured_norm
@@ -40,8 +40,8 @@ def fit_of_sums(
     solver: Any = plan.solver
     measured = measured_norm(task, basis, sums, solver)
     sums = replace(sums, slots=None) if task.kernel.stored_only else sums  # numbers of rows, which the norm is known of
-    found = replace(basis.approximation(sums, task), norm=measured)
-    is_all = pairs_of(task, plan) is None
+    found = Approximation(basis, sums, *sums.about_mean(task.settings.center), measured)
+    is_all = task.settings.n_components is None or task.settings.is_share
     count = min(max(1, found.rank) if is_all else int(task.settings.n_components or 0), plan.n_samples)
     task = replace(task, basis=basis.rows) if task.is_on_cluster else task
     eigen, axes = _eigenpairs(found, count, solver.tol)
@@ -54,7 +54,7 @@ def fit_of_sums(
         U = orthonormal_columns(U if task.frequencies is None else task.frequencies.rooted(U))
         U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
         eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
-    fit = finished_fit(task, plan, basis.rows, found, eigen, axes)
+    fit = finished_fit(task, plan, found, eigen, axes)
     fit = replace(fit, weight_sum=sums.count) if is_weighted else fit
     return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
 
@@ -69,7 +69,7 @@ def _signs_of(before: Any, L: np.ndarray, axes: np.ndarray) -> np.ndarray:
 
 def _eigenpairs(found: Approximation, count: int, tol: float) -> tuple[EigenResult, np.ndarray]:
     """Return `count` eigenvalues of F Fᵀ with bounds on their residuals for K itself, without vectors U; and FᵀU."""
-    like, k = found.op.like, found.rank
+    like, k = found.like, found.rank
     ritz, vectors = leading_ritz_pairs(found.scatter, min(count + 1, k), like)
     threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(ritz, initial=0.0)), found.gram.noise_scale)
     values = np.pad(ritz, (0, count + 1 - len(ritz)))
@@ -98,7 +98,7 @@ def _eigenpairs(found: Approximation, count: int, tol: float) -> tuple[EigenResu
         rounding=found.rounding,
         null_threshold=threshold,
         n_passes=0,
-        n_products=found.n_columns,
+        n_products=found.basis.n_columns,
         solver=f"Nyström (rank {k}, stopped: {found.sums.stopped}{why})",
         smallest_seen=0.0,
     )

@@ -12,22 +12,23 @@ from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import solve_triangular
-from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
+from gpukpca.backend.namespace import cast, epsilon, overflow_allowed, to_host
 from gpukpca.eigen.elimination import excess
 from gpukpca.eigen.norm_bound import EPS, FAILURE
-from gpukpca.kernels import Kernel
 
 NO_ROWS = "the fit drew no rows: bound_rows=0, a kernel matrix, a function of two rows, or an earlier version"
 
 
 def norm_bound_of(fit: Any) -> NormBound:
     """Return the bound of a `KernelPCAFit` by landmarks, which is at most its certificate."""
+    if fit.stream is None:  # a model file of an earlier version
+        return NormBound(value=None, reason=NO_ROWS)
     if fit.plan.storage.is_exact:
         return NormBound(value=fit.certificate)
     found: NormBound = fit.measured
     if found is None:
         with device_context(fit.map.like), overflow_allowed():
-            found = _of_slots(fit.kernel, fit.stream, fit.map.basis, fit.map.prepared(fit.kernel), fit.map.like)
+            found = _of_slots(LandmarkFeatures.of_fit(fit), fit.map.basis)
     if found.value is None:
         return found
     # The certificate is the trace with the rounding, and with the eigenvalues that were set to 0.
@@ -37,7 +38,8 @@ def norm_bound_of(fit: Any) -> NormBound:
 
 def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormBound | None:
     """Return the bound that must be known now: a tolerance is compared with it, or a kernel matrix is not kept."""
-    factor, like, n, is_stored = basis.factor, basis.op.like, task.n, task.kernel.stored_only
+    factor, like, n, is_stored = basis.factor, basis.features.like, task.n, task.kernel.stored_only
+    features = replace(basis.features, start=sums)
     if not ((is_judged := getattr(solver, "judges_norm", False)) or is_stored):
         return None
     if is_judged and factor is not None and factor.looks.count:
@@ -45,11 +47,11 @@ def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormB
         sure: dict[str, Any] = {"failure_probability": 0.0 if looks.rows >= n else FAILURE}
         return NormBound(value=looks.value, rows=min(looks.rows, n), is_estimate=epsilon(like) > EPS, **sure)
     if not is_stored:
-        return _of_slots(task.kernel, sums, basis.rows, basis.op.rows, like)
+        return _of_slots(features, basis.rows)
     if sums.slots is None or (found := _entries_of(basis.whole, factor, sums.slots.rows[:, 0])) is None:
         return NormBound(value=None, reason=NO_ROWS)
     pivots: Any = _entries_of(basis.whole, factor, factor.pivots)
-    return _bounded(basis.features(task), sums, found, pivots[0], like)
+    return _bounded(features, found, pivots[0], like)
 
 
 def _entries_of(op: Any, factor: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -62,25 +64,20 @@ def _entries_of(op: Any, factor: Any, rows: np.ndarray) -> tuple[np.ndarray, np.
     return K - F @ F.T, np.abs(np.diagonal(K))
 
 
-def _of_slots(kernel: Kernel, sums: FactorSums, basis: Any, rows: Any, like: Any) -> NormBound:
+def _of_slots(features: LandmarkFeatures, basis: Any) -> NormBound:
     """Return the bound from the rows in the slots, without the rounding of the eigenvalues."""
-    slots = sums.slots
-    if slots is None or basis is None:
+    if (slots := features.start.slots) is None or basis is None:
         return NormBound(value=None, reason=NO_ROWS)
-    features = LandmarkFeatures(kernel, rows, sums.begun(), like).widened(basis)
-    return _bounded(features, sums, features.errors(slots.rows), features.errors(basis)[0], like)
+    wide = features.at(basis, cast(features.like, features.wide))
+    return _bounded(wide, wide.errors(slots.rows), wide.errors(basis)[0], features.like)
 
 
 def _bounded(
-    features: LandmarkFeatures,
-    sums: FactorSums,
-    entries: tuple[np.ndarray, np.ndarray],
-    of_landmarks: np.ndarray,
-    like: Any,
+    features: LandmarkFeatures, entries: tuple[np.ndarray, np.ndarray], of_landmarks: np.ndarray, like: Any
 ) -> NormBound:
     """Return the bound from entries of K - F Fᵀ between the rows in the slots, and between the landmarks."""
-    slots: Any = sums.slots
+    sums: Any = features.start
     (E, sizes), r, is_estimate = entries, features.rank, epsilon(like) > EPS
-    share = 0.0 if is_estimate else excess(features.start.pivot_factor, of_landmarks[:r, :r])
-    found: NormBound = slots.bound(E, features.allowances(sizes), (share * sizes, share * sums.sizes))
+    share = 0.0 if is_estimate else excess(sums.pivot_factor, of_landmarks[:r, :r])
+    found: NormBound = sums.slots.bound(E, features.allowances(sizes), (share * sizes, share * sums.sizes))
     return replace(found, is_estimate=is_estimate)
