@@ -13,6 +13,7 @@ from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import keyed_generator, uniform, weighted_draws
 from gpukpca.data.distinct import stacked
 from gpukpca.data.slicing import gather_rows
+from gpukpca.eigen.elimination import growth_of
 from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws, powers_of_draws
 
 # What the numbers of a generator are used for: draws within a panel, and coins between two parts.
@@ -56,6 +57,7 @@ class Slots:
 
     size: int = field_of("", "slots", "positive")
     seed: int = field_of("", "of all draws, independent of the landmarks", "nonnegative")
+    growth: float = field_of("", "`growth_of` the factor of the landmarks", "nonnegative", default=0.0)
     count: int = field_of("", "rows so far", "nonnegative", default=0)
     total: float = field_of("", "Σ w d of these rows", "nonnegative", default=0.0)
     rows: Any = field_of("s d", "the rows in the slots", "or sparse", "or None", default=None)
@@ -64,13 +66,16 @@ class Slots:
     is_drawn: bool = field_of("", "whether rows were drawn; else all are held", default=False)
 
     @classmethod
-    def begun(cls, size: int, rng: np.random.Generator) -> Slots:
-        """Return so many empty slots, with a seed that is independent of all earlier numbers of a generator."""
-        return cls(size=size, seed=int(rng.integers(2**63)))
+    def empty(cls, size: int, rng: np.random.Generator, L: np.ndarray) -> Slots:
+        """Return so many empty slots for the factor L of landmarks.
 
-    def emptied(self) -> Slots:
+        Their seed is independent of all earlier numbers of the generator.
+        """
+        return cls(size=size, seed=int(rng.integers(2**63)), growth=growth_of(L))
+
+    def without_rows(self) -> Slots:
         """Return as many empty slots of the same stream."""
-        return Slots(size=self.size, seed=self.seed)
+        return Slots(size=self.size, seed=self.seed, growth=self.growth)
 
     def of_panel(self, panel: Any, limits: Array, weights: Array | None) -> Slots:
         """Return slots of the rows of a panel (n, d), with numbers d (n,) and weights w (n,), by default 1."""

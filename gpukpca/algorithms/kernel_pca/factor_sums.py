@@ -122,7 +122,8 @@ class LandmarkFeatures:
     @cached_property
     def error_share(self) -> float:
         """Return the `error_share` of K - F Fᵀ."""
-        return error_share(self.rank, self.start.growth, self.rounding, epsilon(self.like))
+        slots: Any = self.start.slots
+        return error_share(self.rank, slots.growth, self.rounding, epsilon(self.like))
 
     def allowances(self, sizes: Array) -> Array:
         """Return what entries of K - F Fᵀ may err by for rows of such sizes: √(a_i a_j)."""
@@ -283,8 +284,8 @@ def sums_of_factor(
         total = to_host(sum_over(products, panels, workers, features.like)).astype(np.float64)
     features.check_sums(total)
     slots = features.slots_of(X, factor.residuals, factor.sizes, weights)
-    of_rows = {"trace": factor.trace, "sizes": factor.uncancelled_trace, "residual": factor.residual_trace}
-    return features.start.of_rows(total, int(F.shape[0]), weights, noise=factor.noise, slots=slots, **of_rows)
+    more: dict[str, Any] = {"trace": factor.trace, "sizes": factor.uncancelled_trace, "slots": slots}
+    return features.start.of_rows(total, int(F.shape[0]), weights, residual=factor.residual_trace, **more)
 
 
 def moments_about(f: Array, roots: Array | None, like: Array) -> Array:

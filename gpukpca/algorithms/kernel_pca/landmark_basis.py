@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
+from gpukpca.algorithms.drift import Drift
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.task import FitTask
@@ -20,7 +21,7 @@ from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
 from gpukpca.data.slicing import gather_rows
 from gpukpca.data.statistics import mean_row
-from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky
+from gpukpca.eigen import Nystrom, PivotedCholesky
 from gpukpca.eigen.partial_cholesky import weighted_means
 from gpukpca.gram import BasePointGram
 from gpukpca.gram.tiled import shifted_gram
@@ -66,8 +67,9 @@ class LandmarkBasis:
         is_all, kernel, report = isinstance(among, SymmetricOperator), task.kernel, rank_report(listener)
         op, rows = (among, task.basis) if is_all else (_operator(task, among), among)
         weights = task.weights if is_all else None
+        is_shifted = op.rows is not None and op.rows.shifted
         if solver.is_given and not is_all:
-            is_shifted, points = op.rows.shifted, [rows]
+            points = [rows]
             if isinstance(kernel, Linear) and task.settings.center and not task.is_spanned:
                 # Rows are centered at the mean of the landmarks, from where these span one direction less.
                 points.append(0.0 * gather_rows(rows, [0]))
@@ -76,15 +78,14 @@ class LandmarkBasis:
             if len(points) > 1:
                 rows = stacked(points)
                 op = _operator(task, rows)
-            count = int(rows.shape[0]) - is_shifted
-            source: Any = BasePointGram(op, count) if is_shifted else op
-            factor = landmark_cholesky(source, np.arange(count), tol=solver.tol, report=report)
+            anchor = int(rows.shape[0]) - is_shifted
+            solver = replace(solver, rank=anchor, landmarks=list(range(anchor)), bound="trace")
         else:
-            is_shifted = op.rows is not None and op.rows.shifted
-            source = BasePointGram(op, _central_row(op, rng)) if is_shifted else op
-            factor = solver.factor(source, plan.n_components, rng, report, weights)
+            anchor = _central_row(op, rng) if is_shifted else 0
+        source = BasePointGram(op, anchor) if is_shifted else op
+        factor = solver.factor(source, plan.n_components, rng, report, weights)
         numbers = factor.pivots if factor.rank else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
-        numbers = np.append(numbers, source.anchor) if is_shifted else numbers
+        numbers = np.append(numbers, anchor) if is_shifted else numbers
         rows = None if rows is None else gather_rows(rows, numbers)
         shift = np.zeros(factor.rank)
         # The mean of points that span the features is that of some rows, or near it.
@@ -93,7 +94,10 @@ class LandmarkBasis:
             shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
-        start = FactorSums.of_landmarks(factor, source, shift, weights, Slots.begun(size, rng) if size else None)
+        drift = Drift.of_candidates(factor, to_host(source.diagonal()).astype(np.float64), weights)
+        more = {"noise": factor.noise, "stopped": factor.stopped, "drift": drift}
+        slots = Slots.empty(size, rng, factor.pivot_factor) if size else None
+        start = FactorSums.empty(factor.pivot_factor, shift, relative=is_shifted, slots=slots, **more)
         prepared = None if kernel.stored_only else kernel.prepare(rows, like=task.template)
         features = LandmarkFeatures(kernel, prepared, start, op.like)
         return cls(rows, features, factor.n_columns, *((factor, among) if is_all else ())), numbers

@@ -138,7 +138,7 @@ def _exact(task: FitTask, fit: KernelPCAFit) -> KernelPCAFit:
 def updated_fit(task: FitTask, fit: Any, batch: Any, weights: np.ndarray | None = None) -> KernelPCAFit:
     """Return the fit of a stream after one more batch (b, d) whose rows count as weights (b,) say."""
     started, stream = time.perf_counter(), fit.stream
-    features = replace(LandmarkFeatures.of_fit(fit), start=stream.begun())
+    features = replace(LandmarkFeatures.of_fit(fit), start=stream.without_rows())
     basis = LandmarkBasis(fit.map.basis, features, fit.n_products)
     often = None if weights is None else weights[:, None]
     workers = _workers(task, features, int(batch.shape[0]))

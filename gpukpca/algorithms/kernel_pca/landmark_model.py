@@ -220,13 +220,13 @@ def _warn_of_bound(fit: KernelPCAFit, found: Approximation, solver: Any) -> None
     why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
     if found.rounding > solver.tol * largest:
         why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
-    what = "all eigenvalues together may be too small by up to certificate_"
+    which, name = "all eigenvalues together", "certificate"
     if solver.bound == "norm":
-        what = "each eigenvalue may be too small by up to norm_bound_"
+        which, name = "each eigenvalue", "norm_bound"
     warn_user(
-        f"{why}: {what}. Allow {remedy}.",
+        f"{why}: {which} may be too small by up to {name}_. Allow {remedy}.",
         ConvergenceWarning,
-        **{"norm_bound" if solver.bound == "norm" else "certificate": found.bound},
+        **{name: found.bound},
         largest=largest,
         tol=solver.tol,
     )

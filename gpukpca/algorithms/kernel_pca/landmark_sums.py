@@ -7,15 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.drift import Drift
 from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.slots import Slots
-from gpukpca.backend.namespace import to_host
 from gpukpca.data.frequencies import number_of
-from gpukpca.eigen import PivotedCholesky
-from gpukpca.eigen.elimination import growth_of
-from gpukpca.gram import BasePointGram
 
 
 @record(eq=False, kw_only=True)
@@ -33,7 +28,6 @@ class FactorSums:
     residual: float = field_of("", "Σ k(x, x) - ‖f(x)‖²")
     noise: float = field_of("", "by how much residuals that can only be rounding exceed its usual size", "nonnegative")
     stopped: str = field_of("", "why no more landmarks were chosen; see `PivotedCholesky`", default="rank")
-    growth: float = field_of("", "`growth_of` L, of a fit with slots", "nonnegative", default=0.0)
     slots: Slots | None = field_of("", "rows that are drawn for a bound on the norm of K - F Fᵀ", default=None)
     drift: Drift | None = field_of("", "what is missed of the first and of the last rows", default=None)
 
@@ -50,25 +44,10 @@ class FactorSums:
         none |= {"relative": False, "sums": 0.0 * shift, "squares": 0.0 * pivot_factor}
         return cls(pivot_factor=pivot_factor, shift=shift, **none | more)
 
-    @classmethod
-    def of_landmarks(
-        cls,
-        factor: PivotedCholesky,
-        op: SymmetricOperator,
-        shift: np.ndarray,
-        weights: np.ndarray | None,
-        slots: Slots | None,
-    ) -> FactorSums:
-        """Return the sums over no rows, of landmarks that were chosen for the factor of an operator."""
-        drift = Drift.of_candidates(factor, to_host(op.diagonal()).astype(np.float64), weights)
-        more = {"noise": factor.noise, "stopped": factor.stopped, "drift": drift, "slots": slots}
-        more["growth"] = growth_of(factor.pivot_factor) if slots else 0.0
-        return cls.empty(factor.pivot_factor, shift, relative=isinstance(op, BasePointGram), **more)
-
-    def begun(self) -> FactorSums:
+    def without_rows(self) -> FactorSums:
         """Return the sums over no rows for the same landmarks."""
-        kept = {name: getattr(self, name) for name in ("relative", "noise", "stopped", "growth")}
-        drift, slots = self.drift and self.drift.of_rows(*np.zeros((2, 0))), self.slots and self.slots.emptied()
+        kept = {name: getattr(self, name) for name in ("relative", "noise", "stopped")}
+        drift, slots = self.drift and self.drift.of_rows(*np.zeros((2, 0))), self.slots and self.slots.without_rows()
         return FactorSums.empty(self.pivot_factor, self.shift, drift=drift, slots=slots, **kept)
 
     def of_rows(self, moments: np.ndarray, n: int, weights: np.ndarray | None, **more: Any) -> FactorSums:
