@@ -134,6 +134,8 @@ class CenteredGram(SymmetricOperator):
         m = K 1 / n, or K w / Σw, and 0 without centering; costs one pass if no product has been made yet.
     trace : float
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
+    uncentered_trace : float
+        tr K.
     noise_scale : float
         ``|1ᵀK1|/n``: the size of the numbers that cancel; rounding noise is u times this.
     entry_noise : float
@@ -293,6 +295,11 @@ class CenteredGram(SymmetricOperator):
         if not math.isfinite(trace):  # shares of it would be 0
             raise overflow(self.base, "its trace is infinite")
         return trace
+
+    @property
+    def uncentered_trace(self) -> float:
+        """Return the sum of the eigenvalues before centering."""
+        return self.trace + self.count * self.mean_norm
 
     @cached_property
     def noise_scale(self) -> float:  # type: ignore[override]

@@ -126,7 +126,7 @@ def audit_rows(
         missed, known = math.inf, np.append(np.full(p, math.inf), next_eigenvalue)
         error: dict[str, Any] = {"rounding": product_rounding(op, pairs.quotients)}
         if kernel.positive_definite and op.base.has_diagonal:  # else other eigenvalues may be negative
-            missed = trace_left(op, _terms(op), np.diagonal(pairs.T))[0] + error["rounding"]
+            missed = trace_left(op, op.uncentered_trace, np.diagonal(pairs.T))[0] + error["rounding"]
     else:
         W, error, missed, known = _with_error(times, solver.passes, unit, factor, random or Randomness(None), norm)
         pairs = measured_pairs(op, unit, W)
@@ -230,10 +230,5 @@ def _trace_bound(op: CenteredGram, features: LandmarkFeatures, theta: np.ndarray
     """
     if not (op.base.has_diagonal and features.is_projection and may_be_semidefinite(features.kernel)):
         return None
-    left, expected = trace_left(op, _terms(op), theta)
+    left, expected = trace_left(op, op.uncentered_trace, theta)
     return left + NOISE * max(0.0, op.count * features.start.noise - expected)
-
-
-def _terms(op: CenteredGram) -> float:
-    """Return Σ w_i K_ii, from which the trace of A remains."""
-    return op.trace + op.count * op.mean_norm

@@ -50,14 +50,14 @@ def fit_by_landmarks(
     storage: Any = plan.storage
     if storage.source is not None:
         every = LandmarkPool(storage.build(source), task.numbers_of(np.arange(task.n)))
-        fit = landmark_fit(task, plan, task.X, every, rng, listener)
+        fit = landmark_fit(task, plan, FirstRows(every, task.X), rng, listener)
         return _warned_of_equal_rows(fit, task.basis)
     rows = task.X if task.is_on_cluster else task.device_rows or BatchedRows.of_array(task.X)
     if task.is_spanned:
-        return spanned_fit(task, plan, rows, rng, listener, with_vectors=storage.with_vectors)
+        return spanned_fit(task, plan, FirstRows(None, rows), rng, listener)
     given = given_landmarks(plan.solver, task.X if task.every is None else task.every, task.X)
     among = given or sampled_candidates(task, storage.sample, rng)
-    fit = landmark_fit(task, plan, rows, among, rng, listener, with_vectors=storage.with_vectors)
+    fit = landmark_fit(task, plan, FirstRows(among, rows), rng, listener)
     return _warned_of_equal_rows(fit, among.rows)
 
 
@@ -105,11 +105,10 @@ def fit_batches(
     if listener is not None:
         listener(Progress("plan", str(plan), seconds_left=plan.estimated_seconds))
     if task.is_spanned:
-        return spanned_fit(task, plan, first.rows, random.generator, listener, held=first.held)
-    among, in_order = first.sample, first.in_order or first.sample.numbers is None
-    fit = landmark_fit(task, plan, first.rows, among, random.generator, listener, held=first.held, in_order=in_order)
+        return spanned_fit(task, plan, first, random.generator, listener)
+    fit = landmark_fit(task, plan, first, random.generator, listener)
     # Only `partial_fit` passes `every`: it warns of equal rows itself.
-    return fit if "every" in given else _warned_of_equal_rows(fit, among.rows)
+    return fit if "every" in given else _warned_of_equal_rows(fit, first.sample.rows)
 
 
 def plan_batches(
@@ -182,7 +181,7 @@ def _begun(
     settings = replace(settings, eigen_solver=solver)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint, weights=first.weights)
     among = given_landmarks(solver, sample if every is None else every, sample) or first.sample
-    return task, first._replace(sample=among)
+    return task, first._replace(sample=among, in_order=first.in_order or among.numbers is None)
 
 
 def fit_next_batch(

@@ -97,11 +97,8 @@ def exact_fit(
             warn_of_unresolved(*known, eigen.requested_tolerance, OF_UNRESOLVED)
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n, f"the {'centered ' * settings.center}kernel matrix")
-
-    def trace() -> float:  # before centering
-        return op.trace + op.count * op.mean_norm
-
-    if not warn_of_identity(task.kernel, task.n, trace, spectrum, task.basis) and not settings.drops_zeros:
+    is_poor = warn_of_identity(task.kernel, task.n, lambda: op.uncentered_trace, spectrum, task.basis)
+    if not is_poor and not settings.drops_zeros:
         warn_of_gap(eigen, keep)
     eigen, spectrum = eigen.truncated(keep), first_components(spectrum, keep)
     affine, scores = AffineProjection.of_eigenpairs(

@@ -20,7 +20,7 @@ from gpukpca.algorithms.kernel_pca.factor_sums import (
 )
 from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis
 from gpukpca.algorithms.kernel_pca.landmark_pairs import fit_of_sums
-from gpukpca.algorithms.kernel_pca.landmark_rows import template_of_landmarks
+from gpukpca.algorithms.kernel_pca.landmark_rows import FirstRows, template_of_landmarks
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.spectrum import check_underflow
@@ -30,32 +30,24 @@ from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.namespace import epsilon, from_host, to_host, writable
 from gpukpca.backend.parallel import worker_count
-from gpukpca.data.distinct import DistinctRows
-from gpukpca.data.rows import Merge, Rows, sampling_step
+from gpukpca.data.rows import Merge, sampling_step
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import Nystrom
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance
 
 
 def landmark_fit(
-    task: FitTask,
-    plan: Plan,
-    rows: Rows,
-    among: LandmarkPool,
-    rng: np.random.Generator,
-    listener: Listener | None,
-    *,
-    held: DistinctRows | None = None,
-    with_vectors: bool = False,
-    in_order: bool = False,
+    task: FitTask, plan: Plan, first: FirstRows, rng: np.random.Generator, listener: Listener | None
 ) -> KernelPCAFit:
-    """Return the fit of rows by landmarks `among` some, or among all, for which the pool has their K as an operator.
+    """Return the fit of rows by landmarks among a sample, or among all, of which the pool then holds K as an operator.
 
-    The factor of all rows stays in memory where the plan says so, else its rows are computed again. `held` rows were
-    read before. `with_vectors` multiplies the factor a second time, for eigenvectors and scores. Rows that come
-    `in_order`, after those of the pool, may leave the landmarks.
+    The factor of all rows stays in memory where the plan says so, else its rows are computed again. The plan also says
+    whether it is multiplied a second time, for eigenvectors and scores. Rows that come in order, after those of the
+    sample, may leave the landmarks.
     """
     started = time.perf_counter()
+    among, rows, held = first.sample, first.rows, first.held
+    storage: Any = plan.storage
     # Points that span the features lie about the mean of the rows.
     if not (isinstance(among.rows, SymmetricOperator) or task.is_spanned):
         # One side of every product consists of landmarks, so that a template of them fits all rows: it may omit
@@ -75,19 +67,18 @@ def landmark_fit(
         if listener is not None and not rows.reports:
             merge = partial(_reported, listener, task.weight_sum or getattr(rows, "n_rows", 0) or 0)
         weights = None if task.weights is None else rows.split(task.weights[:, None])
-        storage: Any = plan.storage
         F = writable((task.n, features.rank), features.like) if storage.keeps_factor else None
         kept = None if F is None else rows.split(F)
         sums = rows.fold(sums_of_panel, weights, kept, features, workers, merge=merge)
         if held is not None:
             sums = sums_of_panel(held.rows, held.counts[:, None], None, features, workers).merged(sums)
         again = partial(rows.joined, features_times) if F is None else partial(factor_times, F)
-        second = partial(again, features, workers) if with_vectors else None
+        second = partial(again, features, workers) if storage.with_vectors else None
     before = 0 if held is None else held.n_read
     n_rows = int(sums.count) if task.weights is None else before + len(task.weights)
     plan = replace(plan, n_samples=n_rows)
     drift: Any = sums.drift
-    drift = drift if in_order else drift.without_order(sums.residual, sums.trace, n_rows)
+    drift = drift if first.in_order else drift.without_order(sums.residual, sums.trace, n_rows)
     sums = replace(sums, drift=drift.warned() if n_rows > int(among.rows.shape[0]) else drift)
     fit = fit_of_sums(task, plan, basis, sums, second, is_weighted=task.weights is not None)
     named = among.numbers  # a base point may be none of the rows
@@ -96,7 +87,7 @@ def landmark_fit(
 
 
 def spanned_fit(
-    task: FitTask, plan: Plan, rows: Rows, rng: np.random.Generator, listener: Listener | None, **how: Any
+    task: FitTask, plan: Plan, first: FirstRows, rng: np.random.Generator, listener: Listener | None
 ) -> KernelPCAFit:
     """Return the fit of rows with the linear kernel: the mean of some, and a step along every feature.
 
@@ -109,9 +100,9 @@ def spanned_fit(
     step = float(np.max(np.std(some / size, axis=0))) or 1.0
     check_underflow(rows_shown, task.kernel, task.n * (step * size) * (step * size))
     points = (np.mean(some / size, axis=0) + step * np.eye(task.d + 1, task.d)) * size
-    among = LandmarkPool(from_host(points, task.place.work), None)
+    first = first._replace(sample=LandmarkPool(from_host(points, task.place.work), None), in_order=False)
     by_points = replace(plan, solver=Nystrom(len(points), landmarks=list(range(len(points)))))
-    fit = landmark_fit(task, by_points, rows, among, rng, listener, **how)
+    fit = landmark_fit(task, by_points, first, rng, listener)
     return _exact(task, replace(fit, plan=replace(fit.plan, solver=plan.solver)))
 
 

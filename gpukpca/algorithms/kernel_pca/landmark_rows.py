@@ -65,10 +65,10 @@ class FirstRows(NamedTuple):
     `held` are rows that were read before them, each different one once. A sample `in_order` is the first rows.
     """
 
-    sample: LandmarkPool
+    sample: LandmarkPool | Any
     rows: Rows
-    held: DistinctRows | None
-    weights: np.ndarray | None
+    held: DistinctRows | None = None
+    weights: np.ndarray | None = None
     in_order: bool = False
 
 
