@@ -97,6 +97,17 @@ def row_square_sums(X: Any) -> Array:
     return cast(xp.sum(wide * wide, axis=1), X.dtype)
 
 
+def square_sums(X: Array) -> Array:
+    """Return squared norms of dense rows in the widest type, shape (n,), a panel at a time."""
+    wide = accumulation_dtype(X)
+
+    def panel(rows: Array, *_: int) -> Array:
+        rows = cast(rows, wide)
+        return namespace_of(rows).sum(rows * rows, axis=1)
+
+    return by_panels(X, panel)
+
+
 def row_norms(X: Any) -> np.ndarray:
     """Return Euclidean norms of the rows on the host; huge and tiny rows of a dense X are safe."""
     if is_sparse(X):

@@ -122,7 +122,7 @@ class PartialCholeskyBuilder:
         self.skipped: float = 0.0  # the noise that skipped pivots have shown
         self.noise: float = 0.0
         if self.size == 0.0 and np.any(to_host(self.columns(np.zeros(1, dtype=np.int64))) != 0):
-            raise indefinite(op, "its diagonal is 0, and K[:, 0] is not")
+            raise indefinite(op.name, "its diagonal is 0, and K[:, 0] is not")
 
     def _total(self, of_rows: Array) -> float:
         """Return Σ w_i a_i over the rows."""
@@ -320,7 +320,7 @@ class PartialCholeskyBuilder:
             return  # rounding, which counts as noise
         if residual < -INDEFINITE[dtype_name(self.op.dtype)] * self.size:
             raise indefinite(
-                self.op,
+                self.op.name,
                 f"after {len(self.pivots)} pivots the residual {whose} is {residual:.4g} (the largest diagonal entry "
                 f"is {self.size:.4g})",
             )
@@ -435,10 +435,10 @@ def checked_diagonal(op: SymmetricOperator, place: Array) -> tuple[Array, Array]
         sizes = xp.maximum(held_at(uncancelled, place), sizes)
     lowest = float(xp.min(diagonal))
     if lowest < -INDEFINITE[dtype_name(op.dtype)] * float(xp.max(sizes)):
-        raise indefinite(op, f"k(x, x) = {lowest:.4g} for row {int(xp.argmin(diagonal))}")
+        raise indefinite(op.name, f"k(x, x) = {lowest:.4g} for row {int(xp.argmin(diagonal))}")
     return xp.maximum(diagonal, 0.0), sizes
 
 
-def indefinite(op: SymmetricOperator, why: str) -> IndefiniteKernelError:
+def indefinite(name: str, why: str) -> IndefiniteKernelError:
     """Return the error for a matrix that shows a negative eigenvalue."""
-    return IndefiniteKernelError(f"{op.name} is not positive semidefinite on these data: {why}. {REMEDY}")
+    return IndefiniteKernelError(f"{name} is not positive semidefinite on these data: {why}. {REMEDY}")

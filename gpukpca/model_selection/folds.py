@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.feature_space import square_sums
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.settings import resolved_within
@@ -27,6 +26,7 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
 from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import placement_for
+from gpukpca.data.statistics import square_sums
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._session import settings_of
 from gpukpca.decomposition.preimage.methods import check_preimage_suits

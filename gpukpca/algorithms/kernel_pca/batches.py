@@ -49,16 +49,14 @@ def fit_by_landmarks(
     """
     storage: Any = plan.storage
     if storage.source is not None:
-        every = LandmarkPool(storage.build(source), task.numbers_of(np.arange(task.n)))
-        fit = landmark_fit(task, plan, FirstRows(every, task.X), rng, listener)
-        return _warned_of_equal_rows(fit, task.basis)
+        every = FirstRows(LandmarkPool(storage.build(source), task.numbers_of(np.arange(task.n))), task.X)
+        return _warned_of_equal_rows(landmark_fit(task, plan, every, rng, listener), task.basis)
     rows = task.X if task.is_on_cluster else task.device_rows or BatchedRows.of_array(task.X)
     if task.is_spanned:
         return spanned_fit(task, plan, FirstRows(None, rows), rng, listener)
     given = given_landmarks(plan.solver, task.X if task.every is None else task.every, task.X)
     among = given or sampled_candidates(task, storage.sample, rng)
-    fit = landmark_fit(task, plan, FirstRows(among, rows), rng, listener)
-    return _warned_of_equal_rows(fit, among.rows)
+    return _warned_of_equal_rows(landmark_fit(task, plan, FirstRows(among, rows), rng, listener), among.rows)
 
 
 def _warned_of_equal_rows(fit: KernelPCAFit, among: Any) -> KernelPCAFit:
@@ -169,10 +167,11 @@ def _begun(
         weights = weights[numbers]
     if rng is not None and (from_all or (numbers is not None and not once)):  # the first rows may count for little
         sample, places, rows = batches.drawn(count, rng)
-        first = FirstRows(LandmarkPool(sample, places if numbers is None else numbers[places]), rows, held, weights)
+        pool = LandmarkPool(sample, places if numbers is None else numbers[places])
+        first = FirstRows(pool, rows, held, weights)
     else:
-        needed = rows_needed(kernel, settings)
-        first = first_rows(batches, count, needed, once=once, held=held, weights=weights, numbers=numbers)
+        all_rows = FirstRows(None, batches, held, weights)
+        first = first_rows(all_rows, count, rows_needed(kernel, settings), once, numbers)
     has_rule, sample = kernel.rule_bytes(1, 1) > 0, first.sample.rows
     whole = has_rule and not once
     kernel = resolved_within(

@@ -95,7 +95,8 @@ def exact_fit(
             norms = to_host(eigen.residual_norms).astype(np.float64)[:keep]
             known = spectrum.eigenvalues[:keep], norms, eigen.converged[:keep]
             warn_of_unresolved(*known, eigen.requested_tolerance, OF_UNRESOLVED)
-    warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
+    else:
+        warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n, f"the {'centered ' * settings.center}kernel matrix")
     is_poor = warn_of_identity(task.kernel, task.n, lambda: op.uncentered_trace, spectrum, task.basis)
     if not is_poor and not settings.drops_zeros:

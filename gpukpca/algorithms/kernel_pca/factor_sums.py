@@ -41,8 +41,7 @@ from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
 from gpukpca.eigen import PivotedCholesky
 from gpukpca.eigen.elimination import Elimination, error_share
-from gpukpca.eigen.partial_cholesky import INDEFINITE, NOISE, REMEDY, ROUNDING, SMALL_PIVOT, feature_panel
-from gpukpca.exceptions import IndefiniteKernelError
+from gpukpca.eigen.partial_cholesky import INDEFINITE, NOISE, ROUNDING, SMALL_PIVOT, feature_panel, indefinite
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -224,10 +223,8 @@ class LandmarkFeatures:
             SMALL_PIVOT * size
         )
         if lowest < -INDEFINITE[dtype_name(self.like.dtype)] * size and not is_explained:
-            raise IndefiniteKernelError(
-                f"the kernel {type(self.kernel).__name__} is not positive semidefinite on these data: a residual is "
-                f"{lowest:.4g} (the largest diagonal entry is {size:.4g}). {REMEDY}"
-            )
+            why = f"a residual is {lowest:.4g} (the largest diagonal entry is {size:.4g})"
+            raise indefinite(f"the kernel {type(self.kernel).__name__}", why)
         return float(np.max(-residuals - self.rounding * sizes, initial=0.0))
 
 

@@ -17,7 +17,6 @@ from gpukpca.backend.linalg import row_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
-    concat,
     dtype_name,
     epsilon,
     from_host,
@@ -32,7 +31,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of, rows_at
 from gpukpca.data.slicing import by_panels, gather_rows, place_of, row_panels, take_columns, take_rows
-from gpukpca.data.statistics import feature_means
+from gpukpca.data.statistics import feature_means, square_sums
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import PrecisionWarning, warn_user
 from gpukpca.gram import CenteredGram
@@ -322,13 +321,12 @@ class FeatureSpace:
 
     def _diagonal(self, Y: Any) -> Array:
         """Return k(y, y), a panel of rows at a time."""
-        template = self.map.prepared(self.kernel).template
-        dtype = self.map.projection.dtype
-        parts = [
-            self.kernel.tile_diagonal(self.kernel.prepare(cast(take_rows(Y, *bounds), dtype), like=template))
-            for bounds in row_panels(Y)
-        ]
-        return concat(parts)
+        template, dtype = self.map.prepared(self.kernel).template, self.map.projection.dtype
+
+        def panel(rows: Any, *_: int) -> Array:
+            return self.kernel.tile_diagonal(self.kernel.prepare(cast(rows, dtype), like=template))
+
+        return by_panels(Y, panel)
 
 
 def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:
@@ -341,21 +339,3 @@ def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:
             rows=far.tolist(),
             n_rows=n_rows,
         )
-
-
-def square_sums(Z: Array) -> Array:
-    """Return ‖z‖² of every row in the widest type, shape (rows,)."""
-    wide = accumulation_dtype(Z)
-
-    def panel(rows: Array, *_: int) -> Array:
-        rows = cast(rows, wide)
-        return namespace_of(rows).sum(rows * rows, axis=1)
-
-    return by_panels(Z, panel)
-
-
-def nearest(rows: Array, among: Array) -> np.ndarray:
-    """Return the index of the nearest row of `among` for every row, on the host; the first of several."""
-    # ‖r - a‖² less what does not depend on a, halved.
-    distances = 0.5 * cast(square_sums(among), rows.dtype)[None, :] - row_products(rows, among)
-    return to_host(namespace_of(rows).argmin(distances, axis=1))

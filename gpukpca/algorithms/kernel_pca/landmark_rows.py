@@ -73,27 +73,23 @@ class FirstRows(NamedTuple):
 
 
 def first_rows(
-    batches: Rows,
-    count: int,
-    needed: int,
-    *,
-    once: bool,
-    held: DistinctRows | None = None,
-    weights: np.ndarray | None = None,
-    numbers: np.ndarray | None = None,
+    all_rows: FirstRows, count: int, needed: int, once: bool, numbers: np.ndarray | None = None
 ) -> FirstRows:
     """Return `count` of the first rows; where fewer than `needed` of them differ, read more, and keep each once.
 
-    `held` rows came before the batches, whose rows count as `weights` (n,) say and have these `numbers`.
+    The rows are those `held` and then the batches, which have these `numbers`.
     """
+    _, batches, before, weights, _ = all_rows
     sample, places, rows = batches.some(count)
     in_order = len(places) > int(np.max(places, initial=-1))
     places = places if numbers is None else numbers[places]
-    if held is not None:
-        sample = stacked([held.rows, sample])
-        places = np.concatenate([held.numbers, held.n_read + places])
-    is_enough = len(first_of_each(sample, needed)[0]) >= needed
-    before, rest, start = held, iter(()) if is_enough else iter(rows), 0
+    if before is not None:
+        sample = stacked([before.rows, sample])
+        places = np.concatenate([before.numbers, before.n_read + places])
+    found = all_rows._replace(sample=LandmarkPool(sample, places), rows=rows, in_order=in_order)
+    if len(first_of_each(sample, needed)[0]) >= needed:
+        return found
+    held, rest, start = before, iter(rows), 0
     for batch in rest:
         part = slice(start, start := start + int(batch.shape[0]))
         counts, named = (None if of_all is None else of_all[part] for of_all in (weights, numbers))
@@ -101,14 +97,15 @@ def first_rows(
         held = more if held is None else held.joined(more)
         if len(held) >= needed:
             break
-    if held is None or held is before:  # no row was read
-        return FirstRows(LandmarkPool(sample, places), rows, held, weights, in_order)
-    found = LandmarkPool(held.rows, held.numbers)
+    if held is None or held is before:
+        return found
+    found = found._replace(sample=LandmarkPool(held.rows, held.numbers), in_order=True)
     if not once:
-        return FirstRows(found, batches, before, weights, True)
+        return found._replace(rows=batches)
     # Weighted rows that are read once are those of one batch, all of which are held now.
     left, sizes = (None, None) if weights is None else (weights[start:], [0])
-    return FirstRows(found, BatchedRows(lambda: chain([batches.like], rest), batches.like, sizes), held, left, True)
+    following = BatchedRows(lambda: chain([batches.like], rest), batches.like, sizes)
+    return found._replace(rows=following, held=held, weights=left)
 
 
 def template_of_landmarks(task: FitTask, rows: Any, is_given: bool) -> PreparedRows:

@@ -186,9 +186,7 @@ def warn_of_passes(eigen: EigenResult) -> None:
 def warn_of_lost_components(
     eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool]
 ) -> None:
-    """Warn where the dtype cannot resolve the components; `is_constant` is called only where K does not show it."""
-    if not is_unresolved(eigenvalues, eigen, op):
-        return
+    """Warn of components that the dtype cannot resolve; `is_constant` is called where K does not show it."""
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     varies = op.base.has_diagonal and op.trace > 4.0 * epsilon(op.like) * op.noise_scale
     if varies or not (_is_flat(op) or is_constant()):

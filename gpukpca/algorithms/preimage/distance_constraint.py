@@ -12,12 +12,12 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.linalg import row_products, smallest_in_rows
 from gpukpca.backend.namespace import cast, concat, epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.data.slicing import gather_rows, shifted_rows
-from gpukpca.data.statistics import feature_means
+from gpukpca.data.statistics import feature_means, square_sums
 
 # Directions among neighbors with less than this share of the largest squared singular value hold rounding only.
 FLAT = 1e-10

@@ -16,12 +16,13 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, nearest, square_sums
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.elementwise import multiply
+from gpukpca.backend.linalg import row_products
 from gpukpca.backend.namespace import cast, concat, epsilon, full, namespace_of, to_host
 from gpukpca.data.slicing import by_panels, gather_rows, shifted_rows
-from gpukpca.data.statistics import feature_means
+from gpukpca.data.statistics import feature_means, square_sums
 from gpukpca.kernels import Kernel, Scale
 from gpukpca.kernels.prepared import PreparedRows
 
@@ -94,7 +95,7 @@ class FixedPoint(Preimage):
 
     def _begin(self, Z: Array, start: Array | None) -> Array:
         if start is None:
-            return gather_rows(self.points, nearest(Z, self.scores[:, : Z.shape[1]]))
+            return gather_rows(self.points, _nearest(Z, self.scores[:, : Z.shape[1]]))
         return cast(cast(start, self.mean.dtype) - self.mean[None, :], self.points.dtype)
 
 
@@ -133,7 +134,7 @@ class _Search:
         state, vanishing = self._evaluate(weights, start)
         restarted = to_host(vanishing)
         if restarted.any():  # at the nearest point of the basis
-            instead = gather_rows(task.points, nearest(start, task.points))
+            instead = gather_rows(task.points, _nearest(start, task.points))
             state, _ = self._evaluate(weights, xp.where(vanishing[:, None], instead, start))
         indices, n_iter = np.arange(count), np.full(count, task.max_iter)
         converged = np.zeros(count, dtype=bool)
@@ -195,3 +196,10 @@ def _weighted(prepared: _Prepared, x: Array, weights: Array) -> Array:
     """Return γ_j k(x, b_j), shape (rows, m)."""
     kernel, rows = prepared
     return multiply(kernel.tile(kernel.prepare(x, like=rows.template), rows), weights)
+
+
+def _nearest(rows: Array, among: Array) -> np.ndarray:
+    """Return the index of the nearest row of `among` for every row, on the host; the first of several."""
+    # ‖r - a‖² less what does not depend on a, halved.
+    distances = 0.5 * cast(square_sums(among), rows.dtype)[None, :] - row_products(rows, among)
+    return to_host(namespace_of(rows).argmin(distances, axis=1))

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import cast, concat, dtype_name
@@ -22,6 +22,7 @@ from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import panels_of, rows_at, to_caller
 from gpukpca.data.slicing import dense_rows, take_rows
+from gpukpca.data.statistics import square_sums
 from gpukpca.exceptions import ConvergenceWarning, warn_user
 
 
