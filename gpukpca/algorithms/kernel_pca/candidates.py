@@ -190,10 +190,7 @@ def folded(
     `with_vectors`: from memory with `keeps_factor`, else its rows are computed again.
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
-    # The numbers of given landmarks are not those of the rows of a sample.
-    solver, rank = (requested, int(requested.rank or 0)) if requested.is_given else _with_rank(requested, task)
-    check_not_indefinite(task.kernel)
-    check_rank(task, rank)
+    solver, rank = _with_rank(requested, task, is_folded=True)
     p, row, wide = min(task.p, rank), d * item + task.row_bytes, FEATURE_COPIES * 8
     sample = min(n, solver.sample_within(d * item, task.resources.limit_set))
     pivots, panel = min(sample, pivot_panel(sample, 1, task.on_gpu)), feature_panel(n, d, rank, task.on_gpu)
@@ -337,13 +334,14 @@ def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: TiledSt
         yield NO_CHECKPOINT
 
 
-def _with_rank(requested: Nystrom, task: FitTask) -> tuple[Nystrom, int]:
+def _with_rank(requested: Nystrom, task: FitTask, is_folded: bool = False) -> tuple[Nystrom, int]:
     """Return the approximation of K with its rank as a number, and that of n rows.
 
-    A fit that goes on with `partial_fit` compares the first one with the parameters.
+    A fit that goes on with `partial_fit` compares the first one with the parameters. Given landmarks are numbers of
+    rows, and of a fold the task may be that of a sample.
     """
     check_not_indefinite(task.kernel)
-    rank = requested.rank_for(task.n, task.p)
+    rank = int(requested.rank or 0) if is_folded and requested.is_given else requested.rank_for(task.n, task.p)
     check_rank(task, rank)
     return requested.with_rank(task.p), rank
 

@@ -80,10 +80,11 @@ def landmark_fit(
     drift: Any = sums.drift
     drift = drift if first.in_order else drift.without_order(sums.residual, sums.trace, n_rows)
     sums = replace(sums, drift=drift.warned() if n_rows > int(among.rows.shape[0]) else drift)
-    fit = fit_of_sums(task, plan, basis, sums, second, is_weighted=task.weights is not None)
+    fit = fit_of_sums(task, plan, basis, sums, second)
+    weight_sum = None if task.weights is None else sums.count
     named = among.numbers  # a base point may be none of the rows
     numbers = None if named is None else named[chosen[chosen < len(named)]]
-    return replace(fit, landmarks=numbers, seconds=time.perf_counter() - started)
+    return replace(fit, landmarks=numbers, weight_sum=weight_sum, seconds=time.perf_counter() - started)
 
 
 def spanned_fit(
@@ -139,10 +140,11 @@ def updated_fit(task: FitTask, fit: Any, batch: Any, weights: np.ndarray | None 
     n = plan.n_samples + int(batch.shape[0])
     storage = replace(plan.storage, n=n, source=None, keeps_factor=False, with_vectors=False)  # the batch's rows alone
     plan = replace(plan, n_samples=n, storage=storage)
-    is_weighted = weights is not None or fit.weight_sum is not None
-    following = fit_of_sums(task, plan, basis, sums, before=fit.map, is_weighted=is_weighted)
+    following = fit_of_sums(task, plan, basis, sums, before=fit.map)
+    weight_sum = None if weights is None and fit.weight_sum is None else sums.count
     following = _exact(task, following) if plan.storage.is_exact else following
-    return replace(following, landmarks=fit.landmarks, seconds=fit.seconds + time.perf_counter() - started)
+    seconds = fit.seconds + time.perf_counter() - started
+    return replace(following, landmarks=fit.landmarks, weight_sum=weight_sum, seconds=seconds)
 
 
 def _workers(task: FitTask, features: LandmarkFeatures, n: int) -> int:

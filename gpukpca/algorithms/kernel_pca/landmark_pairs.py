@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.landmark_basis import LandmarkBasis
 from gpukpca.algorithms.kernel_pca.landmark_model import Approximation, finished_fit
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
@@ -25,13 +23,7 @@ from gpukpca.eigen.result import without_rounding
 
 
 def fit_of_sums(
-    task: FitTask,
-    plan: Plan,
-    basis: LandmarkBasis,
-    sums: FactorSums,
-    second: Callable[..., Array] | None = None,
-    before: Any = None,
-    is_weighted: bool = False,
+    task: FitTask, plan: Plan, basis: LandmarkBasis, sums: FactorSums, second: Any = None, before: Any = None
 ) -> KernelPCAFit:
     """Return the fit of the rows that were added up; `second` multiplies their centered features by a small matrix.
 
@@ -55,7 +47,6 @@ def fit_of_sums(
         U, axes = U * sign[None, :], axes * to_host(sign).astype(np.float64)
         eigen = replace(eigen, eigenvectors=U, products=U * eigen.eigenvalues[None, :])
     fit = finished_fit(task, plan, found, eigen, axes)
-    fit = replace(fit, weight_sum=sums.count) if is_weighted else fit
     return fit if second is not None else replace(fit, eigenvectors=None, scores=None)
 
 
