@@ -14,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, inverse_roots
+from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
+from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import cast, overflow_allowed, to_host
 from gpukpca.data.frequencies import number_of
 from gpukpca.data.place import Placement, rows_on_host
@@ -276,7 +277,7 @@ def _kernel_fit(model: Any, peer: Any) -> KernelPCAFit:
         # K, which the peer has centered in place: Kc + r 1ᵀ + 1 rᵀ - mean
         X += peer._centerer.K_fit_rows_[:, None] + (peer._centerer.K_fit_rows_[None, :] - peer._centerer.K_fit_all_)
     kernel = kernel_of_peer(peer).resolve(X)
-    alphas = U * inverse_roots(values)[None, :]
+    alphas = U * reciprocals(np.sqrt(values))[None, :]
     projection = (alphas - np.mean(alphas, axis=0, keepdims=True)).astype(U.dtype)
     offset = (rows @ alphas - mean * np.sum(alphas, axis=0)).astype(U.dtype)
     template = None if kernel.stored_only else kernel.template(X, centered=False).slice(0, 0)
@@ -422,7 +423,7 @@ def _linear_fit(model: Any, peer: Any) -> PCAFit:
     names = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
     numbers: dict[str, Any] = {name: np.array(to_host(getattr(peer, f"{name}_"))) for name in names}
     axes = np.array(numbers["components"].T, order="C")
-    roots = inverse_roots(numbers["explained_variance"].astype(np.float64))
+    roots = reciprocals(np.sqrt(numbers["explained_variance"].astype(np.float64)))
     return PCAFit(
         **numbers,
         total_variance=total_variance_of(peer),

@@ -14,7 +14,6 @@ from gpukpca.algorithms.kernel_pca.landmark_rows import (
     FirstRows,
     first_rows,
     given_landmarks,
-    sample_size,
     sampled_candidates,
 )
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -24,11 +23,12 @@ from gpukpca.algorithms.kernel_pca.task import FitTask, LandmarkPool
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.namespace import item_size
 from gpukpca.backend.parameters import same_value
 from gpukpca.backend.random import Randomness
 from gpukpca.data.batches import BatchedRows, rows_of_weight
 from gpukpca.data.distinct import DistinctRows, first_of_each
-from gpukpca.eigen.landmarks import Nystrom
+from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom
 from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels.base import Kernel
@@ -154,7 +154,8 @@ def _begun(
     if kernel.stored_only:
         raise InvalidParameterError(STORED_ONLY, argument="kernel")
     solver, every = _solver_of(settings), batches if every is None and not once else every
-    count = sample_size(solver, batches, resources.limit_set)
+    count = solver.sample_within(int(batches.like.shape[1]) * item_size(batches.dtype), resources.limit_set)
+    count = max(FEWEST_SAMPLED, count) if solver.is_given else count
     from_all = rng is not None and solver.sample == "reservoir" and not solver.is_given
     if from_all and once:
         raise InvalidParameterError(

@@ -163,12 +163,6 @@ class LandmarkFeatures:
         """Return k(s, x₀) - k(x₀, x₀) / 2; None without a base point. See `BasePointGram`."""
         return self.base_column - 0.5 * float(self.base_column[-1]) if self.start.relative else None
 
-    def products_of_base(self) -> tuple[np.ndarray, float]:
-        """Return k(s, x₀) of every landmark s with the base point x₀, and k(x₀, x₀)."""
-        last = self.rows.slice(self.rank, self.rank + 1)
-        itself = to_host(self.kernel.tile_diagonal(last)).astype(np.float64)
-        return to_host(self.base_column)[:-1].astype(np.float64), float(itself[0])
-
     @cached_property
     def _elimination(self) -> Elimination:
         L = self.start.pivot_factor

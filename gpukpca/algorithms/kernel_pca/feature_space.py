@@ -11,9 +11,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import row_products
+from gpukpca.backend.linalg import reciprocals, row_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -79,7 +78,7 @@ class AffineProjection:
         A = U λ^(-1/2), b = mᵀA with the column means m of K, which are 0 without centering. With frequencies w of the
         rows A = W^½ U λ^(-1/2).
         """
-        scale = from_host(inverse_roots(eigenvalues), op.like)[None, :]
+        scale = from_host(reciprocals(np.sqrt(eigenvalues)), op.like)[None, :]
         # LAPACK's vectors sum to zero up to rounding, which new points would multiply by the mean of K.
         projection = op.rooted(op.project(eigen.eigenvectors)) * scale
         means, scores = op.column_means, eigen.products * scale
@@ -106,11 +105,12 @@ class AffineProjection:
 
     def prepared(self, kernel: Kernel) -> PreparedRows:
         """Return the basis prepared for the kernel, which is cached, and left out of pickles."""
-        if self.rows is None:  # landmarks alone do not determine the shift of all training rows: the template has it
+        if (
+            rows := self.rows
+        ) is None:  # landmarks alone do not determine the shift of all training rows: the template has it
             rows = kernel.prepare(self.basis, like=self.template, centered=self.center)
             object.__setattr__(self, "rows", rows)
-            return rows
-        return self.rows
+        return rows
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"rows": None}

@@ -19,7 +19,6 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     Spectrum,
     check_underflow,
     has_equal_shares,
-    inverse_roots,
     is_unresolved,
     warn_of_dropped,
     warn_of_gap,
@@ -30,7 +29,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.slots import NormBound
-from gpukpca.backend.linalg import solve_triangular
+from gpukpca.backend.linalg import reciprocals, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host, full, to_host
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.partial_cholesky import NOISE
@@ -64,11 +63,6 @@ class Approximation:
     norm: NormBound | None = None
 
     @property
-    def rank(self) -> int:
-        """Return the number of columns of F."""
-        return len(self.sums.shift)
-
-    @property
     def like(self) -> Array:
         """Return an array (0,) in the place and the type of K."""
         return self.basis.features.like
@@ -94,7 +88,7 @@ class Approximation:
         """Return F Fᵀ without its rows, with the size of the numbers that cancel where rows are centered."""
         apart = self.sums.sums / self.sums.count  # the mean less the shift
         cancelled = self.sums.sizes - self.sums.trace + self.sums.count * float(self.mean @ self.mean + apart @ apart)
-        return LowRankGram(full((0, self.rank), 0.0, self.like), cancelled)
+        return LowRankGram(full((0, len(self.mean)), 0.0, self.like), cancelled)
 
 
 def finished_fit(task: FitTask, plan: Plan, found: Approximation, eigen: EigenResult, axes: np.ndarray) -> KernelPCAFit:
@@ -108,7 +102,7 @@ def finished_fit(task: FitTask, plan: Plan, found: Approximation, eigen: EigenRe
     settings, sums, like, n = task.settings, found.sums, found.like, found.sums.count
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(found, values)
-    scale = inverse_roots(values)
+    scale = reciprocals(np.sqrt(values))
     A, b, c, mean_norm = _host_map(found, axes * scale[None, :])
     scores = eigen.products * from_host(scale, like)[None, :]
     if task.frequencies is not None and scores.shape[0]:
@@ -172,8 +166,10 @@ def _host_map(found: Approximation, axes: np.ndarray) -> tuple[np.ndarray, np.nd
     if not len(L):  # K is zero, and so are the scores; a basis needs a row
         A, c = np.zeros((1, A.shape[1])), np.zeros(1)
     if found.sums.relative:
-        own, itself = found.basis.features.products_of_base()
-        above = own[: len(c)] - itself
+        features = found.basis.features
+        last = features.rows.slice(len(c), len(c) + 1)
+        itself = float(to_host(features.kernel.tile_diagonal(last))[0])
+        above = to_host(features.base_column)[:-1].astype(np.float64) - itself
         b, mean_norm = b + above @ A, mean_norm + itself + 2.0 * float(above @ c)
         A, c = np.concatenate([A, -A.sum(axis=0, keepdims=True)]), np.append(c, 1.0 - c.sum())
     return A, b, c, mean_norm
@@ -200,7 +196,7 @@ def _suggested_spectrum(found: Approximation) -> Spectrum:
     are too small. With B = K - diag(K), σ the largest singular value of H B(:, S) and r random landmarks, λ₁ of K is
     about k(s, s) + σ √(n/r). Centering takes 1ᵀK1/n from the trace, n times the mean of K(:, S). F is centered here.
     """
-    n, r = found.sums.count, min(found.rank, SEEN_LANDMARKS)
+    n, r = found.sums.count, min(len(found.mean), SEEN_LANDMARKS)
     L = found.sums.pivot_factor[:r, :r]
     inside, means = L @ L.T, L @ found.mean[:r]  # K(S, S), and the mean of each column
     sizes = np.diag(inside)

@@ -34,7 +34,7 @@ def fit_of_sums(
     sums = replace(sums, slots=None) if task.kernel.stored_only else sums  # numbers of rows, which the norm is known of
     found = Approximation(basis, sums, *sums.about_mean(task.settings.center), measured)
     is_all = task.settings.n_components is None or task.settings.is_share
-    count = min(max(1, found.rank) if is_all else int(task.settings.n_components or 0), plan.n_samples)
+    count = min(max(1, len(found.mean)) if is_all else int(task.settings.n_components or 0), plan.n_samples)
     task = replace(task, basis=basis.rows) if task.is_on_cluster else task
     eigen, axes = _eigenpairs(found, count, solver.tol)
     if before is not None:
@@ -60,7 +60,7 @@ def _signs_of(before: Any, L: np.ndarray, axes: np.ndarray) -> np.ndarray:
 
 def _eigenpairs(found: Approximation, count: int, tol: float) -> tuple[EigenResult, np.ndarray]:
     """Return `count` eigenvalues of F Fᵀ with bounds on their residuals for K itself, without vectors U; and FᵀU."""
-    like, k = found.like, found.rank
+    like, k = found.like, len(found.mean)
     ritz, vectors = leading_ritz_pairs(found.scatter, min(count + 1, k), like)
     threshold = NULL_FACTOR * epsilon(like) * max(float(np.max(ritz, initial=0.0)), found.gram.noise_scale)
     values = np.pad(ritz, (0, count + 1 - len(ritz)))

@@ -9,14 +9,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from gpukpca.algorithms.kernel_pca.task import FitTask, LandmarkPool
-from gpukpca.backend.namespace import dtype_name, empty_like, from_host, is_sparse, item_size, to_host
+from gpukpca.backend.namespace import dtype_name, empty_like, from_host, is_sparse, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import rows_at
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows, place_of
-from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom, checked_landmarks
+from gpukpca.eigen.landmarks import Nystrom, checked_landmarks
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels.prepared import PreparedRows
@@ -51,12 +51,6 @@ def sampled_candidates(task: FitTask, count: int, rng: np.random.Generator) -> L
     """Return some rows of a task, drawn evenly; all of them without a draw, as a factor in memory has them."""
     numbers = np.arange(task.n) if count >= task.n else np.sort(random_subset(rng, task.n, count))
     return LandmarkPool(gather_rows(task.X, numbers), task.numbers_of(numbers))
-
-
-def sample_size(solver: Nystrom, batches: Rows, limit: int | None) -> int:
-    """Return how many of the first rows of batches are read at once, within a `limit` of bytes."""
-    count = solver.sample_within(int(batches.like.shape[1]) * item_size(batches.dtype), limit)
-    return max(FEWEST_SAMPLED, count) if solver.is_given else count
 
 
 class FirstRows(NamedTuple):

@@ -11,7 +11,6 @@ import numpy as np
 from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.solver_warnings import OF_UNITS, warn_of_convergence
-from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import EPSILON, dtype_name, epsilon, is_sparse, overflow_allowed, to_host
 from gpukpca.data.scale import factor_near_one, power_of_two_scale, row_bounds, scaled_rows
 from gpukpca.data.slicing import place_of, sampled_panels, take_rows
@@ -85,11 +84,6 @@ class Spectrum:
         """Return the number of nonzero components: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
         values = self.eigenvalues
         return int(np.sum(values > SMALL_POSITIVE[self.dtype] * float(values.max(initial=0.0))))
-
-
-def inverse_roots(values: np.ndarray) -> np.ndarray:
-    """Return 1 / sqrt(value), 0 where the value is 0."""
-    return reciprocals(np.sqrt(values))
 
 
 def checked_spectrum(eigen: EigenResult, op: CenteredGram, kernel: Kernel, fraction: float | None) -> Spectrum:
