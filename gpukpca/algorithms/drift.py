@@ -1,4 +1,4 @@
-"""Whether a stream leaves its landmarks: what they miss of the last rows, beside the rows they were chosen among."""
+"""The drift of a stream from its landmarks: the share of the last rows that they miss, and of the first ones."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from gpukpca.exceptions import PrecisionWarning, warn_user
 # Rows after which the weight of one falls to 1/e among the last rows, and how many times as fast among the first.
 WINDOW, FASTER = 1000.0, 10
 # The last share is larger where it exceeds so many times the first and so much, or where what is explained is less by
-# that factor, and by so many standard deviations. None of 560 streams without a drift was told of one.
+# that factor, and by so many standard deviations. None of 560 streams without a drift gave a warning.
 FACTOR, AMOUNT, DEVIATIONS = 2.0, 0.02, 3.0
 
 
 @record(eq=False, kw_only=True)
 class Drift:
-    """Sums (Σ a E, Σ a k, max a k) over rows with k = k(x, x), E = k - ‖f(x)‖² and weights a, on the host.
+    """Sums (Σ a E, Σ a k, max a k) over rows, on the host: k = k(x, x), E = k - ‖f(x)‖², and weights a that fade.
 
     Every row counts once, whatever its `sample_weight`: how often it counts does not say where it lies.
     """
 
     sums: np.ndarray = field_of("3 3", "of the rows among which landmarks were chosen, the first rows, and the last")
     faded: float = field_of("", "exp(-n / WINDOW) of n rows, and 0 where they had no order", "nonnegative", default=1.0)
-    told: float = field_of("", "the last share of which a warning was given", "nonnegative", default=0.0)
+    reported: float = field_of("", "the last share of which a warning was given", "nonnegative", default=0.0)
 
     @classmethod
     def of_candidates(cls, factor: PivotedCholesky, diagonal: np.ndarray, weights: np.ndarray | None) -> Self:
         """Return the sums over the rows of a factor, and no others; `diagonal` is that of K.
 
-        A landmark misses nothing of itself, which no later row does. Here it has E = 1 / (K(S, S)⁻¹)_ii, what the other
-        landmarks miss of it: drawn evenly, both kinds of rows then have one mean.
+        The error of a landmark is 0, and that of a later row is not. So a landmark counts with 1 / (K(S, S)⁻¹)_ii, its
+        error for the other landmarks: of landmarks that are drawn evenly, both kinds of rows then have one mean.
         """
         inverse = solve_triangular(factor.pivot_factor, np.eye(factor.rank))
         alone = 1.0 / np.sum(inverse * inverse, axis=0)
@@ -64,11 +64,12 @@ class Drift:
         sums = np.append((before + after)[:, :2], np.maximum(before, after)[:, 2:], axis=1)
         return replace(self, sums=sums, faded=self.faded * other.faded)
 
-    def warned(self) -> Drift:
-        """Return the sums; warn where the last share exceeds the first one, and twice what was told before."""
+    def with_warning(self) -> Drift:
+        """Return the sums; warn where the last share exceeds the first one, and twice what was reported before."""
         *firsts, (last, least, _) = map(_interval, self.sums)
         first, _, most = max(firsts)  # by the share
-        if least <= most or last <= max(min(FACTOR * first + AMOUNT, 1.0 - (1.0 - first) / FACTOR), 2.0 * self.told):
+        allowed = max(min(FACTOR * first + AMOUNT, 1.0 - (1.0 - first) / FACTOR), 2.0 * self.reported)
+        if least <= most or last <= allowed:
             return self
         warn_user(
             "the stream leaves its landmarks: they miss a larger share of the last rows than of the first. The "
@@ -78,11 +79,11 @@ class Drift:
             last=last,
             first=first,
         )
-        return replace(self, told=last)
+        return replace(self, reported=last)
 
     def __str__(self) -> str:
         first, _, last = (share for share, *_ in map(_interval, self.sums))
-        return f"; the landmarks miss {last:.2g} of the last rows, {first:.2g} of the first" if self.told else ""
+        return f"; the landmarks miss {last:.2g} of the last rows, {first:.2g} of the first" if self.reported else ""
 
 
 def _interval(sums: np.ndarray) -> tuple[float, float, float]:

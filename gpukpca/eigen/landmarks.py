@@ -42,7 +42,7 @@ FEWEST_SLOTS, SLOT_SHARE, MOST_SLOTS = 500, 0.02, 8192
 STREAM_ROWS, SLOT_COPIES = 100_000, 5
 # Square matrices in float64 of a look.
 LOOK_COPIES = 4
-# LandmarkPool for one accepted pivot, and in all, where most are rejected.
+# Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 
 
@@ -76,7 +76,7 @@ def pivoted_cholesky(
     tol : float
         Stop as soon as the certificate is at most `tol` times the largest eigenvalue of H F Fᵀ H. 0: use up the rank.
     block_size : int, optional
-        LandmarkPool a round, and most columns of F that one round appends (128 at most). Default: a tenth of the rank,
+        Candidates a round, and most columns of F that one round appends (128 at most). Default: a tenth of the rank,
         from 8 to 128, with up to four times as many candidates while most are rejected. The law of the pivots does not
         depend on it.
     report : callable, optional

@@ -153,7 +153,7 @@ def test_a_stream_that_was_kept_goes_on_as_any_other(X, tmp_path):
     assert kept + batches_told(begun, batches[8:]) == values
     assert kept  # and what was told is not told again
     np.testing.assert_array_equal(drift_of(begun).sums, drift_of(whole).sums)
-    assert (drift_of(begun).faded, drift_of(begun).told) == (drift_of(whole).faded, drift_of(whole).told)
+    assert (drift_of(begun).faded, drift_of(begun).reported) == (drift_of(whole).faded, drift_of(whole).reported)
     # Of a model file of an earlier version the first rows are unknown.
     begun._result = replace(begun._result, stream=replace(begun._result.stream, drift=None))
     begun.save(tmp_path / "model")

@@ -173,11 +173,9 @@ def _begun(
     else:
         all_rows = FirstRows(None, batches, held, weights)
         first = first_rows(all_rows, count, rows_needed(kernel, settings), once, numbers)
-    has_rule, sample = kernel.rule_bytes(1, 1) > 0, first.sample.rows
-    whole = has_rule and not once
-    kernel = resolved_within(
-        kernel, batches if whole else sample, resources, shown=sample, weights=weights if whole else None
-    )
+    sample = first.sample.rows
+    learned, counts = (sample, None) if once or not kernel.rule_bytes(1, 1) else (batches, weights)
+    kernel = resolved_within(kernel, learned, resources, shown=sample, weights=counts)
     settings = replace(settings, eigen_solver=solver)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint, weights=first.weights)
     among = given_landmarks(solver, sample if every is None else every, sample) or first.sample

@@ -79,7 +79,7 @@ def landmark_fit(
     plan = replace(plan, n_samples=n_rows)
     drift: Any = sums.drift
     drift = drift if first.in_order else drift.without_order(sums.residual, sums.trace, n_rows)
-    sums = replace(sums, drift=drift.warned() if n_rows > int(among.rows.shape[0]) else drift)
+    sums = replace(sums, drift=drift.with_warning() if n_rows > int(among.rows.shape[0]) else drift)
     fit = fit_of_sums(task, plan, basis, sums, second)
     weight_sum = None if task.weights is None else sums.count
     named = among.numbers  # a base point may be none of the rows
@@ -135,7 +135,7 @@ def updated_fit(task: FitTask, fit: Any, batch: Any, weights: np.ndarray | None 
     often = None if weights is None else weights[:, None]
     workers = _workers(task, features, int(batch.shape[0]))
     sums = stream.merged(sums_of_panel(batch, often, None, features, workers))
-    sums = replace(sums, drift=sums.drift and sums.drift.warned())
+    sums = replace(sums, drift=sums.drift and sums.drift.with_warning())
     plan: Any = fit.plan
     n = plan.n_samples + int(batch.shape[0])
     storage = replace(plan.storage, n=n, source=None, keeps_factor=False, with_vectors=False)  # the batch's rows alone
