@@ -37,10 +37,10 @@ SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
 # A limit holds so many times the rows: as they are, prepared, in the panel of a tile, and the rest.
 SAMPLE_SHARE = 32
 # Of the bound on the norm: slots at least, beyond them the share of the fit's operations, and slots at most; the rows
-# of a stream whose end is not known; and copies of the rows in the slots.
+# of a stream whose end is not known.
 FEWEST_SLOTS, SLOT_SHARE, MOST_SLOTS = 500, 0.02, 8192
-STREAM_ROWS, SLOT_COPIES = 100_000, 5
-# Square matrices in float64 of a look.
+STREAM_ROWS = 100_000
+# Square matrices in float64 of a bound.
 LOOK_COPIES = 4
 # Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
@@ -392,20 +392,24 @@ class Nystrom(SolverParameters, PlannedSolver):
         rows = max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank)
         return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))
 
-    def slots_for(self, n: int | None, d: int, rank: int, row_bytes: int, room: int | None) -> tuple[int, int]:
-        """Return how many of n rows (None: not known) the bound on the norm is computed from, and their bytes.
+    def slots_for(self, n: int | None, d: int, rank: int, most: int | None) -> int:
+        """Return how many of n rows (None: not known) the bound on the norm is computed from.
 
-        By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit, within a `room` of bytes.
+        By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit, and `most` is what memory allows.
         """
-        row = SLOT_COPIES * max(1, row_bytes)
         if (s := self.bound_rows) is None:
             n, s = STREAM_ROWS if n is None else n, FEWEST_SLOTS
             allowed = SLOT_SHARE * 2.0 * n * rank * (rank + d)
             while s < MOST_SLOTS and (more := s * 5 // 4) * ((more + rank) * (d + rank) + more**2 / 6) <= allowed:
                 s = more
-            s = s if room is None else min(s, room // row)
+            s = s if most is None else min(s, most)
             s *= s >= SMALLEST_SAMPLE
-        return s, s * row
+        return s
+
+    @staticmethod
+    def entry_bytes(rows: int) -> int:
+        """Return the bytes of a bound from the entries of K - F Fᵀ between so many rows."""
+        return 8 * LOOK_COPIES * rows**2
 
     @property
     def judges_norm(self) -> bool:
@@ -429,8 +433,7 @@ class Nystrom(SolverParameters, PlannedSolver):
         few = 8 * (3 if widened else 1) * min(block, blocking.ELIMINATION_BLOCK)
         first, last = (min(n, pivot_panel(n, columns, on_gpu)) for columns in (block, rank))
         panels = workers * max(first * (entry * block + few), last * (entry * block + widened * rank + few))
-        looks = 8 * LOOK_COPIES * self.look_rows(n, rank) ** 2
-        return max(default_block(rank) * n * item, panels, looks)
+        return max(default_block(rank) * n * item, panels, self.entry_bytes(self.look_rows(n, rank)))
 
     def factor(
         self,

@@ -1,6 +1,7 @@
 """The bound on every error of Nyström, from rows that the fit draws: containers, weights, streams, and tolerances."""
 
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from gpukpca.algorithms import slots
 from gpukpca.algorithms.slots import Slots
 from gpukpca.eigen import elimination
 from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
 
 KERNELS = (RBF(0.3), Laplacian(0.2), Matern(0.1, nu=1.5), Polynomial(2, gamma=0.2, coef0=1.0), Cosine())
@@ -146,6 +147,30 @@ def test_a_look_that_cannot_meet_the_tolerance_ends_with_its_first_rows(monkeypa
     assert looks[:2] == [500, 500]  # two looks, of which the first has no more
     assert looks[2] > 1000
     assert looks[-1] == model.norm_bound_info_.rows > 1000
+
+
+def test_the_plan_has_the_memory_of_a_bound_that_the_fit_computes():
+    X = np.random.default_rng(0).standard_normal((3500, 4))
+    pieces = [X[i : i + 500] for i in range(0, 3500, 500)]
+    K = np.asarray(RBF(0.3)(X[:900]))
+    fits = (
+        ("rbf", X, {"bound": "norm", "tol": 0.1, "bound_rows": 2500}),
+        ("rbf", iter(pieces), {"bound": "norm", "tol": 1e-4, "bound_rows": 3000}),
+        ("precomputed", K, {"bound_rows": 900}),
+    )
+    for kernel, data, options in fits:
+        model = KernelPCA(3, kernel=kernel, eigen_solver=Nystrom(30, **options), random_state=0, n_jobs=1)
+        tracemalloc.start()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(data)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak <= model.plan_.predicted_bytes, (kernel, options)
+    many = KernelPCA(3, kernel="rbf", eigen_solver=Nystrom(30, bound_rows=10**9), random_state=0).fit(X[:300])
+    assert "for certain" in str(many.norm_bound_info_)  # slots of no more rows than there are
+    with pytest.raises(MemoryBudgetError, match=r"Nystrom\(bound_rows=500\)"):
+        KernelPCA(3, kernel="rbf", eigen_solver=Nystrom(30, bound="norm", tol=0.1), memory_limit="20MB").fit(X)
 
 
 def test_a_tolerance_that_the_rank_does_not_reach_is_said_with_the_number():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Integral
@@ -62,8 +63,8 @@ VECTOR_BLOCKS = 4
 NO_VECTORS = "eigenvectors and scores do not fit into memory: the model has none, and transform gives the scores"
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
-# Slots take at most one in so many bytes that a limit leaves.
-SHARE_FOR_SLOTS = 4
+# Slots take at most one in so many bytes that a limit leaves; copies of their rows.
+SHARE_FOR_SLOTS, SLOT_COPIES = 4, 5
 # Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers, or F is multiplied:
 # vectors and products, with signs, in the map, and as scores.
 RESULT_BLOCKS = 10
@@ -163,6 +164,8 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
     bill["choose"]["columns of K"] = solver.growth_bytes(n, rank, item, workers, task.on_gpu)
     bill["solve"]["eigenvectors"] = LowRank().workspace_bytes(n, p, item, task.on_gpu)
     slots, bill["add"]["slots"] = slots_for(task, solver, n, rank, bill)
+    if task.kernel.stored_only:
+        bill["solve"]["entries of the bound"] = solver.entry_bytes(min(n, slots))
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
@@ -212,6 +215,10 @@ def folded(
     panel *= row + wide * (d + rank) + 2 * rank * item
     bill["add"]["panels"] = workers * panel + 3 * 8 * (batch or min(n, slice_of(d)))
     slots, bill[""]["slots"] = slots_for(task, solver, rows if batch else n, rank, bill)
+    if solver.judges_norm:
+        most = max(slots, solver.look_rows(sample, rank))
+        known = most if batch and rows is None else rows or n
+        bill["solve"]["entries of the bound"] = solver.entry_bytes(min(most, known))
     kept: dict[str, Any] = {"with_vectors": with_vectors, "keeps_factor": keeps_factor, "slots": slots}
     storage = LandmarkStorage(n, workers, rank, sample, **kept)
     notes = (NO_VECTORS,) if task.gives_scores and not (with_vectors or batch) else ()
@@ -227,13 +234,17 @@ def folded(
 def slots_for(task: FitTask, solver: Nystrom, n: int | None, rank: int, bill: Bill) -> tuple[int, int]:
     """Return how many rows the bound on the norm is computed from, and their bytes; 0 for a function of two rows.
 
-    By default they take a part of what a limit leaves beside the bill.
+    By default rows take a part of what a limit leaves beside the bill, and entries a part of what the model leaves.
     """
     if task.kernel.stored_only and not isinstance(task.kernel, Precomputed):
         return 0, 0
     row, limit = 8 if task.template is None else -(-task.data_bytes // max(task.n, 1)), task.resources.limit_set
-    room = None if limit is None else max(0, limit - bill.peak) // SHARE_FOR_SLOTS
-    return solver.slots_for(n, task.d, rank, row, room)
+    row, most = SLOT_COPIES * max(1, row), None
+    if limit is not None:
+        entries = max(0, limit - total(bill[""])) // 2 // solver.entry_bytes(1)
+        most = min(max(0, limit - bill.peak) // SHARE_FOR_SLOTS // row, math.isqrt(entries))
+    slots = solver.slots_for(n, task.d, rank, most)
+    return slots, row * min(slots, n or slots)
 
 
 def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...], start: int) -> Candidate:

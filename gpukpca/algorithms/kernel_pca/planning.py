@@ -27,6 +27,7 @@ from gpukpca.data.batches import slice_of
 from gpukpca.data.rows import Rows
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
+from gpukpca.eigen.norm_bound import SMALLEST_SAMPLE
 from gpukpca.eigen.solve import most_by_passes
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -232,6 +233,9 @@ def _changes(task: FitTask) -> Iterator[Iterable[tuple[str, FitTask]]]:
         solver: Any = settings.solver_for(n, p, task.on_gpu)[0]
         rank = 0 if solver.is_given else int(solver.rank or solver.rank_for(n, p))
         yield fewer("eigen_solver=Nystrom(rank={})", rank, lambda r: changed(eigen_solver=replace(solver, rank=r)), p)
+        entries = solver.bound_rows or solver.look_rows(n, rank)
+        with_rows = "eigen_solver=Nystrom(bound_rows={})"
+        yield fewer(with_rows, entries, lambda s: changed(eigen_solver=replace(solver, bound_rows=s)), SMALLEST_SAMPLE)
     elif not settings.requests(BlockKrylov, "randomized", "arpack"):
         yield [('eigen_solver="randomized"', changed(eigen_solver="randomized"))]
     if not settings.is_share:

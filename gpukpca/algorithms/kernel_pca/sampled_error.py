@@ -16,7 +16,10 @@ from gpukpca.backend.namespace import cast, epsilon, overflow_allowed, to_host
 from gpukpca.eigen.elimination import excess
 from gpukpca.eigen.norm_bound import EPS, FAILURE
 
-NO_ROWS = "the fit drew no rows: bound_rows=0, a kernel matrix, a function of two rows, or an earlier version"
+NO_ROWS = (
+    "the fit drew no rows: bound_rows=0, a small memory_limit, a matrix that gives no entries, a function of two rows, "
+    "or an earlier version"
+)
 
 
 def norm_bound_of(fit: Any) -> NormBound:
@@ -37,7 +40,10 @@ def norm_bound_of(fit: Any) -> NormBound:
 
 
 def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormBound | None:
-    """Return the bound that must be known now: a tolerance is compared with it, or a kernel matrix is not kept."""
+    """Return the bound that must be known now: a tolerance is compared with it, or a kernel matrix is not kept.
+
+    Where no look was needed, the certificate has met the tolerance.
+    """
     factor, like, n, is_stored = basis.factor, basis.features.like, task.n, task.kernel.stored_only
     features = replace(basis.features, start=sums)
     if not ((is_judged := getattr(solver, "judges_norm", False)) or is_stored):
@@ -46,6 +52,8 @@ def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormB
         looks = factor.looks
         sure: dict[str, Any] = {"failure_probability": 0.0 if looks.rows >= n else FAILURE}
         return NormBound(value=looks.value, rows=min(looks.rows, n), is_estimate=epsilon(like) > EPS, **sure)
+    if not is_stored and factor is not None:
+        return None
     if not is_stored:
         return _of_slots(features, basis.rows)
     if sums.slots is None or (found := _entries_of(basis.whole, factor, sums.slots.rows[:, 0])) is None:
