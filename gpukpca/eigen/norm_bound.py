@@ -201,9 +201,12 @@ def powers_of_draws(E: np.ndarray, allowances: np.ndarray, limits: np.ndarray, l
     their d are left out, which `bound_of_draws` counts otherwise.
     """
     kept = (limits >= SPLIT * lacking) & (limits > 0.0)
-    roots, E = np.sqrt(limits[kept]), E[kept][:, kept]
-    slack = np.sqrt(allowances[kept] + lacking[kept]) / roots
-    return entrywise_powers(E / roots[:, None] / roots[None, :], slack) if len(E) else np.zeros(3)
+    if not np.any(kept):
+        return np.zeros(3)
+    roots = np.sqrt(limits[kept])
+    C = (E if np.all(kept) else E[np.ix_(kept, kept)]) / roots[:, None]
+    C /= roots[None, :]
+    return entrywise_powers(C, np.sqrt(allowances[kept] + lacking[kept]) / roots)
 
 
 def bound_of_draws(powers: np.ndarray, s: int, total: float, sum_of_lacking: float, failure: float = FAILURE) -> float:
