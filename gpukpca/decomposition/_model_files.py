@@ -45,8 +45,8 @@ from gpukpca.persistence.model_file import (
 # `set_fit_request` leave on an estimator.
 NOT_KEPT = ("checkpoint", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks", "__orig_class__")
-# The matrix of a precomputed kernel, which new points do not need, and rows that a stream holds.
-LEFT_OUT = {"X_fit_", "_held"}
+# The matrix of a precomputed kernel, which new points do not need, rows that a stream holds, and what only warns.
+LEFT_OUT = {"X_fit_", "_held", "_set_with_kernel"}
 # Endings of files that other readers take for pickles.
 OF_PICKLES = (".pkl", ".pickle", ".joblib")
 # Which steps of a model are scalers.

@@ -278,6 +278,12 @@ def test_fields_that_a_file_lacks_have_their_default() -> None:
     assert changed("linear", lambda header, _: header["steps"][0]["fit"].pop("certificate")).gap_ is not None
 
 
+def test_a_model_whose_kernel_was_set_is_saved(tmp_path: Path) -> None:
+    model = KernelPCA(2, kernel="rbf").set_params(kernel="laplacian", gamma=0.1).fit(data())  # as searches do
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(gpukpca.load(tmp_path / "m").transform(data()), model.transform(data()))
+
+
 def test_notes_come_back(tmp_path: Path) -> None:
     notes = {"names": ("a", "b"), "source": "x.csv", "nested": {"a": [1, 2], "b": (1, "c")}, "nothing": None}
     notes |= {"none": (), "infinite": (np.inf, -np.inf)}
