@@ -185,6 +185,12 @@ def test_a_tolerance_that_the_rank_does_not_reach_is_said_with_the_number():
     with pytest.warns(ConvergenceWarning, match="norm_bound_"):
         stream.fit(iter([X[:600], X[600:]]))
     assert stream.norm_bound_ == pytest.approx(float(stream.residual_norms_[0]))
+    X = np.random.default_rng(0).standard_normal((8000, 6)) * 0.8 ** np.arange(6)
+    stream = KernelPCA(5, kernel="rbf", gamma=0.2, random_state=0)
+    stream.set_params(eigen_solver=Nystrom(300, tol=1e-2, bound="norm", bound_rows=3000))
+    with pytest.warns(ConvergenceWarning, match="among the rows that they were chosen from, and not among all"):
+        stream.fit(iter(np.split(X, 8)))  # a bound from all rows of the sample, and one from as many of all
+    assert "stopped: tolerance; not converged" in stream.solver_
 
 
 def test_few_rows_make_it_certain_and_none_have_a_reason():

@@ -214,6 +214,9 @@ def _warn_of_bound(fit: KernelPCAFit, found: Approximation, solver: Any) -> None
     if not solver.tol or fit.certificate is None or found.bound <= solver.tol * largest:
         return
     why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
+    if found.sums.stopped == "tolerance":
+        why = "the landmarks meet the tolerance among the rows that they were chosen from, and not among all"
+        remedy = "a larger tol, or give a smaller one, which takes more landmarks"
     if found.rounding > solver.tol * largest:
         why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
     which, name = "all eigenvalues together", "certificate"
