@@ -104,16 +104,18 @@ class Slots:
         if not (self.count and other.count):
             return self if self.count else other
         count, total = self.count + other.count, self.total + other.total
-        rows, is_drawn = stacked([self.rows, other.rows]), self.is_drawn or other.is_drawn or count > self.size
+        is_drawn, chosen = self.is_drawn or other.is_drawn or count > self.size, np.arange(count)
+        if is_drawn:
+            is_kept = uniform(keyed_generator(self.seed, COINS, count), self.size) * total < self.total
+            if self.is_drawn and np.all(is_kept):  # as mostly in a long stream
+                return replace(self, count=count, total=total)
+            chosen = np.where(is_kept, self._chosen(), int(self.rows.shape[0]) + other._chosen())
         limits, weights = (
             np.concatenate([getattr(of, name) for of in (self, other)]) for name in ("limits", "weights")
         )
+        rows = stacked([self.rows, other.rows])
         both = replace(self, count=count, total=total, rows=rows, limits=limits, weights=weights, is_drawn=is_drawn)
-        if not is_drawn:
-            return both
-        coins = uniform(keyed_generator(self.seed, COINS, count), self.size)
-        after = int(self.rows.shape[0]) + other._chosen()
-        return both._at(np.where(coins * total < self.total, self._chosen(), after))
+        return both._at(chosen) if is_drawn else both
 
     def bound(self, E: np.ndarray, allowances: np.ndarray, lacking: tuple[np.ndarray, float]) -> NormBound:
         """Return the bound from the entries of E between the rows (s, s), which err by √(a_i a_j) for allowances a.

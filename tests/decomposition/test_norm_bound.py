@@ -274,3 +274,6 @@ def test_slots_hold_rows_with_their_chances():
         assert np.all(counts[d == 0] == 0)
         seen = d > 1e-3
         assert np.sum((counts - expected)[seen] ** 2 / expected[seen]) < 25.0, cuts  # chi-square of 7
+    long = Slots(size=size, seed=0).of_panel(rows, 1e12 * d, None)
+    both = long.merged(Slots(size=size, seed=0).of_panel(rows, d, None))
+    assert (both.rows is long.rows, both.count, both.total > long.total) == (True, 2 * len(d), True)  # no slot is hit
