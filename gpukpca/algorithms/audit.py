@@ -243,9 +243,10 @@ def angles_of(
 
 
 def trace_left(op: SymmetricOperator, terms: float, values: np.ndarray) -> tuple[float, float]:
-    """Return the trace of an operator, from `terms` before centering, less some values and plus its rounding; and this.
+    """Return what values leave of the trace of an operator, plus its rounding; and this rounding.
 
-    Where no eigenvalue is negative, and the values are at most the first ones, every other one is at most that.
+    `terms` is the trace before centering. Where no eigenvalue is negative, and the values are at most the first ones,
+    every other eigenvalue is at most the first number.
     """
     rounding = max(ROUNDING[dtype_name(op.dtype)], op.rounding * epsilon(op.like)) * max(terms, op.noise_scale)
     return max(float(op.trace or 0.0) - float(np.sum(values)), 0.0) + rounding, rounding

@@ -129,7 +129,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
         found, like = LandmarkFeatures.of_fit(fit), place_of(X)
-        if not fit.map.center:  # products are those of features less nothing
+        if not fit.map.center:  # products are those of f itself, not of f less a shift
             found = replace(found, start=replace(found.start, shift=0.0 * found.start.shift))
         if isinstance(kernel, Precomputed):
             found = replace(found, like=empty_like(like), columns=numbers)

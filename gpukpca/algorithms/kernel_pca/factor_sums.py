@@ -60,7 +60,7 @@ class LandmarkFeatures:
     rows : PreparedRows or None
         The landmarks, and the base point as the last row; None of a precomputed kernel.
     start : FactorSums
-        With the factor L: of no rows where others are added up.
+        The factor L, the shift and the noise. A fold over rows begins with the sums, then of no rows.
     like : array, shape (0,)
         Where rows are computed, in the type of K.
     columns : host array of int, or None

@@ -71,7 +71,7 @@ def first_rows(
 ) -> FirstRows:
     """Return `count` of the first rows; where fewer than `needed` of them differ, read more, and keep each once.
 
-    The rows are those `held` and then the batches, which have these `numbers`.
+    Those `held` come first, then the batches, whose rows have these `numbers`.
     """
     _, batches, before, weights, _ = all_rows
     sample, places, rows = batches.some(count)
