@@ -42,7 +42,7 @@ class NormBound:
             return f"none: {self.reason}"
         sure = "an estimate in float32, " if self.is_estimate else ""
         sure += f"except with probability {self.failure_probability:.0e}" if self.failure_probability else "for certain"
-        return f"{self.value:.3g}, {sure}" + (f", from {self.rows} rows" if self.rows else "")
+        return f"{self.value:.3g}, {sure}, " + (f"from {self.rows} rows" if self.rows else "the certificate")
 
 
 @record(eq=False, kw_only=True)

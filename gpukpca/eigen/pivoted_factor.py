@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.linalg import solve_triangular
+from gpukpca.backend.namespace import to_host
 from gpukpca.eigen.norm_bound import NormLooks
 
 
@@ -90,3 +92,12 @@ class PivotedCholesky:
         The bound holds for positive semidefinite K; it excludes negative eigenvalues that no residual showed.
         """
         return max(self.residual_trace, 0.0) + self.rounding
+
+    def errors(self, op: SymmetricOperator, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the entries of K - F Fᵀ between rows of an operator, and K_ii; None where it gives no entries."""
+        K, inside = op.block(rows, rows), op.block(self.pivots, rows)
+        if K is None:
+            return None
+        F = solve_triangular(self.pivot_factor, to_host(inside).astype(np.float64)).T
+        K = to_host(K).astype(np.float64)
+        return K - F @ F.T, np.abs(np.diagonal(K))

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
-from gpukpca.backend.linalg import solve_triangular
-from gpukpca.backend.namespace import cast, epsilon, overflow_allowed, to_host
+from gpukpca.backend.namespace import cast, epsilon, overflow_allowed
 from gpukpca.eigen.elimination import excess
 from gpukpca.eigen.norm_bound import EPS, FAILURE
 
@@ -52,24 +49,11 @@ def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormB
         looks = factor.looks
         sure: dict[str, Any] = {"failure_probability": 0.0 if looks.rows >= n else FAILURE}
         return NormBound(value=looks.value, rows=min(looks.rows, n), is_estimate=epsilon(like) > EPS, **sure)
-    if not is_stored and factor is not None:
-        return None
     if not is_stored:
-        return _of_slots(features, basis.rows)
-    if sums.slots is None or (found := _entries_of(basis.whole, factor, sums.slots.rows[:, 0])) is None:
+        return None if factor is not None else _of_slots(features, basis.rows)
+    if sums.slots is None or (found := factor.errors(basis.whole, sums.slots.rows[:, 0])) is None:
         return NormBound(value=None, reason=NO_ROWS)
-    pivots: Any = _entries_of(basis.whole, factor, factor.pivots)
-    return _bounded(features, found, pivots[0], like)
-
-
-def _entries_of(op: Any, factor: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the entries of K - F Fᵀ between rows of a kernel matrix, and K_ii; None where it gives no entries."""
-    K, inside = op.block(rows, rows), op.block(factor.pivots, rows)
-    if K is None:
-        return None
-    F = solve_triangular(factor.pivot_factor, to_host(inside).astype(np.float64)).T
-    K = to_host(K).astype(np.float64)
-    return K - F @ F.T, np.abs(np.diagonal(K))
+    return _bounded(features, found, factor.errors(basis.whole, factor.pivots)[0], like)
 
 
 def _of_slots(features: LandmarkFeatures, basis: Any) -> NormBound:
@@ -80,9 +64,7 @@ def _of_slots(features: LandmarkFeatures, basis: Any) -> NormBound:
     return _bounded(wide, wide.errors(slots.rows), wide.errors(basis)[0], features.like)
 
 
-def _bounded(
-    features: LandmarkFeatures, entries: tuple[np.ndarray, np.ndarray], of_landmarks: np.ndarray, like: Any
-) -> NormBound:
+def _bounded(features: LandmarkFeatures, entries: Any, of_landmarks: Any, like: Any) -> NormBound:
     """Return the bound from entries of K - F Fᵀ between the rows in the slots, and between the landmarks."""
     sums: Any = features.start
     (E, sizes), r, is_estimate = entries, features.rank, epsilon(like) > EPS
