@@ -14,7 +14,7 @@ from gpukpca.backend.random import keyed_generator, uniform, weighted_draws
 from gpukpca.data.distinct import stacked
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen.elimination import growth_of
-from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws, powers_of_draws
+from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws, powers_of_draws, split_of
 
 # What the numbers of a generator are used for: draws within a panel, and coins between two parts.
 DRAWS, COINS = 0, 1
@@ -129,6 +129,7 @@ class Slots:
         if not np.all(np.diagonal(E) <= limits):
             return NormBound(value=None, reason="rounding makes entries of E larger than was allowed for")
         e, sum_of_lacking = lacking
-        powers = powers_of_draws(E, allowances, limits, e)
-        value = bound_of_draws(powers, len(E), self.total, sum_of_lacking)
+        split = split_of(self.total, len(E), sum_of_lacking)
+        powers = powers_of_draws(E, allowances, limits, e, split)
+        value = bound_of_draws(powers, len(E), self.total, sum_of_lacking, split)
         return NormBound(value=value, rows=len(E), failure_probability=FAILURE)

@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add, convert, put
-from gpukpca.backend.linalg import row_products, solve_triangular, triangular_inverse
+from gpukpca.backend.linalg import row_products, triangular_inverse
 from gpukpca.backend.namespace import EPSILON, cast, from_host, namespace_of
 from gpukpca.backend.parallel import row_slices
 
@@ -108,12 +108,3 @@ def error_share(r: int, growth: float, entries: float, unit: float) -> float:
     u = 0.5 * unit
     eta = ((r + INVERSES) * u + entries) * growth
     return 2.0 * eta + eta * eta + entries + 2.0 * (r + 3) * u
-
-
-def excess(L: np.ndarray, E: np.ndarray) -> float:
-    """Return a bound on how much F Fᵀ exceeds K, as a share of F Fᵀ: ‖L⁻¹ K(S, S) L⁻ᵀ - I‖, K as it is computed.
-
-    E is K - F Fᵀ between the landmarks S.
-    """
-    half = solve_triangular(L, E)
-    return float(np.max(np.sum(np.abs(solve_triangular(L, half.T)), axis=1), initial=0.0))

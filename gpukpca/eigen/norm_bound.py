@@ -33,11 +33,11 @@ from scipy.linalg import eigh_tridiagonal
 
 from gpukpca._typing import Array
 from gpukpca.backend.lapack import failing_minor
-from gpukpca.backend.linalg import column_norms
+from gpukpca.backend.linalg import column_norms, solve_triangular
 from gpukpca.backend.namespace import EPSILON, epsilon, indices, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import seeded_uniform, weighted_draws
-from gpukpca.eigen.elimination import error_share, excess, growth_of
+from gpukpca.eigen.elimination import error_share, growth_of
 
 # The probability that a bound fails, and the random vectors of `gaussian_bound`, which have it.
 FAILURE, VECTORS = 2.0**-30, 30
@@ -56,8 +56,8 @@ PANEL = 32
 EPS = EPSILON["float64"]
 # The share of a target that the smallest bound from the rows of a look is, so that twice the norm is bounded by it.
 TARGET = 0.15
-# Rows whose number d is less than so many times what a factor lacks are counted by that.
-SPLIT = 100.0
+# Rows whose number d is less than so many times what a factor lacks are counted by that, at most.
+LARGEST_SPLIT = 100.0
 # Rows of a look that are tried first: they may show that all of them miss the target. Both bounds hold (Ville).
 FIRST_ROWS = 500
 
@@ -193,14 +193,32 @@ def bound_of_all(E: np.ndarray, allowances: np.ndarray, weights: np.ndarray) -> 
     return max(0.0, largest_eigenvalue(E * roots[:, None] * roots[None, :])) + float(allowances @ weights)
 
 
-def powers_of_draws(E: np.ndarray, allowances: np.ndarray, limits: np.ndarray, lacking: np.ndarray) -> np.ndarray:
+def excess(L: np.ndarray, E: np.ndarray) -> float:
+    """Return by which share of F Fᵀ this exceeds K at most: λ_max(L⁻¹ K(S, S) L⁻ᵀ) - 1, K as it is computed.
+
+    E is K - F Fᵀ between the landmarks S.
+    """
+    B = solve_triangular(L, solve_triangular(L, E).T)
+    return max(0.0, largest_eigenvalue((B + B.T) / 2.0)) if len(B) else 0.0
+
+
+def split_of(total: float, s: int, sum_of_lacking: float) -> float:
+    """Return the m of `bound_of_draws` for s rows: about the best where the bound is three times the smallest."""
+    if not sum_of_lacking:
+        return LARGEST_SPLIT
+    return min(LARGEST_SPLIT, max(1.0, math.sqrt(3.0 * total * smallest_share(s) / sum_of_lacking)))
+
+
+def powers_of_draws(
+    E: np.ndarray, allowances: np.ndarray, limits: np.ndarray, lacking: np.ndarray, split: float
+) -> np.ndarray:
     """Return the `entrywise_powers` of C, from entries of E (s, s) between rows that were drawn, repeats kept.
 
     `limits` are the d of the drawn rows, d_i >= E_ii. Entries err by √(a_i a_j) for allowances a. E with `lacking`
     numbers e (s,) is semidefinite: some E⁺ >= E has entries within √(e_i e_j) of those of E. Rows that lack much beside
     their d are left out, which `bound_of_draws` counts otherwise.
     """
-    kept = (limits >= SPLIT * lacking) & (limits > 0.0)
+    kept = (limits >= split * lacking) & (limits > 0.0)
     if not np.any(kept):
         return np.zeros(3)
     roots = np.sqrt(limits[kept])
@@ -209,13 +227,15 @@ def powers_of_draws(E: np.ndarray, allowances: np.ndarray, limits: np.ndarray, l
     return entrywise_powers(C, np.sqrt(allowances[kept] + lacking[kept]) / roots)
 
 
-def bound_of_draws(powers: np.ndarray, s: int, total: float, sum_of_lacking: float, failure: float = FAILURE) -> float:
+def bound_of_draws(
+    powers: np.ndarray, s: int, total: float, sum_of_lacking: float, split: float, failure: float = FAILURE
+) -> float:
     """Return a bound on λ_max(W^½ E W^½) from `powers_of_draws` of s rows, i with the probability w_i d_i / total.
 
-    Rows with d_i >= m e_i, m = `SPLIT`, have E⁺_ii <= (1 + 1/m) d_i, which the statement needs. Those of the others sum
-    to (1 + m) Σ w e at most, `sum_of_lacking` of all rows, and count by that.
+    Rows with d_i >= m e_i, m = `split`, have E⁺_ii <= (1 + 1/m) d_i, which the statement needs. Those of the others sum
+    to (1 + m) Σ w e at most, `sum_of_lacking` of all rows, and count by that. The draws must not decide m.
     """
-    return (1.0 + 1.0 / SPLIT) * total * share_bound(powers, s, failure) + (1.0 + SPLIT) * sum_of_lacking
+    return (1.0 + 1.0 / split) * total * share_bound(powers, s, failure) + (1.0 + split) * sum_of_lacking
 
 
 @dataclass
@@ -267,6 +287,7 @@ class NormLooks:
         is_estimate = n <= most or epsilon(builder.op.like) > EPS
         lack = 0.0 if is_estimate else excess(builder.L[:k, :k], builder.errors_of(builder.pivots))
         lacking = lack * float(builder.sample_weight @ builder.sizes)
+        split = split_of(total, most, lacking)
         for self.rows in sorted({first, most}):
             E, at = builder.errors_of(numbers[: self.rows]), indices(numbers[: self.rows], builder.place)
             of_rows = builder.xp.stack([allowances[at], limits[at], builder.sample_weight[at], builder.sizes[at]])
@@ -274,9 +295,11 @@ class NormLooks:
             if n <= most:
                 self.value = bound_of_all(E, a, w)
                 continue
-            powers = powers_of_draws(E, a, d, lack * sizes)
-            self.value = bound_of_draws(powers, self.rows, total, lacking, failure)
-            if bound_of_draws(powers, most, total, lacking, failure) > target:  # the powers of all are no smaller
+            powers = powers_of_draws(E, a, d, lack * sizes, split)
+            self.value = bound_of_draws(powers, self.rows, total, lacking, split, failure)
+            if (
+                bound_of_draws(powers, most, total, lacking, split, failure) > target
+            ):  # the powers of all are no smaller
                 break
         self.count, self.rank = self.count + 1, k
         return self.value + float(builder.rounding())

@@ -21,6 +21,7 @@ from gpukpca.eigen.norm_bound import (
     powers_of_draws,
     share_bound,
     smallest_share,
+    split_of,
 )
 
 FAILURES = (0.25, 0.05, 1e-3, FAILURE)
@@ -322,8 +323,10 @@ def test_what_a_factor_lacks_is_counted():
     drawn = rng.choice(len(d), 200, p=d / d.sum())
 
     def bound(e):
-        powers = powers_of_draws(E[drawn][:, drawn], np.zeros(200), d[drawn], e[drawn])
-        return bound_of_draws(powers, 200, float(d.sum()), float(e.sum()))
+        total, lacking = float(d.sum()), float(e.sum())
+        split = split_of(total, 200, lacking)
+        powers = powers_of_draws(E[drawn][:, drawn], np.zeros(200), d[drawn], e[drawn], split)
+        return bound_of_draws(powers, 200, total, lacking, split)
 
     nothing, small = np.zeros(502), np.full(502, 1e-9)
     assert bound(nothing) < a < bound(np.r_[a, a, np.zeros(500)])

@@ -163,7 +163,7 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
         bill[""]["panels"] = workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
     bill["choose"]["columns of K"] = solver.growth_bytes(n, rank, item, workers, task.on_gpu)
     bill["solve"]["eigenvectors"] = LowRank().workspace_bytes(n, p, item, task.on_gpu)
-    slots, bill["add"]["slots"] = drawn_rows(task, solver, n, rank, bill)
+    slots, bill["add"]["slots"] = rows_to_draw(task, solver, n, rank, bill)
     if task.kernel.stored_only:
         bill["solve"]["entries of the bound"] = solver.entry_bytes(min(n, slots))
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
@@ -214,7 +214,7 @@ def folded(
     }
     panel *= row + wide * (d + rank) + 2 * rank * item
     bill["add"]["panels"] = workers * panel + 3 * 8 * (batch or min(n, slice_of(d)))
-    slots, bill[""]["slots"] = drawn_rows(task, solver, rows if batch else n, rank, bill)
+    slots, bill[""]["slots"] = rows_to_draw(task, solver, rows if batch else n, rank, bill)
     if solver.judges_norm:
         most = max(slots, solver.look_rows(sample, rank))
         known = most if batch and rows is None else rows or n
@@ -231,7 +231,7 @@ def folded(
     return _candidate(task, solver, reason, storage, bill, work, p, notes=notes)
 
 
-def drawn_rows(task: FitTask, solver: Nystrom, n: int | None, rank: int, bill: Bill) -> tuple[int, int]:
+def rows_to_draw(task: FitTask, solver: Nystrom, n: int | None, rank: int, bill: Bill) -> tuple[int, int]:
     """Return how many rows the bound on the norm is computed from, and their bytes; 0 for a function of two rows.
 
     By default rows take a part of what a limit leaves beside the bill, and entries a part of what the model leaves.

@@ -10,8 +10,7 @@ from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, epsilon, overflow_allowed
-from gpukpca.eigen.elimination import excess
-from gpukpca.eigen.norm_bound import EPS, FAILURE
+from gpukpca.eigen.norm_bound import EPS, FAILURE, excess
 
 NO_ROWS = (
     "the fit drew no rows: bound_rows=0, a small memory_limit, a matrix that gives no entries, a function of two rows, "
