@@ -100,7 +100,7 @@ def table() -> str:
             size, worst = facts["bytes_of_K"] / 1e9, max(facts["relative_residuals"])
             stored = f"{size / 1000:.0f} TB" if size >= 1000 else f"{size:.1f} GB"
             passes = f"{facts['passes']} passes"
-            lines.append(f"| {what} | {stored} | {peak:.1f} GiB | {spent}, {passes} | {worst:.0e} |")
+            lines.append(f"| {what} | {stored} | {peak:.1f} GiB | {spent}, {passes} | {worst:.1e} |")
     about = json.loads(path.read_text())["machine"]
     head = f"{about['cpu']}, {about['cpus']} cores, float32, {about['date']}, gpukpca {about['gpukpca']}."
     return "\n".join([head, "", *lines])
@@ -120,13 +120,14 @@ def draw(found: list[dict[str, Any]]) -> None:
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     for ax, n in zip(figure.subplots(1, len(EXACT), sharey=True), EXACT, strict=True):
         here = [point for point in found if point["n"] == n]
-        line = sorted((p["error"], p["seconds"], p["rank"]) for p in here if p["method"] == "Nyström" and p["error"])
-        if line:
-            ax.loglog(*zip(*[of[:2] for of in line], strict=True), "o-", color="#08519c", label="Nyström, ‖E‖₂ bounded")
-            trace = sorted((p["trace"], p["seconds"]) for p in here if p["method"] == "Nyström")
-            ax.loglog(*zip(*trace, strict=True), "o:", color="#9ecae1", label="the same, by the trace")
-        for error, seconds, rank in line:
-            ax.annotate(f"{rank}", (error, seconds), textcoords="offset points", xytext=(4, 4), fontsize=7)
+        line = sorted((p for p in here if p["method"] == "Nyström"), key=lambda point: int(point["rank"]))
+        seconds = [point["seconds"] for point in line]
+        bounds = [point["error"] for point in line]
+        ax.loglog(bounds, seconds, "o-", color="#08519c", label="Nyström by its rank: the norm bound")
+        ax.loglog([point["trace"] for point in line], seconds, "o:", color="#9ecae1", label="the same, by the trace")
+        for point in line:
+            place = point["error"], point["seconds"]
+            ax.annotate(f"{point['rank']}", place, textcoords="offset points", xytext=(5, 3), fontsize=7)
         for point in here:
             if point["method"] == "exact" and point["error"]:
                 ax.loglog(
