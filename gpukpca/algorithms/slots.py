@@ -40,8 +40,8 @@ class NormBound:
     def __str__(self) -> str:
         if self.value is None:
             return f"none: {self.reason}"
-        sure = "an estimate in float32, " if self.is_estimate else ""
-        sure += f"except with probability {self.failure_probability:.0e}" if self.failure_probability else "for certain"
+        sure = f"except with probability {self.failure_probability:.0e}" if self.failure_probability else "for certain"
+        sure = f"an estimate in float32{f', {sure}' * (self.failure_probability > 0.0)}" if self.is_estimate else sure
         return f"{self.value:.3g}, {sure}, " + (f"from {self.rows} rows" if self.rows else "the certificate")
 
 

@@ -57,6 +57,7 @@ def pivoted_cholesky(
     report: RankReport | None = None,
     sample_weight: Any = None,
     looks: NormLooks | None = None,
+    least: int = 0,
 ) -> PivotedCholesky:
     """Compute the randomly pivoted Cholesky factor of a positive semidefinite operator, in blocks with rejection.
 
@@ -85,6 +86,8 @@ def pivoted_cholesky(
         How often each row counts: in the draws, and in every sum over the rows. F stays the factor of K itself.
     looks : NormLooks, optional
         `tol` judges bounds on the norm of K - F Fᵀ, not the certificate.
+    least : int
+        Columns of F before the tolerance may end it.
 
     Returns
     -------
@@ -133,7 +136,7 @@ def pivoted_cholesky(
     rank = min(int(rank), op.shape[0])
     block = int(block_size or default_block(rank))
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
-    builder, size = PartialCholeskyBuilder(op, rank, block, tol, report, weights, looks), block
+    builder, size = PartialCholeskyBuilder(op, rank, block, tol, report, weights, looks, least), block
     while builder.should_continue():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
         candidates, draws = np.unique(weighted_draws(rng, builder.chances(), size), return_inverse=True)
@@ -151,6 +154,7 @@ def landmark_cholesky(
     report: RankReport | None = None,
     sample_weight: Any = None,
     looks: NormLooks | None = None,
+    least: int = 0,
 ) -> PivotedCholesky:
     """Compute the factor F of K ≈ F Fᵀ whose columns belong to given landmarks.
 
@@ -167,7 +171,7 @@ def landmark_cholesky(
         Called after every block with (columns of F, most columns, share of the trace that is left).
     sample_weight : array, shape (n,), optional
         How often each row counts in every sum over the rows; see `pivoted_cholesky`.
-    looks : NormLooks, optional
+    looks, least : NormLooks, optional; int
         As in `pivoted_cholesky`.
 
     Returns
@@ -207,7 +211,7 @@ def landmark_cholesky(
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = _block_of_landmarks(len(chosen), tol)
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
-    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report, weights, looks)
+    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report, weights, looks, least)
     floor = float(np.min(to_host(gather_rows(builder.floors(), chosen))))
     order = chosen[pivot_order(_among(builder, chosen, block), floor)]
     start = 0
@@ -442,9 +446,10 @@ class Nystrom(SolverParameters, PlannedSolver):
         rng: np.random.Generator,
         report: RankReport | None = None,
         sample_weight: np.ndarray | None = None,
+        least: int = 0,
     ) -> PivotedCholesky:
         """Return the factor of an operator that is not centered; see `pivoted_cholesky`."""
-        options: dict[str, Any] = {"tol": self.tol, "report": report, "sample_weight": sample_weight}
+        options: dict[str, Any] = {"tol": self.tol, "report": report, "sample_weight": sample_weight, "least": least}
         if self.judges_norm:
             n, rank = op.shape[0], self.rank_for(op.shape[0], p)
             options["looks"] = NormLooks(keyed_generator(int(rng.integers(2**63))), self.look_rows(n, rank))

@@ -85,6 +85,7 @@ class PartialCholeskyBuilder:
         report: RankReport | None = None,
         sample_weight: np.ndarray | None = None,
         looks: NormLooks | None = None,
+        least: int = 0,
     ) -> None:
         LANDMARK_TOLERANCE.check_argument("tol", tol)
         self.op = op
@@ -116,7 +117,7 @@ class PartialCholeskyBuilder:
         self.L = np.zeros((rank, rank))
         self.F = ColumnBasis.with_capacity(self.n, rank, op.like)
         self.n_columns: int = 0
-        self.next_check: int = 0
+        self.next_check: int = least
         self.stopped: str = ""
         self.least_pivot: float = math.inf
         self.skipped: float = 0.0  # the noise that skipped pivots have shown

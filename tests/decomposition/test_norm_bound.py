@@ -173,6 +173,16 @@ def test_the_plan_has_the_memory_of_a_bound_that_the_fit_computes():
         KernelPCA(3, kernel="rbf", eigen_solver=Nystrom(30, bound="norm", tol=0.1), memory_limit="20MB").fit(X)
 
 
+def test_a_tolerance_leaves_no_component_without_a_landmark():
+    X = np.random.default_rng(0).standard_normal((400, 4))
+    for bound in ("trace", "norm"):
+        for data in (X, iter([X[:200], X[200:]])):
+            solver = Nystrom(100, tol=0.9, bound=bound)
+            model = KernelPCA(10, kernel="rbf", gamma=0.01, eigen_solver=solver, random_state=0).fit(data)
+            assert model.converged_
+            assert np.all(model.eigenvalues_ > 0.0), (bound, model.eigenvalues_)
+
+
 def test_a_tolerance_that_the_rank_does_not_reach_is_said_with_the_number():
     X = np.random.default_rng(1).standard_normal((1200, 8))
     model = KernelPCA(3, kernel="rbf", gamma=0.5, eigen_solver=Nystrom(30, tol=1e-3, bound="norm"), random_state=0)

@@ -83,9 +83,11 @@ class LandmarkBasis:
         else:
             anchor = _central_row(op, rng) if is_shifted else 0
         source = BasePointGram(op, anchor) if is_shifted else op
-        factor = solver.factor(source, plan.n_components, rng, report, weights)
-        numbers = factor.pivots if factor.rank else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
-        numbers = np.append(numbers, anchor) if is_shifted else numbers
+        settings, kept = task.settings, plan.n_components
+        least = 0 if settings.is_share or settings.n_components is None else kept  # else components would lack
+        factor = solver.factor(source, kept, rng, report, weights, least)
+        numbers = np.append(factor.pivots, anchor) if is_shifted else factor.pivots
+        numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
         rows = None if rows is None else gather_rows(rows, numbers)
         shift = np.zeros(factor.rank)
         # The mean of points that span the features is that of some rows, or near it.

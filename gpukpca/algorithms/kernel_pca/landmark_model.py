@@ -163,15 +163,15 @@ def _host_map(found: Approximation, axes: np.ndarray) -> tuple[np.ndarray, np.nd
     A, b = solve_triangular(L, axes, transposed=True), mean @ axes
     c = solve_triangular(L, mean[:, None], transposed=True)[:, 0]
     mean_norm = float(mean @ mean)
-    if not len(L):  # K is zero, and so are the scores; a basis needs a row
-        A, c = np.zeros((1, A.shape[1])), np.zeros(1)
     if found.sums.relative:
         features = found.basis.features
-        last = features.rows.slice(len(c), len(c) + 1)
+        last = features.rows.slice(len(L), len(L) + 1)
         itself = float(to_host(features.kernel.tile_diagonal(last))[0])
         above = to_host(features.base_column)[:-1].astype(np.float64) - itself
         b, mean_norm = b + above @ A, mean_norm + itself + 2.0 * float(above @ c)
         A, c = np.concatenate([A, -A.sum(axis=0, keepdims=True)]), np.append(c, 1.0 - c.sum())
+    elif not len(L):  # K is zero, and so are the scores; a basis needs a row
+        A, c = np.zeros((1, A.shape[1])), np.zeros(1)
     return A, b, c, mean_norm
 
 
@@ -216,12 +216,12 @@ def _warn_of_bound(fit: KernelPCAFit, found: Approximation, solver: Any) -> None
     why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
     if found.sums.stopped == "tolerance":
         why = "the landmarks meet the tolerance among the rows that they were chosen from, and not among all"
-        remedy = "a larger tol, or give a smaller one, which takes more landmarks"
+        remedy = "a larger tol, or a larger rank, which samples more rows"
     if found.rounding > solver.tol * largest:
         why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
     which, name = "all eigenvalues together", "certificate"
     if solver.bound == "norm":
-        which, name = "each eigenvalue", "norm_bound"
+        which, name, remedy = "each eigenvalue", "norm_bound", f"{remedy}, or more rows for the bound, bound_rows"
     warn_user(
         f"{why}: {which} may be too small by up to {name}_. Allow {remedy}.",
         ConvergenceWarning,
