@@ -397,10 +397,8 @@ class Nystrom(SolverParameters, PlannedSolver):
         return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))
 
     def slots_for(self, n: int | None, d: int, rank: int, most: int | None) -> int:
-        """Return how many of n rows (None: not known) the bound on the norm is computed from.
-
-        By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit, and `most` is what memory allows.
-        """
+        """Return how many of n rows (None: not known) the bound on the norm is computed from; `most` fit into memory."""
+        # By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit.
         if (s := self.bound_rows) is None:
             n, s = STREAM_ROWS if n is None else n, FEWEST_SLOTS
             allowed = SLOT_SHARE * 2.0 * n * rank * (rank + d)
@@ -421,10 +419,8 @@ class Nystrom(SolverParameters, PlannedSolver):
         return bool(self.tol) and self.bound == "norm"
 
     def look_rows(self, n: int, rank: int) -> int:
-        """Return the most rows of a bound while F grows: the matrices of a look are no larger than F, if that is much.
-
-        0 where there are none.
-        """
+        """Return the most rows of a bound while F grows; 0 where there is none."""
+        # The matrices of a look are no larger than F, if that is much.
         most = min(MOST_SLOTS, max(FEWEST_SLOTS * 4, math.isqrt(n * rank // LOOK_COPIES)))
         return min(n, self.bound_rows or most) if self.judges_norm else 0
 
