@@ -397,7 +397,7 @@ class Nystrom(SolverParameters, PlannedSolver):
         return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))
 
     def slots_for(self, n: int | None, d: int, rank: int, most: int | None) -> int:
-        """Return how many of n rows (None: not known) the bound on the norm is computed from; `most` fit into memory."""
+        """Return how many of n rows (None: not known) bound the norm; at most as many as fit into memory."""
         # By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit.
         if (s := self.bound_rows) is None:
             n, s = STREAM_ROWS if n is None else n, FEWEST_SLOTS
