@@ -9,10 +9,11 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.backend.namespace import to_host
+from gpukpca.backend.namespace import namespace_of, to_host
 from gpukpca.backend.random import keyed_generator, uniform, weighted_draws
 from gpukpca.data.distinct import stacked
-from gpukpca.data.slicing import gather_rows
+from gpukpca.data.place import rows_at
+from gpukpca.data.slicing import gather_rows, place_of
 from gpukpca.eigen.elimination import growth_of
 from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws, powers_of_draws, split_of
 
@@ -80,6 +81,14 @@ class Slots:
     def of_panel(self, panel: Any, limits: Array, weights: Array | None) -> Slots:
         """Return slots of the rows of a panel (n, d), with numbers d (n,) and weights w (n,), by default 1."""
         n = int(panel.shape[0])
+        if weights is None and n > self.size:  # numbers of all rows stay on their device
+            total = float(namespace_of(limits).sum(limits))
+            chosen = np.zeros(self.size, dtype=np.int64)
+            if total > 0.0:
+                chosen = weighted_draws(keyed_generator(self.seed, DRAWS), limits, self.size)
+            part = to_host(gather_rows(limits, chosen)).astype(np.float64)
+            drawn = {"rows": gather_rows(panel, chosen), "limits": part, "weights": np.ones(self.size)}
+            return replace(self, count=n, total=total, is_drawn=True, **drawn)
         held, often = to_host(limits).astype(np.float64), np.ones(n) if weights is None else np.asarray(weights)
         part = replace(self, count=n, total=float(held @ often), rows=panel, limits=held, weights=often)
         # A copy: the memory of a batch may be filled again.
@@ -113,7 +122,7 @@ class Slots:
         limits, weights = (
             np.concatenate([getattr(of, name) for of in (self, other)]) for name in ("limits", "weights")
         )
-        rows = stacked([self.rows, other.rows])
+        rows = stacked([self.rows, rows_at(other.rows, place_of(self.rows))])
         both = replace(self, count=count, total=total, rows=rows, limits=limits, weights=weights, is_drawn=is_drawn)
         return both._at(chosen) if is_drawn else both
 

@@ -15,6 +15,7 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.algorithms.slots import Slots
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.data.distinct import stacked
@@ -96,7 +97,9 @@ class LandmarkBasis:
             shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
-        drift = Drift.of_candidates(factor, to_host(source.diagonal()).astype(np.float64), weights)
+        diagonal = source.diagonal()
+        diagonal = diagonal.max()[None] if weights is None and is_on_gpu(diagonal) else diagonal  # Drift asks no more
+        drift = Drift.of_candidates(factor, to_host(diagonal).astype(np.float64), weights)
         more = {"noise": factor.noise, "stopped": factor.stopped, "drift": drift}
         slots = Slots.empty(size, rng, factor.pivot_factor) if size else None
         start = FactorSums.empty(factor.pivot_factor, shift, relative=is_shifted, slots=slots, **more)
