@@ -15,8 +15,7 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.algorithms.slots import Slots
-from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.backend.namespace import dtype_name, namespace_of, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
@@ -98,7 +97,7 @@ class LandmarkBasis:
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
         diagonal = source.diagonal()
-        diagonal = diagonal.max()[None] if weights is None and is_on_gpu(diagonal) else diagonal  # Drift asks no more
+        diagonal = namespace_of(diagonal).max(diagonal) if weights is None else diagonal  # Drift asks no more
         drift = Drift.of_candidates(factor, to_host(diagonal).astype(np.float64), weights)
         more = {"noise": factor.noise, "stopped": factor.stopped, "drift": drift}
         slots = Slots.empty(size, rng, factor.pivot_factor) if size else None
