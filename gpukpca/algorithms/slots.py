@@ -9,8 +9,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.backend.namespace import namespace_of, to_host
-from gpukpca.backend.random import keyed_generator, uniform, weighted_draws
+from gpukpca.backend.namespace import is_foreign, namespace_of, to_host
+from gpukpca.backend.random import keyed_generator, uniform, weighted_indices
 from gpukpca.data.distinct import stacked
 from gpukpca.data.place import rows_at
 from gpukpca.data.slicing import gather_rows, place_of
@@ -62,8 +62,8 @@ class Slots:
     count: int = field_of("", "rows so far", "nonnegative", default=0)
     total: float = field_of("", "Σ w d of these rows", "nonnegative", default=0.0)
     rows: Any = field_of("s d", "the rows in the slots", "or sparse", "or None", default=None)
-    limits: np.ndarray | None = field_of("s", "d: at least E_ii of the row", "nonnegative", default=None)
-    weights: np.ndarray | None = field_of("s", "w: how often the row counts", "nonnegative", default=None)
+    limits: Array | None = field_of("s", "d: at least E_ii of the row", "nonnegative", "or None", default=None)
+    weights: np.ndarray | None = field_of("s", "w: how often the row counts; None: once", "nonnegative", default=None)
     is_drawn: bool = field_of("", "whether rows were drawn; else all are held", default=False)
 
     @classmethod
@@ -78,50 +78,51 @@ class Slots:
         """Return as many empty slots of the same stream."""
         return Slots(size=self.size, seed=self.seed, growth=self.growth)
 
-    def of_panel(self, panel: Any, limits: Array, weights: Array | None) -> Slots:
-        """Return slots of the rows of a panel (n, d), with numbers d (n,) and weights w (n,), by default 1."""
-        n = int(panel.shape[0])
-        if weights is None and n > self.size:  # numbers of all rows stay on their device
-            total = float(namespace_of(limits).sum(limits))
-            chosen = np.zeros(self.size, dtype=np.int64)
-            if total > 0.0:
-                chosen = weighted_draws(keyed_generator(self.seed, DRAWS), limits, self.size)
-            part = to_host(gather_rows(limits, chosen)).astype(np.float64)
-            drawn = {"rows": gather_rows(panel, chosen), "limits": part, "weights": np.ones(self.size)}
-            return replace(self, count=n, total=total, is_drawn=True, **drawn)
-        held, often = to_host(limits).astype(np.float64), np.ones(n) if weights is None else np.asarray(weights)
-        part = replace(self, count=n, total=float(held @ often), rows=panel, limits=held, weights=often)
-        # A copy: the memory of a batch may be filled again.
-        return part._at(np.arange(n)) if n <= self.size else replace(part._at(part._chosen()), is_drawn=True)
+    def of_panel(self, panel: Any, limits: Array, weights: np.ndarray | None) -> Slots:
+        """Return slots of the rows of a panel (n, d), with numbers d (n,) and weights w (n,) on the host, by default 1.
 
-    def _chosen(self) -> np.ndarray:
-        """Return which of the rows is in each slot."""
-        if self.is_drawn:
-            return np.arange(self.size)
-        chances: Any = self.limits
+        Without weights no numbers of all rows leave their device.
+        """
+        n, chances = int(panel.shape[0]), limits if weights is None else to_host(limits) * weights
+        total = float(namespace_of(chances).sum(chances))
+        part = replace(self, count=n, total=total, rows=panel, limits=limits, weights=weights)
+        # A copy: the memory of a batch may be filled again.
+        return part._at(np.arange(n)) if n <= self.size else replace(part._at(part._drawn(chances)), is_drawn=True)
+
+    def _drawn(self, chances: Array) -> Array:
+        """Return which of the rows is in each slot, by their chances w d; where the rows are."""
         if not self.total > 0.0:
             return np.zeros(self.size, dtype=np.int64)
-        return weighted_draws(keyed_generator(self.seed, DRAWS), chances * self.weights, self.size)
+        drawn = weighted_indices(keyed_generator(self.seed, DRAWS), chances, self.size)
+        return drawn if is_foreign(self.rows) else to_host(drawn)
 
-    def _at(self, chosen: np.ndarray) -> Slots:
+    def _at(self, chosen: Array) -> Slots:
         """Return these rows."""
-        limits, weights = (None if of is None else of[chosen] for of in (self.limits, self.weights))
-        return replace(self, rows=gather_rows(self.rows, chosen), limits=limits, weights=weights)
+        weights = None if self.weights is None else self.weights[chosen]
+        return replace(
+            self, rows=gather_rows(self.rows, chosen), limits=gather_rows(self.limits, chosen), weights=weights
+        )
+
+    def _on_host(self) -> Any:
+        """Return the same slots with their numbers on the host, and a weight for each row."""
+        limits = to_host(self.limits)
+        return replace(self, limits=limits, weights=np.ones(len(limits)) if self.weights is None else self.weights)
 
     def merged(self, other: Slots) -> Slots:
         """Return the slots of the rows of both."""
         if not (self.count and other.count):
             return self if self.count else other
         count, total = self.count + other.count, self.total + other.total
-        is_drawn, chosen = self.is_drawn or other.is_drawn or count > self.size, np.arange(count)
-        if is_drawn:
+        parts, chosen = [self._on_host(), other._on_host()], np.arange(count)
+        if is_drawn := self.is_drawn or other.is_drawn or count > self.size:
             is_kept = uniform(keyed_generator(self.seed, COINS, count), self.size) * total < self.total
             if self.is_drawn and np.all(is_kept):  # as mostly in a long stream
                 return replace(self, count=count, total=total)
-            chosen = np.where(is_kept, self._chosen(), int(self.rows.shape[0]) + other._chosen())
-        limits, weights = (
-            np.concatenate([getattr(of, name) for of in (self, other)]) for name in ("limits", "weights")
-        )
+            ours, theirs = (
+                np.arange(self.size) if part.is_drawn else part._drawn(part.limits * part.weights) for part in parts
+            )
+            chosen = np.where(is_kept, ours, int(self.rows.shape[0]) + theirs)
+        limits, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("limits", "weights"))
         rows = stacked([self.rows, rows_at(other.rows, place_of(self.rows))])
         both = replace(self, count=count, total=total, rows=rows, limits=limits, weights=weights, is_drawn=is_drawn)
         return both._at(chosen) if is_drawn else both
@@ -131,10 +132,10 @@ class Slots:
 
         Without rows drawn it is certain. For `lacking` see `bound_of_draws`.
         """
-        limits: Any = self.limits
-        weights: Any = self.weights
+        held = self._on_host()
+        limits = held.limits
         if not self.is_drawn:
-            return NormBound(value=bound_of_all(E, allowances, weights), rows=len(E))
+            return NormBound(value=bound_of_all(E, allowances, held.weights), rows=len(E))
         if not np.all(np.diagonal(E) <= limits):
             return NormBound(value=None, reason="rounding makes entries of E larger than was allowed for")
         e, sum_of_lacking = lacking

@@ -133,17 +133,22 @@ def uniform(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def weighted_draws(rng: np.random.Generator, weights: Array, size: int) -> np.ndarray:
+    """Return the `weighted_indices` on the host."""
+    return to_host(weighted_indices(rng, weights, size)).astype(np.int64)
+
+
+def weighted_indices(rng: np.random.Generator, weights: Array, size: int) -> Array:
     """Return `size` independent indices, each i with probability weights[i] / sum; not all weights may be zero.
 
-    Numbers are drawn on the host and weights in float64 are summed where they are, so that all libraries draw alike.
+    Numbers are drawn on the host and weights in float64 are summed where they are, so that all libraries draw alike;
+    there the indices are.
     """
     weights = weights if dtype_name(weights.dtype) == "float64" else to_host(weights).astype(np.float64)
     xp = namespace_of(weights)
     cumulative = xp.cumulative_sum(weights / xp.max(weights))
     levels = from_host(rng.random(size), cumulative) * cumulative[-1]
     # Rounding can make the product reach the sum itself, which the last positive weight reaches first.
-    drawn = xp.minimum(xp.searchsorted(cumulative, levels, side="right"), xp.searchsorted(cumulative, cumulative[-1:]))
-    return to_host(drawn).astype(np.int64)
+    return xp.minimum(xp.searchsorted(cumulative, levels, side="right"), xp.searchsorted(cumulative, cumulative[-1:]))
 
 
 def random_subset(rng: np.random.Generator, n: int, size: int) -> np.ndarray:

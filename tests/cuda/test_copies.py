@@ -22,8 +22,8 @@ LOCAL = {"n_init": 2, "max_iter": 12, "tol": 0.0, "random_state": 0}
 FITS = {
     "local": (lambda: LocalPCA(3, 2, **LOCAL), 900, 50_000),
     "local, hard": (lambda: LocalPCA(3, 2, method="hard", **LOCAL), 400, 25_000),
-    "rpcholesky": (lambda: KernelPCA(2, eigen_solver=Nystrom(30), **RBF_OF), 200, 80_000),
-    "uniform": (lambda: KernelPCA(2, eigen_solver=Nystrom(30, landmarks="uniform"), **RBF_OF), 100, 80_000),
+    "rpcholesky": (lambda: KernelPCA(2, eigen_solver=Nystrom(30), **RBF_OF), 200, 50_000),
+    "uniform": (lambda: KernelPCA(2, eigen_solver=Nystrom(30, landmarks="uniform"), **RBF_OF), 100, 50_000),
     "full": (lambda: PCA(2, svd_solver="full"), 30, 5_000),
     "full, in batches": (lambda: PCA(2, svd_solver="full"), 60, 10_000),
     "EM": (lambda: ProbabilisticPCA(2, solver="em", random_state=0, max_iter=5), 300, 10_000),
