@@ -99,10 +99,10 @@ def test_one_pass_tightens_the_certificate_of_digits_and_a_second_one_again(gamm
     settings = {"n_components": 10, "kernel": "rbf", "gamma": gamma, "random_state": 0}
     model = KernelPCA(**settings, eigen_solver=Nystrom(rank=200, bound_rows=0)).fit(X)
     values = KernelPCA(**settings).fit(X).eigenvalues_
-    first, second = (residuals(model, X, passes=passes, random_state=0) for passes in (1, 2))
+    first, second = (residuals(model, X, passes=passes, random_state=1) for passes in (1, 2))
     assert np.isclose(np.max(values - model.eigenvalues_) / values[0], error, rtol=0.05)
     found = np.array([first.trace_bound, first.norm_bound, second.norm_bound]) / values[0]
-    assert np.allclose(found, [trace, one, two], rtol=0.2)  # landmarks and vectors are random
+    assert np.allclose(found, [trace, one, two], rtol=0.15)  # landmarks and vectors are random
     for audit in (first, second):
         assert np.all((audit.bounds[:, 0] <= values) & (values <= audit.bounds[:, 1]))
         assert np.allclose(audit.landmark_eigenvalues, model.eigenvalues_, rtol=1e-10)

@@ -134,6 +134,7 @@ def test_gamma_too_small_is_pca_and_too_large_a_warning(script: dict[str, Any]) 
 def test_errors_of_nystrom_lie_within_both_bounds(script: dict[str, Any]) -> None:
     errors, norms, certificates = script["errors"], script["norms"], script["certificates"]
     assert np.all(errors > 0)
+    assert np.all(errors < certificates / 10)
     assert np.all(errors < norms)
     assert np.all(norms < certificates / 5)
     assert np.all(np.diff(certificates) < 0)
