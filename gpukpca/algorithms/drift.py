@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.backend.linalg import solve_triangular
 from gpukpca.eigen import PivotedCholesky
 from gpukpca.exceptions import PrecisionWarning, warn_user
 
@@ -32,18 +31,15 @@ class Drift:
     reported: float = field_of("", "the last share of which a warning was given", "nonnegative", default=0.0)
 
     @classmethod
-    def of_candidates(cls, factor: PivotedCholesky, diagonal: np.ndarray, weights: np.ndarray | None) -> Self:
-        """Return the sums over the rows of a factor, and no others; `diagonal` is that of K.
+    def of_candidates(cls, factor: PivotedCholesky, largest: float, weights: np.ndarray | None) -> Self:
+        """Return the sums over the rows of a factor, and no others; `largest` is max w k(x, x).
 
         The error of a landmark is 0, and that of a later row is not. So a landmark counts with 1 / (K(S, S)⁻¹)_ii, its
         error for the other landmarks: of landmarks that are drawn evenly, both kinds of rows then have one mean.
         """
-        inverse = solve_triangular(factor.pivot_factor, np.eye(factor.rank))
-        alone = 1.0 / np.sum(inverse * inverse, axis=0)
-        if weights is not None:
-            alone, diagonal = alone * weights[factor.pivots], diagonal * weights
+        alone = (1.0 if weights is None else weights[factor.pivots]) / np.sum(factor.inverse**2, axis=0)
         sums = np.zeros((3, 3))
-        sums[0] = factor.residual_trace + float(np.sum(alone)), factor.trace, np.max(diagonal, initial=0.0)
+        sums[0] = factor.residual_trace + float(np.sum(alone)), factor.trace, max(largest, 0.0)
         return cls(sums=sums)
 
     def of_rows(self, residuals: np.ndarray, diagonal: np.ndarray) -> Drift:

@@ -14,6 +14,7 @@ from gpukpca.backend.random import keyed_generator, uniform, weighted_indices
 from gpukpca.data.distinct import stacked
 from gpukpca.data.place import rows_at
 from gpukpca.data.slicing import gather_rows, place_of
+from gpukpca.eigen import PivotedCholesky
 from gpukpca.eigen.elimination import growth_of
 from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws, powers_of_draws, split_of
 
@@ -67,12 +68,10 @@ class Slots:
     is_drawn: bool = field_of("", "whether rows were drawn; else all are held", default=False)
 
     @classmethod
-    def empty(cls, size: int, rng: np.random.Generator, L: np.ndarray) -> Slots:
-        """Return so many empty slots for the factor L of landmarks.
-
-        Their seed is independent of all earlier numbers of the generator.
-        """
-        return cls(size=size, seed=int(rng.integers(2**63)), growth=growth_of(L))
+    def empty(cls, size: int, rng: np.random.Generator, factor: PivotedCholesky) -> Slots:
+        """Return so many empty slots for a factor, with a seed that is independent of all earlier numbers."""
+        growth = growth_of(factor.pivot_factor, factor.inverse)
+        return cls(size=size, seed=int(rng.integers(2**63)), growth=growth)
 
     def without_rows(self) -> Slots:
         """Return as many empty slots of the same stream."""

@@ -484,7 +484,7 @@ def pivot_order(A: np.ndarray, floor: float) -> np.ndarray:
 
 def triangular_inverse(L: np.ndarray) -> np.ndarray:
     """Return the inverse of a small lower triangular host matrix."""
-    return scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True, check_finite=False)
+    return solve_triangular(L, np.eye(len(L)))
 
 
 def solve_triangular(L: np.ndarray, B: np.ndarray, transposed: bool = False) -> np.ndarray:

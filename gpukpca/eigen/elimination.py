@@ -88,9 +88,9 @@ class Elimination:
         return convert(done, stored, out)
 
 
-def growth_of(L: np.ndarray) -> float:
+def growth_of(L: np.ndarray, inverse: np.ndarray) -> float:
     """Return the length of |L⁻¹| √diag(L Lᵀ), by which substitution magnifies rounding at most."""
-    return float(np.linalg.norm(np.abs(triangular_inverse(L)) @ np.sqrt(np.sum(L * L, axis=1))))
+    return float(np.linalg.norm(np.abs(inverse) @ np.sqrt(np.sum(L * L, axis=1))))
 
 
 def error_share(r: int, growth: float, entries: float, unit: float) -> float:

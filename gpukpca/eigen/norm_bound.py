@@ -33,7 +33,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from gpukpca._typing import Array
 from gpukpca.backend.lapack import failing_minor
-from gpukpca.backend.linalg import column_norms, solve_triangular
+from gpukpca.backend.linalg import column_norms, solve_triangular, triangular_inverse
 from gpukpca.backend.namespace import EPSILON, epsilon, indices, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import seeded_uniform, weighted_draws
@@ -275,7 +275,8 @@ class NormLooks:
         From as many rows as bound a norm of half the `target` by it; 0: from all that are allowed.
         """
         n, k, failure = builder.n, len(builder.pivots), self.failure
-        share = error_share(k, growth_of(builder.L[:k, :k]), builder.entries, epsilon(builder.op.like))
+        L = builder.L[:k, :k]
+        share = error_share(k, growth_of(L, triangular_inverse(L)), builder.entries, epsilon(builder.op.like))
         allowances = share * builder.sizes + builder.unexpected
         limits = builder.xp.maximum(builder.residuals, 0.0) + allowances
         chances = builder.sample_weight * limits
@@ -285,7 +286,7 @@ class NormLooks:
         numbers = np.arange(n) if n <= most else weighted_draws(self.rng, chances, most)
         first = FIRST_ROWS if target and 2 * FIRST_ROWS < most < n else most
         is_estimate = n <= most or epsilon(builder.op.like) > EPS
-        lack = 0.0 if is_estimate else excess(builder.L[:k, :k], builder.errors_of(builder.pivots))
+        lack = 0.0 if is_estimate else excess(L, builder.errors_of(builder.pivots))
         lacking = lack * float(builder.sample_weight @ builder.sizes)
         split = split_of(total, most, lacking)
         for self.rows in sorted({first, most}):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.linalg import solve_triangular
+from gpukpca.backend.linalg import solve_triangular, triangular_inverse
 from gpukpca.backend.namespace import to_host
 from gpukpca.eigen.norm_bound import NormLooks
 
@@ -92,6 +93,11 @@ class PivotedCholesky:
         The bound holds for positive semidefinite K; it excludes negative eigenvalues that no residual showed.
         """
         return max(self.residual_trace, 0.0) + self.rounding
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        """Return L⁻¹."""
+        return triangular_inverse(self.pivot_factor)
 
     def errors(self, op: SymmetricOperator, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the entries of K - F Fᵀ between rows of an operator, and K_ii; None where it gives no entries."""

@@ -12,7 +12,7 @@ import gpukpca
 from gpukpca import Batches, KernelPCA, Nystrom
 from gpukpca.algorithms import slots
 from gpukpca.algorithms.slots import Slots
-from gpukpca.eigen import elimination
+from gpukpca.eigen import pivoted_factor
 from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
@@ -254,8 +254,8 @@ def test_a_stream_that_is_saved_and_continued_is_the_same_stream(tmp_path):
 
 
 def test_a_batch_of_a_stream_does_not_invert_the_factor_again(monkeypatch):
-    inverted, inverse, rank = [], elimination.triangular_inverse, 90
-    monkeypatch.setattr(elimination, "triangular_inverse", lambda L: inverted.append(len(L)) or inverse(L))
+    inverted, inverse, rank = [], pivoted_factor.triangular_inverse, 90
+    monkeypatch.setattr(pivoted_factor, "triangular_inverse", lambda L: inverted.append(len(L)) or inverse(L))
     model = KernelPCA(3, kernel="rbf", gamma=0.1, eigen_solver=Nystrom(rank), random_state=0)
     for rows in np.random.default_rng(4).standard_normal((5, 200, 6)):
         model.partial_fit(rows)

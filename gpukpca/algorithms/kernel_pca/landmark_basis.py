@@ -97,10 +97,10 @@ class LandmarkBasis:
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
         diagonal = source.diagonal()
-        diagonal = namespace_of(diagonal).max(diagonal) if weights is None else diagonal  # Drift asks no more
-        drift = Drift.of_candidates(factor, to_host(diagonal).astype(np.float64), weights)
+        diagonal = diagonal if weights is None else to_host(diagonal) * weights
+        drift = Drift.of_candidates(factor, float(namespace_of(diagonal).max(diagonal)), weights)
         more = {"noise": factor.noise, "stopped": factor.stopped, "drift": drift}
-        slots = Slots.empty(size, rng, factor.pivot_factor) if size else None
+        slots = Slots.empty(size, rng, factor) if size else None
         start = FactorSums.empty(factor.pivot_factor, shift, relative=is_shifted, slots=slots, **more)
         prepared = None if kernel.stored_only else kernel.prepare(rows, like=task.template)
         features = LandmarkFeatures(kernel, prepared, start, op.like)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
@@ -41,9 +44,9 @@ def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormB
     Where no look was needed, the certificate has met the tolerance.
     """
     factor, like, n, is_stored = basis.factor, basis.features.like, task.n, task.kernel.stored_only
-    features = replace(basis.features, start=sums)
     if not ((is_judged := getattr(solver, "judges_norm", False)) or is_stored):
         return None
+    features = replace(basis.features, start=sums)
     if is_judged and factor is not None and factor.looks.count:
         looks = factor.looks
         sure: dict[str, Any] = {"failure_probability": 0.0 if looks.rows >= n else FAILURE}
@@ -52,7 +55,7 @@ def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormB
         return None if factor is not None else _of_slots(features, basis.rows)
     if sums.slots is None or (found := factor.errors(basis.whole, sums.slots.rows[:, 0])) is None:
         return NormBound(value=None, reason=NO_ROWS)
-    return _bounded(features, found, factor.errors(basis.whole, factor.pivots)[0], like)
+    return _bounded(features, found, lambda: factor.errors(basis.whole, factor.pivots)[0], like)
 
 
 def _of_slots(features: LandmarkFeatures, basis: Any) -> NormBound:
@@ -60,13 +63,14 @@ def _of_slots(features: LandmarkFeatures, basis: Any) -> NormBound:
     if (slots := features.start.slots) is None or basis is None:
         return NormBound(value=None, reason=NO_ROWS)
     wide = features.at(basis, cast(features.like, features.wide))
-    return _bounded(wide, wide.errors(slots.rows), wide.errors(basis)[0], features.like)
+    return _bounded(wide, wide.errors(slots.rows), lambda: wide.errors(basis)[0], features.like)
 
 
-def _bounded(features: LandmarkFeatures, entries: Any, of_landmarks: Any, like: Any) -> NormBound:
-    """Return the bound from entries of K - F Fᵀ between the rows in the slots, and between the landmarks."""
+def _bounded(features: LandmarkFeatures, entries: Any, of_landmarks: Callable[[], np.ndarray], like: Any) -> NormBound:
+    """Return the bound from entries of K - F Fᵀ between the rows in the slots, and where it counts the landmarks."""
     sums: Any = features.start
     (E, sizes), r, is_estimate = entries, features.rank, epsilon(like) > EPS
-    share = 0.0 if is_estimate else excess(sums.pivot_factor, of_landmarks[:r, :r])
+    is_safe = is_estimate or not sums.slots.is_drawn  # all rows need no semidefinite E
+    share = 0.0 if is_safe else excess(sums.pivot_factor, of_landmarks()[:r, :r])
     found: NormBound = sums.slots.bound(E, features.allowances(sizes), (share * sizes, share * sums.sizes))
     return replace(found, is_estimate=is_estimate)
