@@ -1,8 +1,8 @@
 """Time against certified error: ``python -m benchmarks.certified`` computes what its record lacks, and draws it.
 
 The records of `python -m benchmarks.headline`, moved into results/headline, give the table of README.md. Every point is
-one fit in a process of its own. Of Nyström the error is `norm_bound_`, of exact fits the largest
-residual, both in units of λ₁. Peers bound no error; they are tried within the memory of the machine alone.
+one fit in a new process. The error of Nyström is `norm_bound_`, that of exact fits the largest residual, both in units
+of λ₁. Peers bound no error: they are tried within the memory of the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PICTURE = Path(__file__).parent / "pictures" / "certified.png"
 P, GAMMA = 5, 0.05
 SMALL, LARGE = (100, 200, 500, 1000), (2000, 3000)
 RANKS = {10_000: SMALL + LARGE, 100_000: SMALL + LARGE, 1_000_000: SMALL[:3]}
-# The last one is `python -m benchmarks.headline million`, which takes minutes and has a record of its own.
+# The last one is that of `python -m benchmarks.headline million`, which takes many minutes.
 EXACT = {10_000: "float64", 100_000: "float64", 1_000_000: "float32"}
 MILLION = HEADLINES / "headline-million-1000000.json"
 BOUND_ROWS = 2000
