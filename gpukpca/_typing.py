@@ -132,7 +132,7 @@ class SymmetricOperator:
 
     See Also
     --------
-    gpukpca.gram.DenseGram, gpukpca.gram.TiledGram, gpukpca.gram.LowRankGram : The operators of the library.
+    gpukpca.gram.DenseGram, gpukpca.gram.TiledGram : The operators of the library.
 
     Examples
     --------

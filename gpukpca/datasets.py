@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Foods", "uk_foods"]
+from gpukpca._former import keep_former_names
+
+__all__ = ["uk_foods"]
+
+keep_former_names(__name__)
 
 # Grams a person eats or drinks in a week.
 COUNTRIES = ("England", "Wales", "Scotland", "Northern Ireland")
@@ -31,37 +35,15 @@ FOODS = {
 }
 
 
-@dataclass(frozen=True)
-class Foods:
-    """Food consumption of countries.
-
-    Attributes
-    ----------
-    X : array, shape (n_countries, n_foods)
-        Grams a person eats or drinks in a week.
-    countries : tuple of str
-        Names of the rows.
-    foods : tuple of str
-        Names of the columns.
-
-    See Also
-    --------
-    uk_foods : Returns it.
-
-    Examples
-    --------
-    >>> from gpukpca.datasets import uk_foods
-    >>> table = uk_foods()
-    >>> table.X.shape
-    (4, 17)
-    """
+class _Foods(NamedTuple):
+    """A table with its names; `uk_foods` describes it."""
 
     X: np.ndarray
     countries: tuple[str, ...]
     foods: tuple[str, ...]
 
 
-def uk_foods() -> Foods:
+def uk_foods() -> _Foods:
     """Return the weekly consumption of 17 foods in the four countries of the United Kingdom in 1997.
 
     The table is a common first example of PCA: 4 samples, 17 features. Northern Ireland lies apart from the others on
@@ -69,11 +51,13 @@ def uk_foods() -> Foods:
 
     Returns
     -------
-    Foods
+    object
+        Its `X`, shape (4, 17), holds the grams a person eats or drinks in a week. `countries` and `foods` are tuples of
+        the names of rows and columns.
 
     See Also
     --------
-    Foods : The table with its names.
+    gpukpca.loadings : Show which foods set a component.
 
     Notes
     -----
@@ -90,4 +74,4 @@ def uk_foods() -> Foods:
     >>> PCA(3).fit(table.X).explained_variance_ratio_.round(3)
     array([0.674, 0.291, 0.035])
     """
-    return Foods(np.array(list(FOODS.values()), dtype=np.float64).T.copy(), COUNTRIES, tuple(FOODS))
+    return _Foods(np.array(list(FOODS.values()), dtype=np.float64).T.copy(), COUNTRIES, tuple(FOODS))

@@ -335,8 +335,8 @@ def warn_user(message: str, category: type[GpuKPCAWarning], **values: Any) -> No
     warn_again(warning)
 
 
-def warn_again(warning: GpuKPCAWarning) -> None:
-    """Warn at the line of the user of what `held_warnings` kept."""
+def warn_again(warning: Warning) -> None:
+    """Warn at the line of the user, also of what `held_warnings` kept."""
     if (holding := _held.get()) is not None and isinstance(warning, holding[0]):
         holding[1].append(warning)
         return

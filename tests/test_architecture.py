@@ -21,6 +21,7 @@ LEVELS = {
     "_files": 0,
     "_formatting": 0,
     "_extras": 0,
+    "_former": 0,
     "_rules": 0,
     "_process": 0,
     "_typing": 0,

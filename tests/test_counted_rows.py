@@ -335,8 +335,8 @@ UNWEIGHTED: dict[str, str] = {
     **dict.fromkeys(("PCA.plan", "KernelPCA.plan"), PLANS),
     **dict.fromkeys(("Resources.for_data", "Resources.for_fit", "Resources.check_copy"), PLANS),
     **dict.fromkeys(("Kernel.prepare", "Kernel.prepare_rows", "Kernel.template", "Kernel.features"), PARTS),
-    **dict.fromkeys(("Kernel.row_factors", "KernelPCAFit.of_eigenpairs"), PARTS),
-    **dict.fromkeys(("StorageInput", "KernelPCAFit", "PCAFit", "Foods"), PARTS),
+    "KernelPCAFit.of_eigenpairs": PARTS,
+    **dict.fromkeys(("KernelPCAFit", "PCAFit"), PARTS),
     **{f"{name}Preimage.learn": PARTS for name in ("Ridge", "FixedPoint", "DistanceConstraint")},
 }
 

@@ -42,7 +42,7 @@ from gpukpca.decomposition import (
     squared_cosines,
 )
 from gpukpca.exceptions import MemoryBudgetError
-from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram
+from gpukpca.gram import CenteredGram, DenseGram, TiledGram
 from gpukpca.kernels import RBF, Kernel, Linear, Precomputed, is_psd
 from gpukpca.model_selection import n_components_for
 from tests.containers import CONTAINERS, Slices, halves
@@ -55,13 +55,12 @@ ROWS = ("X", "Y", "K", "V", "F", "Z", "X_new", "scores", "model_or_X")
 # What has such a parameter and is not in the table, with the reason.
 OF_THE_LIBRARY = "the library calls it with checked rows"
 OMITTED = {
-    **dict.fromkeys(["Resources.check_copy", "Resources.for_fit", "StorageInput"], OF_THE_LIBRARY),
+    **dict.fromkeys(["Resources.check_copy", "Resources.for_fit"], OF_THE_LIBRARY),
     **{f"{kind}Preimage.learn": OF_THE_LIBRARY for kind in ("Ridge", "FixedPoint", "DistanceConstraint")},
-    **dict.fromkeys(["KernelPCAFit", "KernelPCAFit.of_eigenpairs", "PCAFit", "PivotedCholesky"], "a result"),
+    **dict.fromkeys(["KernelPCAFit", "KernelPCAFit.of_eigenpairs", "PCAFit"], "a result"),
     **{f"CenteredGram.{method}": "a block of vectors" for method in ("project", "rooted")},
     "SymmetricOperator.project": "a block of vectors",
     "to_device": "an array of any dimension",
-    "Foods": "a data set",
 }
 # Methods of kernels that the library calls with checked rows.
 HOOKS = ("features", "prepare", "prepare_rows", "resolve", "row_factors", "template")
@@ -174,7 +173,6 @@ def functions(X: np.ndarray) -> dict[str, tuple[str, Cell]]:
         "CenteredGram.of_kernel": ("X", lambda rows: CenteredGram.of_kernel(kernel, rows) @ V),
         "TiledGram": ("X", lambda rows: TiledGram(kernel, rows) @ V),
         "DenseGram": ("K", lambda rows: DenseGram(rows) @ V),
-        "LowRankGram": ("scores", lambda rows: LowRankGram(rows).diagonal()),
         "Kernel.__call__": ("X", kernel),
         "Kernel.__call__, Y": ("X", lambda rows: kernel(X, rows)),
         "Kernel.diagonal": ("X", Linear().diagonal),
@@ -272,7 +270,7 @@ WHOLE = {
     *(f"LocalPCA.{method}" for method in ("fit", "fit_predict", "fit_transform")),
     *("KernelPCACV.fit", "KernelPCACV.fit_transform", "fit_kernel_pca", "fit_kernel_pca, matrix"),
     *("double_center", "gram_matrix", "gram_matrix, Y", "CenteredGram.of_kernel"),
-    *("kernel_matmat, V", "TiledGram", "DenseGram", "LowRankGram"),
+    *("kernel_matmat, V", "TiledGram", "DenseGram"),
     *("Kernel.__call__", "Kernel.__call__, Y", "Kernel.diagonal", "Precomputed.__call__", "Precomputed.diagonal"),
     *("is_psd", "residuals, matrix", "residuals, scores"),
     *(
@@ -297,7 +295,6 @@ EMPTY_IS_RIGHT = {
     *(
         ("Resources.for_data", name) for name in ("empty", "no columns", "masked entries", "set of masked entries")
     ),  # the place alone
-    ("LowRankGram", "no columns"),  # a factor of rank 0
     *((name, "None") for name in ("ProbabilisticPCA.posterior_covariance", "BayesianPCA.posterior_covariance")),
     *((name, "None") for name in ("Kernel.__call__, Y", "gram_matrix, Y", "variable_correlations, Y")),  # the default
 }

@@ -25,7 +25,8 @@ from gpukpca import (
     variable_correlations,
 )
 from gpukpca.algorithms import fit_kernel_pca, fit_pca
-from gpukpca.decomposition import PreimageInfo, RidgePreimage, reconstruction, reconstruction_error, squared_cosines
+from gpukpca.algorithms.preimage.result import PreimageInfo
+from gpukpca.decomposition import RidgePreimage, reconstruction, reconstruction_error, squared_cosines
 from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
 from gpukpca.gram import DenseGram
 from gpukpca.model_selection import n_components_for
@@ -82,8 +83,8 @@ gram_matrix("rbf", X)  # type: ignore[call-overload]
 KernelPCACV(refit="yes")  # type: ignore[arg-type]
 RidgePreimage(kernel="rbff")  # type: ignore[arg-type]
 kernels.RBF("wide")  # type: ignore[arg-type]
-kernels.Sum(kernels.RBF(), 2.0)  # type: ignore[arg-type]
-kernels.Power(kernels.RBF(), "two")  # type: ignore[arg-type]
+kernels.RBF() + 2.0  # type: ignore[operator]
+kernels.RBF() ** "two"  # type: ignore[operator]
 n_components_for(X, "variance", 0.9)
 n_components_for(X, "varience")  # type: ignore[arg-type]
 Nystrom(rank=100, landmarks="evenly")  # type: ignore[arg-type]

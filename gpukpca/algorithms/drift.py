@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.eigen import PivotedCholesky
+from gpukpca.eigen.pivoted_factor import PivotedCholesky
 from gpukpca.exceptions import PrecisionWarning, warn_user
 
 # Rows after which the weight of one falls to 1/e among the last rows, and how many times as fast among the first.

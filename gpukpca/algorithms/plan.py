@@ -31,6 +31,8 @@ METHODS = {
     "full": "singular value decomposition",
     "randomized": "block Krylov iteration",
 }
+# A note.
+NO_CHECKPOINT = "no checkpoint is written: this solution has no passes between which it could go on"
 
 
 @record(kw_only=True)

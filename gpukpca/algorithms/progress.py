@@ -283,6 +283,3 @@ def waiting_report(listener: Listener | None) -> Callable[[str], None] | None:
 def chunk_report(listener: Listener | None) -> Callable[[int, int], None] | None:
     """Return the callback of a cluster during a pass over the chunks of a Dask array."""
     return _reported(listener, lambda done, total: Progress("batch", f"{done} of {total} chunks", done, total))
-
-
-NO_CHECKPOINT = "no checkpoint is written: this solution has no passes between which it could go on"

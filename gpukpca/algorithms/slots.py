@@ -14,9 +14,9 @@ from gpukpca.backend.random import keyed_generator, uniform, weighted_indices
 from gpukpca.data.distinct import stacked
 from gpukpca.data.place import rows_at
 from gpukpca.data.slicing import gather_rows, place_of
-from gpukpca.eigen import PivotedCholesky
 from gpukpca.eigen.elimination import growth_of
 from gpukpca.eigen.norm_bound import FAILURE, bound_of_all, bound_of_draws, powers_of_draws, split_of
+from gpukpca.eigen.pivoted_factor import PivotedCholesky
 
 # What the numbers of a generator are used for: draws within a panel, and coins between two parts.
 DRAWS, COINS = 0, 1

@@ -4,7 +4,10 @@ The array chooses the namespace: there is no backend class, no registry and no e
 here are public; the others serve the package.
 """
 
-from gpukpca.backend.device import devices, synchronize, to_device
-from gpukpca.backend.namespace import from_host, namespace_of, to_host
+from gpukpca._former import keep_former_names
+from gpukpca.backend.device import devices, to_device
+from gpukpca.backend.namespace import to_host
 
-__all__ = ["devices", "from_host", "namespace_of", "synchronize", "to_device", "to_host"]
+__all__ = ["devices", "to_device", "to_host"]
+
+keep_former_names(__name__)

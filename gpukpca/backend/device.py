@@ -101,25 +101,7 @@ def is_out_of_device_memory(error: BaseException, like: Any) -> bool:
 def synchronize(x: Array) -> None:
     """Wait until the device of an array has finished its work, as for a time or for the fault of an earlier call.
 
-    Parameters
-    ----------
-    x : array
-        CuPy waits for the current stream. Arrays on the host need no wait. PyTorch's tensors on a device are not
-        waited for.
-
-    Returns
-    -------
-    None
-
-    See Also
-    --------
-    to_host : Copy an array to the host, which also waits.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.backend import synchronize
-    >>> synchronize(np.ones(3))
+    CuPy waits for the current stream. PyTorch's tensors on a device are not waited for.
     """
     if is_cupy(x):
         cuda_device.synchronize(x)

@@ -94,35 +94,9 @@ def writes_in_place(x: Any) -> bool:
 
 
 def namespace_of(*arrays: Any) -> Any:
-    """Return the Array API namespace that all arrays share.
+    """Return the Array API namespace that all arrays share; `DeviceMismatchError` where they share none.
 
-    Parameters
-    ----------
-    *arrays : arrays, SciPy sparse matrices or None
-        Sparse matrices count as NumPy. None is skipped.
-
-    Returns
-    -------
-    module
-        The namespace of `array_api_compat`, or the library itself where it follows the standard.
-
-    Raises
-    ------
-    DeviceMismatchError
-        The arrays belong to different libraries, or live on different devices.
-    InvalidParameterError
-        An argument is no array.
-
-    See Also
-    --------
-    to_host : The array as a NumPy array.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.backend import namespace_of
-    >>> namespace_of(np.ones(2), np.zeros(3)).__name__
-    'array_api_compat.numpy'
+    Sparse matrices count as NumPy. None is skipped.
     """
     for x in arrays:
         if type(x) is not np.ndarray:
@@ -266,30 +240,7 @@ def host_values(x: Any) -> np.ndarray:
 
 
 def from_host(a: Any, like: Any, dtype: Any = None) -> Array:
-    """Return a host array in the namespace and on the device of another array.
-
-    Parameters
-    ----------
-    a : array on the host, or sequence
-    like : array of any library, or SciPy sparse matrix
-    dtype : dtype, optional
-        Default: that of `like`.
-
-    Returns
-    -------
-    array
-
-    See Also
-    --------
-    to_host : Copy an array to the host.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.backend import from_host
-    >>> from_host([1.0, 2.0], like=np.empty(0, dtype="float32"))
-    array([1., 2.], dtype=float32)
-    """
+    """Return a host array in the namespace and on the device of another array, by default in its dtype."""
     if isinstance(like, np.ndarray) or issparse(like):
         return np.asarray(a, dtype=dtype or like.dtype)
     xp = namespace_of(like)

@@ -23,7 +23,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import show_run, taken
 from gpukpca.cli.table import ROLES, SLICE_ROWS, Table, input_options
 from gpukpca.data.finite import FINITE, NotFiniteError, check_finite
-from gpukpca.decomposition import load_with_notes
+from gpukpca.decomposition._model_files import load_with_notes
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 
 # Samples in a picture.

@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpukpca._files import replaced_whole
-from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.plan import NO_CHECKPOINT
 from gpukpca.algorithms.resources import memory_text
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.checkpoint import has_checkpoint

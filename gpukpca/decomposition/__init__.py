@@ -1,11 +1,10 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
+from gpukpca._former import keep_former_names
 from gpukpca.algorithms.audit import EigenpairAudit
-from gpukpca.algorithms.preimage.result import PreimageInfo
 from gpukpca.decomposition._model_files import load_with_notes
 from gpukpca.decomposition.audit import residuals
 from gpukpca.decomposition.diagnostics import (
-    IntrinsicDimension,
     inertia,
     intrinsic_dimension,
     reconstruction,
@@ -29,10 +28,8 @@ __all__ = [
     "EigenpairAudit",
     "FixedPointPreimage",
     "IncrementalPCA",
-    "IntrinsicDimension",
     "KernelPCA",
     "LocalPCA",
-    "PreimageInfo",
     "ProbabilisticPCA",
     "RidgePreimage",
     "inertia",
@@ -45,3 +42,5 @@ __all__ = [
     "squared_cosines",
     "variable_correlations",
 ]
+
+keep_former_names(__name__)

@@ -289,27 +289,7 @@ def _in_place_of_rows(a: Any, like: Array) -> Array:
 
 @dataclass(frozen=True)
 class IntrinsicDimension:
-    """Local dimensions of a data set.
-
-    Attributes
-    ----------
-    per_sample : host array of int, shape (n,)
-        Significant eigenvalues of the neighborhood of every sample; 0 where all its neighbors are equal.
-    median : float
-
-    See Also
-    --------
-    intrinsic_dimension : Returns it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.decomposition import intrinsic_dimension
-    >>> t = np.linspace(0.0, 1.0, 100)
-    >>> dimension = intrinsic_dimension(np.stack([t, t**2], axis=1))
-    >>> dimension.median, dimension.per_sample.shape
-    (1.0, (100,))
-    """
+    """The dimension of the neighborhood of every sample, and their median."""
 
     per_sample: np.ndarray
     median: float
@@ -330,7 +310,9 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
 
     Returns
     -------
-    IntrinsicDimension
+    object
+        Its `per_sample`, a host array (n,), counts the significant eigenvalues of the neighborhood of every sample; 0
+        where all its neighbors are equal. `median` is theirs, a float.
 
     Raises
     ------

@@ -49,31 +49,33 @@ MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 @on_its_device
 def pivoted_cholesky(
     op: SymmetricOperator,
-    rank: int,
+    rank: int | None = None,
     rng: np.random.Generator | int | None = None,
     *,
+    landmarks: Any = None,
     tol: float = 0.0,
     block_size: int | None = None,
     report: RankReport | None = None,
     sample_weight: Any = None,
-    looks: NormLooks | None = None,
-    least: int = 0,
 ) -> PivotedCholesky:
-    """Compute the randomly pivoted Cholesky factor of a positive semidefinite operator, in blocks with rejection.
+    """Compute a partial Cholesky factor F of a positive semidefinite operator, K ≈ F Fᵀ, by pivots drawn or given.
 
-    Every pivot is drawn with probability proportional to the diagonal of the residual K - F Fᵀ. A block of candidates
-    is drawn from the diagonal before the block. Each is accepted with the ratio of its present residual to the one
-    before the block, which gives pivots with the law of the one-by-one method.
+    Without `landmarks` every pivot is drawn with probability proportional to the diagonal of the residual K - F Fᵀ. A
+    block of candidates is drawn from the diagonal before the block. Each is accepted with the ratio of its present
+    residual to the one before the block, which gives pivots with the law of the one-by-one method.
 
     Parameters
     ----------
     op : SymmetricOperator, shape (n, n)
         Not centered. Only ``diagonal()``, ``columns(indices)`` and, where they exist, ``column_panels(indices)`` and
         ``block(rows, columns)`` are used.
-    rank : int
-        Most columns of F; n at most.
+    rank : int, optional
+        Most columns of F; n at most. Without `landmarks` it must be given.
     rng : numpy.random.Generator, int or None
         Source of the draws; an int is a seed.
+    landmarks : sequence of int, optional
+        Rows that become the pivots, in any order, in place of `rank`. The largest residual among them comes first;
+        those that depend on others to rounding are left out.
     tol : float
         Stop as soon as the certificate is at most `tol` times the largest eigenvalue of H F Fᵀ H. 0: use up the rank.
     block_size : int, optional
@@ -84,34 +86,35 @@ def pivoted_cholesky(
         Called after every round with (columns of F, most columns, share of the trace that is left).
     sample_weight : array, shape (n,), optional
         How often each row counts: in the draws, and in every sum over the rows. F stays the factor of K itself.
-    looks : NormLooks, optional
-        `tol` judges bounds on the norm of K - F Fᵀ, not the certificate.
-    least : int
-        Columns of F before the tolerance may end it.
 
     Returns
     -------
-    PivotedCholesky
-        With fewer than `rank` columns where the tolerance is met, or where no residual is above rounding: an operator
-        of rank r gives r columns.
+    object
+        `F` (n, k), in the dtype and place of the operator, has fewer than `rank` columns where the tolerance is met, or
+        where no residual is above rounding: an operator of rank r gives r columns. `pivots` (k,) are the rows of the
+        landmarks, in the order of the columns. `pivot_factor` (k, k) in float64 on the host is lower triangular, L with
+        K[pivots, pivots] = L Lᵀ and F[pivots] = L: a new point x has the row f(x) = k(x, landmarks) L⁻ᵀ.
+        `residual_trace` is tr(K - F Fᵀ) and `trace` is tr K. `certificate` bounds the sum of what the eigenvalues of
+        H F Fᵀ H, H = I - 11ᵀ/n, miss of those of H K H: the residual trace and rounding. `rank` is k, and `stopped` is
+        "rank", "tolerance", or "exhausted" where no residual is above rounding.
 
     Raises
     ------
     IndefiniteKernelError
         A diagonal entry, or a residual of one, is negative beyond rounding.
     InvalidParameterError
-        Entries are NaN or infinite; rank, tol or block_size is out of range.
+        Entries are NaN or infinite; rank, landmarks, tol or block_size is out of range.
 
     See Also
     --------
-    landmark_cholesky : The factor of given landmarks.
-    gpukpca.gram.LowRankGram : The operator F Fᵀ.
+    Nystrom : Kernel PCA by such a factor.
 
     Notes
     -----
-    Cost: k columns of K and n k² operations in the type of K; with `tol` about 3 n k² more. Memory: F, some panels of
-    rows and O(n) on the host; also one block of columns where the operator does not compute them by panels. F is
-    written column by column, so what a tolerance saves is never touched.
+    Cost: k columns of K and n k² operations in the type of K; with `tol` about 3 n k² more; of given landmarks O(k³) on
+    the host for their order, for which an operator without ``block(rows, columns)`` evaluates its columns once more.
+    Memory: F, some panels of rows and O(n) on the host; also one block of columns where the operator does not compute
+    them by panels. F is written column by column, so what a tolerance saves is never touched.
 
     Chen, Epperly, Tropp & Webber, Comm. Pure Appl. Math. 78 (2025), arXiv 2207.06503 (the method and its error);
     Epperly, Tropp & Webber, arXiv 2410.03969, algorithm 2 (rejection inside blocks).
@@ -120,7 +123,7 @@ def pivoted_cholesky(
     --------
     >>> import numpy as np
     >>> from gpukpca.eigen import pivoted_cholesky
-    >>> from gpukpca.gram import TiledGram
+    >>> from gpukpca.gram import DenseGram, TiledGram
     >>> from gpukpca.kernels import RBF
     >>> X = np.random.default_rng(0).standard_normal((200, 3))
     >>> factor = pivoted_cholesky(TiledGram(RBF(gamma=0.1), X), rank=40, rng=0)
@@ -128,6 +131,37 @@ def pivoted_cholesky(
     ((200, 40), 40)
     >>> bool(0.0 <= factor.residual_trace < 0.01 * factor.trace)
     True
+
+    Given landmarks, exact in their rows and columns:
+
+    >>> K = np.array([[4.0, 2.0, 0.0], [2.0, 3.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> factor = pivoted_cholesky(DenseGram(K), landmarks=[0, 2])
+    >>> factor.F @ factor.F.T
+    array([[4., 2., 0.],
+           [2., 1., 0.],
+           [0., 0., 1.]])
+    >>> factor.residual_trace
+    2.0
+    """
+    if landmarks is None:
+        return drawn_cholesky(op, rank, rng, tol=tol, block_size=block_size, report=report, sample_weight=sample_weight)
+    if rank is not None:
+        raise InvalidParameterError(f"rank={rank!r} is not allowed with landmarks; leave it out, it is their number.")
+    return landmark_cholesky(op, landmarks, tol=tol, report=report, sample_weight=sample_weight)
+
+
+def drawn_cholesky(
+    op: SymmetricOperator,
+    rank: Any,
+    rng: np.random.Generator | int | None,
+    *,
+    block_size: int | None = None,
+    sample_weight: Any = None,
+    **stop: Any,
+) -> PivotedCholesky:
+    """Return the factor of rows drawn by their residuals; see `pivoted_cholesky`.
+
+    `stop` holds tol, report, looks and least of `PartialCholeskyBuilder`.
     """
     op = as_operator(op)
     rng = generator(rng)
@@ -136,7 +170,7 @@ def pivoted_cholesky(
     rank = min(int(rank), op.shape[0])
     block = int(block_size or default_block(rank))
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
-    builder, size = PartialCholeskyBuilder(op, rank, block, tol, report, weights, looks, least), block
+    builder, size = PartialCholeskyBuilder(op, rank, block, sample_weight=weights, **stop), block
     while builder.should_continue():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
         candidates, draws = np.unique(weighted_draws(rng, builder.chances(), size), return_inverse=True)
@@ -147,71 +181,14 @@ def pivoted_cholesky(
 
 
 def landmark_cholesky(
-    op: SymmetricOperator,
-    landmarks: Any,
-    *,
-    tol: float = 0.0,
-    report: RankReport | None = None,
-    sample_weight: Any = None,
-    looks: NormLooks | None = None,
-    least: int = 0,
+    op: SymmetricOperator, landmarks: Any, *, tol: float = 0.0, sample_weight: Any = None, **stop: Any
 ) -> PivotedCholesky:
-    """Compute the factor F of K ≈ F Fᵀ whose columns belong to given landmarks.
-
-    Parameters
-    ----------
-    op : SymmetricOperator, shape (n, n)
-        Not centered, positive semidefinite; see `pivoted_cholesky`.
-    landmarks : sequence of int
-        Rows, in any order. They become pivots with the largest residual among them first; those that depend on others
-        to rounding are left out.
-    tol : float
-        Stop early where the certificate is at most `tol` times the largest eigenvalue of H F Fᵀ H. 0: use all.
-    report : callable, optional
-        Called after every block with (columns of F, most columns, share of the trace that is left).
-    sample_weight : array, shape (n,), optional
-        How often each row counts in every sum over the rows; see `pivoted_cholesky`.
-    looks, least : NormLooks, optional; int
-        As in `pivoted_cholesky`.
-
-    Returns
-    -------
-    PivotedCholesky
-        ``stopped`` is "rank" where all landmarks were used, dependent ones included.
-
-    Raises
-    ------
-    IndefiniteKernelError, InvalidParameterError
-        As `pivoted_cholesky`; also for landmarks that are no rows.
-
-    See Also
-    --------
-    pivoted_cholesky : Draw the landmarks.
-
-    Notes
-    -----
-    Cost as `pivoted_cholesky`, and O(k³) on the host for the order of k landmarks. An operator without
-    ``block(rows, columns)`` evaluates its columns once more for that.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.eigen import landmark_cholesky
-    >>> from gpukpca.gram import DenseGram
-    >>> K = np.array([[4.0, 2.0, 0.0], [2.0, 3.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> factor = landmark_cholesky(DenseGram(K), [0, 2])
-    >>> factor.F @ factor.F.T  # exact in the rows and columns 0 and 2
-    array([[4., 2., 0.],
-           [2., 1., 0.],
-           [0., 0., 1.]])
-    >>> factor.residual_trace
-    2.0
-    """
+    """Return the factor of given rows; see `pivoted_cholesky`, and for `stop` `drawn_cholesky`."""
     op = as_operator(op)
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = _block_of_landmarks(len(chosen), tol)
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
-    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report, weights, looks, least)
+    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, sample_weight=weights, **stop)
     floor = float(np.min(to_host(gather_rows(builder.floors(), chosen))))
     order = chosen[pivot_order(_among(builder, chosen, block), floor)]
     start = 0
@@ -251,7 +228,7 @@ BOUND_ROWS = Rule(
 )
 LandmarkRule = Literal["rpcholesky", "uniform"]
 LANDMARKS: dict[str, Callable[..., PivotedCholesky]] = {
-    "rpcholesky": pivoted_cholesky,
+    "rpcholesky": drawn_cholesky,
     "uniform": _even_cholesky,
 }
 
@@ -289,7 +266,6 @@ class Nystrom(SolverParameters, PlannedSolver):
     See Also
     --------
     pivoted_cholesky : Compute F, with the certificate.
-    landmark_cholesky : The same of chosen landmarks.
     gpukpca.KernelPCA : Takes it as `eigen_solver`.
 
     Notes

@@ -36,33 +36,14 @@ ACCURATE = 8.0
 class LowRank(SolverParameters, Solver):
     """Exact solver for operators that are known by a factor, op = F Fᵀ with F of shape (n, k).
 
-    Parameters
-    ----------
-    tol : float
-        The largest residual that counts as converged, relative to the largest eigenvalue; 0 is the default of the
-        dtype (1e-8 in float64, 1e-5 in float32). The accuracy itself does not depend on it.
+    `tol` is the largest residual that counts as converged, relative to the largest eigenvalue; 0 is the default of the
+    dtype. The accuracy itself does not depend on it.
 
-    See Also
-    --------
-    gpukpca.gram.LowRankGram : The operator with the factor.
-    pivoted_cholesky : Compute a factor of a semidefinite operator.
-
-    Notes
-    -----
     Work: n k² operations for Fᵀ F, k³ for its eigenproblem on the host, and 6 n k p for the vectors and one step of
     Rayleigh–Ritz, which restores the digits of small eigenvalues that the square of F lost. On NumPy the products of
     float32 columns are formed in float32 and summed in float64; they are formed again in float64 where the residuals
     of the pairs, from Fᵀ U in float64, exceed 8 eps.
     Memory: a few blocks of p columns, and k² on the host.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.eigen import LowRank, top_eigh
-    >>> from gpukpca.gram import LowRankGram
-    >>> F = np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> top_eigh(LowRankGram(F), 2, LowRank()).eigenvalues.round(6)
-    array([4., 2.])
     """
 
     name = "low rank"

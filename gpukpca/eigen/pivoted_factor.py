@@ -43,21 +43,6 @@ class PivotedCholesky:
         The diagonal of K - F Fᵀ, from F as it is stored, and that of K before anything was subtracted from it.
     looks : NormLooks or None
         What stopped it with "tolerance", where that is a bound on the norm.
-
-    See Also
-    --------
-    pivoted_cholesky, landmark_cholesky : Functions that return it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.eigen import pivoted_cholesky
-    >>> from gpukpca.gram import DenseGram
-    >>> factor = pivoted_cholesky(DenseGram(np.diag([4.0, 1.0, 0.0])), rank=3, rng=0)
-    >>> factor.rank, factor.stopped, factor.residual_trace
-    (2, 'exhausted', 0.0)
-    >>> sorted(factor.pivots.tolist())
-    [0, 1]
     """
 
     F: Array = field(repr=False)

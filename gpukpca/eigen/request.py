@@ -51,31 +51,8 @@ class PairRequest:
     The trace is known without the spectrum. Of an indefinite operator, whose negative eigenvalues reduce it, a complete
     spectrum gives the share of the positive ones.
 
-    Attributes
-    ----------
-    max_count : int
-        The number of pairs, or its upper bound.
-    first : int
-        The number of pairs that an iteration begins with.
-    share : float or None
-        Of the trace; None where the number is fixed.
-    eps : float
-        Of the type of the ratios, which may miss a share by rounding.
-
-    See Also
-    --------
-    PairRequest.of_count : A number of pairs.
-    PairRequest.of_share : The fewest that hold a share.
-    top_eigh : Takes it as `p`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.eigen import PairRequest, top_eigh
-    >>> from gpukpca.gram import DenseGram
-    >>> op = DenseGram(np.diag([6.0, 3.0, 1.0]))
-    >>> top_eigh(op, PairRequest.of_share(0.8, max_count=3)).eigenvalues.round(6)
-    array([6., 3.])
+    `max_count` is the number of pairs, or its upper bound. An iteration begins with `first` pairs. `share` is None
+    where the number is fixed. `eps` is that of the type of the ratios, which may miss a share by rounding.
     """
 
     max_count: int

@@ -54,7 +54,7 @@ def most_by_passes(n: int, on_gpu: bool) -> int:
 @on_its_device
 def top_eigh(
     op: SymmetricOperator | HasProducts,
-    p: int | PairRequest,
+    p: float | PairRequest,
     solver: SolverName | Solver = "auto",
     *,
     rng: Randomness | np.random.Generator | int | None = None,
@@ -70,8 +70,8 @@ def top_eigh(
         of another library it is checked, by entries or by a product with two vectors. Without a method `diagonal` such
         an object has no shares of the trace. Its products are NumPy arrays, with a class of CuPy those of CuPy, else
         those of the library of its attribute `like`, an array of size 0.
-    p : int or PairRequest
-        Number of eigenpairs, ``1 <= p <= n``, or the fewest that hold a share of the trace.
+    p : int, or float in (0, 1)
+        Number of eigenpairs, ``1 <= p <= n``, or a share of the trace: the fewest pairs that hold more than it.
     solver : "auto", "dense", "randomized", "arpack" or a Solver
         "randomized" and "arpack" both mean `BlockKrylov`; "arpack" goes as far as rounding allows. A user-defined
         solver is based on `Solver`.
@@ -125,9 +125,13 @@ def top_eigh(
     """
     op = as_operator(op)
     n = op.shape[0]
+    if isinstance(p, float) and 0.0 < p < 1.0:
+        p = PairRequest.of_share(p, n)
     max_count = p.max_count if isinstance(p, PairRequest) else p
     if isinstance(max_count, bool) or not isinstance(max_count, (int, np.integer)) or not 1 <= max_count <= n:
-        raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
+        raise InvalidParameterError(
+            f"p={p!r} is not allowed; give an integer with 1 <= p <= n = {n}, or a share of the trace below 1."
+        )
     request = p if isinstance(p, PairRequest) else PairRequest.of_count(int(p))
     REPORT.check_argument("report", report)
     if checkpointer is not None and not isinstance(checkpointer, Checkpointer):

@@ -23,39 +23,8 @@ class BasePointGram(SymmetricOperator):
     Double centering gives the same matrix as for k itself. A k that is only conditionally positive semidefinite (the
     flat form k - 1, or -‖x - y‖/2) becomes positive semidefinite up to rounding.
 
-    Parameters
-    ----------
-    base : SymmetricOperator
-    anchor : int
-        Index of x₀. A point far from all others costs digits.
-
-    Attributes
-    ----------
-    shape, dtype, like, name, workers, rounding
-        Those of the base; see `gpukpca.gram.SymmetricOperator`.
-
-    See Also
-    --------
-    CenteredGram : The centered matrix, which is the same for both operators.
-
-    Notes
-    -----
-    One column of the base, n items, is computed once and kept. Everything else costs as much as in the base.
-    Schoenberg, Trans. Amer. Math. Soc. 44 (1938).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.gram import BasePointGram, CenteredGram, DenseGram
-    >>> K = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 0.0], [2.0, 0.0, 5.0]])
-    >>> op = BasePointGram(DenseGram(K), anchor=1)
-    >>> op.to_dense()
-    array([[5., 0., 4.],
-           [0., 0., 0.],
-           [4., 0., 8.]])
-    >>> H = CenteredGram(op).to_dense(), CenteredGram(DenseGram(K)).to_dense()
-    >>> bool(np.allclose(*H))
-    True
+    A point x₀ far from all others costs digits. One column of the base, n items, is computed once and kept. Everything
+    else costs as much as in the base. Schoenberg, Trans. Amer. Math. Soc. 44 (1938).
     """
 
     def __init__(self, base: SymmetricOperator, anchor: int = 0) -> None:

@@ -20,42 +20,9 @@ from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 class LowRankGram(SymmetricOperator):
     """The symmetric positive semidefinite matrix F Fᵀ as an operator.
 
-    Parameters
-    ----------
-    F : array or Rows, shape (n, k)
-        Kept as it is: not copied, not changed.
-    noise_scale : float
-        Size of the numbers that cancelled when F was centered; rank decisions depend on it.
-    n_jobs : int, optional
-        Threads for NumPy arrays. Default: as many as BLAS may use; -1: all CPUs.
-
-    Attributes
-    ----------
-    shape, dtype, like
-        See `gpukpca.gram.SymmetricOperator`.
-    F : array, shape (n, k)
-
-    See Also
-    --------
-    gpukpca.eigen.LowRank : The solver that uses the factor.
-    gpukpca.eigen.pivoted_cholesky : Compute a factor of a semidefinite operator.
-
-    Notes
-    -----
-    A product with b columns costs 4 n k b operations, without another array of the size of F. ``Fᵀ V`` is summed in the
-    widest floating type.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.gram import LowRankGram
-    >>> op = LowRankGram(np.array([[1.0], [2.0], [0.0]]))
-    >>> op.shape
-    (3, 3)
-    >>> op @ np.ones((3, 1))
-    array([[3.],
-           [6.],
-           [0.]])
+    F (n, k) is kept as it is. `noise_scale` is the size of the numbers that cancelled when F was centered; rank
+    decisions depend on it. A product with b columns costs 4 n k b operations, without another array of the size of F.
+    ``Fᵀ V`` is summed in the widest floating type.
     """
 
     def __init__(self, F: Array, noise_scale: float = 0.0, *, n_jobs: int | None = None) -> None:

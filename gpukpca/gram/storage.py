@@ -32,31 +32,9 @@ TWIN_RANGE = (1e-15, 1e15)
 class StorageInput:
     """The rows that an operator of K is built from.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        With numbers in place of rules (`Kernel.resolve`).
-    X : array or CSR matrix, shape (n, d), or the rows of a cluster
-    template : PreparedRows or None
-        ``kernel.template(X, centered=True)``; None: not computed yet. One without centering makes K itself.
-    n_jobs : int or None
-        Threads, as in `gpukpca.KernelPCA`.
-    report : callable or None
-        Called after every tile.
-    others : tuple of array
-        Of size 0, on the devices that share the work with that of X.
-
-    See Also
-    --------
-    Storage : Its `build` takes it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.gram import StorageInput
-    >>> from gpukpca.kernels import Linear
-    >>> StorageInput(Linear(), np.eye(3)).kernel
-    Linear()
+    The `kernel` has numbers in place of rules. X (n, d) is an array, a CSR matrix or on a cluster. `template` is
+    ``kernel.template(X, centered=True)``; None: not computed yet. One without centering makes K itself. `others` are
+    arrays of size 0 on the devices that share the work with that of X.
     """
 
     kernel: Kernel

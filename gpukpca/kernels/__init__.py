@@ -1,6 +1,7 @@
 """Kernel functions that evaluate block by block on any Array API library, and their algebra."""
 
-from gpukpca.kernels.algebra import Exp, Modulated, Power, Product, Scale, Sum, exp, modulate
+from gpukpca._former import keep_former_names
+from gpukpca.kernels.algebra import exp, modulate
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.definiteness import is_psd
 from gpukpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
@@ -12,22 +13,18 @@ __all__ = [
     "RBF",
     "BlockCallable",
     "Cosine",
-    "Exp",
     "Kernel",
     "Laplacian",
     "Linear",
     "Matern",
-    "Modulated",
     "PairwiseCallable",
     "Polynomial",
-    "Power",
     "Precomputed",
-    "Product",
     "RationalQuadratic",
-    "Scale",
     "Sigmoid",
-    "Sum",
     "exp",
     "is_psd",
     "modulate",
 ]
+
+keep_former_names(__name__)

@@ -200,27 +200,7 @@ class _OfTwo(_OfValues):
 
 
 class Sum(_OfTwo):
-    """Sum of kernels k1(x, y) + k2(x, y); written ``k1 + k2``, which balances sums of more than 25 terms.
-
-    Parameters
-    ----------
-    k1, k2 : Kernel
-
-    See Also
-    --------
-    Product, Scale, Power, Exp : The other operations.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.kernels import RBF, Linear
-    >>> k = RBF(gamma=1.0) + Linear()
-    >>> k
-    Sum(k1=RBF(gamma=1.0), k2=Linear())
-    >>> k(np.array([[1.0], [2.0]])).round(3)
-    array([[2.   , 2.368],
-           [2.368, 5.   ]])
-    """
+    """The kernel k1(x, y) + k2(x, y), written ``k1 + k2``."""
 
     keeps_centering = True
 
@@ -236,24 +216,7 @@ class Sum(_OfTwo):
 
 
 class Product(_OfTwo):
-    """Product of kernels k1(x, y) · k2(x, y); written ``k1 * k2``, which balances products of more than 25 factors.
-
-    Parameters
-    ----------
-    k1, k2 : Kernel
-
-    See Also
-    --------
-    Sum, Scale, Power, Exp : The other operations.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.kernels import RBF, Linear
-    >>> (RBF(gamma=1.0) * Linear())(np.array([[1.0], [2.0]])).round(3)
-    array([[1.   , 0.736],
-           [0.736, 4.   ]])
-    """
+    """The kernel k1(x, y) · k2(x, y), written ``k1 * k2``."""
 
     keeps_constants = True
 
@@ -272,28 +235,7 @@ class Product(_OfTwo):
 
 
 class Scale(_OfValues):
-    """Multiple of a kernel, factor · k(x, y); written ``factor * k``.
-
-    Parameters
-    ----------
-    k : Kernel
-    factor : float > 0
-
-    See Also
-    --------
-    Product : The product of two kernels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.kernels import Linear
-    >>> k = 0.5 * Linear()
-    >>> k
-    Scale(k=Linear(), factor=0.5)
-    >>> k(np.array([[1.0], [2.0]]))
-    array([[0.5, 1. ],
-           [1. , 2. ]])
-    """
+    """The kernel factor · k(x, y) for a factor > 0, written ``factor * k``."""
 
     keeps_centering = True
 
@@ -326,26 +268,7 @@ class Scale(_OfValues):
 
 
 class Power(_OfValues):
-    """Power of a kernel, k(x, y)^exponent; written ``k ** exponent``.
-
-    Parameters
-    ----------
-    k : Kernel
-    exponent : int >= 0
-
-    See Also
-    --------
-    Polynomial : Powers of the inner product plus a constant.
-    Exp : The exponential of a kernel.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.kernels import Linear
-    >>> (Linear() ** 2)(np.array([[1.0], [2.0]]))
-    array([[ 1.,  4.],
-           [ 4., 16.]])
-    """
+    """The kernel k(x, y)^exponent for an integer >= 0, written ``k ** exponent``."""
 
     keeps_constants = True
     rules: ClassVar[Rules] = (("k", KERNEL), ("exponent", EXPONENT))
@@ -372,27 +295,7 @@ class Power(_OfValues):
 
 
 class Exp(_OfValues):
-    """Exponential of a kernel, exp(k(x, y)); written ``gpukpca.kernels.exp(k)``.
-
-    Parameters
-    ----------
-    k : Kernel
-
-    See Also
-    --------
-    gpukpca.kernels.exp : Return this kernel.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca import kernels
-    >>> k = kernels.exp(0.5 * kernels.Linear())
-    >>> k
-    Exp(k=Scale(k=Linear(), factor=0.5))
-    >>> k(np.array([[1.0], [2.0]])).round(3)
-    array([[1.649, 2.718],
-           [2.718, 7.389]])
-    """
+    """The kernel exp(k(x, y)); see `exp`."""
 
     keeps_constants = True
     rules: ClassVar[Rules] = (("k", KERNEL),)
@@ -437,28 +340,7 @@ def _largest_diagonal(X: Array, kernel: Kernel, template: PreparedRows) -> float
 
 
 class Modulated(_Combined):
-    """Modulated kernel g(x) g(y) k(x, y); written ``gpukpca.kernels.modulate(k, g)``.
-
-    Parameters
-    ----------
-    k : Kernel
-    g : callable
-        Takes the rows X, shape (n, d), and returns an array of shape (n,) of the same library.
-
-    See Also
-    --------
-    modulate : Return this kernel.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca.kernels import Linear, Modulated
-    >>> def half(X):
-    ...     return np.full(len(X), 0.5)
-    >>> Modulated(Linear(), half)(np.array([[2.0], [4.0]]))
-    array([[1., 2.],
-           [2., 4.]])
-    """
+    """The kernel g(x) g(y) k(x, y); see `modulate`."""
 
     rules: ClassVar[Rules] = (("k", KERNEL), ("g", CALLABLE))
     moves_rows: str | None = None  # g sees the rows as they are
@@ -509,11 +391,11 @@ def exp(k: Kernel) -> Exp:
 
     Returns
     -------
-    Exp
+    Kernel
+        With the parameter `k`.
 
     See Also
     --------
-    Exp : The kernel that it returns.
     modulate : Multiply by a function of each argument.
 
     Examples
@@ -541,11 +423,11 @@ def modulate(k: Kernel, g: Callable[[Array], Array]) -> Modulated:
 
     Returns
     -------
-    Modulated
+    Kernel
+        With the parameters `k` and `g`.
 
     See Also
     --------
-    Modulated : The kernel that it returns.
     exp : The exponential of a kernel.
 
     Examples

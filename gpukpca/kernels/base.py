@@ -27,7 +27,8 @@ class Kernel(ParameterObject):
     can be cloned, pickled, printed and searched over. The library never changes a kernel of the user.
 
     Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.5 * k``, ``k ** 3``, `gpukpca.kernels.exp` and
-    `gpukpca.kernels.modulate`.
+    `gpukpca.kernels.modulate`. Sums and products have the parameters `k1` and `k2`, the others `k`, with `factor`,
+    `exponent` or `g`. Sums and products of more than 25 kernels are balanced.
 
     Attributes
     ----------

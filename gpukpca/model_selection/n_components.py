@@ -44,35 +44,7 @@ RuleName = Literal["variance", "error", "mle", "bayesian", "parallel", "broken_s
 
 @dataclass(frozen=True)
 class RankSelection:
-    """The choice of a rule, with the numbers it compared.
-
-    Attributes
-    ----------
-    rule : str
-    n_components : int
-        The first components to keep; may be 0.
-    source : str
-    compared : str
-        The meaning of `values` and `thresholds`.
-    values : host array, shape (q,)
-        One number per component.
-    thresholds : host array of shape (q,), or None
-        The number that each of them was compared with.
-
-    See Also
-    --------
-    n_components_for : Returns it with ``return_report=True``.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from gpukpca.model_selection import n_components_for
-    >>> choice = n_components_for(load_iris().data, "variance", 0.95, return_report=True)
-    >>> choice.n_components
-    2
-    >>> choice.values.round(3)
-    array([0.925, 0.978, 0.995, 1.   ])
-    """
+    """The choice of a rule, with the numbers it compared; `n_components_for` describes them."""
 
     rule: str
     n_components: int
@@ -199,15 +171,17 @@ def n_components_for(
     random_state : None, int, RandomState or Generator
         For "parallel".
     return_report : bool
-        Return a `RankSelection` with the numbers compared, for a plot.
+        Return an object with the numbers compared, for a plot.
     sample_weight : array, shape (n,), optional
         How often each row of data counts, as in `gpukpca.PCA.fit`; n is Σ w. Not for a model, which has the weights of
         its fit, nor for "parallel", whose random rows count once each.
 
     Returns
     -------
-    int, or RankSelection
-        From 0 to the number of components known.
+    int, or object
+        From 0 to the number of components known. The object has it as `n_components`, `values` (q,) with one number for
+        each component, `thresholds` (q,) that they were compared with, or None, `compared`, which says what both mean,
+        `rule` and its `source`.
 
     Raises
     ------
@@ -237,6 +211,8 @@ def n_components_for(
     3
     >>> n_components_for(PCA().fit(X), "broken_stick")
     1
+    >>> n_components_for(X, "variance", 0.95, return_report=True).values.round(3)
+    array([0.925, 0.978, 0.995, 1.   ])
     """
     if rule == "variance" and value is None:
         value = USUAL_SHARE

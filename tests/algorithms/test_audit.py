@@ -10,10 +10,11 @@ from gpukpca.algorithms.kernel_pca.audit import CenteredFactor
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.backend import blocking
-from gpukpca.eigen import landmark_cholesky
+from gpukpca.eigen import pivoted_cholesky
 from gpukpca.eigen.norm_bound import FAILURE, VECTORS, gaussian_bound
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram
+from gpukpca.gram import CenteredGram, DenseGram
+from gpukpca.gram.base_point import BasePointGram
 from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels import RBF, Linear, Polynomial, Precomputed
 from tests import operators, oracle, tolerances
@@ -47,7 +48,7 @@ def test_features_by_panels_are_those_of_the_cholesky_factor(xp, dtype, sizes, k
     there, template = xp.array(X), kernel.template(xp.array(X), centered=True)
     op = shifted_gram(kernel, there, template)
     shifted = op.rows.shifted
-    factor = landmark_cholesky(BasePointGram(op, 77) if shifted else op, chosen[:-1] if shifted else chosen)
+    factor = pivoted_cholesky(BasePointGram(op, 77) if shifted else op, landmarks=chosen[:-1] if shifted else chosen)
     F0 = xp.host(factor.F).astype(np.float64)
     F = F0 - F0.mean(axis=0)
     V = operators.points(90, 4, seed=1).astype(dtype)

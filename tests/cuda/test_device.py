@@ -40,7 +40,8 @@ from gpukpca.exceptions import (
     MemoryBudgetError,
     PrecisionWarning,
 )
-from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram, double_center, gram_matrix, kernel_matmat
+from gpukpca.gram import CenteredGram, DenseGram, TiledGram, double_center, gram_matrix, kernel_matmat
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic
 from tests import cupy_device
 from tests.datasets import data

@@ -20,9 +20,9 @@ from gpukpca.cuda import device as cuda_device
 from gpukpca.cuda import distances
 from gpukpca.data.place import placement_for
 from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
-from gpukpca.gram import StorageInput, TiledGram, tiled
+from gpukpca.gram import TiledGram, tiled
 from gpukpca.gram.product import compute_tile
-from gpukpca.gram.storage import DevicesStorage
+from gpukpca.gram.storage import DevicesStorage, StorageInput
 from gpukpca.kernels import RBF, BlockCallable, Laplacian, Polynomial
 from tests import cupy_device
 from tests.datasets import data

@@ -18,7 +18,8 @@ from sklearn.base import clone
 
 from gpukpca import Batches, KernelPCA, Nystrom, Progress
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
-from gpukpca.eigen import BlockKrylov, Dense, LowRank, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, top_eigh
+from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.solve import choose_solver
 from gpukpca.exceptions import (
     ConvergenceWarning,
@@ -29,7 +30,8 @@ from gpukpca.exceptions import (
     PrecisionWarning,
     RankWarning,
 )
-from gpukpca.gram import CenteredGram, LowRankGram
+from gpukpca.gram import CenteredGram
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.storage import DenseStorage, LandmarkStorage, LowRankStorage, TiledStorage
 from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 from tests import oracle, tolerances

@@ -18,9 +18,11 @@ from sklearn.pipeline import make_pipeline
 from gpukpca import KernelPCA, Nystrom, load
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
-from gpukpca.eigen import BlockKrylov, Dense, LowRank, Solver, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, Solver, top_eigh
+from gpukpca.eigen.low_rank import LowRank
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import CenteredGram, DenseGram, LowRankGram
+from gpukpca.gram import CenteredGram, DenseGram
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.kernels import RBF, BlockCallable, Linear, Polynomial
 from tests.each import each
 

@@ -30,7 +30,8 @@ from gpukpca.distributed.pairs import Group, TilePair, added, place_pairs
 from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.eigen import BlockKrylov, EigenResult, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError, RankWarning
-from gpukpca.gram import BasePointGram, CenteredGram, TiledGram
+from gpukpca.gram import CenteredGram, TiledGram
+from gpukpca.gram.base_point import BasePointGram
 from gpukpca.kernels import (
     RBF,
     BlockCallable,

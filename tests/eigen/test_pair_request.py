@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpukpca.eigen import BlockKrylov, Dense, PairRequest, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, top_eigh
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask
-from gpukpca.eigen.request import NeedsDense
+from gpukpca.eigen.request import NeedsDense, PairRequest
 from gpukpca.exceptions import InvalidParameterError
 from tests import oracle, tolerances
 from tests.conftest import Namespace

@@ -10,10 +10,11 @@ import scipy.stats
 
 from gpukpca.backend.linalg import pivot_order, triangular_inverse
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
-from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky, pivoted_cholesky
+from gpukpca.eigen import Nystrom, pivoted_cholesky
 from gpukpca.eigen.elimination import Elimination
 from gpukpca.eigen.landmarks import LANDMARKS
 from gpukpca.eigen.partial_cholesky import ROUNDING, PartialCholeskyBuilder
+from gpukpca.eigen.pivoted_factor import PivotedCholesky
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from gpukpca.gram import TiledGram
 from gpukpca.kernels import RBF
@@ -91,7 +92,7 @@ def test_in_float32_the_premise_of_the_certificate_holds(name):
         (1000, 5)
     )
     exact = np.exp(-gamma * scipy.spatial.distance.cdist(X, X, "sqeuclidean"))
-    result = landmark_cholesky(BlockOperator(exact.astype(np.float32)), rng().permutation(1000)[:300])
+    result = pivoted_cholesky(BlockOperator(exact.astype(np.float32)), landmarks=rng().permutation(1000)[:300])
     F = result.F.astype(np.float64)
     left = exact - F @ F.T
     assert np.max(np.abs(left[:, result.pivots])) <= ROUNDING["float32"]
@@ -342,7 +343,7 @@ def nystrom_formula(K, S):
 @pytest.mark.parametrize("make", [Operator, BlockOperator])
 def test_given_landmarks_are_those_of_the_formula_of_nystrom(make):
     K, S = semidefinite("rough"), rng().permutation(M)[:45]
-    result = landmark_cholesky(make(K), S)
+    result = pivoted_cholesky(make(K), landmarks=S)
     assert sorted(result.pivots) == sorted(S)
     assert result.stopped == "rank"
     assert np.max(np.abs(result.F @ result.F.T - nystrom_formula(K, S))) <= 1e-11
@@ -350,24 +351,32 @@ def test_given_landmarks_are_those_of_the_formula_of_nystrom(make):
 
 def test_dependent_landmarks_are_left_out(dtype):
     K = semidefinite("duplicates", dtype)
-    result = landmark_cholesky(BlockOperator(K), np.arange(50))
+    result = pivoted_cholesky(BlockOperator(K), landmarks=np.arange(50))
     assert result.rank == 10
     assert sorted(result.pivots // 5) == list(range(10))
     assert result.stopped == "rank"
-    twice = landmark_cholesky(BlockOperator(K), [0, 7, 0, 7, 8])
+    twice = pivoted_cholesky(BlockOperator(K), landmarks=[0, 7, 0, 7, 8])
     assert sorted(twice.pivots // 5) == [0, 1]
 
 
 def test_landmarks_are_ordered_by_what_is_left():
-    result = landmark_cholesky(BlockOperator(np.diag([1.0, 3.0, 2.0, 5.0])), [0, 1, 2])
+    result = pivoted_cholesky(BlockOperator(np.diag([1.0, 3.0, 2.0, 5.0])), landmarks=[0, 1, 2])
     assert result.pivots.tolist() == [1, 2, 0]
     assert result.residual_trace == 5.0
 
 
-@pytest.mark.parametrize("landmarks", [[], [-1], [M], [0.5], ["a"], None])
+@pytest.mark.parametrize("landmarks", [[], [-1], [M], [0.5], ["a"]])
 def test_landmarks_that_are_no_rows_are_refused(landmarks):
     with pytest.raises(InvalidParameterError, match=f"0 to {M - 1}"):
-        landmark_cholesky(BlockOperator(np.eye(M)), landmarks)
+        pivoted_cholesky(BlockOperator(np.eye(M)), landmarks=landmarks)
+
+
+def test_a_rank_or_landmarks_are_given():
+    op = BlockOperator(np.eye(M))
+    with pytest.raises(InvalidParameterError, match="rank=3 is not allowed with landmarks"):
+        pivoted_cholesky(op, 3, landmarks=[0, 1, 2])
+    with pytest.raises(InvalidParameterError, match="rank=None is not allowed"):
+        pivoted_cholesky(op)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -384,7 +393,7 @@ def test_the_default_number_of_landmarks():
 
 def test_chosen_landmarks_are_rows_of_any_order(xp, dtype):
     K, rows = semidefinite("smooth", dtype), [40, 3, 17, 3]
-    expected = landmark_cholesky(BlockOperator(K, xp), rows)
+    expected = pivoted_cholesky(BlockOperator(K, xp), landmarks=rows)
     for given in (rows, tuple(rows), np.asarray(rows), xp.array(np.asarray(rows))):
         solver = Nystrom(landmarks=given)
         assert solver == Nystrom(landmarks=[3, 17, 40])

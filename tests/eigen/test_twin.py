@@ -15,10 +15,10 @@ import scipy.linalg
 
 from gpukpca import Checkpoint, KernelPCA, Progress, kernels, load
 from gpukpca.algorithms.kernel_pca import exact
-from gpukpca.eigen import BlockKrylov, PairRequest, top_eigh
+from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.eigen.krylov_iteration import first_state, step
 from gpukpca.eigen.krylov_state import Phase
-from gpukpca.eigen.request import NeedsDense
+from gpukpca.eigen.request import NeedsDense, PairRequest
 from gpukpca.exceptions import GpuKPCAWarning, IndefiniteKernelWarning
 from gpukpca.gram import CenteredGram, gram_matrix
 from gpukpca.gram.storage import TiledStorage

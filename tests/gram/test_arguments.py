@@ -8,18 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca.eigen import BlockKrylov, Dense, Nystrom, landmark_cholesky, pivoted_cholesky, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import (
-    BasePointGram,
-    CenteredGram,
-    DenseGram,
-    LowRankGram,
-    TiledGram,
-    double_center,
-    gram_matrix,
-    kernel_matmat,
-)
+from gpukpca.gram import CenteredGram, DenseGram, TiledGram, double_center, gram_matrix, kernel_matmat
+from gpukpca.gram.base_point import BasePointGram
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, is_psd
 from tests.each import each
 
@@ -79,7 +72,7 @@ def test_matrices_of_other_types_are_computed_in_float64(dtype):
         (lambda: BasePointGram(X @ X.T), "wrap a matrix"),
         (lambda: BasePointGram(DenseGram(X @ X.T), 1.5), "anchor="),
         (lambda: pivoted_cholesky(X @ X.T, 3), "wrap a matrix"),
-        (lambda: landmark_cholesky(None, [1]), "wrap a matrix"),
+        (lambda: pivoted_cholesky(None, landmarks=[1]), "wrap a matrix"),
         (lambda: pivoted_cholesky(DenseGram(X @ X.T), 3, "a"), "'a' is not allowed"),
         (lambda: top_eigh(DenseGram(X @ X.T), 2, solver=Dense), "solver="),
         (lambda: top_eigh(DenseGram, 2), "wrap a matrix"),

@@ -12,9 +12,11 @@ from sklearn.base import clone
 
 import gpukpca
 from gpukpca import KernelPCA, Nystrom
-from gpukpca.eigen import PairRequest, landmark_cholesky, pivoted_cholesky, top_eigh
+from gpukpca.eigen import pivoted_cholesky, top_eigh
+from gpukpca.eigen.request import PairRequest
 from gpukpca.exceptions import ConvergenceError, GpuKPCAWarning, InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram
+from gpukpca.gram import CenteredGram, DenseGram
+from gpukpca.gram.base_point import BasePointGram
 from tests import oracle, tolerances
 
 N, P = 500, 3
@@ -120,7 +122,12 @@ def test_an_operator_that_is_not_symmetric_is_named(A):
     bent[3, 8] += 1e-3
     for op in forms(bent).values():
         words = r"entries \(3, 8\) and \(8, 3\) differ by 0.001" if scipy.sparse.issparse(op) else "xᵀAy is"
-        for use in (lambda op: top_eigh(op, 1), CenteredGram, BasePointGram, lambda op: landmark_cholesky(op, [1])):
+        for use in (
+            lambda op: top_eigh(op, 1),
+            CenteredGram,
+            BasePointGram,
+            lambda op: pivoted_cholesky(op, landmarks=[1]),
+        ):
             with pytest.raises(InvalidParameterError, match=f"the {type(op).__name__} is not symmetric: .*{words}"):
                 use(op)
     rounded = A.copy()

@@ -7,9 +7,12 @@ import pytest
 import scipy.sparse
 
 from gpukpca.backend.linalg import column_sums, has_narrow_square, inner_products, narrow_square, times_small
-from gpukpca.eigen import LowRank, Nystrom, pivoted_cholesky, top_eigh
+from gpukpca.eigen import Nystrom, pivoted_cholesky, top_eigh
+from gpukpca.eigen.low_rank import LowRank
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram
+from gpukpca.gram import CenteredGram, DenseGram, TiledGram
+from gpukpca.gram.base_point import BasePointGram
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.product import compute_tile, kernel_columns, panel_rows
 from gpukpca.kernels import (
     RBF,

@@ -6,7 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, gram_matrix
+from gpukpca.gram import CenteredGram, DenseGram, TiledGram, gram_matrix
+from gpukpca.gram.base_point import BasePointGram
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial
 from tests import oracle, tolerances
 from tests.datasets import data

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram
+from gpukpca.gram import CenteredGram, DenseGram, TiledGram
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.storage import DenseStorage, LandmarkStorage, LowRankStorage, Storage, StorageInput, TiledStorage
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.user_defined import PairwiseCallable

@@ -27,24 +27,19 @@ from gpukpca.kernels import (
     RBF,
     BlockCallable,
     Cosine,
-    Exp,
     Kernel,
     Laplacian,
     Linear,
     Matern,
-    Modulated,
     PairwiseCallable,
     Polynomial,
-    Power,
-    Product,
     RationalQuadratic,
-    Scale,
     Sigmoid,
-    Sum,
     exp,
     is_psd,
     modulate,
 )
+from gpukpca.kernels.algebra import Exp, Modulated, Power, Product, Scale, Sum
 from tests import oracle, tolerances
 from tests.each import each
 

@@ -14,8 +14,8 @@ import gpukpca
 from gpukpca import KernelPCA
 from gpukpca.datasets import uk_foods
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.model_selection import RankSelection, n_components_for
-from gpukpca.model_selection.n_components import RULES
+from gpukpca.model_selection import n_components_for
+from gpukpca.model_selection.n_components import RULES, RankSelection
 from tests.conftest import Namespace
 
 DATA = {

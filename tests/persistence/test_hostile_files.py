@@ -26,8 +26,8 @@ from gpukpca._container import read_container, write_container
 from gpukpca.checkpoint import KIND as STATE
 from gpukpca.checkpoint import NAMES, FolderCheckpointer
 from gpukpca.cli.app import gpukpca as gpukpca_cli
-from gpukpca.decomposition import _model_files, load_with_notes
-from gpukpca.decomposition._model_files import restored
+from gpukpca.decomposition import _model_files
+from gpukpca.decomposition._model_files import load_with_notes, restored
 from gpukpca.exceptions import CheckpointError, MemoryBudgetError, ModelFormatError
 from gpukpca.persistence.model_file import KIND
 from tests.hostile import EXTREMES, forks, in_a_process, mutated

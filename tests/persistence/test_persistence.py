@@ -32,9 +32,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, _files, kernels, save
 from gpukpca._container import LARGEST_HEADER, read_container, write_container
-from gpukpca.decomposition import load_with_notes
 from gpukpca.decomposition._kernels import NAMED_KERNELS
-from gpukpca.decomposition._model_files import ESTIMATORS
+from gpukpca.decomposition._model_files import ESTIMATORS, load_with_notes
 from gpukpca.eigen import BlockKrylov, Nystrom, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
 from gpukpca.gram.storage import DenseStorage, Storage

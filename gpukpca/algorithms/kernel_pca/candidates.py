@@ -25,14 +25,14 @@ from gpukpca.algorithms.kernel_pca.parts import (
 )
 from gpukpca.algorithms.kernel_pca.task import LARGEST_SMALL_PROBLEM, FitTask
 from gpukpca.algorithms.kernel_pca.twin import twin_of
-from gpukpca.algorithms.plan import Candidate
-from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.plan import NO_CHECKPOINT, Candidate
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import slice_of
 from gpukpca.distributed.gram import ClusterStorage
-from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.krylov_state import EXACT_PASSES
+from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError

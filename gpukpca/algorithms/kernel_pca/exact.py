@@ -36,8 +36,8 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite
-from gpukpca.eigen import EigenResult, PairRequest, top_eigh
-from gpukpca.eigen.request import NeedsDense
+from gpukpca.eigen import EigenResult, top_eigh
+from gpukpca.eigen.request import NeedsDense, PairRequest
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram
 from gpukpca.gram.storage import StorageInput

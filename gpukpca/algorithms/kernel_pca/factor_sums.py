@@ -39,9 +39,9 @@ from gpukpca.data.finite import NumberSource, overflow
 from gpukpca.data.place import rows_at
 from gpukpca.data.scale import scale_for_squares
 from gpukpca.data.slicing import place_of, take_columns, take_rows
-from gpukpca.eigen import PivotedCholesky
 from gpukpca.eigen.elimination import Elimination, error_share
 from gpukpca.eigen.partial_cholesky import INDEFINITE, NOISE, ROUNDING, SMALL_PIVOT, feature_panel, indefinite
+from gpukpca.eigen.pivoted_factor import PivotedCholesky
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows

@@ -21,9 +21,10 @@ from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
 from gpukpca.data.slicing import gather_rows
 from gpukpca.data.statistics import mean_row
-from gpukpca.eigen import Nystrom, PivotedCholesky
+from gpukpca.eigen import Nystrom
 from gpukpca.eigen.partial_cholesky import weighted_means
-from gpukpca.gram import BasePointGram
+from gpukpca.eigen.pivoted_factor import PivotedCholesky
+from gpukpca.gram.base_point import BasePointGram
 from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels import Linear
 

@@ -34,7 +34,7 @@ from gpukpca.backend.namespace import accumulation_dtype, dtype_name, from_host,
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.partial_cholesky import NOISE
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, warn_user
-from gpukpca.gram import LowRankGram
+from gpukpca.gram.low_rank import LowRankGram
 
 # Landmarks whose columns show whether K is near the identity.
 SEEN_LANDMARKS = 200

@@ -28,8 +28,9 @@ from gpukpca.backend.random import Randomness, random_directions
 from gpukpca.covariance.centered_matrix import CenteredMatrix, RowProducts
 from gpukpca.covariance.deflated import DeflatedMatrix
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.eigen import Dense, EigenResult, PairRequest, top_eigh
+from gpukpca.eigen import Dense, EigenResult, top_eigh
 from gpukpca.eigen.krylov_state import Checkpointer
+from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.residuals import RESOLVED, default_tolerance, signs, value_bounds
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram

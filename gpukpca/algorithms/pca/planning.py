@@ -11,8 +11,7 @@ from typing import Any
 from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, Parts, fewer, total, with_pairs
 from gpukpca.algorithms.pca.settings import ITERATIVE, PCASettings, PCASolver, RankRequest
-from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate, choose_plan
-from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.plan import NO_CHECKPOINT, SPARSE_ENTRY_BYTES, Candidate, choose_plan
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_numpy

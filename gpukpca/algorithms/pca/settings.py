@@ -10,8 +10,8 @@ from typing import Literal, get_args
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, check_attributes, integer, is_real, one_of, word
 from gpukpca._typing import HasShape
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.eigen import BlockKrylov, Dense, PairRequest
-from gpukpca.eigen.request import FIRST_GUESS
+from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.eigen.request import FIRST_GUESS, PairRequest
 from gpukpca.exceptions import InvalidParameterError
 
 SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack", "tsqr"]

@@ -23,7 +23,8 @@ from gpukpca.backend.linalg import row_products
 from gpukpca.backend.namespace import cast, concat, epsilon, full, namespace_of, to_host
 from gpukpca.data.slicing import by_panels, gather_rows, shifted_rows
 from gpukpca.data.statistics import feature_means, square_sums
-from gpukpca.kernels import Kernel, Scale
+from gpukpca.kernels import Kernel
+from gpukpca.kernels.algebra import Scale
 from gpukpca.kernels.prepared import PreparedRows
 
 # Where weights cancel to less than this share of their size, their weighted mean is no useful step.

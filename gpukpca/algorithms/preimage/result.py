@@ -28,22 +28,7 @@ from gpukpca.exceptions import ConvergenceWarning, warn_user
 
 @record()
 class PreimageInfo:
-    """Information about every pre-image; arrays on the host.
-
-    See Also
-    --------
-    gpukpca.KernelPCA.inverse_transform : Returns it with ``return_info=True``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpukpca import KernelPCA
-    >>> X = np.random.default_rng(0).standard_normal((100, 3))
-    >>> model = KernelPCA(10, kernel="rbf", preimage="fixed_point").fit(X)
-    >>> points, info = model.inverse_transform(model.transform(X[:5]), return_info=True)
-    >>> info.converged.shape, bool(info.n_iter.min() > 0)
-    ((5,), True)
-    """
+    """Information about every pre-image; arrays on the host."""
 
     converged: np.ndarray = field_of("m", "always True for methods that do not iterate")
     n_iter: np.ndarray = field_of("m", "iterations; 0 for methods that do not iterate")

@@ -165,7 +165,9 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
 
         Returns
         -------
-        array, shape (m, d); with `return_info` also a `PreimageInfo`
+        array, shape (m, d)
+            With `return_info` also an object with three arrays (m,) on the host: `converged`, the iterations `n_iter`,
+            and `restarted`, whether the nearest training point replaced a start without weights.
 
         Raises
         ------
@@ -204,7 +206,8 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
 
         Returns
         -------
-        array, shape (m, d), in the library of X; with `return_info` also a `PreimageInfo`
+        array, shape (m, d), in the library of X
+            With `return_info` also an object as of `inverse_transform`.
 
         Raises
         ------

@@ -1,0 +1,66 @@
+"""Names and parameters that left the public interface: they work for one minor version, with a FutureWarning."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+from gpukpca.exceptions import warn_again
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+RETURNED = "{} returns these objects, and needs no import of their class"
+RECEIVED = "a {} of yours receives these objects, and needs no import of their class"
+
+# room -> name -> module of the object, and what to do instead; the object may have another name now.
+FORMER = {
+    "backend": {
+        "from_host": ("backend.namespace", "use asarray of the library, with dtype and device of another array"),
+        "namespace_of": ("backend.namespace", "use array_api_compat.array_namespace"),
+        "synchronize": ("backend.device", "use the function of the library of the array"),
+    },
+    "datasets": {"Foods": ("datasets:_Foods", RETURNED.format("uk_foods"))},
+    "decomposition": {
+        "IntrinsicDimension": ("decomposition.diagnostics", RETURNED.format("intrinsic_dimension")),
+        "PreimageInfo": ("algorithms.preimage.result", RETURNED.format("return_info=True")),
+    },
+    "eigen": {
+        "LowRank": ("eigen.low_rank", "for a matrix F Fᵀ fit gpukpca.PCA to F"),
+        "PairRequest": ("eigen.request", f"give top_eigh a number or a share; {RECEIVED.format('solver')}"),
+        "landmark_cholesky": ("eigen.landmarks", "use pivoted_cholesky(op, landmarks=...)"),
+        "PivotedCholesky": ("eigen.pivoted_factor", RETURNED.format("pivoted_cholesky")),
+    },
+    "gram": {
+        "BasePointGram": ("gram.base_point", "use gpukpca.gram.CenteredGram, which is the same for every base point"),
+        "LowRankGram": ("gram.low_rank", "for a matrix F Fᵀ fit gpukpca.PCA to F"),
+        "StorageInput": ("gram.storage", RECEIVED.format("storage")),
+    },
+    "kernels": {
+        "Exp": ("kernels.algebra", "write exp(k)"),
+        "Modulated": ("kernels.algebra", "write modulate(k, g)"),
+        "Power": ("kernels.algebra", "write k ** exponent"),
+        "Product": ("kernels.algebra", "write k1 * k2"),
+        "Scale": ("kernels.algebra", "write factor * k"),
+        "Sum": ("kernels.algebra", "write k1 + k2"),
+    },
+    "model_selection": {"RankSelection": ("model_selection.n_components", RETURNED.format("return_report=True"))},
+}
+
+
+def keep_former_names(module: str) -> None:
+    """Let a module of the package give the names that left it; type checkers and `dir` do not see them."""
+    room = module.removeprefix("gpukpca.")
+
+    def former(name: str) -> Any:
+        if name not in FORMER[room]:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
+        home, remedy = FORMER[room][name]
+        path, _, own = home.partition(":")
+        # "from room import name" asks twice: by this function of importlib, whether there is such a name, and then.
+        if sys._getframe(1).f_code.co_name != "_handle_fromlist":
+            warn_again(FutureWarning(f"{module}.{name} will be removed in the next minor version: {remedy}."))
+        return getattr(import_module(f"gpukpca.{path}"), own or name)
+
+    vars(sys.modules[module])["__getattr__"] = former
