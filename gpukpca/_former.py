@@ -23,6 +23,7 @@ FORMER = {
     },
     "datasets": {"Foods": ("datasets:_Foods", RETURNED.format("uk_foods"))},
     "decomposition": {
+        "EigenpairAudit": ("algorithms.audit:Residuals", "use Residuals"),
         "IntrinsicDimension": ("decomposition.diagnostics", RETURNED.format("intrinsic_dimension")),
         "PreimageInfo": ("algorithms.preimage.result", RETURNED.format("return_info=True")),
     },

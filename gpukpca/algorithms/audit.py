@@ -25,7 +25,7 @@ DEPENDENT = 10.0
 
 
 @record(kw_only=True, eq=False)
-class EigenpairAudit:
+class Residuals:
     """Eigenpairs of a matrix A against one product with it: A is K, centered as the fit, or a covariance matrix.
 
     All arrays are on the host in float64. A vector u has length 1. Residuals include the rounding of the entries of K.

@@ -1,7 +1,7 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
 from gpukpca._former import keep_former_names
-from gpukpca.algorithms.audit import EigenpairAudit
+from gpukpca.algorithms.audit import Residuals
 from gpukpca.decomposition._model_files import load_with_notes
 from gpukpca.decomposition.audit import residuals
 from gpukpca.decomposition.diagnostics import (
@@ -25,12 +25,12 @@ __all__ = [
     "TRUSTED_TYPES",
     "BayesianPCA",
     "DistanceConstraintPreimage",
-    "EigenpairAudit",
     "FixedPointPreimage",
     "IncrementalPCA",
     "KernelPCA",
     "LocalPCA",
     "ProbabilisticPCA",
+    "Residuals",
     "RidgePreimage",
     "inertia",
     "intrinsic_dimension",

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import SYNONYMS
 from gpukpca._typing import Array
-from gpukpca.algorithms.audit import EigenpairAudit
+from gpukpca.algorithms.audit import Residuals
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend.namespace import empty_like, from_host, to_host
 from gpukpca.data.frequencies import number_of
@@ -195,7 +195,7 @@ def _host(values: Any) -> np.ndarray:
     return to_host(values).astype(np.float64)
 
 
-def check_stated(found: EigenpairAudit, noise: float) -> None:
+def check_stated(found: Residuals, noise: float) -> None:
     """Raise where landmarks have other eigenvalues for the audited rows than the model states.
 
     The features of all landmarks err by `noise` together.

@@ -9,7 +9,7 @@ from sklearn.pipeline import Pipeline
 
 from gpukpca._rules import Rule, is_integer
 from gpukpca._typing import ArrayLike, Stream, Vector
-from gpukpca.algorithms.audit import EigenpairAudit
+from gpukpca.algorithms.audit import Residuals
 from gpukpca.algorithms.inputs import counted_for
 from gpukpca.algorithms.kernel_pca.audit import audit_rows
 from gpukpca.algorithms.kernel_pca.settings import resolved_within
@@ -52,7 +52,7 @@ def residuals(
     memory_limit: MemoryLimit = None,
     n_jobs: int | None = None,
     verbose: Verbose = 0,
-) -> EigenpairAudit:
+) -> Residuals:
     """Audit eigenpairs against the data: one product with the matrix, which is never stored, for every vector.
 
     Parameters
@@ -82,7 +82,7 @@ def residuals(
 
     Returns
     -------
-    EigenpairAudit
+    Residuals
         ``print(audit)`` shows a table. Of kernel PCA the eigenvalues are those of the centered kernel matrix, as
         `KernelPCA.eigenvalues_`; of PCA variances, as `PCA.explained_variance_`. Of fits with ``center=False`` nothing
         is centered.
@@ -100,7 +100,7 @@ def residuals(
 
     See Also
     --------
-    gpukpca.decomposition.EigenpairAudit : Its residuals and bounds, and what they mean.
+    gpukpca.decomposition.Residuals : Its residuals and bounds, and what they mean.
     gpukpca.KernelPCA : Its `residual_norms_` come from products of the fit.
     gpukpca.eigen.BlockKrylov : With ``start=model.eigenvectors_`` it makes better pairs of these.
 
@@ -155,7 +155,7 @@ def residuals(
     return fit_in_session(reader, X, lambda session: _audit_of_pairs(source, X, sample_weight, reader, session, passes))
 
 
-def _audit_of_axes(model: Any, container: Any, sample_weight: Any, reader: Any, session: FitSession) -> EigenpairAudit:
+def _audit_of_axes(model: Any, container: Any, sample_weight: Any, reader: Any, session: FitSession) -> Residuals:
     """Return the audit of a fitted PCA; the `reader` holds the parameters."""
     data, place = reader._rows_and_place(container, "residuals", sample_weight)
     check_has_weights(getattr(vars(model).get("_result"), "weighted", False), sample_weight)
@@ -175,7 +175,7 @@ def _audit_of_axes(model: Any, container: Any, sample_weight: Any, reader: Any, 
 
 def _audit_of_pairs(
     source: KernelSource, container: Any, sample_weight: Any, reader: Any, session: FitSession, passes: int
-) -> EigenpairAudit:
+) -> Residuals:
     """Return the audit of vectors of kernel PCA; the `reader` holds the parameters."""
     X = matrix_of(reader, container)
     in_batches = (is_stream(X) or is_sliced(X) or comes_in_batches(X)) and not kernel_from(reader).stored_only

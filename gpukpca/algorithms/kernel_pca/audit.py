@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.audit import (
-    EigenpairAudit,
+    Residuals,
     UnitVectors,
     angles_of,
     measured_pairs,
@@ -89,7 +89,7 @@ def audit_rows(
     passes: int = 1,
     random: Randomness | None = None,
     progress: Listener | None = None,
-) -> EigenpairAudit:
+) -> Residuals:
     """Return the audit of vectors (n, p) against K of finite rows X (n, d) where `resources` say that it computes.
 
     X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. Without `eigenvalues` the
@@ -130,7 +130,7 @@ def audit_rows(
     else:
         W, error, missed, known = _with_error(times, solver.passes, unit, factor, random or Randomness(None), norm)
         pairs = measured_pairs(op, unit, W)
-    return EigenpairAudit(
+    return Residuals(
         matrix=f"{'centered ' * center}kernel matrix",
         n_samples=task.n,
         eigenvalues=eigenvalues,

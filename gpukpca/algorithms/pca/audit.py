@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.audit import (
-    EigenpairAudit,
+    Residuals,
     UnitVectors,
     angles_of,
     measured_pairs,
@@ -35,7 +35,7 @@ def audit_axes(
     scale: Any = False,
     weights: np.ndarray | None = None,
     progress: Listener | None = None,
-) -> EigenpairAudit:
+) -> Residuals:
     """Return the audit of axes (d, p) against the covariance matrix of rows X (n, d), divided by `scale` if given.
 
     X is an array, a CSR matrix, in batches or on a cluster. The matrix has n - 1 degrees of freedom, and if `center`
@@ -57,7 +57,7 @@ def audit_axes(
     rounding = product_rounding(op, pairs.quotients)
     missed = trace_left(op, Z.total, np.diagonal(pairs.T))[0] + rounding
     total = variances_of_data([Z.total / degrees], Z.unit, np.float64)[0]  # raises where it overflows
-    return EigenpairAudit(
+    return Residuals(
         matrix="covariance matrix",
         n_samples=int(X.shape[0]),
         eigenvalues=variances,
