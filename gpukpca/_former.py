@@ -24,6 +24,7 @@ FORMER = {
     "datasets": {"Foods": ("datasets:_Foods", RETURNED.format("uk_foods"))},
     "decomposition": {
         "EigenpairAudit": ("algorithms.audit:Residuals", "use Residuals"),
+        "load_with_notes": ("decomposition._model_files", "use load(path).notes_"),
         "IntrinsicDimension": ("decomposition.diagnostics", RETURNED.format("intrinsic_dimension")),
         "PreimageInfo": ("algorithms.preimage.result", RETURNED.format("return_info=True")),
     },

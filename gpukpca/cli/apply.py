@@ -23,7 +23,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import show_run, taken
 from gpukpca.cli.table import ROLES, SLICE_ROWS, Table, input_options
 from gpukpca.data.finite import FINITE, NotFiniteError, check_finite
-from gpukpca.decomposition._model_files import load_with_notes
+from gpukpca.decomposition._model_files import load
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 
 # Samples in a picture.
@@ -125,9 +125,9 @@ def _denoiser(model: Any, count: int | None) -> Map:
 
 def _load(options: SimpleNamespace) -> tuple[Any, Any, dict[str, Any]]:
     """Return the pipeline, the model at its end, and the notes of a model file."""
-    loaded, notes = load_with_notes(options.model, options.device)
+    loaded = load(options.model, options.device)
     pipeline = loaded if isinstance(loaded, Pipeline) else make_pipeline("passthrough", loaded)
-    return pipeline, pipeline[-1], notes
+    return pipeline, pipeline[-1], loaded.notes_
 
 
 def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:

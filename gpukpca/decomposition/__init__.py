@@ -2,7 +2,6 @@
 
 from gpukpca._former import keep_former_names
 from gpukpca.algorithms.audit import Residuals
-from gpukpca.decomposition._model_files import load_with_notes
 from gpukpca.decomposition.audit import residuals
 from gpukpca.decomposition.diagnostics import (
     inertia,
@@ -34,7 +33,6 @@ __all__ = [
     "RidgePreimage",
     "inertia",
     "intrinsic_dimension",
-    "load_with_notes",
     "loadings",
     "reconstruction",
     "reconstruction_error",

@@ -45,8 +45,9 @@ from gpukpca.persistence.model_file import (
 # `set_fit_request` leave on an estimator.
 NOT_KEPT = ("checkpoint", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks", "__orig_class__")
-# The matrix of a precomputed kernel, which new points do not need, rows that a stream holds, and what only warns.
-LEFT_OUT = {"X_fit_", "_held", "_set_with_kernel"}
+# The matrix of a precomputed kernel, which new points do not need, rows that a stream holds, what only warns, and the
+# notes of another file.
+LEFT_OUT = {"X_fit_", "_held", "_set_with_kernel", "notes_"}
 # Endings of files that other readers take for pickles.
 OF_PICKLES = (".pkl", ".pickle", ".joblib")
 # Which steps of a model are scalers.
@@ -138,8 +139,8 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
         Any name, such as "model.safetensors"; a warning says that a name of pickles (.pkl, .pickle, .joblib) misleads.
         An existing file is replaced, as by `numpy.save`, and only once all is written.
     notes : dict, optional
-        Values of the caller, which `load_with_notes` returns: text to numbers, text, None, arrays, and tuples, lists
-        and dictionaries of those.
+        Values of the caller, which `load` gives back as `notes_`: text to numbers, text, None, arrays, and tuples,
+        lists and dictionaries of those.
 
     Raises
     ------
@@ -256,6 +257,7 @@ class FittedModel(Protocol):
     """An estimator of the library, or a pipeline of a scaler and one, for type checkers: `isinstance` says which."""
 
     n_features_in_: int
+    notes_: dict[str, Any]
     transform: OfRows[...]
 
     def __getattr__(self, name: str, /) -> Any:
@@ -276,7 +278,8 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> FittedModel
     Returns
     -------
     KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA or LocalPCA; a Pipeline of a StandardScaler and one
-        Its arrays are NumPy arrays and share nothing with the file.
+        Its arrays are NumPy arrays and share nothing with the file. `notes_` holds the notes of `save`, by default
+        none; a later fit leaves them.
 
     Raises
     ------
@@ -310,42 +313,21 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> FittedModel
     >>> again = gpukpca.load("model.safetensors")
     >>> bool((again.transform(X) == model.transform(X)).all())
     True
-    """
-    return load_with_notes(path, device)[0]
-
-
-def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> tuple[FittedModel, dict[str, Any]]:
-    """Return the estimator of `load` and the notes of `save`; without any, an empty dictionary.
-
-    Parameters
-    ----------
-    path : str or path
-    device : as for `load`
-
-    Returns
-    -------
-    estimator : object
-        That of `load`.
-    notes : dict
-        The notes that were saved.
-
-    See Also
-    --------
-    gpukpca.load : The estimator alone.
-    gpukpca.save : Takes the notes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import gpukpca
-    >>> from gpukpca.decomposition import load_with_notes
-    >>> gpukpca.save(gpukpca.PCA(1).fit(np.eye(4)), "model.safetensors", notes={"data": "unit vectors", "rows": 4})
-    >>> load_with_notes("model.safetensors")[1]
-    {'data': 'unit vectors', 'rows': 4}
+    >>> gpukpca.save(model, "model.safetensors", notes={"data": "random", "rows": 50})
+    >>> gpukpca.load("model.safetensors").notes_
+    {'data': 'random', 'rows': 50}
     """
     parsed_device(device)
     with naming(path) as path:
-        return restored(*read_container(path, KIND), device)
+        model, notes = restored(*read_container(path, KIND), device)
+    model.notes_ = notes
+    return model
+
+
+def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> tuple[FittedModel, dict[str, Any]]:
+    """Return the estimator of `load`, and its notes."""
+    model = load(path, device)
+    return model, model.notes_
 
 
 def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple[Any, dict[str, Any]]:

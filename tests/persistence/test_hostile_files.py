@@ -27,7 +27,7 @@ from gpukpca.checkpoint import KIND as STATE
 from gpukpca.checkpoint import NAMES, FolderCheckpointer
 from gpukpca.cli.app import gpukpca as gpukpca_cli
 from gpukpca.decomposition import _model_files
-from gpukpca.decomposition._model_files import load_with_notes, restored
+from gpukpca.decomposition._model_files import restored
 from gpukpca.exceptions import CheckpointError, MemoryBudgetError, ModelFormatError
 from gpukpca.persistence.model_file import KIND
 from tests.hostile import EXTREMES, forks, in_a_process, mutated
@@ -71,9 +71,9 @@ def test_a_model_of_unsorted_rows_is_refused_and_a_fit_of_them_has_a_file(tmp_pa
     assert not X.has_canonical_format
     model = KernelPCA(1, kernel="rbf").fit(X)
     gpukpca.save(model, tmp_path / "m", notes={"rows": X})
-    again, notes = load_with_notes(tmp_path / "m")
+    again = gpukpca.load(tmp_path / "m")
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
-    np.testing.assert_array_equal(notes["rows"].toarray(), X.toarray())
+    np.testing.assert_array_equal(again.notes_["rows"].toarray(), X.toarray())
 
 
 # -- what a file costs -------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, _files, kernels, save
 from gpukpca._container import LARGEST_HEADER, read_container, write_container
 from gpukpca.decomposition._kernels import NAMED_KERNELS
-from gpukpca.decomposition._model_files import ESTIMATORS, load_with_notes
+from gpukpca.decomposition._model_files import ESTIMATORS
 from gpukpca.eigen import BlockKrylov, Nystrom, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
 from gpukpca.gram.storage import DenseStorage, Storage
@@ -107,7 +107,7 @@ def test_a_loaded_model_is_the_one_that_was_saved(name: str, tmp_path: Path) -> 
     again = gpukpca.load(tmp_path / "m")
     assert type(again) is type(model)
     kept = {key: value for key, value in vars(model).items() if key != "X_fit_" or "precomputed" not in name}
-    assert vars(again).keys() == kept.keys()
+    assert vars(again).keys() == {*kept, "notes_"}
     for attribute, value in kept.items():
         assert_same(vars(again)[attribute], tuple(value) if isinstance(value, range) else value, attribute)
     assert str(getattr(again, "plan_", "")) == str(getattr(model, "plan_", ""))
@@ -264,7 +264,8 @@ def test_golden_files_are_read() -> None:
     assert {path.stem.rpartition("_")[2] for path in files} == {str(FORMAT)}
     classes = set()
     for path in files:
-        model, notes = load_with_notes(path)
+        model = gpukpca.load(path)
+        notes = model.notes_
         classes.add(type(model).__name__)
         np.testing.assert_allclose(model.transform(notes["X_new"]), notes["scores"], rtol=0, atol=1e-13)
     assert classes == {*ESTIMATORS, "Pipeline"}
@@ -289,7 +290,7 @@ def test_notes_come_back(tmp_path: Path) -> None:
     model, _ = fitted("PCA")
     arrays = {"mean": np.arange(3.0), "scaling": {"mean": np.zeros(3), "deviation": np.ones(3)}}
     save(model, tmp_path / "m", notes | arrays)
-    _, found = load_with_notes(tmp_path / "m")
+    found = gpukpca.load(tmp_path / "m").notes_
     assert_same({name: found.pop(name) for name in arrays}, arrays, "arrays")
     assert found == notes
 
@@ -337,8 +338,10 @@ def test_a_pipeline_with_a_scaler_comes_back(estimator: Any, tmp_path: Path) -> 
     X = data() * 7.0 + 3.0
     model = Pipeline([("scale", StandardScaler()), ("reduce", estimator)]).fit(X)
     save(model, tmp_path / "m", {"method": "x"})
-    again, notes = load_with_notes(tmp_path / "m")
-    assert notes == {"method": "x"}
+    again = gpukpca.load(tmp_path / "m")
+    assert again.notes_ == {"method": "x"}
+    save(again, tmp_path / "m")  # the notes belong to the file, and to the next one where they are given
+    assert gpukpca.load(tmp_path / "m").notes_ == {}
     assert [name for name, _ in again.steps] == ["scale", "reduce"]
     assert_same(vars(again[0]), vars(model[0]), "scaler")
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
@@ -349,7 +352,7 @@ def test_a_scaler_of_columns_with_holes_comes_back(tmp_path: Path) -> None:
     model = make_pipeline(StandardScaler(with_mean=False), ProbabilisticPCA(2)).fit(X)
     assert len(model[0].n_samples_seen_) == X.shape[1]
     save(model, tmp_path / "m", {})
-    again, _ = load_with_notes(tmp_path / "m")
+    again = gpukpca.load(tmp_path / "m")
     assert_same(again[0].n_samples_seen_, model[0].n_samples_seen_, "rows")
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
 
@@ -360,7 +363,7 @@ def test_the_rows_of_a_scaler_keep_their_dtype(count: Any, tmp_path: Path) -> No
     model = make_pipeline(StandardScaler(), PCA(2)).fit(data())
     model[0].n_samples_seen_ = count
     save(model, tmp_path / "m")
-    again = load_with_notes(tmp_path / "m")[0][0].n_samples_seen_
+    again = gpukpca.load(tmp_path / "m")[0].n_samples_seen_
     assert (again, again.dtype) == (count, np.asarray(count).dtype)
 
 
