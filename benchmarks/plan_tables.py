@@ -76,7 +76,7 @@ def template(d: int, dtype: str) -> object:
 def kernel_plan(n: int, d: int, dtype: str, solver: object = "auto", p: int = COMPONENTS) -> Plan:
     """Return the plan of kernel PCA with a Gaussian kernel; raise `MemoryBudgetError` where nothing fits."""
     X = shaped(n, d, dtype)
-    settings = KernelPCASettings(n_components=p, eigen_solver=solver, copies_data=False)
+    settings = KernelPCASettings(n_components=p, solver=solver, copies_data=False)
     task = KernelTask(X, resources_beside(X), RBF(1.0 / d), settings, X, template(d, dtype), p)
     return planning.plan_of(task).plan
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
 from gpukpca.exceptions import warn_again
 
-T = TypeVar("T", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 RETURNED = "{} returns these objects, and needs no import of their class"
 RECEIVED = "a {} of yours receives these objects, and needs no import of their class"
@@ -66,3 +67,28 @@ def keep_former_names(module: str) -> None:
         return getattr(import_module(f"gpukpca.{path}"), own or name)
 
     vars(sys.modules[module])["__getattr__"] = former
+
+
+def former_parameters(**names: str) -> Callable[[C], C]:
+    """Return the decorator of a class whose constructor and `set_params` take parameters by former names too."""
+
+    def taking(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)  # the signature, and with it get_params and clone, are those of the new names
+        def renamed(*args: Any, **parameters: Any) -> Any:
+            for name in list(parameters):
+                head, mark, rest = name.partition("__")
+                if head in names and names[head] not in parameters:
+                    parameters[f"{names[head]}{mark}{rest}"] = parameters.pop(name)
+                    text = f"the parameter {head} is called {names[head]} now, and by no other name in the next minor"
+                    warn_again(FutureWarning(f"{text} version."))
+            return method(*args, **parameters)
+
+        return renamed
+
+    def made(cls: C) -> C:
+        for name in ("__init__", "set_params"):
+            if hasattr(cls, name):
+                setattr(cls, name, taking(getattr(cls, name)))
+        return cls
+
+    return made

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from importlib import import_module
 
 import pytest
+from sklearn.base import clone
 
+from gpukpca import KernelPCACV
 from gpukpca._former import FORMER
+from gpukpca.algorithms import KernelPCASettings, PCASettings
+from gpukpca.eigen import BlockKrylov
 
 NAMES = [(f"gpukpca.{room}", name) for room, names in FORMER.items() for name in names]
 
@@ -29,3 +34,38 @@ def test_a_name_that_left_gives_its_object_and_one_warning_at_the_line_of_the_us
             assert scope["found"].__name__.lstrip("_") in (name, "Residuals")
         with pytest.raises(AttributeError, match=f"module '{room}' has no attribute '{name}s'"):
             getattr(module, f"{name}s")
+
+
+def test_a_parameter_that_was_renamed_works_by_its_former_name():
+    search, solver = KernelPCACV(solver="dense"), BlockKrylov(block_size=3)
+    for old, (call, read) in {
+        "eigen_solver": (partial(KernelPCACV, n_components=[2]), lambda made: made.solver),
+        "eigen_solver of the settings": (KernelPCASettings, lambda made: made.solver),
+        "svd_solver of the settings": (PCASettings, lambda made: made.solver),
+        "eigen_solver, set": (search.set_params, lambda made: made.get_params()["solver"]),
+    }.items():
+        name, value = old.split()[0].rstrip(","), "randomized"
+        with pytest.warns(FutureWarning, match=f"the parameter {name} is called solver now") as caught:
+            made = call(**{name: value})
+        assert caught[0].filename == __file__
+        assert read(made) == value
+    search.set_params(solver=solver)
+    with pytest.warns(FutureWarning, match="the parameter eigen_solver is called solver now"):
+        search.set_params(eigen_solver__block_size=5)
+    assert search.solver.block_size == 5
+    assert "eigen_solver" not in search.get_params()
+    assert clone(search).solver == search.solver
+    with pytest.raises(TypeError, match="eigen_solver"):
+        KernelPCACV(solver="dense", eigen_solver="dense")
+
+
+def test_an_option_that_was_renamed_works_by_its_former_name(tmp_path, monkeypatch):
+    testing = pytest.importorskip("click.testing")
+    from gpukpca.cli.app import gpukpca
+
+    monkeypatch.chdir(tmp_path)
+    for options in ("--eigen-solver randomized", "--method pca --svd-solver=randomized"):
+        name = options.replace("=", " ").split()[-2]
+        run = testing.CliRunner().invoke(gpukpca, ["plan", "iris", *options.split()])
+        assert (run.exit_code, run.stderr) == (0, f"warning: {name} is called --solver now.\n")
+        assert "block Krylov" in run.output

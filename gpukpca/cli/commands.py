@@ -104,9 +104,14 @@ MODEL = {
         ),
     ],
     "Solver": [
-        choice("--eigen-solver", EIGEN_SOLVERS, "Solver of the eigenproblem.", default="auto"),
+        choice(
+            "--solver",
+            dict.fromkeys((*EIGEN_SOLVERS, *get_args(SVDSolver), "closed_form", "spectrum", "em")),
+            f"Algorithm: of kernel {', '.join(EIGEN_SOLVERS)}; of pca {', '.join(get_args(SVDSolver))}; of ppca auto, "
+            "closed_form, em; of bayesian auto, spectrum, em.",
+            default="auto",
+        ),
         option("--rank", "Number of landmarks of nystrom. [default: 500, or 10 for each component]", type=COUNT),
-        choice("--svd-solver", get_args(SVDSolver), "Algorithm that computes the components.", default="auto"),
         option("--max-iter", "Largest number of passes over the kernel matrix or the data.", type=int),
         option(
             "--tol",

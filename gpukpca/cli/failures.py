@@ -86,6 +86,7 @@ def message_of(error: BaseException) -> str:
     options = {
         one.name: f"{max(one.opts, key=len)} " for one in context.command.params if isinstance(one, click.Option)
     }
+    options |= dict.fromkeys(("eigen_solver", "svd_solver"), options.get("solver", ""))
     options |= {name: f"--set {name}=" for name, _ in context.params.get("settings", ())}
     if argument not in options:
         return message

@@ -29,6 +29,8 @@ DEFAULT_COMPONENTS = 10
 SHARED = ("n_components", "device", "memory_limit", "n_jobs", "tol", "random_state")
 # Words for the number of components, and the methods that know them.
 COUNT_WORDS = {"mle": ["pca"], "bic": ["local"], "all": ["kernel", "pca"]}
+# Parameters of estimators that the option --solver sets.
+SOLVERS = ("eigen_solver", "svd_solver")
 VARIANCES = ("explained_variance", "explained_variance_ratio")
 
 
@@ -109,7 +111,8 @@ class Method:
         held.pop("folder", None)  # of a checkpoint
         own = {*inspect.signature(self.estimator).parameters} - {*KERNEL_DEFAULTS, "verbose", "copy_X", "kernel_params"}
         options = {one.name: one.opts[-1] for one in click.get_current_context().command.params}
-        by_option = {*SHARED, *self.options} & {*options}
+        options |= dict.fromkeys(SOLVERS, "--solver")
+        by_option = ({*SHARED, *self.options, *SOLVERS} & {*options}) - {"solver"}  # of ppca and bayesian
         if name in by_option and name in {*kernel, *held, *own}:
             raise InvalidParameterError(f"--set {name}: give the option {options[name]}.")
         if name in KERNEL_DEFAULTS and name in kernel:
@@ -203,7 +206,7 @@ class _Kernel(Method):
     estimator = KernelPCA
     title = "{kernel} kernel"
     options = (
-        *("kernel", "gamma", "degree", "preimage", "eigen_solver", "rank", "max_iter"),
+        *("kernel", "gamma", "degree", "preimage", "solver", "rank", "max_iter"),
         *("checkpoint", "scheduler", "weight_column", "components"),
     )
     arrays = ("eigenvalues", *VARIANCES, "residual_norms", "total_variance")
@@ -221,10 +224,11 @@ class _Kernel(Method):
         # X does not change after the fit, so no copy of it is needed.
         parameters = _spectral_parameters(options) | {"copy_X": False}
         parameters |= {name: KERNEL_DEFAULTS[name] for name in unused}
-        if options.eigen_solver == "nystrom":
+        parameters |= {"eigen_solver": options.solver}
+        if options.solver == "nystrom":
             return parameters | {"eigen_solver": Nystrom(rank=options.rank, tol=options.tol or 0.0), "tol": 0}
         if options.rank is not None:
-            raise InvalidParameterError("--rank is for --eigen-solver nystrom.")
+            raise InvalidParameterError("--rank is for --solver nystrom.")
         return parameters
 
     def own_lines(self, model: Any) -> Lines:
@@ -249,14 +253,15 @@ class _PCA(Method):
     summary = "principal components of the columns themselves"
     estimator = PCA
     title = "PCA"
-    options = ("svd_solver", "whiten", "image_shape", "checkpoint", "scheduler", "weight_column", "components")
+    options = ("solver", "whiten", "image_shape", "checkpoint", "scheduler", "weight_column", "components")
     arrays = (
         *("components", "mean", "scale", "singular_values", *VARIANCES),
         *("total_variance", "noise_variance", "residual_norms"),
     )
 
     def parameters(self, options: SimpleNamespace) -> dict[str, Any]:
-        return _spectral_parameters(options) | ({"scale": True} if options.scale else {})
+        scale = {"scale": True} if options.scale else {}
+        return _spectral_parameters(options) | {"svd_solver": options.solver} | scale
 
     def figure(self, options: SimpleNamespace, model: Any, scores: Any, table: Table, heading: str) -> Any:
         """Return components and reconstructions as images where the samples are images."""
@@ -274,7 +279,7 @@ class _ProbabilisticPCA(Method):
     summary = "probabilistic PCA, also of data with missing cells"
     estimator: type = ProbabilisticPCA
     title = "probabilistic PCA"
-    options = ("max_iter", "weight_column", "components")
+    options = ("solver", "max_iter", "weight_column", "components")
     arrays: tuple[str, ...] = ("components", "mean", "loadings", *VARIANCES, "noise_variance")
     takes_missing = True
     no_plan = "its memory is that of the data and a batch"

@@ -13,11 +13,13 @@ from typing import Any
 import click
 
 from gpukpca._rules import closest
-from gpukpca.cli.failures import failures_in_one_line, warnings_in_one_line
+from gpukpca.cli.failures import failures_in_one_line, say, warnings_in_one_line
 from gpukpca.cli.methods import METHODS
 
 Groups = dict[str, list[click.Option]]
 PATH = click.Path(path_type=Path)
+# Options by names that go with the next minor version.
+FORMER = dict.fromkeys(("--eigen-solver", "--svd-solver"), "--solver")
 
 
 class NumberOr(click.ParamType):
@@ -120,6 +122,14 @@ class GroupedCommand(click.Command):
         self.groups = groups
         params = [*arguments, *(option for options in groups.values() for option in options)]
         super().__init__(work.__name__.removeprefix("run_"), params=params, callback=callback, help=work.__doc__)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return the arguments that are left; options by former names count, with a warning."""
+        for i, (name, mark, value) in enumerate(one.partition("=") for one in args):
+            if name in FORMER:
+                say(f"warning: {name} is called {FORMER[name]} now.", err=True)
+                args[i] = FORMER[name] + mark + value
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for every group."""

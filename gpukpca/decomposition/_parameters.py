@@ -88,8 +88,10 @@ def _is_kernel(value: Any) -> bool:
 RULES: dict[str, Rule | CheckedBy] = {
     **LATENT_RULES,
     **MIXTURE_RULES,
-    **{name: SETTINGS_RULES[name] for name in ("eigen_solver", "gram")},
-    **{name: PCA_RULES[name] for name in ("center", "scale", "svd_solver")},
+    **{name: PCA_RULES[name] for name in ("center", "scale")},
+    "eigen_solver": SETTINGS_RULES["solver"],
+    "gram": SETTINGS_RULES["gram"],
+    "svd_solver": PCA_RULES["solver"],
     **dict.fromkeys(FLAGS, FLAG),
     **dict.fromkeys(("max_iter", "n_init", "n_neighbors", "n_oversamples"), COUNT),
     "alpha": number(at_least=0),
@@ -142,6 +144,7 @@ RULES_OF: dict[str, dict[str, Rule | CheckedBy]] = {
     "LocalPCA": {"n_components": COUNTS},
     "KernelPCACV": {
         "n_components": LATER,
+        "solver": SETTINGS_RULES["solver"],
         "preimage": Rule("a method or its name: candidates are scored by it", lambda value: value is not None),
     },
     "RidgePreimage": {

@@ -136,7 +136,7 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
     return unchecked(
         KernelPCASettings,
         n_components=e.n_components,
-        eigen_solver=normalized(e.eigen_solver),
+        solver=normalized(e.eigen_solver),
         tol=float(e.tol),
         max_passes=e.max_iter,
         passes=None if e.iterated_power == "auto" else int(e.iterated_power),
@@ -152,7 +152,7 @@ def pca_settings(estimator: Any) -> PCASettings:
     """Return the checked parameters of a PCA that the algorithm needs."""
     return unchecked(
         PCASettings,
-        svd_solver=estimator.svd_solver,
+        solver=estimator.svd_solver,
         passes=None if estimator.iterated_power == "auto" else int(estimator.iterated_power) + 1,
         oversampling=None if estimator.n_oversamples == DEFAULT_OVERSAMPLES else int(estimator.n_oversamples),
         tol=float(estimator.tol),

@@ -198,7 +198,8 @@ def _check_names(model: Any, X: Any) -> None:
 
 def _check_landmarks(estimator: Any) -> None:
     """Raise where landmarks that are points have other names than X: their columns are taken in order."""
-    names = column_names(getattr(vars(estimator).get("eigen_solver"), "landmarks", None))
+    solver = vars(estimator).get("eigen_solver", vars(estimator).get("solver"))
+    names = column_names(getattr(solver, "landmarks", None))
     if names and all(isinstance(one, str) for one in names) and names != list(estimator.feature_names_in_):
         raise InvalidParameterError("landmarks have other names of columns than X; pass landmarks[list(X.columns)].")
 

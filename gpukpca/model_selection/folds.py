@@ -22,7 +22,7 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend.linalg import column_sums
-from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
+from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, item_size
 from gpukpca.backend.random import Randomness
 from gpukpca.data.finite import check_finite
 from gpukpca.data.place import placement_for
@@ -46,6 +46,20 @@ class CVFold:
     X_new: Array
     limit: int | None
     n_jobs: int | None
+
+
+def left_for_candidates(X: Array, splits: list[Any], candidates: list[GridPoint], resources: Resources) -> int | None:
+    """Return what the copies of a fold leave of a limit that was set; raise `MemoryBudgetError` where nothing is left.
+
+    Candidates need those of a rule for gamma, and a vector of the training rows for each component.
+    """
+    n, d, item = int(X.shape[0]), int(X.shape[1]), item_size(X.dtype)
+    copies = max(len(train) + len(test) for train, test in splits) * d * item
+    rules = min(kernel_from(one.estimator).rule_bytes(n, d) for one in candidates)
+    vectors = min(max(one.p, 1) for one in candidates) * min(len(train) for train, _ in splits) * item
+    needed = copies + max(rules, vectors)
+    resources.check(needed, f"a fold of {n} rows of {d} features needs")
+    return resources.allowed() - copies if resources.is_limited else None
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,15 @@ import numpy as np
 from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca._former import former_parameters
 from gpukpca._typing import Array, ArrayLike, Stream, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver
 from gpukpca.algorithms.progress import Progress
-from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.namespace import is_foreign, item_size, to_host
+from gpukpca.backend.namespace import is_foreign, to_host
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.slicing import gather_rows
 from gpukpca.decomposition._base import ArrayTransformer, OnlyWhere
 from gpukpca.decomposition._callbacks import listener_of
-from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
 from gpukpca.decomposition._session import FitSession, fit_in_session
 from gpukpca.decomposition._validation import check_dense, check_same_place, training_data
@@ -28,7 +27,7 @@ from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import Gamma
-from gpukpca.model_selection.folds import CVFold, score_fold
+from gpukpca.model_selection.folds import CVFold, left_for_candidates, score_fold
 from gpukpca.model_selection.grid import GridPoint, candidates_of, grid_of, grouped
 from gpukpca.model_selection.results import SearchResult, results_table, warn_of_edge, warn_of_scores
 
@@ -42,6 +41,7 @@ def _without_model(search: Any) -> str:
     )
 
 
+@former_parameters(eigen_solver="solver")
 class KernelPCACV(ArrayTransformer):
     """Kernel PCA whose kernel parameters and number of components minimize the held-out pre-image error.
 
@@ -71,7 +71,8 @@ class KernelPCACV(ArrayTransformer):
         ``KFold(5, shuffle=True)``.
     refit : bool
         Fit the best candidate to all rows, for `best_estimator_`, `transform` and the other methods.
-    eigen_solver, random_state, device, memory_limit, n_jobs : as in `KernelPCA`
+    solver : as `eigen_solver` of `KernelPCA`
+    random_state, device, memory_limit, n_jobs : as in `KernelPCA`
         Candidates are computed one after another, each with all threads.
     verbose : int or callable
         1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits.
@@ -162,7 +163,7 @@ class KernelPCACV(ArrayTransformer):
         preimage: PreimageLike = "ridge",
         cv: Any = 5,
         refit: bool = True,
-        eigen_solver: EigenSolver = "auto",
+        solver: EigenSolver = "auto",
         random_state: Seed = None,
         device: str | None = None,
         memory_limit: MemoryLimit = None,
@@ -176,7 +177,7 @@ class KernelPCACV(ArrayTransformer):
         self.preimage = preimage
         self.cv = cv
         self.refit = refit
-        self.eigen_solver = eigen_solver
+        self.solver = solver
         self.random_state = random_state
         self.device = device
         self.memory_limit = memory_limit
@@ -227,7 +228,7 @@ class KernelPCACV(ArrayTransformer):
             grid = grid_of(self, rows, min(len(train) for train, _ in splits), resources)
             template = self._template()
             candidates = candidates_of(template, grid)
-            limit = _left_for_candidates(rows, splits, candidates, resources)
+            limit = left_for_candidates(rows, splits, candidates, resources)
             folds = self._score_folds(rows, splits, candidates, limit)
         warn_of_scores(grid, folds)
         self._publish(grid, folds)
@@ -258,7 +259,7 @@ class KernelPCACV(ArrayTransformer):
             kernel=self.kernel,
             # An object has options, so that "preimage__alpha" can be searched.
             preimage=self.preimage if method is None else method(),
-            eigen_solver=self.eigen_solver,
+            eigen_solver=self.solver,
             random_state=seed,
             device=self.device,
             memory_limit=self.memory_limit,
@@ -342,20 +343,6 @@ class KernelPCACV(ArrayTransformer):
 # scikit-learn wraps `transform` for `set_output` when it defines the class, and drops the condition. It has the others.
 for _name in ("transform", "fit_transform", "get_feature_names_out"):
     setattr(KernelPCACV, _name, OnlyWhere(_without_model, AttributeError)(getattr(KernelPCACV, _name)))
-
-
-def _left_for_candidates(X: Array, splits: list[Any], candidates: list[GridPoint], resources: Resources) -> int | None:
-    """Return what the copies of a fold leave of a limit that was set; raise `MemoryBudgetError` where nothing is left.
-
-    Candidates need those of a rule for gamma, and a vector of the training rows for each component.
-    """
-    n, d, item = int(X.shape[0]), int(X.shape[1]), item_size(X.dtype)
-    copies = max(len(train) + len(test) for train, test in splits) * d * item
-    rules = min(kernel_from(one.estimator).rule_bytes(n, d) for one in candidates)
-    vectors = min(max(one.p, 1) for one in candidates) * min(len(train) for train, _ in splits) * item
-    needed = copies + max(rules, vectors)
-    resources.check(needed, f"a fold of {n} rows of {d} features needs")
-    return resources.allowed() - copies if resources.is_limited else None
 
 
 def _as_integers(rows: Any, n: int) -> np.ndarray:

@@ -35,7 +35,7 @@ def rows_of(xp, rng, dtype="float64", n=61, d=9):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_function_has_the_bits_of_the_estimator(xp, rng, kernel, solver, dtype):
     X, X_new = rows_of(xp, rng, dtype), rows_of(xp, rng, dtype, n=7)
-    settings = KernelPCASettings(eigen_solver=SOLVERS[solver])
+    settings = KernelPCASettings(solver=SOLVERS[solver])
     fit = fit_kernel_pca(X, KERNELS[kernel], 3, settings=settings, rng=0)
     model = KernelPCA(3, kernel=KERNELS[kernel], eigen_solver=SOLVERS[solver], random_state=0)
     scores = model.fit_transform(X)
@@ -118,10 +118,10 @@ def test_only_components_of_the_fit_are_kept(rng, keep):
         ("tol", float("nan"), r"\[0, 1\)"),
         ("preimage", "ridge", "RidgePreimage"),
         ("preimage", RidgePreimage, "RidgePreimage"),
-        ("eigen_solver", Dense, "not a solver"),
+        ("solver", Dense, "not a solver"),
         ("passes", 1.5, "integer"),
         ("gram", "Tiled", "tiled"),
-        ("eigen_solver", "densse", "Did you mean 'dense'"),
+        ("solver", "densse", "Did you mean 'dense'"),
         ("max_passes", 0, "max_passes must be|integer"),
     ],
 )
@@ -195,9 +195,7 @@ def test_every_field_states_its_meaning_once(cls):
 
 
 def test_the_arrays_have_the_shapes_that_the_fields_state(xp, rng):
-    fit = fit_kernel_pca(
-        rows_of(xp, rng), kernels.RBF(gamma=0.05), 3, settings=KernelPCASettings(eigen_solver="nystrom")
-    )
+    fit = fit_kernel_pca(rows_of(xp, rng), kernels.RBF(gamma=0.05), 3, settings=KernelPCASettings(solver="nystrom"))
     sizes = {"n": 61, "d": 9, "p": 3, "m": len(fit.landmarks), "landmarks": len(fit.landmarks)}
     for part in (fit, fit.map):
         for field in dataclasses.fields(part):

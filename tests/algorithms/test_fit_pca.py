@@ -29,7 +29,7 @@ def rows_of(xp, rng, dtype="float64", n=61, d=9):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_fit_pca_has_the_bits_of_the_estimator(xp, rng, solver, dtype):
     X = rows_of(xp, rng, dtype)
-    fit = fit_pca(X, 3, settings=PCASettings(svd_solver=solver), rng=0, with_scores=True)
+    fit = fit_pca(X, 3, settings=PCASettings(solver=solver), rng=0, with_scores=True)
     model = PCA(3, svd_solver=solver, random_state=0)
     scores = model.fit_transform(X)
     for name, value in attributes_of(fit, "projection", "scores", "plan", "weighted").items():
@@ -148,7 +148,7 @@ def test_a_wrong_svd_is_noticed_by_the_residuals(xp, rng, monkeypatch):
     X = rows_of(xp, rng)
     monkeypatch.setattr(components, "thin_svd", wrong)
     with pytest.warns(ConvergenceWarning, match="library is wrong"):
-        fit = fit_pca(X, 3, settings=PCASettings(svd_solver="full"))
+        fit = fit_pca(X, 3, settings=PCASettings(solver="full"))
     assert not fit.converged
     assert xp.host(fit.residual_norms)[0] > 0.4 * xp.host(fit.explained_variance)[0]
 
@@ -159,7 +159,7 @@ def test_an_svd_on_a_device_is_that_of_a_triangle_on_the_host(stand_in, rng, mon
         X = rng.standard_normal(shape)
         exact = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:3]
         with cupy_device.launches() as made:
-            fit = fit_pca(stand_in.asarray(X), 3, settings=PCASettings(svd_solver="full"))
+            fit = fit_pca(stand_in.asarray(X), 3, settings=PCASettings(solver="full"))
         names = [name for name in made.names if name.startswith("cusolver")]
         assert bool(names) == bool(functions), names
         assert not [name for name in names if "gesvd" in name]
@@ -173,5 +173,5 @@ def test_an_svd_on_a_device_is_that_of_a_triangle_on_the_host(stand_in, rng, mon
     for answer in (refused, lambda *a, **k: (qr(*a, **k)[0], np.nan * qr(*a, **k)[1])):
         monkeypatch.setattr(array_api_compat.cupy.linalg, "qr", answer)
         with pytest.warns(DeviceFallbackWarning, match="LAPACK took its place"):
-            fit = fit_pca(stand_in.asarray(X), 3, settings=PCASettings(svd_solver="full"))
+            fit = fit_pca(stand_in.asarray(X), 3, settings=PCASettings(solver="full"))
         np.testing.assert_allclose(fit.singular_values.get(), exact, rtol=1e-12)

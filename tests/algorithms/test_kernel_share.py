@@ -124,7 +124,7 @@ def test_the_share_of_an_indefinite_matrix_is_that_of_its_positive_part(solver: 
     values = np.concatenate([[6.0, 3.0, 1.0], np.zeros(N - 5), [-4.0, 0.0]])
     Q = np.linalg.qr(np.column_stack([np.ones(N), np.random.default_rng(0).standard_normal((N, N - 1))]))[0]
     A = (Q[:, 1:] * values[:-1]) @ Q[:, 1:].T
-    settings = KernelPCASettings(eigen_solver=solver)
+    settings = KernelPCASettings(solver=solver)
     for share, p in ((0.55, 1), (0.85, 2), (0.95, 3)):
         with pytest.warns(IndefiniteKernelWarning, match="the sum of the positive ones"):
             fit = fit_kernel_pca(A + 9.0, Precomputed(), share, settings=settings)
@@ -136,7 +136,7 @@ def test_the_share_of_an_indefinite_matrix_is_that_of_its_positive_part(solver: 
 
 def test_landmarks_keep_what_certainly_holds_a_share() -> None:
     X = ROWS * np.exp(-np.arange(6.0))
-    fit = fit_kernel_pca(X, RBF(0.05), 0.8, settings=KernelPCASettings(eigen_solver=Nystrom(rank=60)), rng=0)
+    fit = fit_kernel_pca(X, RBF(0.05), 0.8, settings=KernelPCASettings(solver=Nystrom(rank=60)), rng=0)
     ratios = fit.spectrum.ratios
     assert np.sum(ratios) >= 0.8 > np.sum(ratios[:-1])
 
@@ -145,7 +145,7 @@ def test_landmarks_keep_what_certainly_holds_a_share() -> None:
 def test_shares_of_an_indefinite_matrix_never_exceed_one(solver: str) -> None:
     D = np.abs(ROWS[:, None] - ROWS[None]).sum(axis=2)
     with pytest.warns(IndefiniteKernelWarning, match=r"explained_variance_ratio_ .*pass -D\*\*2 / 2"):
-        fit = fit_kernel_pca(D**2, Precomputed(), 2, settings=KernelPCASettings(eigen_solver=solver), rng=0)
+        fit = fit_kernel_pca(D**2, Precomputed(), 2, settings=KernelPCASettings(solver=solver), rng=0)
     values = oracle.eigenpairs(oracle.centered(D**2))[0]
     true = values[:2] / np.sum(np.maximum(values, 0.0))
     assert np.all(fit.spectrum.ratios >= true * (1 - 1e-9))

@@ -87,8 +87,8 @@ def test_fit_pca_refuses_arguments(arguments, words):
 @each(
     "settings",
     [
-        {"svd_solver": "foo"},
-        {"svd_solver": "Full"},
+        {"solver": "foo"},
+        {"solver": "Full"},
         {"tol": "x"},
         {"tol": -1},
         {"tol": 1.0},
@@ -216,5 +216,5 @@ def test_advice_names_the_arguments_of_functions():
         fit_pca(ROWS, resources=scarce)
     noise = np.random.default_rng(0).standard_normal((400, 300))
     with pytest.raises(ConvergenceError, match="passes=None") as failed:
-        fit_pca(noise, 5, settings=PCASettings(svd_solver="randomized", passes=1), rng=0)
+        fit_pca(noise, 5, settings=PCASettings(solver="randomized", passes=1), rng=0)
     assert failed.value.partial_result is not None

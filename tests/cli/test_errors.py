@@ -131,7 +131,7 @@ BAD = [
     ("minka of few", ["few.npy", *PCA, "-n", "mle", *OUT], "--n-components 'mle' is only supported if"),
     (
         "minka by iteration",
-        ["iris", *PCA, "-n", "mle", "--svd-solver", "arpack", *OUT],
+        ["iris", *PCA, "-n", "mle", "--solver", "arpack", *OUT],
         "--n-components 'mle' cannot be a string with svd_solver='arpack', which does not compute all eigenvalues",
     ),
     (
@@ -151,12 +151,17 @@ BAD = [
         for n in ("all", "mle", "0.9")
     ),
     ("nearest kernel", ["iris", "-k", "gaussian", *OUT], "'precomputed'. Did you mean 'rbf'?"),
-    ("unknown solver", ["iris", *PCA, "--svd-solver", "svd", *OUT], "'svd' is not one of"),
+    ("unknown solver", ["iris", *PCA, "--solver", "svd", *OUT], "'svd' is not one of"),
     ("shape that does not fit", ["digits", *PCA, "--image-shape", "7x8", *PICTURE, *OUT], "(7, 8) has 56 pixels, and"),
     ("shape of one number", ["digits", *PCA, "--image-shape", "8", *PICTURE, *OUT], "'8' is no shape"),
     ("shape of nothing", ["digits", *PCA, "--image-shape", "0x8", *PICTURE, *OUT], "'0x8' is no shape"),
     ("shape without a picture", ["digits", *PCA, "--image-shape", "8x8", *OUT], "give --plot as well"),
-    ("landmarks of no nystrom", ["iris", "--rank", 5, *OUT], "--rank is for --eigen-solver nystrom"),
+    (
+        "a solver of pca",
+        ["iris", "--solver", "dual", *OUT],
+        "--solver 'dual' is not known; give one of 'auto', 'dense'",
+    ),
+    ("landmarks of no nystrom", ["iris", "--rank", 5, *OUT], "--rank is for --solver nystrom"),
     ("no name of a folder", ["iris", "--checkpoint", "", *OUT], "folder must be the path of a folder"),
     ("no scheduler", ["iris", "--scheduler", "nowhere", *OUT], "nowhere"),
     ("quiet and verbose", ["iris", "-q", "-v", *OUT], "--quiet and --verbose contradict each other"),
@@ -227,7 +232,7 @@ def test_bad_input_is_one_line_and_exit_2(arguments: list[str], fragment: str):
 BAD_OPTIONS = [
     "--memory-limit 0",
     "--memory-limit 1KB",
-    "--memory-limit 1KB --method pca --svd-solver dual -n 3",
+    "--memory-limit 1KB --method pca --solver dual -n 3",
     "--memory-limit 1KB --method local",
     "--tol -1",
     "--tol 2 --method pca",
@@ -244,7 +249,7 @@ BAD_OPTIONS = [
     "--clusters 200 --method local",
     "--seed 99999999999999",
     "--n-components 10 --method ppca",
-    "--n-components mle --method pca --svd-solver arpack",
+    "--n-components mle --method pca --solver arpack",
 ]
 
 

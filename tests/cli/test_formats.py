@@ -159,7 +159,7 @@ def test_rows_of_a_set_without_any_value_are_named(asked: list[Any], monkeypatch
     assert loaded()["scores"][5000] == 0
 
 
-NYSTROM = ["--eigen-solver", "nystrom", "--rank", 20]
+NYSTROM = ["--solver", "nystrom", "--rank", 20]
 
 
 class Panic(BaseException):

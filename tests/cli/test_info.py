@@ -102,7 +102,7 @@ def test_no_array_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_files_are_named_in_one_line() -> None:
-    fit("iris", "-n", 2, *MODEL, "--checkpoint", "c", "--eigen-solver", "randomized", "--tol", "1e-9")
+    fit("iris", "-n", 2, *MODEL, "--checkpoint", "c", "--solver", "randomized", "--tol", "1e-9")
     Path("text").write_text("a,b\n1,2\n", encoding="utf-8")
     for file, text in (
         ("none", "does not exist"),

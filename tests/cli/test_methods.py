@@ -44,19 +44,19 @@ AXES = "components mean explained_variance noise_variance"
 CASES: dict[str, tuple[str, str, Any, str]] = {
     "kernel": (
         "kernel",
-        "-k rbf --gamma scale --eigen-solver randomized -n 3",
+        "-k rbf --gamma scale --solver randomized -n 3",
         KernelPCA(3, kernel="rbf", gamma="scale", eigen_solver="randomized"),
         f"eigenvalues {SPECTRUM}",
     ),
     "nystrom": (
         "kernel",
-        "-k rbf --gamma scale --eigen-solver nystrom --rank 20 -n 3",
+        "-k rbf --gamma scale --solver nystrom --rank 20 -n 3",
         KernelPCA(3, kernel="rbf", gamma="scale", eigen_solver=Nystrom(rank=20)),
         f"eigenvalues {SPECTRUM} certificate",
     ),
     "pca": (
         "pca",
-        "--svd-solver randomized --whiten -n 3",
+        "--solver randomized --whiten -n 3",
         PCA(3, svd_solver="randomized", whiten=True),
         f"{AXES} {SPECTRUM} singular_values",
     ),
@@ -177,7 +177,7 @@ def test_a_variance_beyond_float64_is_an_error(unit: float):
     assert "--scale: the variance of column 1 is beyond" in refused("fit", "x.npy", "-n", 1, "--scale", *OUT)
 
 
-@pytest.mark.parametrize("options", [("-k", "rbf"), ("--method", "pca"), ("--eigen-solver", "nystrom")])
+@pytest.mark.parametrize("options", [("-k", "rbf"), ("--method", "pca"), ("--solver", "nystrom")])
 @pytest.mark.parametrize("unit", [1e-3, 1e4])
 def test_residuals_are_shown_relative_to_the_first(rng: np.random.Generator, options: tuple, unit: float):
     np.save("x.npy", unit * rng.standard_normal((60, 3)))
@@ -421,7 +421,7 @@ SETTINGS: list[tuple[str, Any]] = [
     ("-k poly --set coef0=2 --gamma 0.1", KernelPCA(2, kernel="poly", coef0=2, gamma=0.1)),
     ("-k rbf --gamma 1 --set gram=tiled", KernelPCA(2, kernel="rbf", gamma=1, gram="tiled")),
     (
-        "-k rbf --gamma 1 --eigen-solver nystrom --rank 9 --set landmarks=uniform",
+        "-k rbf --gamma 1 --solver nystrom --rank 9 --set landmarks=uniform",
         KernelPCA(2, kernel="rbf", gamma=1, eigen_solver=Nystrom(rank=9, landmarks="uniform")),
     ),
     ("--method pca --set center=false --set scale=true", PCA(2, center=False, scale=True)),
@@ -460,8 +460,8 @@ def test_settings_are_checked_before_the_input_is_read():
 
 # -- options of methods ------------------------------------------------------------------------------------------------
 
-VALUES = {"kernel": "rbf", "preimage": "ridge", "eigen_solver": "dense"}
-VALUES |= {"svd_solver": "full", "image_shape": "2x2", "checkpoint": "c", "scheduler": "tcp://x:1", "components": "1,3"}
+VALUES = {"kernel": "rbf", "preimage": "ridge", "solver": "em"}
+VALUES |= {"image_shape": "2x2", "checkpoint": "c", "scheduler": "tcp://x:1", "components": "1,3"}
 OPTIONS = {option.name: option for option in commands.fit.params if isinstance(option, click.Option)}
 
 

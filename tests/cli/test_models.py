@@ -282,7 +282,7 @@ def test_what_does_not_fit_is_refused(X: np.ndarray, command: str, expected: str
 
 
 AUDITED = ("--gamma 0.1", "--method pca", "--method pca --whiten --scale", "-k linear --scale", "--set center=false")
-AUDITED += ("--gamma 0.1 --eigen-solver nystrom --rank 20", "--gamma .1 --preimage ridge")
+AUDITED += ("--gamma 0.1 --solver nystrom --rank 20", "--gamma .1 --preimage ridge")
 
 
 @pytest.mark.parametrize("options", AUDITED)

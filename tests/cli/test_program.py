@@ -130,7 +130,7 @@ def test_characters_that_the_output_lacks_are_replaced(monkeypatch: pytest.Monke
     """Windows encodes what is redirected in cp1252."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "argv", ["gpukpca", "plan", "iris", "--eigen-solver", "nystrom", "--rank", "30"])
+    monkeypatch.setattr(sys, "argv", ["gpukpca", "plan", "iris", "--solver", "nystrom", "--rank", "30"])
     with pytest.raises(SystemExit) as ended:
         main()
     out.seek(0)

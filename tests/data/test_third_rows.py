@@ -127,7 +127,7 @@ def test_weights_are_those_of_the_rows_and_rows_of_weight_0_may_hold_anything(
 
 
 def test_functions_and_methods_of_rows_are_those_of_the_array(xp: Any, X: np.ndarray) -> None:
-    A, settings = xp.array(X), KernelPCASettings(eigen_solver=NYSTROM["eigen_solver"])
+    A, settings = xp.array(X), KernelPCASettings(solver=NYSTROM["eigen_solver"])
     weights = np.arange(N) % 3.0
     model, latent, nystrom = PCA(3).fit(A), ProbabilisticPCA(2).fit(A), KernelPCA(2, **NYSTROM).fit(A)
     for cuts in CUTS:

@@ -276,7 +276,7 @@ def test_the_gap_of_fewer_components_is_a_bound_too():
     X, most = points(), 12
     truth = exact("smooth", X, "float64")
     for rank in (15, 40, 80):
-        settings = KernelPCASettings(eigen_solver=Nystrom(rank=rank))
+        settings = KernelPCASettings(solver=Nystrom(rank=rank))
         fit = fit_kernel_pca(X, KERNELS["smooth"][0], most, settings=settings, rng=0)
         gaps = [fit.truncated(keep).gap for keep in range(1, most)]
         true = -np.diff(truth.values[:most])

@@ -131,7 +131,7 @@ def test_no_use_changes_a_solver_or_what_it_was_given(name):
         assert joblib.hash(solver) == before, way
         assert all(getattr(solver, key) is value for key, value in given.items()), way
         assert joblib.hash(given) == arguments, way
-    settings = KernelPCASettings(eigen_solver=solver)
+    settings = KernelPCASettings(solver=solver)
     fit_kernel_pca(X, RBF(0.1), 2, settings=settings, rng=0)
     if isinstance(solver, Solver):
         top_eigh(CenteredGram(DenseGram(RBF(0.1)(X))), 2, solver, rng=0)

@@ -387,7 +387,7 @@ def test_landmarks_have_the_numbers_that_they_have_in_all_rows(data, tmp_path):
             assert np.all(w[model.landmarks_] > 0)
         model.save(tmp_path / "model")
         assert gpukpca.load(tmp_path / "model").transform(X).tobytes() == model.transform(X).tobytes()
-    fit = fit_kernel_pca(X, RBF(0.05), 2, sample_weight=w, settings=KernelPCASettings(eigen_solver=solvers[0]))
+    fit = fit_kernel_pca(X, RBF(0.05), 2, sample_weight=w, settings=KernelPCASettings(solver=solvers[0]))
     np.testing.assert_allclose(fit.spectrum.eigenvalues, expected, rtol=1e-9)
     for solver in (Nystrom(landmarks=keep[::3]), Nystrom(landmarks=named)):  # a function of two rows is stored
         model = KernelPCA(2, kernel=function, eigen_solver=solver)

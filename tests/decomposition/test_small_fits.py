@@ -95,9 +95,9 @@ def test_a_fit_checks_every_parameter_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_settings_of_an_estimator_are_those_that_a_user_makes() -> None:
     model = PCA(2, svd_solver="arpack", tol=1e-3, iterated_power=3, center=False)
-    assert pca_settings(model) == PCASettings(svd_solver="arpack", tol=1e-3, passes=4, center=False)
+    assert pca_settings(model) == PCASettings(solver="arpack", tol=1e-3, passes=4, center=False)
     kernel_model = KernelPCA(3, tol=1e-3, max_iter=7, gram="tiled", eigen_solver=Nystrom(rank=9))
-    given = {"tol": 1e-3, "max_passes": 7, "gram": "tiled", "eigen_solver": Nystrom(rank=9)}
+    given = {"tol": 1e-3, "max_passes": 7, "gram": "tiled", "solver": Nystrom(rank=9)}
     assert settings_of(kernel_model, Linear()) == KernelPCASettings(n_components=3, **given)
 
 

@@ -85,7 +85,8 @@ SEARCHES |= {
 def test_the_table_is_that_of_grid_search(name: str):
     settings, own, grid, cv = SEARCHES[name]
     X, grids = blobs(36, 3), [own | one for one in (grid if isinstance(grid, list) else [grid])]
-    search = KernelPCACV(gammas=own["gamma"], n_components=own["n_components"], param_grid=grid, cv=cv, **settings)
+    ranges = {"gammas": own["gamma"], "n_components": own["n_components"], "param_grid": grid, "cv": cv}
+    search = KernelPCACV(**ranges, **{"solver" if key == "eigen_solver" else key: settings[key] for key in settings})
     ours, theirs = search.fit(X), GridSearchCV(KernelPCA(**settings), grids, cv=cv).fit(X)
     assert ours.cv_results_.keys() == theirs.cv_results_.keys()
     assert ours.n_splits_ == theirs.n_splits_
@@ -128,7 +129,7 @@ def test_the_kernel_is_evaluated_once_a_fold_for_all_components_and_pre_images()
 def test_scikit_learns_ridge_is_searched_by_its_flag():
     X, grid = blobs(), {"gamma": GAMMAS}
     options = {"preimage": [None], "fit_inverse_transform": [True]}
-    ours = KernelPCACV(n_components=[2], param_grid=grid | options, cv=3, eigen_solver="dense").fit(X)
+    ours = KernelPCACV(n_components=[2], param_grid=grid | options, cv=3, solver="dense").fit(X)
     model = sklearn.decomposition.KernelPCA(2, kernel="rbf", fit_inverse_transform=True, eigen_solver="dense")
 
     def score(one: Any, Y: np.ndarray) -> float:
@@ -181,7 +182,7 @@ def test_scores_do_not_depend_on_threads_or_the_order_of_the_grid(gammas: list[f
 def test_arrays_stay_in_their_library(method: Any, xp: Namespace, dtype: str):
     host = blobs(16, 3)
     X = xp.array(host, dtype)
-    search = KernelPCACV(gammas=[0.1, 0.3], n_components=[1, 2], preimage=method, cv=2, eigen_solver="dense").fit(X)
+    search = KernelPCACV(gammas=[0.1, 0.3], n_components=[1, 2], preimage=method, cv=2, solver="dense").fit(X)
     assert isinstance(means(search), np.ndarray)
     np.testing.assert_allclose(means(search), means(clone(search).fit(host)), rtol=1e-8 if dtype == "float64" else 3e-3)
     Z, best = search.transform(X), search.best_estimator_
@@ -212,14 +213,13 @@ def test_arrays_stay_in_their_library(method: Any, xp: Namespace, dtype: str):
 def test_offsets_and_units_cost_no_digits(kernel: Any, dtype: str, change: Any, unit: float, rtol: float):
     X = (np.round(blobs() * 64) / 64).astype(dtype)
     near, far = (
-        KernelPCACV(kernel, n_components=[1, 3], cv=3, eigen_solver="dense").fit(Y)
-        for Y in (X, change(X).astype(dtype))
+        KernelPCACV(kernel, n_components=[1, 3], cv=3, solver="dense").fit(Y) for Y in (X, change(X).astype(dtype))
     )
     np.testing.assert_allclose(means(far) / unit / unit, means(near), rtol=rtol)
 
 
 def test_data_on_the_host_are_searched_on_a_device(cuda: Any):
-    host = KernelPCACV(gammas=[0.1, 0.3], n_components=[1, 3], cv=3, eigen_solver="dense").fit(blobs(24, 3))
+    host = KernelPCACV(gammas=[0.1, 0.3], n_components=[1, 3], cv=3, solver="dense").fit(blobs(24, 3))
     search = clone(host).set_params(device="cuda").fit(blobs(24, 3))
     np.testing.assert_allclose(means(search), means(host), rtol=1e-8)
     assert search.best_estimator_.device_.startswith("cuda")
@@ -228,7 +228,7 @@ def test_data_on_the_host_are_searched_on_a_device(cuda: Any):
 
 def test_a_limit_without_room_for_a_matrix_changes_no_score():
     X = blobs(200, 3)
-    wide = KernelPCACV(gammas=GAMMAS, n_components=[2, 4], preimage="fixed_point", eigen_solver="randomized", cv=2)
+    wide = KernelPCACV(gammas=GAMMAS, n_components=[2, 4], preimage="fixed_point", solver="randomized", cv=2)
     tight = clone(wide.set_params(refit=False)).set_params(memory_limit="300 kB")
     np.testing.assert_allclose(means(tight.fit(X)), means(wide.fit(X)), rtol=1e-6)
 

@@ -176,7 +176,7 @@ def _begun(
     sample = first.sample.rows
     learned, counts = (sample, None) if once or not kernel.rule_bytes(1, 1) else (batches, weights)
     kernel = resolved_within(kernel, learned, resources, shown=sample, weights=counts)
-    settings = replace(settings, eigen_solver=solver)
+    settings = replace(settings, solver=solver)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint, weights=first.weights)
     among = given_landmarks(solver, sample if every is None else every, sample) or first.sample
     return task, first._replace(sample=among, in_order=first.in_order or among.numbers is None)
@@ -220,7 +220,7 @@ def fit_next_batch(
             "the rows of the fit are all equal, so that it has no landmark to continue with. Begin with partial_fit of "
             "a clone, which holds rows until enough of them differ, or fit rows that differ."
         )
-    settings, basis = replace(settings, eigen_solver=solver), fit.map.basis
+    settings, basis = replace(settings, solver=solver), fit.map.basis
     p = fit.plan.n_components if settings.n_components is None or settings.is_share else int(settings.n_components)
     task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, p)
     check_rank(task, int(solver.rank or 0))

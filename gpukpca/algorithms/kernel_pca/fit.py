@@ -124,7 +124,7 @@ def fit_kernel_pca(
     with device_context(X), overflow_allowed():
         if isinstance(kernel, Precomputed):
             X = kernel_matrix(as_rows(X) if is_unread(X) else X)
-        counts = rows_to_check(settings.eigen_solver, sample_weight)
+        counts = rows_to_check(settings.solver, sample_weight)
         container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts, panels=settings.is_nystrom)
         if is_in_panels(X):
             resources, weights = Resources.for_fit(resources, X), weights_of_batches(X, sample_weight, X)

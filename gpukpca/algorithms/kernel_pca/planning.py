@@ -170,7 +170,7 @@ def _solvers(task: FitTask, solver: PlannedSolver) -> Iterator[tuple[PlannedSolv
     if task.kernel.positive_definite is not True and isinstance(solver, Dense):
         solver = replace(solver, full_spectrum=True)
     so_far, iterative = "", BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
-    may_iterate = settings.eigen_solver == "auto" and not solver.grows_with_p and iterative.iterates(task.n, task.p)
+    may_iterate = settings.solver == "auto" and not solver.grows_with_p and iterative.iterates(task.n, task.p)
     is_refused = not task.is_on_cluster and not takes_eigenproblem(task.place.work, task.n)
     if not (may_iterate and is_refused):
         yield solver, ()
@@ -204,7 +204,7 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
 
     is_default, usual = isinstance(solver, BlockKrylov) and solver.is_default, solver
     # Where a share of the variance decides the number of pairs, the block must hold them.
-    is_chosen = task.settings.eigen_solver == "auto" and not (task.settings.is_share or task.is_on_cluster)
+    is_chosen = task.settings.solver == "auto" and not (task.settings.is_share or task.is_on_cluster)
     if is_chosen and isinstance(solver, BlockKrylov):
         usual = solver.with_narrow_block(task.n, task.on_gpu)
     sample = min(LARGEST_SAMPLE, task.n // SAMPLE_SHARE)
@@ -232,14 +232,14 @@ def _changes(task: FitTask) -> Iterator[Iterable[tuple[str, FitTask]]]:
     if settings.is_nystrom:
         solver: Any = settings.solver_for(n, p, task.on_gpu)[0]
         rank = 0 if solver.is_given else int(solver.rank or solver.rank_for(n, p))
-        yield fewer("eigen_solver=Nystrom(rank={})", rank, lambda r: changed(eigen_solver=replace(solver, rank=r)), p)
+        yield fewer("eigen_solver=Nystrom(rank={})", rank, lambda r: changed(solver=replace(solver, rank=r)), p)
         entries = solver.bound_rows or solver.look_rows(n, rank)
         with_rows = "eigen_solver=Nystrom(bound_rows={})"
-        yield fewer(with_rows, entries, lambda s: changed(eigen_solver=replace(solver, bound_rows=s)), SMALLEST_SAMPLE)
+        yield fewer(with_rows, entries, lambda s: changed(solver=replace(solver, bound_rows=s)), SMALLEST_SAMPLE)
     elif not settings.requests(BlockKrylov, "randomized", "arpack"):
-        yield [('eigen_solver="randomized"', changed(eigen_solver="randomized"))]
+        yield [('eigen_solver="randomized"', changed(solver="randomized"))]
     if not settings.is_share:
         yield fewer("n_components={}", p, lambda count: changed(n_components=count))
     yield task.in_float32()
     if task.kernel.positive_definite and not settings.is_nystrom:
-        yield [('the approximation eigen_solver="nystrom"', changed(eigen_solver="nystrom"))]
+        yield [('the approximation eigen_solver="nystrom"', changed(solver="nystrom"))]

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from gpukpca._former import former_parameters
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, check_attributes, integer, one_of, word
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
@@ -43,7 +44,7 @@ RULES = {
         message="{name}={value!r} is not allowed; give None (all), an integer >= 1, or a fraction of the variance "
         "strictly between 0 and 1.",
     ),
-    "eigen_solver": Rule(
+    "solver": Rule(
         "a name or a solver object",
         lambda value: value in EIGEN_SOLVERS if isinstance(value, str) else isinstance(value, (Solver, Nystrom)),
         EIGEN_SOLVERS,
@@ -96,6 +97,7 @@ class PreimageOptions(ABC):
         return Work()
 
 
+@former_parameters(eigen_solver="solver")
 @record(kw_only=True)
 class KernelPCASettings:
     """The parameters of a fit, checked.
@@ -110,13 +112,13 @@ class KernelPCASettings:
     >>> from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
     >>> from gpukpca.kernels import RBF
     >>> X = np.random.default_rng(0).standard_normal((100, 3))
-    >>> fit = fit_kernel_pca(X, RBF(gamma=0.1), 2, settings=KernelPCASettings(eigen_solver="dense"))
+    >>> fit = fit_kernel_pca(X, RBF(gamma=0.1), 2, settings=KernelPCASettings(solver="dense"))
     >>> fit.plan.solver.name
     'dense'
     """
 
     n_components: int | float | None = field_of("", "a number, a share of the variance, or all", default=None)
-    eigen_solver: EigenSolver = field_of("", "a name or a solver object; see `KernelPCA`", default="auto")
+    solver: EigenSolver = field_of("", "a name or a solver object; see `KernelPCA`", default="auto")
     tol: float = field_of("", "0 is the default of the dtype", default=0.0)
     max_passes: int | None = field_of("", "the most passes of block Krylov", default=None)
     passes: int | None = field_of("", "the exact number of passes of block Krylov", default=None)
@@ -131,7 +133,7 @@ class KernelPCASettings:
     def __post_init__(self) -> None:
         check_attributes(self, RULES.items())
         # The object of the user may change later, and is never written to.
-        object.__setattr__(self, "eigen_solver", normalized(self.eigen_solver))
+        object.__setattr__(self, "solver", normalized(self.solver))
 
     @property
     def drops_zeros(self) -> bool:
@@ -150,7 +152,7 @@ class KernelPCASettings:
 
     def among(self, numbers: np.ndarray) -> KernelPCASettings:
         """Return the settings with landmarks that are positions among the rows with these numbers."""
-        if not (landmarks := numbered_landmarks(self.eigen_solver)):
+        if not (landmarks := numbered_landmarks(self.solver)):
             return self
         places = np.searchsorted(numbers, landmarks)
         if not np.array_equal(numbers[np.minimum(places, len(numbers) - 1)], landmarks):
@@ -159,13 +161,13 @@ class KernelPCASettings:
                 "give it a weight, or other landmarks.",
                 argument="sample_weight",
             )
-        solver: Any = self.eigen_solver
-        return replace(self, eigen_solver=replace(solver, landmarks=places.tolist()))
+        solver: Any = self.solver
+        return replace(self, solver=replace(solver, landmarks=places.tolist()))
 
     @property
     def is_nystrom(self) -> bool:
         """Return whether the user requested the approximation by landmarks."""
-        return is_nystrom(self.eigen_solver)
+        return is_nystrom(self.solver)
 
     @property
     def gram_text(self) -> str:
@@ -183,12 +185,12 @@ class KernelPCASettings:
 
     def requests(self, solver_class: type, *names: str) -> bool:
         """Return whether the user gave a solver of this class or one of these names."""
-        requested = self.eigen_solver
+        requested = self.solver
         return requested in names if isinstance(requested, str) else isinstance(requested, solver_class)
 
     def solver_for(self, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
         """Return the solver object for p of n components and the reason for it."""
-        tol, requested = self.tol, self.eigen_solver
+        tol, requested = self.tol, self.solver
         to_rounding = isinstance(requested, str) and requested == "arpack"
         iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes, to_rounding=to_rounding)
         if self.is_nystrom:

@@ -37,7 +37,7 @@ LARGEST_SMALL_PROBLEM = 2000
 
 def explicit_features(kernel: Kernel, settings: KernelPCASettings, n: int, d: int) -> int:
     """Return the columns of an exact factor of K for dense rows, where features are fewer than samples; else 0."""
-    if not (settings.eigen_solver == "auto" and settings.gram == "auto"):
+    if not (settings.solver == "auto" and settings.gram == "auto"):
         return 0
     count = kernel.feature_count(d) or 0
     few = max(n // MONOMIALS_PAY, min(n - 1, FEW_MONOMIALS))
@@ -169,7 +169,7 @@ class FitTask(Task):
         """
         if self.preimage is not None:
             return not self.is_batched
-        is_file = self.maps_file and not numbered_landmarks(self.settings.eigen_solver)
+        is_file = self.maps_file and not numbered_landmarks(self.settings.solver)
         return not (is_file or self.is_batched or self.is_on_cluster)
 
     def is_constant(self) -> bool:

@@ -50,7 +50,7 @@ def plan_of_spectrum(X: Any, task: LatentTask, em: EMMemory, or_em: bool) -> Can
     """
     counted, d = map(int, X.shape)
     p = task.count(counted, d, below=d + 1)
-    rank = RankRequest.of(None if task.n_components is None else p, SPECTRUM.svd_solver, counted, d)
+    rank = RankRequest.of(None if task.n_components is None else p, SPECTRUM.solver, counted, d)
     by_em = [('solver="em"', em.needed(min(p, task.max_count)))] * (p < d)
     try:
         return plan_of(PCATask(X, task.resources, rank, SPECTRUM), by_em)

@@ -168,7 +168,7 @@ def fit_rows(
     """
     n, d = map(int, X.shape)
     weights, counted = counted_weights(sample_weight, n)
-    rank = RankRequest.of(n_components, settings.svd_solver, counted, d)
+    rank = RankRequest.of(n_components, settings.solver, counted, d)
     chosen = chosen or plan_of(PCATask(X, resources, rank, settings, with_scores))
     plan, listener = chosen.plan, timed(progress)
     if listener is not None:

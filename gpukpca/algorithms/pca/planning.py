@@ -98,7 +98,7 @@ class PCATask(Task):
         # A product of sparse rows takes as long a column in a narrow block, of which fewer columns do.
         if width is None and settings.passes is None and self.is_sparse and self.rank.share is None:
             width = max(NARROWEST, self.first // PAIRS_A_COLUMN)
-        to_rounding = settings.svd_solver == "arpack"
+        to_rounding = settings.solver == "arpack"
         return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width, to_rounding=to_rounding)
 
 
@@ -120,8 +120,8 @@ def _changes(task: PCATask, instead: Iterable[tuple[str, Any]] | None) -> Iterat
     """Yield series of what a user may change where no method fits, with the task that follows."""
     if instead is not None:
         yield instead
-    elif not (task.settings.svd_solver in ITERATIVE or task.rank.minka):
-        yield [('svd_solver="randomized"', replace(task, settings=replace(task.settings, svd_solver="randomized")))]
+    elif not (task.settings.solver in ITERATIVE or task.rank.minka):
+        yield [('svd_solver="randomized"', replace(task, settings=replace(task.settings, solver="randomized")))]
     yield fewer("n_components={}", task.first, lambda count: replace(task, rank=RankRequest(count)))
     yield task.in_float32()
 
@@ -129,8 +129,8 @@ def _changes(task: PCATask, instead: Iterable[tuple[str, Any]] | None) -> Iterat
 def _candidates(task: PCATask) -> Iterator[Candidate]:
     """Yield methods in the order of preference, each with its reason."""
     n, d, p, whole = task.n, task.d, task.first, task.rank.minka
-    if task.settings.svd_solver != "auto":
-        yield METHODS[task.settings.svd_solver](task, "requested")
+    if task.settings.solver != "auto":
+        yield METHODS[task.settings.solver](task, "requested")
         return
     if task.is_sparse and task.smaller_side > FEW_OF_SPARSE and not whole:
         yield _randomized(task, "sparse rows, of which products are cheap")

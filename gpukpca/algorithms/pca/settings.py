@@ -7,6 +7,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Literal, get_args
 
+from gpukpca._former import former_parameters
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, check_attributes, integer, is_real, one_of, word
 from gpukpca._typing import HasShape
 from gpukpca.algorithms.fields import field_of, record
@@ -21,7 +22,7 @@ PCASolver = Dense | BlockKrylov
 ITERATIVE = ("randomized", "arpack")
 COUNT_OR_SHARE = one_of(NONE, integer(at_least=0), SHARE, word("mle"))
 RULES = {
-    "svd_solver": Rule(
+    "solver": Rule(
         "a name",
         lambda value: isinstance(value, str) and value in get_args(SVDSolver),
         get_args(SVDSolver),
@@ -37,6 +38,7 @@ RULES = {
 }
 
 
+@former_parameters(svd_solver="solver")
 @record(kw_only=True)
 class PCASettings:
     """Settings of `fit_pca`, checked.
@@ -50,11 +52,11 @@ class PCASettings:
     >>> import numpy as np
     >>> from gpukpca.algorithms import PCASettings, fit_pca
     >>> X = np.random.default_rng(0).standard_normal((100, 5))
-    >>> fit_pca(X, 2, settings=PCASettings(svd_solver="full")).plan.method
+    >>> fit_pca(X, 2, settings=PCASettings(solver="full")).plan.method
     'full'
     """
 
-    svd_solver: SVDSolver = field_of(
+    solver: SVDSolver = field_of(
         "", '"auto", "covariance_eigh", "dual", "full", "tsqr", "randomized" or "arpack"; see `PCA`', default="auto"
     )
     passes: int | None = field_of("", "passes of block Krylov; None: until the residuals are small", default=None)
