@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from sklearn.base import clone
@@ -34,6 +36,11 @@ def test_a_name_that_left_gives_its_object_and_one_warning_at_the_line_of_the_us
             assert scope["found"].__name__.lstrip("_") in (name, "Residuals")
         with pytest.raises(AttributeError, match=f"module '{room}' has no attribute '{name}s'"):
             getattr(module, f"{name}s")
+
+
+def test_the_page_of_deprecations_names_what_left():
+    page = (Path(__file__).parents[1] / "docs" / "development" / "deprecation.md").read_text(encoding="utf-8")
+    assert not [name for _, name in NAMES if not re.search(rf"\| .*\b{name}\b.* \|", page)]
 
 
 def test_a_parameter_that_was_renamed_works_by_its_former_name():

@@ -31,9 +31,9 @@ DATA = {
 KERNEL = RBF(0.3)
 SETTINGS: dict[str, dict[str, Any]] = {
     "auto": {},
-    "passes over tiles": {"eigen_solver": "randomized", "gram": "tiled"},
-    "passes over K": {"eigen_solver": "randomized", "gram": "dense"},
-    "a narrow block": {"eigen_solver": BlockKrylov(block_size=5)},
+    "passes over tiles": {"solver": "randomized", "gram": "tiled"},
+    "passes over K": {"solver": "randomized", "gram": "dense"},
+    "a narrow block": {"solver": BlockKrylov(block_size=5)},
 }
 
 
