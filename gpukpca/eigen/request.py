@@ -10,7 +10,7 @@ import numpy as np
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.namespace import EPSILON
 from gpukpca.eigen.residuals import total_of
-from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+from gpukpca.exceptions import ConvergenceError
 
 # Pairs that a computation begins with where a share of the trace decides.
 FIRST_GUESS = 16
@@ -59,13 +59,6 @@ class PairRequest:
     first: int
     share: float | None = None
     eps: float = EPSILON["float64"]
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.first <= self.max_count or (self.share is not None and math.isnan(self.share)):
-            raise InvalidParameterError(
-                f"PairRequest: first={self.first!r} and share={self.share!r} are not allowed; give a number of pairs "
-                f"from 1 to max_count={self.max_count!r}, and a number."
-            )
 
     @classmethod
     def of_count(cls, p: int) -> PairRequest:

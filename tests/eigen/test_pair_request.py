@@ -164,9 +164,15 @@ def test_the_end_of_another_request_is_a_start(requests: tuple[float, ...], pass
     assert op.passes == before
 
 
-def test_requests_are_checked() -> None:
-    for wrong in ({"max_count": 3, "share": float("nan"), "first": 1}, {"max_count": 3, "share": 1.0, "first": 4}):
-        with pytest.raises(InvalidParameterError, match="PairRequest"):
-            PairRequest(**wrong)
+def test_a_number_is_a_share_of_the_trace() -> None:
+    op = Operator(oracle.with_spectrum(SPECTRA["slow"], 3))
+    for solver in ("dense", "randomized"):
+        assert len(top_eigh(op, 0.7, solver, rng=0).eigenvalues) == counted(SPECTRA["slow"], 0.7)
+    for wrong in (0.0, 1.0, -0.5, float("nan")):
+        with pytest.raises(InvalidParameterError, match="a share of the trace below 1"):
+            top_eigh(op, wrong)
+
+
+def test_a_request_counts() -> None:
     assert PairRequest.of_share(0.5, 5).count(np.zeros(3), 0.0) == 1
     assert PairRequest.of_count(5).count(np.ones(3), 3.0) is None

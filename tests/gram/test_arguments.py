@@ -70,7 +70,6 @@ def test_matrices_of_other_types_are_computed_in_float64(dtype):
         (lambda: CenteredGram(None), "wrap a matrix"),
         (lambda: CenteredGram(DenseGram), "symmetric operator"),
         (lambda: BasePointGram(X @ X.T), "wrap a matrix"),
-        (lambda: BasePointGram(DenseGram(X @ X.T), 1.5), "anchor="),
         (lambda: pivoted_cholesky(X @ X.T, 3), "wrap a matrix"),
         (lambda: pivoted_cholesky(None, landmarks=[1]), "wrap a matrix"),
         (lambda: pivoted_cholesky(DenseGram(X @ X.T), 3, "a"), "'a' is not allowed"),

@@ -9,7 +9,6 @@ import scipy.sparse
 from gpukpca.backend.linalg import column_sums, has_narrow_square, inner_products, narrow_square, times_small
 from gpukpca.eigen import Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.eigen.low_rank import LowRank
-from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram
 from gpukpca.gram.base_point import BasePointGram
 from gpukpca.gram.low_rank import LowRankGram
@@ -103,12 +102,6 @@ def test_a_square_that_float32_rounds_is_formed_again(first, is_formed_again, mo
 
 
 # -- seen from an anchor -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("anchor", [-1, 5])
-def test_the_anchor_is_one_of_the_rows(anchor):
-    with pytest.raises(InvalidParameterError, match="0 to 4"):
-        BasePointGram(DenseGram(np.eye(5)), anchor)
 
 
 def test_the_base_evaluates_one_column_once_and_stays_untouched():
