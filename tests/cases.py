@@ -27,6 +27,7 @@ from gpukpca.exceptions import (
     RankWarning,
 )
 from gpukpca.gram.storage import TiledStorage
+from gpukpca.kernels import algebra
 from tests import oracle, tolerances
 from tests.datasets import circle, data, gaussian, hypercube, linear_gram, wide_sparse, with_value
 
@@ -583,7 +584,7 @@ KERNELS = [
     bad("NaN in a block", "NanInATile", n_components=2, kernel=NanInATile()),
     bad("a kernel that raises", "out of the kernel", error=ZeroDivisionError, kernel=raises),
     invalid("power", "Power: exponent=-1", kernel=kernels.RBF() ** -1),
-    invalid("sum with a name", "Sum: k2='rbf'", kernel=kernels.Sum(kernels.RBF(), "rbf")),
+    invalid("sum with a name", "Sum: k2='rbf'", kernel=algebra.Sum(kernels.RBF(), "rbf")),
     bad("exponential overflow", "overflow", n_components=2, kernel=kernels.exp(1000 * kernels.Linear())),
     bad("polynomial overflow", "overflow", lambda: 1e3 * data(), n_components=2, kernel="poly", degree=1000),
     *[

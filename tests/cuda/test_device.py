@@ -707,7 +707,7 @@ def test_arrays_go_to_a_device_and_back_with_their_bits(cuda: Any, sizes, shape:
     assert isinstance(moved, cuda.ndarray)
     assert str(moved.dtype) == dtype
     assert backend.to_device(moved, "cuda:0") is moved
-    backend.synchronize(moved)
+    devices.synchronize(moved)
     for back in (backend.to_host(moved), backend.to_device(moved, "cpu")):
         np.testing.assert_array_equal(back, x)
 
