@@ -207,7 +207,6 @@ def to_host(x: Any) -> np.ndarray:
 
     See Also
     --------
-    from_host : Copy an array from the host to the place of another one.
     to_device : Copy an array to a device.
 
     Examples

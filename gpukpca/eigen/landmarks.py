@@ -271,8 +271,8 @@ class Nystrom(SolverParameters, PlannedSolver):
     Notes
     -----
     Cost: n kernel values a landmark and 2 n rank² operations. Memory: n rank items. The errors of all eigenvalues
-    together are bounded by `PivotedCholesky.certificate`, whichever way landmarks are drawn; "rpcholesky" makes it
-    small. `norm_bound_` takes entries of K - F Fᵀ between s rows, 2 s (s + rank) (d + rank) operations, when it is
+    together are bounded by the certificate of `pivoted_cholesky`, whichever way landmarks are drawn; "rpcholesky" makes
+    it small. `norm_bound_` takes entries of K - F Fᵀ between s rows, 2 s (s + rank) (d + rank) operations, when it is
     read.
 
     The object holds its arguments as they were given; `set_params`, or ``eigen_solver__rank=50`` of a model, sets them.

@@ -82,7 +82,7 @@ class Solver(PlannedSolver, ABC):
 
     See Also
     --------
-    Dense, BlockKrylov, LowRank : The solvers of the library.
+    Dense, BlockKrylov : The solvers of the library.
 
     Examples
     --------

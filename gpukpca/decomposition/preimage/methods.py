@@ -153,7 +153,7 @@ class FixedPointPreimage(PreimageOptions, ParameterObject):
     --------
     RidgePreimage : Regression, for every kernel.
     DistanceConstraintPreimage : From the distances to neighbors.
-    PreimageInfo : Iterations and convergence of every point.
+    gpukpca.KernelPCA.inverse_transform : Return iterations and convergence of every point with ``return_info=True``.
 
     Notes
     -----
