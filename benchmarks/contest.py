@@ -49,6 +49,8 @@ CANARIES = 9
 QUICK_SECONDS = 140.0
 # A limit of time on a host has room for so many of the longest answers, which may take so long in any case.
 LEAST_ANSWERS, LEAST_TIMEOUT = 25, 15.0
+# Within such a limit a peer runs once where one fit takes so many seconds, and so many times those of the first one.
+FAR_SECONDS, FAR_TIMES = 1.0, 3.5
 
 Round = dict[str, Any]  # seconds, CPU seconds and reading of each, who was first, and why the round is discarded
 
@@ -325,7 +327,8 @@ class Contest:
         patience = min(max(REPEATS * expected, LEAST_PATIENCE), LONGEST_CELL)
         if self.quick:
             patience = min(patience, (self.deadline - time.monotonic()) / max(1, self.rows_left + 1))
-        once, end = expected > min(self.timeout, LONGEST_CELL), time.monotonic() + patience
+        is_far = self.late != NO_TIME and alone[-1] > max(FAR_SECONDS, FAR_TIMES * alone[0])
+        once, end = is_far or expected > min(self.timeout, LONGEST_CELL), time.monotonic() + patience
         # A round may follow, after two other processes have begun.
         end = min(end, self.deadline - LEAST_SECONDS * (1 if self.quick else 3) - 2.0 * expected / self.least)
         found: list[Round] = []

@@ -232,22 +232,48 @@ def columns_of(entry: Entry) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def contestant_rows(entries: list[Entry]) -> list[list[str]]:
-    """Return a row for each contestant, cases in the order they ran, ratios to the first; absent ones are left out."""
-    rows, groups = [], {}
+    """Return a row for each contestant, cases in the order they ran, ratios to the first.
+
+    Absent ones, and cases that no time was left for, are left out.
+    """
+    rows = []
+    for first, *others in by_case(entries):
+        if not is_late([first, *others]):
+            rows.append([label(first), *contestant_row(first, first)])
+            rows += [["", *contestant_row(entry, first)] for entry in others if not is_absent(entry)]
+    return rows
+
+
+def by_case(entries: list[Entry]) -> list[list[Entry]]:
+    """Return the entries of each case, in the order they ran."""
+    groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry["case"], []).append(entry)
-    for first, *others in groups.values():
-        rows.append([label(first), *contestant_row(first, first)])
-        rows += [["", *contestant_row(entry, first)] for entry in others if not is_absent(entry)]
-    return rows
+    return list(groups.values())
+
+
+def is_late(entries: list[Entry]) -> bool:
+    """Return whether no time was left for the peers of a case; for the only contestant, where there are none."""
+    return all("not run" in outcome_of(entry) for entry in entries[1:] or entries)
+
+
+def outcome_of(entry: Entry) -> str:
+    """Return what became of a contestant, also of one whose process began and whose first round came too late."""
+    one = columns_of(entry)[0]
+    return entry["outcome"] if one.get("pairs", 1) or one.get("ratio", one)["pairs"] else "not run: no time left"
+
+
+def too_late(entries: list[Entry]) -> str:
+    """Return a sentence that names the cases that no time was left for, or nothing."""
+    cases = [label(first) for first, *others in by_case(entries) if is_late([first, *others])]
+    return f"No time was left for: {'; '.join(cases)}." if cases else ""
 
 
 def contestant_row(entry: Entry, first: Entry) -> list[str]:
     """Return name, ratios, seconds, memory and residual of a contestant."""
     name = f"**{name_of(entry)}**" if entry is first else name_of(entry)
     one, every = columns_of(entry)
-    outcome = entry["outcome"] if one.get("pairs", 1) or one.get("ratio", one)["pairs"] else "not run: no time left"
-    if outcome != "ok":
+    if (outcome := outcome_of(entry)) != "ok":
         return [name, outcome.removeprefix("skipped: "), *[""] * 5]
     if entry is first:
         ratios = ["1", "1" if every else ""]

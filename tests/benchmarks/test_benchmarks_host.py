@@ -165,6 +165,13 @@ def test_the_summary_has_the_fastest_peer_where_its_ratio_is_settled() -> None:
     # One whose process was ready, and whose first round no time was left for.
     entry = entry_of(case, "sklearn auto", 0.0, columns={"1": {"pairs": [], "seconds": [], "ratio": {"pairs": 0}}})
     assert report.contestant_row(entry, ours)[1] == "not run: no time left"
+    # A case without a round of any peer is named below the table; the only contestant of a case needs none.
+    ours = ours | {"columns": {}}
+    assert report.contestant_rows([ours, entry]) == []
+    assert report.too_late([ours, entry]) == f"No time was left for: {report.label(ours)}."
+    ours |= {"columns": {"1": {"pairs": [{}], "seconds": [1.0]}}}
+    for few in ([ours], [ours, entry, slow]):
+        assert (len(report.contestant_rows(few)), report.too_late(few)) == (len(few), "")
 
 
 def test_the_tables_of_the_plan_are_those_of_the_page() -> None:

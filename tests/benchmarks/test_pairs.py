@@ -295,6 +295,11 @@ def test_a_limit_of_time_keeps_what_has_settled_and_names_what_has_not_run(monke
     assert (ours["median"], ours["residual"], set(ours["columns"])) == (2.0, 0.0, {"1"})
     assert machine.now <= 114.0
     assert {entry["outcome"] for entry in record.play(CASE, names)} == {late}
+    # One that is far behind needs no pairs where time is limited.
+    monkeypatch.setitem(SECONDS, "sklearn auto", 1.1 * contest.FAR_TIMES * SECONDS["gpukpca"])
+    for far, more in ((True, {"deadline": 1e4, "late": late}), (False, {})):
+        record = Machine().contest(monkeypatch, **more)
+        assert record.play(CASE, ["gpukpca", "sklearn auto"])[1]["columns"]["1"]["once"] == far
     # Longer than one answer may take, and not the limit of all.
     record = Machine().contest(monkeypatch, deadline=1e4, timeout=40.0, late=late)
     assert record.play(CASE, ["gpukpca", "sklearn auto"])[1]["columns"]["1"]["once"]
