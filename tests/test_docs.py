@@ -21,10 +21,11 @@ from click.testing import CliRunner
 from gpukpca._extras import EXTRAS, pip_install
 from gpukpca.algorithms.kernel_pca import planning, task
 from gpukpca.backend import blocking, work
+from gpukpca.backend.parameters import parameter_names
 from gpukpca.cuda import device
 from gpukpca.cuda.device import probe
 from gpukpca.decomposition._kernels import NAMED_KERNELS
-from gpukpca.eigen import block_krylov, landmarks, partial_cholesky, request, residuals, solve
+from gpukpca.eigen import block_krylov, landmark_choice, partial_cholesky, request, residuals, solve
 from gpukpca.kernels import euclidean
 from tests.each import each
 
@@ -161,7 +162,7 @@ def test_the_table_of_kernels_names_the_parameters_that_each_reads() -> None:
     text = (ROOT / "docs" / "reference" / "kernels.rst").read_text(encoding="utf-8")
     rows = re.findall(r'^   \* - ``"(\w+)"``\n     - .*\n     -(.*)$', text, flags=re.M)
     listed = {name: {one for one in reads.strip().split(", ") if one} for name, reads in rows}
-    assert listed == {name: set(kernel.parameter_names()) for name, kernel in NAMED_KERNELS.items()}
+    assert listed == {name: set(parameter_names(kernel)) for name, kernel in NAMED_KERNELS.items()}
 
 
 # Page of docs/explanation -> phrases in it that state constants of the code.
@@ -186,7 +187,8 @@ LIMITS = {
         f"p + {blocking.CPU_EXTRA_COLUMNS} rounded up to a multiple of {blocking.GEMM_COLUMNS} on a CPU",
         f"at least {blocking.GPU_BLOCK_COLUMNS} on a GPU",
         f"Up to n = {blocking.NARROW_BLOCK_UP_TO} on a CPU, where a pass is cheap",
-        f"is {landmarks.LANDMARKS_A_COMPONENT} landmarks for each component, {landmarks.FEWEST_LANDMARKS} at least",
+        f"is {landmark_choice.LANDMARKS_A_COMPONENT} landmarks for each component, "
+        f"{landmark_choice.FEWEST_LANDMARKS} at least",
         *(f"{short(tol)} in {dtype}" for dtype, tol in residuals.DEFAULT_TOLERANCE.items()),
     ],
     "memory_and_plan": [

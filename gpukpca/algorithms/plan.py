@@ -18,6 +18,7 @@ from gpukpca.algorithms.bill import Parts, parts_text, total
 from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.resources import Resources, memory_text
 from gpukpca.eigen import BlockKrylov, Nystrom
+from gpukpca.eigen.landmarks import is_given
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import Storage, TiledStorage
@@ -59,7 +60,7 @@ class Plan:
     n_components: int
     dtype: str
     device: str
-    solver: PlannedSolver | None = field_of(
+    solver: PlannedSolver | Nystrom | None = field_of(
         "", "Dense, BlockKrylov, LowRank, Nystrom or another solver object; None for an SVD"
     )
     solver_reason: str = field_of("", "why this solver")
@@ -99,6 +100,9 @@ class Plan:
     @property
     def _solver_name(self) -> str:
         """Return the name of the solver."""
+        if isinstance(self.solver, Nystrom):
+            drawn = "chosen" if is_given(self.solver) else self.solver.landmarks
+            return f"Nyström ({drawn} landmarks, rank {self.solver.rank})"
         return "gesdd" if self.solver is None else self.solver.name
 
     @property

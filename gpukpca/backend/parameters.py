@@ -24,25 +24,20 @@ class ParameterObject:
     """An object that holds the arguments of its constructor as they were given, under their own names.
 
     `get_params` and `set_params` follow scikit-learn's rules, nested names such as ``k1__gamma`` included, so objects
-    can be cloned, pickled, printed and searched over.
-
-    Attributes
-    ----------
-    rules : tuple of (str, Rule)
-        Names and allowed values of parameters.
+    can be cloned, pickled, printed and searched over. A subclass states the ``rules`` of its parameters in its class
+    statement, in addition to those of its bases: ``class RBF(Kernel, rules=(("gamma", NOT_NEGATIVE),))``.
     """
 
-    rules: ClassVar[Rules] = ()
+    _rules: ClassVar[Rules] = ()
 
-    @classmethod
-    def parameter_names(cls) -> list[str]:
-        """Return the names of the constructor's arguments."""
-        return list(_arguments_of(cls.__init__))
+    def __init_subclass__(cls, *, rules: Rules = (), **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls._rules = (*cls._rules, *rules)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name; with `deep` also those of objects inside, as ``k1__gamma``."""
         parameters: dict[str, Any] = {}
-        for name in self.parameter_names():
+        for name in parameter_names(type(self)):
             parameters[name] = value = getattr(self, name)
             if deep and isinstance(value, ParameterObject):
                 parameters.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
@@ -66,7 +61,7 @@ class ParameterObject:
         InvalidParameterError
             No such parameter, or an option of a parameter that is no object. Values are checked by the next fit.
         """
-        names = self.parameter_names()
+        names = parameter_names(type(self))
         for key, value in parameters.items():
             name, _, inner = key.partition("__")
             if name not in names:
@@ -82,10 +77,6 @@ class ParameterObject:
 
     def _assign(self, name: str, value: Any) -> None:
         setattr(self, name, value)
-
-    def check(self) -> None:
-        """Raise `InvalidParameterError` for parameters out of range."""
-        check_attributes(self, self.rules)
 
     def _compared(self) -> dict[str, Any]:
         """Return the parameters in which equal objects agree."""
@@ -104,6 +95,16 @@ class ParameterObject:
         return hash((type(self), frozenset(named.items())))
 
 
+def parameter_names(kind: type[ParameterObject]) -> list[str]:
+    """Return the names of the arguments of a constructor."""
+    return list(_arguments_of(kind.__init__))
+
+
+def check_values(owner: ParameterObject) -> None:
+    """Raise `InvalidParameterError` for parameters out of range."""
+    check_attributes(owner, owner._rules)
+
+
 def check_has_options(owner: str, name: str, value: Any, option: str, example: str = "") -> None:
     """Raise `InvalidParameterError` where a parameter of an owner, given an option, is no object that has options."""
     if not hasattr(value, "set_params") or isinstance(value, type):
@@ -116,7 +117,6 @@ def check_has_options(owner: str, name: str, value: Any, option: str, example: s
 
 @cache
 def _arguments_of(init: Any) -> tuple[str, ...]:
-    """Return the names of the arguments of a constructor."""
     return () if init is object.__init__ else tuple(inspect.signature(init).parameters)[1:]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca._rules import closest
+from gpukpca.backend.parameters import check_values, parameter_names
 from gpukpca.checkpoint import Checkpoint
 from gpukpca.cli.inputs import title_of
 from gpukpca.cli.report import Column, Lines
@@ -99,14 +100,14 @@ class Method:
         check_parameters(model)
         if self.name == "kernel":
             kernel = kernel_from(model)
-            if "gamma" in kernel.parameter_names():
+            if "gamma" in kernel.get_params(deep=False):
                 kernel.set_params(gamma=1.0)  # checked above; the data may decide it
-            kernel.check()
+            check_values(kernel)
         return model
 
     def _set(self, parameters: dict[str, Any], name: str, value: Any) -> None:
         """Set a parameter that has no option: of the kernel, of the solver or checkpoint, or of the estimator."""
-        kernel = NAMED_KERNELS[parameters["kernel"]].parameter_names() if "kernel" in parameters else []
+        kernel = parameter_names(NAMED_KERNELS[parameters["kernel"]]) if "kernel" in parameters else []
         held = {field.name: key for key, one in parameters.items() if is_dataclass(one) for field in fields(one)}
         held.pop("folder", None)  # of a checkpoint
         own = {*inspect.signature(self.estimator).parameters} - {*KERNEL_DEFAULTS, "verbose", "copy_X", "kernel_params"}

@@ -20,7 +20,7 @@ def basis_of(rows: ClusterRows, kernel: Kernel, settings: KernelPCASettings, res
     Rows that came from this process are not sent back, and are copied where the settings say so. Raises
     `MemoryBudgetError` where they do not fit.
     """
-    if (settings.is_nystrom and settings.preimage is None) or is_spanned(kernel, settings, *rows.shape):
+    if (settings.nystrom and settings.preimage is None) or is_spanned(kernel, settings, *rows.shape):
         return rows
     if rows.local is not None and not settings.copies_data:
         return rows.local

@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 from sklearn.gaussian_process.kernels import WhiteKernel
 
 from gpukpca._rules import closest
+from gpukpca.backend.parameters import parameter_names
 from gpukpca.exceptions import GpuKPCAWarning, InvalidParameterError, warn_user
 from gpukpca.kernels import (
     RBF,
@@ -65,7 +66,7 @@ def named_kernel(name: str, shared: dict[str, Any], extra: dict[str, Any]) -> Ke
 
     Raise `InvalidParameterError` where `extra`, the `kernel_params` of an estimator, has other keys.
     """
-    names = NAMED_KERNELS[name].parameter_names()
+    names = parameter_names(NAMED_KERNELS[name])
     for key, value in extra.items():
         if key not in names:
             has = ", ".join(names) or "none"
@@ -80,7 +81,7 @@ def named_kernel(name: str, shared: dict[str, Any], extra: dict[str, Any]) -> Ke
 
 def unused_parameters(kernel: Any) -> list[str]:
     """Return the `SHARED` parameters that a kernel does not read; it may be a name."""
-    names = NAMED_KERNELS[kernel].parameter_names() if isinstance(kernel, str) else ()
+    names = parameter_names(NAMED_KERNELS[kernel]) if isinstance(kernel, str) else ()
     return [name for name in SHARED if name not in names]
 
 

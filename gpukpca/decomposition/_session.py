@@ -116,7 +116,7 @@ def restore_on_error(estimator: Any) -> Iterator[None]:
 
 
 def open_checkpoint(
-    estimator: Any, fingerprint: Callable[[PlannedSolver], Fingerprint], solver: PlannedSolver | None
+    estimator: Any, fingerprint: Callable[[PlannedSolver], Fingerprint], solver: Any
 ) -> AbstractContextManager[FolderCheckpointer | None]:
     """Return the checkpointer of a fit with a folder; None inside where the solver makes no passes."""
     if solver is None or not solver.grows_with_p:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
-from gpukpca._rules import COUNT, FLAG, NONE, Rules, integer, one_of
+from gpukpca._rules import COUNT, FLAG, NONE, integer, one_of
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -61,7 +60,7 @@ def too_many(n: int, p: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class BlockKrylov(SolverParameters, Solver):
+class BlockKrylov(SolverParameters, Solver, rules=(("tol", TOLERANCE), *COUNTS.items(), ("twin", one_of(NONE, FLAG)))):
     """Block Krylov solver for the algebraically largest eigenpairs; the operator is only multiplied with blocks.
 
     Parameters
@@ -123,7 +122,6 @@ class BlockKrylov(SolverParameters, Solver):
 
     name = "block Krylov"
     grows_with_p = True
-    rules: ClassVar[Rules] = (("tol", TOLERANCE), *COUNTS.items(), ("twin", one_of(NONE, FLAG)))
     tol: float = 0.0
     block_size: int | None = None
     max_passes: int | None = None

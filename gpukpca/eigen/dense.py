@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
-from gpukpca._rules import FLAG, Rules
+from gpukpca._rules import FLAG
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
@@ -34,7 +33,7 @@ FEW_PAIRS = 0.4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Dense(SolverParameters, Solver):
+class Dense(SolverParameters, Solver, rules=(("tol", TOLERANCE), ("full_spectrum", FLAG))):
     """Full eigensolver: forms the matrix and calls LAPACK (cuSOLVER on a GPU).
 
     Parameters
@@ -70,7 +69,6 @@ class Dense(SolverParameters, Solver):
     """
 
     name = "dense"
-    rules: ClassVar[Rules] = (("tol", TOLERANCE), ("full_spectrum", FLAG))
     tol: float = 0.0
     full_spectrum: bool = False
 

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from gpukpca._rules import COUNT, NONE, Rule, Rules, any_word, is_integer, one_of
+from gpukpca._rules import COUNT, NONE, Rule, any_word, is_integer, one_of
 from gpukpca._typing import RankReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import host_values, to_host
-from gpukpca.backend.random import generator, keyed_generator, random_subset, uniform, weighted_draws
+from gpukpca.backend.random import generator, uniform, weighted_draws
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.slicing import gather_rows
-from gpukpca.eigen.norm_bound import SMALLEST_SAMPLE, NormLooks
+from gpukpca.eigen.norm_bound import SMALLEST_SAMPLE
 from gpukpca.eigen.partial_cholesky import (
     LANDMARK_TOLERANCE,
     PartialCholeskyBuilder,
     default_block,
-    pivot_panel,
 )
 from gpukpca.eigen.pivoted_factor import PivotedCholesky
-from gpukpca.eigen.solver import PlannedSolver, SolverParameters
+from gpukpca.eigen.solver import SolverParameters, normalized
 from gpukpca.exceptions import InvalidParameterError
 
-# Landmarks by default: ten a component, and a number that costs little.
-LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
-# Rows among which a fit in one pass chooses its landmarks: so many a landmark, and the fewest.
-SAMPLED_A_LANDMARK, FEWEST_SAMPLED = 10, 2000
-# A limit holds so many times the rows: as they are, prepared, in the panel of a tile, and the rest.
-SAMPLE_SHARE = 32
-# Of the bound on the norm: slots at least, beyond them the share of the fit's operations, and slots at most; the rows
-# of a stream whose end is not known.
-FEWEST_SLOTS, SLOT_SHARE, MOST_SLOTS = 500, 0.02, 8192
-STREAM_ROWS = 100_000
-# Square matrices in float64 of a bound.
-LOOK_COPIES = 4
 # Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 
@@ -186,7 +171,7 @@ def landmark_cholesky(
     """Return the factor of given rows; see `pivoted_cholesky`, and for `stop` `drawn_cholesky`."""
     op = as_operator(op)
     chosen = checked_landmarks(landmarks, op.shape[0])
-    block = _block_of_landmarks(len(chosen), tol)
+    block = block_of_landmarks(len(chosen), tol)
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
     builder = PartialCholeskyBuilder(op, len(chosen), block, tol, sample_weight=weights, **stop)
     floor = float(np.min(to_host(gather_rows(builder.floors(), chosen))))
@@ -201,7 +186,7 @@ def landmark_cholesky(
     return builder.result()
 
 
-def _block_of_landmarks(count: int, tol: float) -> int:
+def block_of_landmarks(count: int, tol: float) -> int:
     """Return the landmarks of a round: without a tolerance that may end it early, wide blocks read F least often."""
     return default_block(count) if tol else min(count, blocking.LARGEST_PIVOT_BLOCK)
 
@@ -217,24 +202,24 @@ def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> n
     return K.astype(np.float64)
 
 
-def _even_cholesky(op: SymmetricOperator, rank: int, rng: np.random.Generator, **options: Any) -> PivotedCholesky:
-    """Return the factor of rows drawn evenly without repetition."""
-    return landmark_cholesky(op, random_subset(rng, op.shape[0], rank), **options)
-
-
 BOUND_ROWS = Rule(
     f"None, 0 or an integer >= {SMALLEST_SAMPLE}",
     lambda value: value is None or (is_integer(value) and (value == 0 or value >= SMALLEST_SAMPLE)),
 )
 LandmarkRule = Literal["rpcholesky", "uniform"]
-LANDMARKS: dict[str, Callable[..., PivotedCholesky]] = {
-    "rpcholesky": drawn_cholesky,
-    "uniform": _even_cholesky,
-}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Nystrom(SolverParameters, PlannedSolver):
+class Nystrom(
+    SolverParameters,
+    rules=(
+        ("sample", any_word("first", "reservoir")),
+        ("rank", one_of(NONE, COUNT)),
+        ("tol", LANDMARK_TOLERANCE),
+        ("bound", any_word("trace", "norm")),
+        ("bound_rows", BOUND_ROWS),
+    ),
+):
     """Nyström approximation: kernel PCA of K ≈ F Fᵀ, F made from the columns of some landmarks.
 
     Parameters
@@ -294,13 +279,6 @@ class Nystrom(SolverParameters, PlannedSolver):
     True
     """
 
-    rules: ClassVar[Rules] = (
-        ("sample", any_word("first", "reservoir")),
-        ("rank", one_of(NONE, COUNT)),
-        ("tol", LANDMARK_TOLERANCE),
-        ("bound", any_word("trace", "norm")),
-        ("bound_rows", BOUND_ROWS),
-    )
     rank: int | None = field(default=None, kw_only=False)
     landmarks: LandmarkRule | tuple[Any, ...] | list[Any] | np.ndarray = "rpcholesky"
     tol: float = 0.0
@@ -308,130 +286,52 @@ class Nystrom(SolverParameters, PlannedSolver):
     bound: Literal["trace", "norm"] = "trace"
     bound_rows: int | None = None
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.bound == "norm" and self.bound_rows == 0:
             raise InvalidParameterError(
                 'bound="norm" and bound_rows=0 are not allowed together: that bound needs rows. Leave out bound_rows.'
             )
-        if not self.is_given:
-            any_word(*LANDMARKS).check("Nystrom", "landmarks", self.landmarks)
-        elif self.rank not in (None, count := len(self._chosen())):
+        if not is_given(self):
+            any_word(*get_args(LandmarkRule)).check("Nystrom", "landmarks", self.landmarks)
+        elif self.rank not in (None, count := len(_chosen(self))):
             raise InvalidParameterError(
                 f"rank={self.rank} is not allowed with {count} landmarks; leave it out, it is their number."
             )
 
-    def normalized(self) -> Nystrom:
-        """Return a checked copy in which given landmarks are an array that nobody else holds, and rank their number."""
-        held = super().normalized()
-        return replace(held, landmarks=(chosen := self._chosen()), rank=len(chosen)) if self.is_given else held
-
-    def _chosen(self) -> np.ndarray:
-        """Return the given landmarks, checked, in a new array: row numbers that ascend, or points in float64."""
-        return checked_landmarks(self.landmarks) if self.points is None else _checked_points(self.points)
-
     def _compared(self) -> dict[str, Any]:
         try:
-            return self.normalized().get_params(deep=False)
+            return normalized(self).get_params(deep=False)  # type: ignore[no-any-return]
         except InvalidParameterError:  # of `set_params`, until a fit checks them
             return super()._compared()
 
-    @property
-    def is_given(self) -> bool:
-        """Return whether the caller gave the landmarks; else a rule chooses them."""
-        return not isinstance(self.landmarks, str)
 
-    @property
-    def points(self) -> np.ndarray | None:
-        """Return the landmarks that are points, shape (rank, d), on the host; None where they are rows of the data."""
-        return values if self.is_given and (values := host_values(self.landmarks)).ndim == 2 else None
-
-    @property
-    def name(self) -> str:
-        """Return the name in a plan."""
-        drawn = "chosen" if self.is_given else self.landmarks
-        return f"Nyström ({drawn} landmarks, rank {self.normalized().rank})"
-
-    def rank_for(self, n: int, p: int) -> int:
-        """Return the number of landmarks for `p` components of `n` rows."""
-        if self.points is not None:
-            return len(self.points)
-        if self.is_given:
-            return len(checked_landmarks(self.landmarks, n))
-        return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
-
-    def with_rank(self, p: int) -> Nystrom:
-        """Return the approximation with a rank for `p` components of rows whose number is not known."""
-        return self if self.rank else replace(self, rank=max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
-
-    def sample_within(self, row_bytes: int, limit: int | None) -> int:
-        """Return how many rows of `row_bytes` a fit in one pass chooses landmarks among, within a `limit` of bytes."""
-        rank = int(self.rank or 0)
-        if self.is_given:
-            return rank
-        rows = max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank)
-        return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))
-
-    def slots_for(self, n: int | None, d: int, rank: int, most: int | None) -> int:
-        """Return how many of n rows (None: not known) bound the norm; at most as many as fit into memory."""
-        # By default the entries of K - F Fᵀ between them take `SLOT_SHARE` of the fit.
-        if (s := self.bound_rows) is None:
-            n, s = STREAM_ROWS if n is None else n, FEWEST_SLOTS
-            allowed = SLOT_SHARE * 2.0 * n * rank * (rank + d)
-            while s < MOST_SLOTS and (more := s * 5 // 4) * ((more + rank) * (d + rank) + more**2 / 6) <= allowed:
-                s = more
-            s = s if most is None else min(s, most)
-            s *= s >= SMALLEST_SAMPLE
-        return s
-
-    @staticmethod
-    def entry_bytes(rows: int) -> int:
-        """Return the bytes of a bound from the entries of K - F Fᵀ between so many rows."""
-        return 8 * LOOK_COPIES * rows**2
-
-    @property
-    def judges_norm(self) -> bool:
-        """Return whether the tolerance is compared with bounds on the norm."""
-        return bool(self.tol) and self.bound == "norm"
-
-    def look_rows(self, n: int, rank: int) -> int:
-        """Return the most rows of a bound while F grows; 0 where there is none."""
-        # The matrices of a look are no larger than F, if that is much.
-        most = min(MOST_SLOTS, max(FEWEST_SLOTS * 4, math.isqrt(n * rank // LOOK_COPIES)))
-        return min(n, self.bound_rows or most) if self.judges_norm else 0
-
-    def growth_bytes(self, n: int, rank: int, item: int, workers: int, on_gpu: bool) -> int:
-        """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""
-        draws = not self.is_given and self.landmarks == "rpcholesky"
-        block = default_block(rank) if draws else _block_of_landmarks(rank, self.tol)
-        # Where small pivots widen float32 columns, an entry of a panel takes 28 bytes.
-        entry, widened = (28, 8) if item < 8 else (16, 0)
-        few = 8 * (3 if widened else 1) * min(block, blocking.ELIMINATION_BLOCK)
-        first, last = (min(n, pivot_panel(n, columns, on_gpu)) for columns in (block, rank))
-        panels = workers * max(first * (entry * block + few), last * (entry * block + widened * rank + few))
-        return max(default_block(rank) * n * item, panels, self.entry_bytes(self.look_rows(n, rank)))
-
-    def factor(
-        self,
-        op: SymmetricOperator,
-        p: int,
-        rng: np.random.Generator,
-        report: RankReport | None = None,
-        sample_weight: np.ndarray | None = None,
-        least: int = 0,
-    ) -> PivotedCholesky:
-        """Return the factor of an operator that is not centered; see `pivoted_cholesky`."""
-        options: dict[str, Any] = {"tol": self.tol, "report": report, "sample_weight": sample_weight, "least": least}
-        if self.judges_norm:
-            n, rank = op.shape[0], self.rank_for(op.shape[0], p)
-            options["looks"] = NormLooks(keyed_generator(int(rng.integers(2**63))), self.look_rows(n, rank))
-        if not isinstance(self.landmarks, str):
-            return landmark_cholesky(op, self.landmarks, **options)
-        return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, **options)
+@normalized.register
+def _(solver: Nystrom) -> Nystrom:
+    """Return a checked copy in which given landmarks are an array that nobody else holds, and rank their number."""
+    checked = type(solver)(**solver.get_params(deep=False))
+    return replace(checked, landmarks=(chosen := _chosen(solver)), rank=len(chosen)) if is_given(solver) else checked
 
 
-def _checked_points(points: np.ndarray) -> np.ndarray:
-    """Return landmarks that are points, in float64; raise where they are no finite numbers or are none."""
+def is_given(solver: Any) -> bool:
+    """Return whether a solver is an approximation whose landmarks the caller gave; else a rule chooses them."""
+    return isinstance(solver, Nystrom) and not isinstance(solver.landmarks, str)
+
+
+def given_points(solver: Any) -> np.ndarray | None:
+    """Return given landmarks that are points, shape (rank, d), on the host; None where they are rows of the data."""
+    return values if is_given(solver) and (values := host_values(solver.landmarks)).ndim == 2 else None
+
+
+def judges_norm(solver: Any) -> bool:
+    """Return whether a solver is an approximation whose tolerance is compared with bounds on the norm."""
+    return isinstance(solver, Nystrom) and bool(solver.tol) and solver.bound == "norm"
+
+
+def _chosen(solver: Nystrom) -> np.ndarray:
+    """Return the given landmarks, checked, in a new array: row numbers that ascend, or points in float64."""
+    if (points := given_points(solver)) is None:
+        return checked_landmarks(solver.landmarks)
     if points.dtype.kind not in "fiub" or not points.size or not np.all(np.isfinite(points)):
         raise InvalidParameterError(
             f"landmarks of shape {points.shape} are not allowed; points are finite numbers of shape (rank, d), one at "

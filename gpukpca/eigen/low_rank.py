@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from gpukpca._rules import Rules
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -33,7 +31,7 @@ ACCURATE = 8.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class LowRank(SolverParameters, Solver):
+class LowRank(SolverParameters, Solver, rules=(("tol", TOLERANCE),)):
     """Exact solver for operators that are known by a factor, op = F Fᵀ with F of shape (n, k).
 
     `tol` is the largest residual that counts as converged, relative to the largest eigenvalue; 0 is the default of the
@@ -47,7 +45,6 @@ class LowRank(SolverParameters, Solver):
     """
 
     name = "low rank"
-    rules: ClassVar[Rules] = (("tol", TOLERANCE),)
     tol: float = 0.0
 
     def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:

@@ -161,7 +161,7 @@ def top_eigh(
 def as_solver(solver: SolverName | Solver, n: int, p: int, *, on_gpu: bool) -> Solver:
     """Return the solver for a name or an object."""
     if isinstance(solver, Solver):
-        return normalized(solver)
+        return normalized(solver)  # type: ignore[no-any-return]
     if solver == "auto":
         return choose_solver(n, p, on_gpu=on_gpu)
     if solver == "dense":

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self, TypeVar
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
 from gpukpca._rules import Rule, is_real
 from gpukpca._typing import PassReport, SymmetricOperator
 from gpukpca.backend.namespace import to_host
-from gpukpca.backend.parameters import ParameterObject
+from gpukpca.backend.parameters import ParameterObject, check_values
 from gpukpca.backend.work import Work
 from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
-
-T = TypeVar("T")
 
 # Subspace iteration with 2p columns holds 11 blocks of p at a time.
 UNSTATED_BLOCKS = 16
@@ -59,19 +58,16 @@ class SolverParameters(ParameterObject):
     """
 
     def __post_init__(self) -> None:
-        self.check()
+        check_values(self)
 
     def _assign(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def normalized(self) -> Self:
-        """Return a checked copy in the form that a fit reads."""
-        return type(self)(**self.get_params(deep=False))
 
-
-def normalized(solver: T) -> T:
-    """Return the `normalized` copy of a solver of the library; a name, or a solver of the caller, as it is."""
-    return solver.normalized() if isinstance(solver, SolverParameters) else solver
+@singledispatch
+def normalized(solver: Any) -> Any:
+    """Return a checked copy of a solver of the library as a fit reads it; a name, or another solver, as it is."""
+    return type(solver)(**solver.get_params(deep=False)) if isinstance(solver, SolverParameters) else solver
 
 
 class Solver(PlannedSolver, ABC):

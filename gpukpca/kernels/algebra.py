@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from gpukpca._rules import CALLABLE, Rule, Rules
+from gpukpca._rules import CALLABLE, Rule
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
@@ -189,10 +189,8 @@ def _repeated(product: Callable[[Any, Any], Any], base: Any, exponent: int) -> A
         base = product(base, base)
 
 
-class _OfTwo(_OfValues):
+class _OfTwo(_OfValues, rules=(("k1", KERNEL), ("k2", KERNEL))):
     """A function of the values of two kernels."""
-
-    rules: ClassVar[Rules] = (("k1", KERNEL), ("k2", KERNEL))
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         self.k1: Kernel = k1
@@ -234,12 +232,10 @@ class Product(_OfTwo):
         return None if first is None or second is None else first * self.k2 + self.k1 * second
 
 
-class Scale(_OfValues):
+class Scale(_OfValues, rules=(("k", KERNEL), ("factor", POSITIVE))):
     """The kernel factor · k(x, y) for a factor > 0, written ``factor * k``."""
 
     keeps_centering = True
-
-    rules: ClassVar[Rules] = (("k", KERNEL), ("factor", POSITIVE))
 
     def __init__(self, k: Kernel, factor: float = 1.0) -> None:
         POSITIVE.check("Scale", "factor", factor)
@@ -267,11 +263,10 @@ class Scale(_OfValues):
         return self.k.inner_products(values / self.factor)
 
 
-class Power(_OfValues):
+class Power(_OfValues, rules=(("k", KERNEL), ("exponent", EXPONENT))):
     """The kernel k(x, y)^exponent for an integer >= 0, written ``k ** exponent``."""
 
     keeps_constants = True
-    rules: ClassVar[Rules] = (("k", KERNEL), ("exponent", EXPONENT))
 
     def __init__(self, k: Kernel, exponent: int = 2) -> None:
         self.k = k
@@ -294,11 +289,10 @@ class Power(_OfValues):
         return float(exponent) * (Power(self.k, exponent - 1) * inner)
 
 
-class Exp(_OfValues):
+class Exp(_OfValues, rules=(("k", KERNEL),)):
     """The kernel exp(k(x, y)); see `exp`."""
 
     keeps_constants = True
-    rules: ClassVar[Rules] = (("k", KERNEL),)
 
     def __init__(self, k: Kernel) -> None:
         self.k = k
@@ -339,10 +333,9 @@ def _largest_diagonal(X: Array, kernel: Kernel, template: PreparedRows) -> float
     return largest
 
 
-class Modulated(_Combined):
+class Modulated(_Combined, rules=(("k", KERNEL), ("g", CALLABLE))):
     """The kernel g(x) g(y) k(x, y); see `modulate`."""
 
-    rules: ClassVar[Rules] = (("k", KERNEL), ("g", CALLABLE))
     moves_rows: str | None = None  # g sees the rows as they are
 
     def __init__(self, k: Kernel, g: Callable[[Array], Array]) -> None:

@@ -10,7 +10,7 @@ from gpukpca._typing import Array, NumpyArray, NumpyRows, UnknownRows
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
-from gpukpca.backend.parameters import ParameterObject
+from gpukpca.backend.parameters import ParameterObject, check_values
 from gpukpca.data.frequencies import counted_rows
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Rows
@@ -55,8 +55,6 @@ class Kernel(ParameterObject):
     moves_rows : "always", "centered", "never" or None
         Whether a float32 twin of K subtracts the mean from the rows first, which keeps digits: always, since k depends
         on x - y alone; where K is centered; or never. None: no twin.
-    rules : tuple of (str, Rule)
-        Names and allowed values of parameters other than gamma.
 
     See Also
     --------
@@ -177,7 +175,7 @@ class Kernel(ParameterObject):
             gamma = parameters["gamma"]
             parameters["gamma"] = resolved_gamma(type(self).__name__, gamma, X, self.gamma_of_length, weights)
         resolved = type(self)(**parameters)
-        resolved.check()
+        check_values(resolved)
         return resolved
 
     def rule_bytes(self, n: int, d: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpukpca._rules import FINITE, Rules
+from gpukpca._rules import FINITE
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.namespace import (
@@ -257,7 +257,7 @@ class Linear(_DotKernel):
         return self.prepare(X, like=template).data  # type: ignore[attr-defined]
 
 
-class Polynomial(_DotKernel):
+class Polynomial(_DotKernel, rules=(("degree", NOT_NEGATIVE), ("coef0", FINITE), ("gamma", NOT_NEGATIVE))):
     """Polynomial kernel k(x, y) = (gamma x·y + coef0)^degree.
 
     Parameters
@@ -280,8 +280,6 @@ class Polynomial(_DotKernel):
     array([[ 36.,  49.],
            [ 49., 100.]])
     """
-
-    rules: ClassVar[Rules] = (("degree", NOT_NEGATIVE), ("coef0", FINITE), ("gamma", NOT_NEGATIVE))
 
     def __init__(self, degree: float = 3, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma
@@ -349,7 +347,7 @@ class Polynomial(_DotKernel):
         return elementwise.power(base, float(self.degree))
 
 
-class Sigmoid(_DotKernel):
+class Sigmoid(_DotKernel, rules=(("coef0", FINITE), ("gamma", NOT_NEGATIVE))):
     """Sigmoid kernel k(x, y) = tanh(gamma x·y + coef0). Not positive semidefinite in general.
 
     Parameters
@@ -372,7 +370,6 @@ class Sigmoid(_DotKernel):
     """
 
     exponentials = 2
-    rules: ClassVar[Rules] = (("coef0", FINITE), ("gamma", NOT_NEGATIVE))
 
     def __init__(self, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
-from gpukpca._rules import Rule, Rules
+from gpukpca._rules import Rule
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips, in_strips
@@ -65,7 +65,7 @@ STEEPNESS = {0.5: 3.0, 1.5: 3.0, 2.5: 5.0 / 3.0}
 NEWTON_STEPS = 40
 
 
-class OfDistance(Kernel):
+class OfDistance(Kernel, rules=(("gamma", NOT_NEGATIVE),)):
     """A function f of one distance with f(0) = 1 that decreases to 0.
 
     A function with another f(0) or limit overrides `tile_diagonal`, `inverts_to` and `depends_on_distance`.
@@ -76,7 +76,6 @@ class OfDistance(Kernel):
     scratch_tiles = 0
     leaves_out_constants = True
     moves_rows: str | None = "always"
-    rules: ClassVar[Rules] = (("gamma", NOT_NEGATIVE),)
 
     def __init__(self, gamma: Gamma = None) -> None:
         self.gamma: Any = gamma
@@ -244,7 +243,7 @@ def _scaled(kernel: Kernel, factor: float) -> Kernel:
     return max(float(factor), VANISHING) * kernel
 
 
-class RationalQuadratic(_EuclideanKernel):
+class RationalQuadratic(_EuclideanKernel, rules=(("alpha", POSITIVE),)):
     """Rational quadratic kernel k(x, y) = (1 + gamma ‖x - y‖² / alpha)^(-alpha); alpha to infinity gives `RBF`.
 
     Parameters
@@ -269,7 +268,6 @@ class RationalQuadratic(_EuclideanKernel):
 
     can_be_flat = True
     exponentials = 4
-    rules: ClassVar[Rules] = (*_EuclideanKernel.rules, ("alpha", POSITIVE))
 
     def __init__(self, gamma: Gamma = None, alpha: float = 1.0) -> None:
         self.gamma = gamma
@@ -286,7 +284,7 @@ class RationalQuadratic(_EuclideanKernel):
         return elementwise.rational_quadratic(T, float(self.alpha), flat, dtype, out)
 
 
-class Matern(_EuclideanKernel):
+class Matern(_EuclideanKernel, rules=(("nu", SMOOTHNESS),)):
     """Matérn kernel of smoothness nu = 1/2, 3/2, 5/2 or infinity.
 
     Parameters
@@ -316,7 +314,6 @@ class Matern(_EuclideanKernel):
     """
 
     exponentials = 3
-    rules: ClassVar[Rules] = (*_EuclideanKernel.rules, ("nu", SMOOTHNESS))
 
     def __init__(self, gamma: Gamma = None, nu: float = 1.5) -> None:
         self.gamma = gamma

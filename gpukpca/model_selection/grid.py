@@ -13,7 +13,7 @@ from sklearn.model_selection import ParameterGrid
 from gpukpca._rules import is_integer, is_real
 from gpukpca._typing import Array
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.parameters import same_value
+from gpukpca.backend.parameters import parameter_names, same_value
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
@@ -83,7 +83,7 @@ def _gammas(search: Any, X: Array, kernels: list[Any], resources: Resources) -> 
     """Return the gammas to try; None where there is nothing to choose."""
     if search.gammas is None:
         known = [kernel for kernel in kernels if isinstance(kernel, str) and kernel in NAMED_KERNELS]
-        named = [kernel for kernel in known if "gamma" in NAMED_KERNELS[kernel].parameter_names()]
+        named = [kernel for kernel in known if "gamma" in parameter_names(NAMED_KERNELS[kernel])]
         if not named or not isinstance(search.kernel, str):
             return None
         of_distances = any(NAMED_KERNELS[kernel].depends_on_distance for kernel in named)

@@ -14,6 +14,7 @@ from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.backend.namespace import is_sparse
+from gpukpca.backend.parameters import check_values
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.algebra import CombinedRows
@@ -58,7 +59,7 @@ def _check_kernel(kernel: Kernel) -> None:
     """Check that every part has numbers in place of rules, and in range."""
     for part in (kernel, *kernel.get_params().values()):
         if isinstance(part, Kernel):
-            part.check()
+            check_values(part)
 
 
 def _check_sparse(fit: KernelPCAFit) -> None:

@@ -28,7 +28,8 @@ from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.stored import OF_A_SPACE
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_numpy, is_sparse, move, to_host
 from gpukpca.data.csr import CSR, canonical, csr_from_parts
-from gpukpca.eigen import Nystrom
+from gpukpca.eigen.landmarks import is_given
+from gpukpca.eigen.solver import normalized
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -272,8 +273,8 @@ class Writer:
             parts = {"data": value.data, "indices": value.indices, "indptr": value.indptr, "shape": value.shape}
         elif CLASSES.get(name) is type(value):  # a subclass may hold more
             parts = {field: getattr(value, field) for field in fields_of(CLASSES[name])}
-            if isinstance(value, Nystrom) and value.is_given:  # in any container
-                parts["landmarks"] = value.normalized().landmarks
+            if is_given(value):  # in any container
+                parts["landmarks"] = normalized(value).landmarks
         else:
             raise InvalidParameterError(_refusal(path, value))
         if isinstance(value, PreparedRows) and "dtype" in parts:

@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.algorithms.preimage import distance_constraint
+from gpukpca.algorithms.preimage.ridge import RidgeMethod
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import (
@@ -283,10 +284,10 @@ def test_a_ridge_whose_matrix_does_not_fit_takes_landmarks_and_the_plan_says_it(
     whole = KernelPCA(2, preimage=RidgePreimage(gamma=2.0), alpha=0.1, **parameters).fit(X)
     assert whole.plan_.preimage_landmarks == 0
     assert np.max(np.abs(model.denoise(X) - whole.denoise(X))) < 1e-3
-    assert RidgePreimage().landmarks_for(5000, fits=True) == 0
-    assert RidgePreimage().landmarks_for(5000, fits=False) == 1000
-    assert RidgePreimage().landmarks_for(20_000, fits=True) == 2000
-    assert RidgePreimage(n_landmarks=None).landmarks_for(20_000, fits=True) == 0
+    assert RidgeMethod(None, 1.0, True, "auto").landmarks_for(5000, fits=True) == 0
+    assert RidgeMethod(None, 1.0, True, "auto").landmarks_for(5000, fits=False) == 1000
+    assert RidgeMethod(None, 1.0, True, "auto").landmarks_for(20_000, fits=True) == 2000
+    assert RidgeMethod(None, 1.0, True, None).landmarks_for(20_000, fits=True) == 0
 
 
 @pytest.mark.parametrize(("method", "exponent"), [("ridge", 100), (FixedPointPreimage(tol=1e-3), -100)], ids=str)

@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from gpukpca import KernelPCA, Nystrom, load
+from gpukpca._rules import COUNT
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.eigen import BlockKrylov, Dense, Solver, top_eigh
@@ -248,6 +249,25 @@ def test_clones_pickles_files_and_results_are_equal(name, tmp_path_factory):
         assert (one.eigen_solver, one.eigen_solver.get_params().get("rank")) == (solver, getattr(solver, "rank", None))
         assert one.plan_.solver == model.plan_.solver
         np.testing.assert_array_equal(one.transform(X), model.transform(X))
+
+
+def test_an_object_shows_its_parameters_alone():
+    for made in (Nystrom(), RidgePreimage(), FixedPointPreimage(), DistanceConstraintPreimage()):
+        assert {name for name in dir(made) if name[0] != "_"} == {*made.get_params(), "get_params", "set_params"}
+    for made in (BlockKrylov(), Dense(), LowRank(), RBF(), Polynomial(), 2.0 * RBF()):
+        assert not {"check", "rules", "parameter_names", "normalized"} & {*dir(made)}
+
+
+def test_rules_of_a_class_add_to_those_of_its_bases():
+    class Shifted(RBF, rules=(("shift", COUNT),)):
+        def __init__(self, gamma=None, shift=1):
+            super().__init__(gamma)
+            self.shift = shift
+
+    for wrong in ({"shift": 0}, {"gamma": -1.0}):
+        with pytest.raises(InvalidParameterError, match=f"Shifted: {next(iter(wrong))}="):
+            KernelPCA(2, kernel=Shifted(**{"gamma": 0.1} | wrong)).fit(X)
+    assert KernelPCA(2, kernel=Shifted(0.1, 2)).fit(X).kernel_.shift == 2
 
 
 def test_text_shows_what_was_given():

@@ -111,7 +111,12 @@ def test_a_plan_changes_no_size_that_the_user_chose():
 
 
 def test_landmarks_have_a_name_for_the_plan():
-    assert Nystrom(rank=40).name == "Nyström (rpcholesky landmarks, rank 40)"
+    X = np.zeros((60, 2))
+    for solver, name in {
+        Nystrom(rank=40): "Nyström (rpcholesky landmarks, rank 40)",
+        Nystrom(landmarks=[5, 3, 5]): "Nyström (chosen landmarks, rank 2)",
+    }.items():
+        assert KernelPCA(2, kernel="rbf", eigen_solver=solver).plan(X).to_dict()["solver"] == name
 
 
 @dataclass(frozen=True)

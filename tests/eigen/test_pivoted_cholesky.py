@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -12,9 +14,11 @@ from gpukpca.backend.linalg import pivot_order, triangular_inverse
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.eigen import Nystrom, pivoted_cholesky
 from gpukpca.eigen.elimination import Elimination
-from gpukpca.eigen.landmarks import LANDMARKS
+from gpukpca.eigen.landmark_choice import LandmarkChoice
+from gpukpca.eigen.landmarks import LandmarkRule
 from gpukpca.eigen.partial_cholesky import ROUNDING, PartialCholeskyBuilder
 from gpukpca.eigen.pivoted_factor import PivotedCholesky
+from gpukpca.eigen.solver import normalized
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from gpukpca.gram import TiledGram
 from gpukpca.kernels import RBF
@@ -27,6 +31,10 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
+def factor_by(solver, op, p, rng):
+    return LandmarkChoice.of(normalized(solver), op.shape[0], p).factor(op, rng)
+
+
 def spectrum_left_out(K, result):
     """lambda_i - theta_i of the centered matrices, descending order of each."""
     F = np.asarray(result.F, dtype=np.float64)
@@ -37,10 +45,10 @@ def spectrum_left_out(K, result):
 # -- the factor --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", LANDMARKS)
+@pytest.mark.parametrize("how", get_args(LandmarkRule))
 def test_the_factor_and_its_report(xp, dtype, how):
     K = semidefinite("smooth", dtype)[:70, :70]
-    result = Nystrom(rank=12, landmarks=how).factor(BlockOperator(K, xp), 2, rng())
+    result = factor_by(Nystrom(rank=12, landmarks=how), BlockOperator(K, xp), 2, rng())
     F, L, S = xp.host(result.F).astype(np.float64), result.pivot_factor, result.pivots
     eps = tolerances.eps(dtype)
     assert xp.owns(result.F)
@@ -73,7 +81,7 @@ def test_no_eigenvalue_is_further_off_than_the_certificate(name, dtype):
     K = semidefinite(name, dtype)
     cases = {"rpcholesky": (5, 40, M), "uniform": (40,)}
     for how, rank in [(how, rank) for how, ranks in cases.items() for rank in ranks]:
-        result = Nystrom(rank=rank, landmarks=how).factor(BlockOperator(K), 1, rng(rank))
+        result = factor_by(Nystrom(rank=rank, landmarks=how), BlockOperator(K), 1, rng(rank))
         left_out = spectrum_left_out(K, result)
         assert np.max(left_out) <= result.certificate
         assert np.min(left_out) >= -result.rounding
@@ -128,11 +136,11 @@ def test_what_is_left_is_positive_semidefinite():
         assert abs(np.sum(values) - result.residual_trace) <= 1e-12 * result.trace
 
 
-@each("how", LANDMARKS)
+@each("how", get_args(LandmarkRule))
 @each("name, rank", [("linear", 20), ("offset", 20), ("outlier", 20), ("ones", 1)])
 def test_a_matrix_of_low_rank_is_recovered_and_ends_by_itself(name, rank, how, dtype):
     K = semidefinite(name, dtype)
-    result = Nystrom(rank=60, landmarks=how).factor(BlockOperator(K), 1, rng(1))
+    result = factor_by(Nystrom(rank=60, landmarks=how), BlockOperator(K), 1, rng(1))
     # A residual that rounding left may be taken for a pivot before it is known what rounding leaves.
     assert rank <= result.rank <= rank + 2
     assert result.stopped == "exhausted"
@@ -149,26 +157,26 @@ def test_with_every_row_a_landmark_nothing_is_left(name, dtype):
     assert abs(result.residual_trace) <= result.rounding
 
 
-@each("how", LANDMARKS)
+@each("how", get_args(LandmarkRule))
 @each("n", [1, 2, 7])
 def test_the_zero_matrix_and_few_rows(xp, n, how):
-    nothing = Nystrom(rank=5, landmarks=how).factor(BlockOperator(np.zeros((n, n)), xp), 1, rng())
+    nothing = factor_by(Nystrom(rank=5, landmarks=how), BlockOperator(np.zeros((n, n)), xp), 1, rng())
     assert nothing.F.shape == (n, 0)
     assert nothing.pivot_factor.shape == (0, 0)
     assert nothing.residual_trace == nothing.trace == nothing.certificate == 0.0
     assert nothing.stopped == "exhausted"
-    everything = Nystrom(rank=5, landmarks=how).factor(BlockOperator(np.eye(n), xp), 1, rng())
+    everything = factor_by(Nystrom(rank=5, landmarks=how), BlockOperator(np.eye(n), xp), 1, rng())
     assert everything.rank == min(5, n)
 
 
 @pytest.mark.parametrize(
     ("dtype", "exponent"), [("float64", 500), ("float64", -500), ("float32", 100), ("float32", -100)]
 )
-@pytest.mark.parametrize("how", LANDMARKS)
+@pytest.mark.parametrize("how", get_args(LandmarkRule))
 def test_a_power_of_four_changes_nothing_but_the_size(how, dtype, exponent):
     K = semidefinite("smooth", dtype)
-    plain = Nystrom(rank=25, landmarks=how).factor(BlockOperator(K), 1, rng(2))
-    scaled = Nystrom(rank=25, landmarks=how).factor(BlockOperator(np.ldexp(K, exponent)), 1, rng(2))
+    plain = factor_by(Nystrom(rank=25, landmarks=how), BlockOperator(K), 1, rng(2))
+    scaled = factor_by(Nystrom(rank=25, landmarks=how), BlockOperator(np.ldexp(K, exponent)), 1, rng(2))
     assert np.array_equal(scaled.pivots, plain.pivots)
     assert np.array_equal(scaled.F, np.ldexp(plain.F, exponent // 2))
     assert scaled.certificate == np.ldexp(plain.certificate, exponent)
@@ -178,8 +186,8 @@ def test_the_matrix_of_the_user_is_untouched():
     K = semidefinite("smooth")
     K.flags.writeable = False
     before = K.copy()
-    for how in LANDMARKS:
-        Nystrom(rank=40, landmarks=how).factor(Operator(K), 1, rng())
+    for how in get_args(LandmarkRule):
+        factor_by(Nystrom(rank=40, landmarks=how), Operator(K), 1, rng())
     assert np.array_equal(K, before)
 
 
@@ -256,9 +264,12 @@ def test_rare_clusters_are_found_where_even_draws_miss_them():
     K = semidefinite("clusters")
     left = {
         how: np.mean(
-            [Nystrom(rank=30, landmarks=how).factor(BlockOperator(K), 1, rng(seed)).residual_trace for seed in range(5)]
+            [
+                factor_by(Nystrom(rank=30, landmarks=how), BlockOperator(K), 1, rng(seed)).residual_trace
+                for seed in range(5)
+            ]
         )
-        for how in LANDMARKS
+        for how in get_args(LandmarkRule)
     }
     assert left["rpcholesky"] < 0.01 * left["uniform"]
 
@@ -276,11 +287,11 @@ def test_only_accepted_candidates_cost_a_column():
     assert np.array_equal(same.F, other.F)
 
 
-@pytest.mark.parametrize("how", LANDMARKS)
+@pytest.mark.parametrize("how", get_args(LandmarkRule))
 def test_the_generator_decides_everything(how, dtype):
     K = semidefinite("rough", dtype)
     first, second, other = (
-        Nystrom(rank=30, landmarks=how).factor(BlockOperator(K), 1, rng(seed)) for seed in (3, 3, 4)
+        factor_by(Nystrom(rank=30, landmarks=how), BlockOperator(K), 1, rng(seed)) for seed in (3, 3, 4)
     )
     assert np.array_equal(first.F, second.F)
     assert np.array_equal(first.pivots, second.pivots)
@@ -302,18 +313,18 @@ def test_reports_come_after_every_round():
 # -- stopping ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", LANDMARKS)
+@pytest.mark.parametrize("how", get_args(LandmarkRule))
 @pytest.mark.parametrize("tol", [0.1, 1e-2])
 def test_a_tolerance_is_met_and_saves_columns(how, tol, dtype):
     K = semidefinite("smooth", dtype)
-    result = Nystrom(rank=200, landmarks=how, tol=tol).factor(BlockOperator(K), 1, rng())
+    result = factor_by(Nystrom(rank=200, landmarks=how, tol=tol), BlockOperator(K), 1, rng())
     largest = oracle.eigenpairs(oracle.centered(K), 1)[0][0]
     assert result.stopped == "tolerance"
     assert result.rank < 60
     assert result.certificate <= tol * largest
     assert np.max(spectrum_left_out(K, result)) <= tol * largest
-    out_of_reach = Nystrom(rank=20, landmarks=how, tol=1e-3).factor(
-        BlockOperator(semidefinite("rough", dtype)), 1, rng()
+    out_of_reach = factor_by(
+        Nystrom(rank=20, landmarks=how, tol=1e-3), BlockOperator(semidefinite("rough", dtype)), 1, rng()
     )
     assert (out_of_reach.stopped, out_of_reach.rank) == ("rank", 20)
 
@@ -383,12 +394,16 @@ def test_a_rank_or_landmarks_are_given():
 
 
 def test_the_default_number_of_landmarks():
-    assert Nystrom().rank_for(10_000, 2) == 500
-    assert Nystrom().rank_for(10_000, 80) == 800
-    assert Nystrom().rank_for(300, 80) == 300
-    assert Nystrom(rank=40).rank_for(10_000, 80) == 40
-    assert Nystrom(rank=40).rank_for(30, 2) == 30
-    assert Nystrom(landmarks=[5, 3, 5]).rank_for(30, 2) == 2
+    sizes = {
+        (None, 10_000, 2): 500,
+        (None, 10_000, 80): 800,
+        (None, 300, 80): 300,
+        (40, 10_000, 80): 40,
+        (40, 30, 2): 30,
+    }
+    for (rank, n, p), expected in sizes.items():
+        assert LandmarkChoice.of(Nystrom(rank), n, p).rank == expected
+    assert LandmarkChoice.of(normalized(Nystrom(landmarks=[5, 3, 5])), 30, 2).rank == 2
 
 
 def test_chosen_landmarks_are_rows_of_any_order(xp, dtype):
@@ -398,12 +413,11 @@ def test_chosen_landmarks_are_rows_of_any_order(xp, dtype):
         solver = Nystrom(landmarks=given)
         assert solver == Nystrom(landmarks=[3, 17, 40])
         assert hash(solver) == hash(Nystrom(landmarks=[3, 17, 40]))
-        assert solver.name == "Nyström (chosen landmarks, rank 3)"
-        result = solver.factor(BlockOperator(K, xp), 2, rng())
+        result = factor_by(solver, BlockOperator(K, xp), 2, rng())
         assert np.array_equal(result.pivots, expected.pivots)
         assert np.array_equal(xp.host(result.F), xp.host(expected.F))
     with pytest.raises(InvalidParameterError, match=f"row number, an integer from 0 to {M - 1}"):
-        Nystrom(landmarks=[M]).rank_for(M, 1)
+        factor_by(Nystrom(landmarks=[M]), BlockOperator(K, xp), 2, rng())
 
 
 @each(
@@ -475,9 +489,9 @@ INDEFINITE = {
 @each("name", INDEFINITE)
 def test_indefinite_matrices_are_refused(xp, dtype, name):
     K = INDEFINITE[name].astype(dtype)
-    for how in LANDMARKS:
+    for how in get_args(LandmarkRule):
         with pytest.raises(IndefiniteKernelError, match=r"not positive semidefinite.*Nyström needs"):
-            Nystrom(rank=40, landmarks=how).factor(BlockOperator(K, xp), 1, rng())
+            factor_by(Nystrom(rank=40, landmarks=how), BlockOperator(K, xp), 1, rng())
 
 
 OVERFLOW = r"overflows float\d\d on these data: infinity at "
@@ -493,9 +507,9 @@ FAULTS = {
 @each("name", FAULTS)
 def test_entries_that_are_not_finite_are_reported_with_their_place(name, make, dtype):
     K, text = FAULTS[name]
-    for how in LANDMARKS:
+    for how in get_args(LandmarkRule):
         with pytest.raises(InvalidParameterError, match=text):
-            Nystrom(rank=40, landmarks=how).factor(make(K.astype(dtype)), 1, rng())
+            factor_by(Nystrom(rank=40, landmarks=how), make(K.astype(dtype)), 1, rng())
 
 
 def test_a_trace_beyond_all_numbers_is_refused():

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.algorithms.kernel_pca.candidates import check_rank
 from gpukpca.algorithms.kernel_pca.exact import CheckpointOpener
 from gpukpca.algorithms.kernel_pca.landmark_fit import landmark_fit, spanned_fit, updated_fit
 from gpukpca.algorithms.kernel_pca.landmark_rows import (
@@ -24,11 +23,11 @@ from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import item_size
-from gpukpca.backend.parameters import same_value
 from gpukpca.backend.random import Randomness
 from gpukpca.data.batches import BatchedRows, rows_of_weight
 from gpukpca.data.distinct import DistinctRows, first_of_each
-from gpukpca.eigen.landmarks import FEWEST_SAMPLED, Nystrom
+from gpukpca.eigen.landmark_choice import FEWEST_SAMPLED, LandmarkChoice
+from gpukpca.eigen.landmarks import Nystrom, is_given
 from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram.storage import StorageInput
 from gpukpca.kernels.base import Kernel
@@ -62,7 +61,7 @@ def fit_by_landmarks(
 def _warned_of_equal_rows(fit: KernelPCAFit, among: Any) -> KernelPCAFit:
     """Return the fit; warn where fewer of the candidates `among` differ than landmarks were requested."""
     solver, stream, different = fit.plan.solver, fit.stream, fit.plan.n_samples
-    if among is None or stream is None or not isinstance(solver, Nystrom) or solver.is_given:
+    if among is None or stream is None or not isinstance(solver, Nystrom) or is_given(solver):
         return fit
     rank = min(solver.rank or 0, different)  # fewer rows than landmarks are all of them
     if len(stream.shift) < rank == solver.rank and stream.stopped != "tolerance":
@@ -122,15 +121,15 @@ def rows_needed(kernel: Kernel, settings: KernelPCASettings) -> int:
 
     Landmarks that are numbers of rows name those of the first batch.
     """
-    solver = _solver_of(settings)
-    learns = solver.points is not None and kernel.rule_bytes(1, 1)
-    return int(solver.rank or 0) if learns or not solver.is_given else 0
+    choice = _choice_of(settings)
+    learns = choice.points is not None and kernel.rule_bytes(1, 1)
+    return choice.rank if learns or not choice.is_given else 0
 
 
-def _solver_of(settings: KernelPCASettings) -> Nystrom:
-    """Return the approximation of rows whose number is not known."""
-    requested: Nystrom = settings.solver_for(1, 1, False)[0]
-    return requested.with_rank(0 if settings.n_components is None or settings.is_share else int(settings.n_components))
+def _choice_of(settings: KernelPCASettings) -> LandmarkChoice:
+    """Return the landmarks of rows whose number is not known."""
+    p = 0 if settings.n_components is None or settings.is_share else int(settings.n_components)
+    return LandmarkChoice.of(settings.nystrom, None, p)
 
 
 def _begun(
@@ -153,10 +152,10 @@ def _begun(
     """
     if kernel.stored_only:
         raise InvalidParameterError(STORED_ONLY, argument="kernel")
-    solver, every = _solver_of(settings), batches if every is None and not once else every
-    count = solver.sample_within(int(batches.like.shape[1]) * item_size(batches.dtype), resources.limit_set)
-    count = max(FEWEST_SAMPLED, count) if solver.is_given else count
-    from_all = rng is not None and solver.sample == "reservoir" and not solver.is_given
+    choice, every = _choice_of(settings), batches if every is None and not once else every
+    count = choice.sample_within(int(batches.like.shape[1]) * item_size(batches.dtype), resources.limit_set)
+    count = max(FEWEST_SAMPLED, count) if choice.is_given else count
+    from_all = rng is not None and choice.options.sample == "reservoir" and not choice.is_given
     if from_all and once:
         raise InvalidParameterError(
             'sample="reservoir" reads the batches twice. Give fit an object whose __iter__ starts again, such as '
@@ -176,9 +175,9 @@ def _begun(
     sample = first.sample.rows
     learned, counts = (sample, None) if once or not kernel.rule_bytes(1, 1) else (batches, weights)
     kernel = resolved_within(kernel, learned, resources, shown=sample, weights=counts)
-    settings = replace(settings, solver=solver)
+    settings = replace(settings, solver=choice.options)
     task = FitTask.of(sample, kernel, settings, resources, has_checkpoint=has_checkpoint, weights=first.weights)
-    among = given_landmarks(solver, sample if every is None else every, sample) or first.sample
+    among = given_landmarks(choice.options, sample if every is None else every, sample) or first.sample
     return task, first._replace(sample=among, in_order=first.in_order or among.numbers is None)
 
 
@@ -191,9 +190,9 @@ def fit_next_batch(
 ) -> KernelPCAFit:
     """Return the fit of a stream after one more batch of rows (b, d) where it is computed; see `fit_batches`."""
     solver: Any = fit.plan.solver
-    requested: Nystrom = settings.solver_for(1, 1, False)[0]
-    same = same_value(requested.landmarks, solver.normalized().landmarks)  # a pickle may hold them in another form
-    if requested.rank not in (None, solver.rank) or not same:
+    requested: Any = settings.nystrom
+    before, now = (Nystrom(landmarks=one.landmarks) for one in (solver, requested))  # in any container
+    if requested.rank not in (None, solver.rank) or before != now:
         raise InvalidParameterError(
             f"the landmarks were those of {solver!r} in the first batch, and {requested!r} is requested now; begin a "
             "new stream with sklearn.base.clone(model) to change them.",
@@ -207,7 +206,7 @@ def fit_next_batch(
         )
     storage: Any = fit.plan.storage
     stream: Any = fit.stream
-    if not (solver.is_given or storage.is_exact) and fit.plan.n_samples < (solver.rank or 0):
+    if not (is_given(solver) or storage.is_exact) and fit.plan.n_samples < (solver.rank or 0):
         warn_user(
             "the fit had fewer rows than landmarks were requested, and further rows add none. Begin with partial_fit, "
             "which holds rows until there are enough, or fit more rows first.",
@@ -223,5 +222,5 @@ def fit_next_batch(
     settings, basis = replace(settings, solver=solver), fit.map.basis
     p = fit.plan.n_components if settings.n_components is None or settings.is_share else int(settings.n_components)
     task = FitTask(basis, resources, fit.kernel, settings, basis, fit.map.template, p)
-    check_rank(task, int(solver.rank or 0))
+    task.check_rank(int(solver.rank or 0))
     return updated_fit(task, fit, batch, weights)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, total, with_pairs
@@ -32,10 +31,10 @@ from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import WIDENING
 from gpukpca.eigen.krylov_state import EXACT_PASSES
+from gpukpca.eigen.landmark_choice import LandmarkChoice, entry_bytes
 from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.partial_cholesky import feature_panel, pivot_panel
 from gpukpca.eigen.solver import PlannedSolver
-from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.half_tiles import FASTER
 from gpukpca.gram.storage import (
     DenseStorage,
@@ -58,6 +57,7 @@ COPIES, STEPS = 6, 30
 FEATURE_COPIES = 3
 # The reason for the eigenproblem of a factor, given its columns and the samples.
 EXACT = "{} features span the feature space, fewer than the {} samples: exact"
+REQUESTED = "requested: an approximation with a certificate"
 # Blocks of n eigenvectors of a second pass over the rows: as they come, orthonormal, their products, and scores.
 VECTOR_BLOCKS = 4
 NO_VECTORS = "eigenvectors and scores do not fit into memory: the model has none, and transform gives the scores"
@@ -138,18 +138,19 @@ def factored(task: FitTask, columns: int) -> Candidate:
 
 def spanned(task: FitTask, **how: Any) -> Candidate:
     """Return the eigenproblem of K = F Fᵀ by points that span the feature space, whose rows of F are added up."""
-    requested, points = task.settings.solver_for(task.n, task.p, task.on_gpu)[0], task.d + 1
+    requested, points = task.settings.nystrom, task.d + 1
     by_points = Nystrom(points, landmarks=list(range(points)), bound_rows=0)
     found = folded(task, by_points, EXACT.format(task.d, task.n), **how)
-    solver = _with_rank(requested, task)[0] if isinstance(requested, Nystrom) else LowRank(tol=task.settings.tol)
+    solver = LowRank(tol=task.settings.tol) if requested is None else _choice_of(requested, task).options
     storage: Any = replace(found.plan.storage, rank=task.d, sample=0)  # type: ignore[type-var]
     return replace(found, plan=replace(found.plan, solver=solver, storage=storage))
 
 
-def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Candidate:
+def among_all(task: FitTask, requested: Nystrom, edge: int) -> Candidate:
     """Return K ≈ F Fᵀ by landmarks with F in memory, whose columns of K come by tiles of an edge."""
     n, item, workers = task.n, task.item, task.workers
-    solver, rank = _with_rank(requested, task)
+    choice = _choice_of(requested, task)
+    rank = choice.rank
     p, panel = min(task.p, rank), panel_for(task, edge)
     bill = Bill({"": {"factor": n * (rank * item + 8 * LANDMARK_VECTORS)}} | of_factor(task, rank))
     if not isinstance(task.kernel, Precomputed):
@@ -161,11 +162,11 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
         bill[""]["slices"] = workers * edge * slice_bytes(task)
     if task.maps_file and not task.is_given:  # rows of a panel as they are read, prepared, and widened
         bill[""]["panels"] = workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
-    bill["choose"]["columns of K"] = solver.growth_bytes(n, rank, item, workers, task.on_gpu)
+    bill["choose"]["columns of K"] = choice.growth_bytes(n, item, workers, task.on_gpu)
     bill["solve"]["eigenvectors"] = LowRank().workspace_bytes(n, p, item, task.on_gpu)
-    slots, bill["add"]["slots"] = rows_to_draw(task, solver, n, rank, bill)
+    slots, bill["add"]["slots"] = rows_to_draw(task, choice, n, bill)
     if task.kernel.stored_only:
-        bill["solve"]["entries of the bound"] = solver.entry_bytes(min(n, slots))
+        bill["solve"]["entries of the bound"] = entry_bytes(min(n, slots))
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
@@ -173,13 +174,13 @@ def among_all(task: FitTask, requested: Nystrom, reason: str, edge: int) -> Cand
     bytes_read = n * task.d * item if panel else 0
     work = pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + small_work(task, n, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
-    return _candidate(task, solver, reason, storage, bill, work, p, bytes_read=bytes_read)
+    return _candidate(task, choice.options, REQUESTED, storage, bill, work, p, bytes_read=bytes_read)
 
 
 def folded(
     task: FitTask,
     requested: Nystrom,
-    reason: str,
+    reason: str = REQUESTED,
     *,
     batch: int = 0,
     rows: int | None = None,
@@ -193,9 +194,10 @@ def folded(
     `with_vectors`: from memory with `keeps_factor`, else its rows are computed again.
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
-    solver, rank = _with_rank(requested, task, is_folded=True)
+    choice = _choice_of(requested, task)
+    solver, rank = choice.options, choice.rank
     p, row, wide = min(task.p, rank), d * item + task.row_bytes, FEATURE_COPIES * 8
-    sample = min(n, solver.sample_within(d * item, task.resources.limit_set))
+    sample = min(n, choice.sample_within(d * item, task.resources.limit_set))
     pivots, panel = min(sample, pivot_panel(sample, 1, task.on_gpu)), feature_panel(n, d, rank, task.on_gpu)
     bill = Bill({"prepare": {"panels": learning_bytes(task)}} | of_factor(task, rank))
     bill[""] = {
@@ -210,15 +212,15 @@ def folded(
         # As it is, prepared, and a panel of it prepared once more, in float64 where a tile begins so.
         "prepared sample": sample * (row + d * item) + workers * pivots * wide * d,
         "factor of the sample": sample * (rank * item + 8 * LANDMARK_VECTORS),
-        "columns of K": solver.growth_bytes(sample, rank, item, workers, task.on_gpu),
+        "columns of K": choice.growth_bytes(sample, item, workers, task.on_gpu),
     }
     panel *= row + wide * (d + rank) + 2 * rank * item
     bill["add"]["panels"] = workers * panel + 3 * 8 * (batch or min(n, slice_of(d)))
-    slots, bill[""]["slots"] = rows_to_draw(task, solver, rows if batch else n, rank, bill)
-    if solver.judges_norm:
-        most = max(slots, solver.look_rows(sample, rank))
+    slots, bill[""]["slots"] = rows_to_draw(task, choice, rows if batch else n, bill)
+    if looks := choice.look_rows(sample):
+        most = max(slots, looks)
         known = most if batch and rows is None else rows or n
-        bill["solve"]["entries of the bound"] = solver.entry_bytes(min(most, known))
+        bill["solve"]["entries of the bound"] = entry_bytes(min(most, known))
     kept: dict[str, Any] = {"with_vectors": with_vectors, "keeps_factor": keeps_factor, "slots": slots}
     storage = LandmarkStorage(n, workers, rank, sample, **kept)
     notes = (NO_VECTORS,) if task.gives_scores and not (with_vectors or batch) else ()
@@ -231,7 +233,7 @@ def folded(
     return _candidate(task, solver, reason, storage, bill, work, p, notes=notes)
 
 
-def rows_to_draw(task: FitTask, solver: Nystrom, n: int | None, rank: int, bill: Bill) -> tuple[int, int]:
+def rows_to_draw(task: FitTask, choice: LandmarkChoice, n: int | None, bill: Bill) -> tuple[int, int]:
     """Return how many rows the bound on the norm is computed from, and their bytes; 0 for a function of two rows.
 
     By default rows take a part of what a limit leaves beside the bill, and entries a part of what the model leaves.
@@ -241,9 +243,9 @@ def rows_to_draw(task: FitTask, solver: Nystrom, n: int | None, rank: int, bill:
     row, limit = 8 if task.template is None else -(-task.data_bytes // max(task.n, 1)), task.resources.limit_set
     row, most = SLOT_COPIES * max(1, row), None
     if limit is not None:
-        entries = max(0, limit - total(bill[""])) // 2 // solver.entry_bytes(1)
+        entries = max(0, limit - total(bill[""])) // 2 // entry_bytes(1)
         most = min(max(0, limit - bill.peak) // SHARE_FOR_SLOTS // row, math.isqrt(entries))
-    slots = solver.slots_for(n, task.d, rank, most)
+    slots = choice.slots_for(n, task.d, most)
     return slots, row * min(slots, n or slots)
 
 
@@ -267,7 +269,7 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
 
 def _candidate(
     task: FitTask,
-    solver: PlannedSolver,
+    solver: PlannedSolver | Nystrom,
     reason: str,
     storage: Storage,
     bill: Bill,
@@ -318,7 +320,9 @@ def _candidate(
     return Candidate(plan, task.resources, with_pairs(parts, p, pair_bytes), solver.most_pairs(bound))
 
 
-def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: TiledStorage | None) -> Iterator[str]:
+def _notes(
+    task: FitTask, solver: PlannedSolver | Nystrom, storage: Storage, twin: TiledStorage | None
+) -> Iterator[str]:
     """Yield the notes of a plan on what follows from a task, a solver, a storage and a twin."""
     if storage.recomputed_tiles:
         tiles = f"{storage.recomputed_tiles} of {storage.tiles} tiles"
@@ -341,27 +345,13 @@ def _notes(task: FitTask, solver: PlannedSolver, storage: Storage, twin: TiledSt
         yield f"the ridge pre-image uses {task.preimage_landmarks} landmarks among the {task.n} scores"
     if not isinstance(gram := task.settings.gram, str) and not isinstance(storage, gram):
         yield f"{task.settings.gram_text} is not used: it is for exact solvers in this process"
-    if task.has_checkpoint and not solver.grows_with_p:
+    if task.has_checkpoint and not getattr(solver, "grows_with_p", False):
         yield NO_CHECKPOINT
 
 
-def _with_rank(requested: Nystrom, task: FitTask, is_folded: bool = False) -> tuple[Nystrom, int]:
-    """Return the approximation of K with its rank as a number, and that of n rows.
-
-    A fit that goes on with `partial_fit` compares the first one with the parameters. Given landmarks are numbers of
-    rows, and of a fold the task may be that of a sample.
-    """
+def _choice_of(requested: Nystrom, task: FitTask) -> LandmarkChoice:
+    """Return the landmarks of an approximation of K."""
     check_not_indefinite(task.kernel)
-    rank = int(requested.rank or 0) if is_folded and requested.is_given else requested.rank_for(task.n, task.p)
-    check_rank(task, rank)
-    return requested.with_rank(task.p), rank
-
-
-def check_rank(task: FitTask, rank: int) -> None:
-    """Raise `InvalidParameterError` where there are more components than landmarks."""
-    n_components = task.settings.n_components
-    if isinstance(n_components, Integral) and rank < task.p:
-        raise InvalidParameterError(
-            f"n_components={n_components} needs at least as many landmarks, and rank={rank} was given to "
-            "Nystrom; raise the rank."
-        )
+    choice = LandmarkChoice.of(requested, task.n, task.p)
+    task.check_rank(choice.rank)
+    return choice

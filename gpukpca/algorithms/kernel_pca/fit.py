@@ -125,7 +125,7 @@ def fit_kernel_pca(
         if isinstance(kernel, Precomputed):
             X = kernel_matrix(as_rows(X) if is_unread(X) else X)
         counts = rows_to_check(settings.solver, sample_weight)
-        container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts, panels=settings.is_nystrom)
+        container, X = X, as_rows(X, "kernel PCA", finite=True, counts=counts, panels=settings.nystrom is not None)
         if is_in_panels(X):
             resources, weights = Resources.for_fit(resources, X), weights_of_batches(X, sample_weight, X)
             return fit_batches(X, kernel, settings, resources, weights=weights, **how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from gpukpca.data.distinct import stacked
 from gpukpca.data.products import column_sums
 from gpukpca.data.slicing import gather_rows
 from gpukpca.data.statistics import mean_row
-from gpukpca.eigen import Nystrom
+from gpukpca.eigen.landmark_choice import LandmarkChoice
 from gpukpca.eigen.partial_cholesky import weighted_means
 from gpukpca.eigen.pivoted_factor import PivotedCholesky
 from gpukpca.gram.base_point import BasePointGram
@@ -64,14 +64,15 @@ class LandmarkBasis:
         These are rows (b, d), or K of all rows of the task, whose factor the basis then has. Given landmarks among rows
         are all used. Their base point is their mean, so that no other row matters.
         """
-        solver: Nystrom | Any = plan.solver
         is_all, kernel, report = isinstance(among, SymmetricOperator), task.kernel, rank_report(listener)
         op, rows = (among, task.basis) if is_all else (_operator(task, among), among)
         weights = task.weights if is_all else None
         is_shifted = op.rows is not None and op.rows.shifted
-        if solver.is_given and not is_all:
+        settings, kept = task.settings, plan.n_components
+        choice = LandmarkChoice.of(plan.solver, op.shape[0], kept)
+        if choice.is_given and not is_all:
             points = [rows]
-            if isinstance(kernel, Linear) and task.settings.center and not task.is_spanned:
+            if isinstance(kernel, Linear) and settings.center and not task.is_spanned:
                 # Rows are centered at the mean of the landmarks, from where these span one direction less.
                 points.append(0.0 * gather_rows(rows, [0]))
             if is_shifted:
@@ -80,19 +81,18 @@ class LandmarkBasis:
                 rows = stacked(points)
                 op = _operator(task, rows)
             anchor = int(rows.shape[0]) - is_shifted
-            solver = replace(solver, rank=anchor, landmarks=list(range(anchor)), bound="trace")
+            choice = choice.of_first(anchor)
         else:
             anchor = _central_row(op, rng) if is_shifted else 0
         source = BasePointGram(op, anchor) if is_shifted else op
-        settings, kept = task.settings, plan.n_components
         least = 0 if settings.is_share or settings.n_components is None else kept  # else components would lack
-        factor = solver.factor(source, kept, rng, report, weights, least)
+        factor = choice.factor(source, rng, report, weights, least)
         numbers = np.append(factor.pivots, anchor) if is_shifted else factor.pivots
         numbers = numbers if len(numbers) else np.zeros(1, dtype=np.int64)  # K is 0, and a model needs a row
         rows = None if rows is None else gather_rows(rows, numbers)
         shift = np.zeros(factor.rank)
         # The mean of points that span the features is that of some rows, or near it.
-        if task.settings.center if is_all else not task.is_spanned:
+        if settings.center if is_all else not task.is_spanned:
             mean = weighted_means(factor.F, weights)
             shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
         storage: Any = plan.storage

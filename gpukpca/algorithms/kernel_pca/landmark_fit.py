@@ -33,6 +33,7 @@ from gpukpca.backend.parallel import worker_count
 from gpukpca.data.rows import Merge, sampling_step
 from gpukpca.data.slicing import gather_rows
 from gpukpca.eigen import Nystrom
+from gpukpca.eigen.landmarks import is_given
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance
 
 
@@ -52,8 +53,7 @@ def landmark_fit(
     if not (isinstance(among.rows, SymmetricOperator) or task.is_spanned):
         # One side of every product consists of landmarks, so that a template of them fits all rows: it may omit
         # features that are constant among the landmarks. Order, batches, weights and container cannot matter.
-        solver: Any = plan.solver
-        task = replace(task, template=template_of_landmarks(task, among.rows, solver.is_given))
+        task = replace(task, template=template_of_landmarks(task, among.rows, is_given(plan.solver)))
     basis, chosen = LandmarkBasis.chosen(task, plan, among.rows, rng, listener)
     features, workers = basis.features, _workers(task, basis.features, task.n)
     if (factor := basis.factor) is not None:
@@ -124,7 +124,7 @@ def _exact(task: FitTask, fit: KernelPCAFit) -> KernelPCAFit:
     norms = np.maximum(to_host(fit.residual_norms).astype(np.float64) - certificate, 0.0)
     tolerance = max(task.settings.tol, default_tolerance(fit.residual_norms.dtype)) * float(np.max(values, initial=0.0))
     fit = replace(fit, residual_norms=from_host(norms, fit.residual_norms), converged=norms <= tolerance)
-    return fit if task.settings.is_nystrom else replace(fit, certificate=None, total_interval=None)
+    return fit if task.settings.nystrom else replace(fit, certificate=None, total_interval=None)
 
 
 def updated_fit(task: FitTask, fit: Any, batch: Any, weights: np.ndarray | None = None) -> KernelPCAFit:

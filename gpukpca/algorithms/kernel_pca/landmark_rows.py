@@ -16,7 +16,7 @@ from gpukpca.data.distinct import DistinctRows, first_of_each, stacked
 from gpukpca.data.place import rows_at
 from gpukpca.data.rows import Rows
 from gpukpca.data.slicing import gather_rows, place_of
-from gpukpca.eigen.landmarks import Nystrom, checked_landmarks
+from gpukpca.eigen.landmarks import checked_landmarks, given_points, is_given
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels.prepared import PreparedRows
@@ -32,13 +32,12 @@ def given_landmarks(solver: Any, every: Any, X: Any) -> LandmarkPool | None:
 
     They are points, or numbers among `every` row, of which X may have those alone that count.
     """
-    if not isinstance(solver, Nystrom) or not solver.is_given:
+    if not is_given(solver):
         return None
     like, d = place_of(X), int(X.shape[1])
-    if solver.points is None:
+    if (points := given_points(solver)) is None:
         numbers = checked_landmarks(solver.landmarks, int(every.shape[0]))
         return LandmarkPool(rows_at(gather_rows(every, numbers), like), numbers)
-    points = solver.points
     if points.shape[1] != d:
         raise InvalidParameterError(
             f"landmarks of shape {points.shape} are not allowed for rows of {d} features; points have as many."

@@ -27,6 +27,8 @@ from gpukpca.data.batches import slice_of
 from gpukpca.data.rows import Rows
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS, too_many
+from gpukpca.eigen.landmark_choice import LandmarkChoice
+from gpukpca.eigen.landmarks import given_points, is_given
 from gpukpca.eigen.norm_bound import SMALLEST_SAMPLE
 from gpukpca.eigen.solve import most_by_passes
 from gpukpca.eigen.solver import PlannedSolver
@@ -87,9 +89,9 @@ def plan_of_batches(task: FitTask, batches: Rows) -> Plan:
 
     def candidates(sized: tuple[FitTask, int]) -> list[Candidate]:
         task, batch = sized
-        requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
+        requested: Any = task.settings.nystrom
         how: dict[str, Any] = {"batch": batch, "rows": n}
-        return [spanned(task, **how) if task.is_spanned else folded(task, requested, reason, **how)]
+        return [spanned(task, **how) if task.is_spanned else folded(task, requested, **how)]
 
     smaller = [(f"batches of at most {usual} rows", (task, usual))] if batch > usual else []
     others = ([(text, (other, batch)) for text, other in series] for series in _changes(task))
@@ -111,7 +113,6 @@ def equal_passes(task: FitTask, plan: Plan) -> int:
 
 def _candidates(task: FitTask) -> Iterator[Candidate]:
     """Yield the candidates of the task, the preferred one first."""
-    requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
     if task.kernel.stored_only and task.settings.gram not in ("auto", "dense"):
         raise InvalidParameterError(
             f"{task.settings.gram_text} needs a kernel that can be evaluated block by block; precomputed kernels and "
@@ -121,33 +122,34 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
     if task.is_spanned:
         yield from (spanned(task, **how) for how in _ways(task))
         return
-    if isinstance(requested, Nystrom):
-        yield from _by_landmarks(task, requested, reason)
+    if (nystrom := task.settings.nystrom) is not None:
+        yield from _by_landmarks(task, nystrom)
         return
     if features := _explicit_features(task):
         yield factored(task, features)
+    requested, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
     if isinstance(requested, BlockKrylov) and not requested.iterates(task.n, task.p):
         requested, reason = Dense(tol=requested.tol), too_many(task.n, task.p)
     for solver, notes in _solvers(task, requested):
         yield from (_exact(task, solver, reason, edge, notes) for edge in _edges(task))
 
 
-def _by_landmarks(task: FitTask, requested: Nystrom, reason: str) -> Iterator[Candidate]:
+def _by_landmarks(task: FitTask, requested: Nystrom) -> Iterator[Candidate]:
     """Yield the factor by landmarks: in memory, computed again, and without eigenvectors and scores."""
     stored_only = task.kernel.stored_only
-    if requested.points is not None and stored_only:
+    if given_points(requested) is not None and stored_only:
         raise InvalidParameterError(
             "landmarks that are points need a kernel that can be evaluated for other points than rows of the data: "
             "its name, or an object of gpukpca.kernels.",
             argument="eigen_solver",
         )
-    if stored_only or not (requested.is_given or task.is_on_cluster or task.device_rows):
-        yield from (among_all(task, requested, reason, edge) for edge in _edges(task))
+    if stored_only or not (is_given(requested) or task.is_on_cluster or task.device_rows):
+        yield from (among_all(task, requested, edge) for edge in _edges(task))
     if not stored_only:
-        yield from (folded(task, requested, reason, **how) for how in _ways(task))
+        yield from (folded(task, requested, **how) for how in _ways(task))
 
 
-def _ways(task: FitTask) -> Iterator[dict[str, bool]]:
+def _ways(task: FitTask) -> Iterator[dict[str, Any]]:
     """Yield the options of a fold: with F in memory, then computed again, then without eigenvectors and scores."""
     if task.gives_scores:
         if not (task.is_on_cluster or task.maps_file or task.device_rows) and writes_in_place(task.place.work):
@@ -229,11 +231,11 @@ def _changes(task: FitTask) -> Iterator[Iterable[tuple[str, FitTask]]]:
 
     if settings.gram not in ("auto", "tiled"):
         yield [('gram="auto"', changed(gram="auto"))]
-    if settings.is_nystrom:
-        solver: Any = settings.solver_for(n, p, task.on_gpu)[0]
-        rank = 0 if solver.is_given else int(solver.rank or solver.rank_for(n, p))
+    if (solver := settings.nystrom) is not None:
+        choice = LandmarkChoice.of(solver, None, p)
+        rank = 0 if choice.is_given else choice.rank
         yield fewer("eigen_solver=Nystrom(rank={})", rank, lambda r: changed(solver=replace(solver, rank=r)), p)
-        entries = solver.bound_rows or solver.look_rows(n, rank)
+        entries = solver.bound_rows or choice.look_rows(n)
         with_rows = "eigen_solver=Nystrom(bound_rows={})"
         yield fewer(with_rows, entries, lambda s: changed(solver=replace(solver, bound_rows=s)), SMALLEST_SAMPLE)
     elif not settings.requests(BlockKrylov, "randomized", "arpack"):
@@ -241,5 +243,5 @@ def _changes(task: FitTask) -> Iterator[Iterable[tuple[str, FitTask]]]:
     if not settings.is_share:
         yield fewer("n_components={}", p, lambda count: changed(n_components=count))
     yield task.in_float32()
-    if task.kernel.positive_definite and not settings.is_nystrom:
+    if task.kernel.positive_definite and settings.nystrom is None:
         yield [('the approximation eigen_solver="nystrom"', changed(solver="nystrom"))]

@@ -13,6 +13,7 @@ from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, epsilon, overflow_allowed
+from gpukpca.eigen.landmarks import judges_norm
 from gpukpca.eigen.norm_bound import EPS, FAILURE, excess
 
 NO_ROWS = (
@@ -44,7 +45,7 @@ def measured_norm(task: Any, basis: Any, sums: FactorSums, solver: Any) -> NormB
     Where no look was needed, the certificate has met the tolerance.
     """
     factor, like, n, is_stored = basis.factor, basis.features.like, task.n, task.kernel.stored_only
-    if not ((is_judged := getattr(solver, "judges_norm", False)) or is_stored):
+    if not ((is_judged := judges_norm(solver)) or is_stored):
         return None
     features = replace(basis.features, start=sums)
     if is_judged and factor is not None and factor.looks.count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.work import Work
 from gpukpca.data.frequencies import rows_that_count
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
-from gpukpca.eigen.landmarks import checked_landmarks
+from gpukpca.eigen.landmarks import checked_landmarks, given_points, is_given
 from gpukpca.eigen.solve import choose_solver, most_by_passes
 from gpukpca.eigen.solver import TOLERANCE, Solver, normalized
 from gpukpca.exceptions import InvalidParameterError
@@ -64,21 +64,35 @@ RULES = {
     "remove_zeros": FLAG,
     "copies_data": FLAG,
     "preimage": Rule(
-        "None or an object such as gpukpca.decomposition.RidgePreimage()",
-        lambda value: value is None or isinstance(value, PreimageOptions),
+        "None or an object such as gpukpca.algorithms.preimage.ridge.RidgeMethod",
+        lambda value: value is None or isinstance(value, PreimageMethod),
     ),
 }
 
 
-class PreimageOptions(ABC):
-    """The options of a pre-image, and the base class of all methods: their bytes, their work, and the pre-image."""
+class PreimageMethod(ABC):
+    """A method for pre-images, the base class of all: its bytes, its work, and the pre-image that it learns.
 
-    # Whether the map is the same for rows with weights and for repeated ones.
-    takes_weights: bool = False
+    Attributes
+    ----------
+    options : str
+        The class of its options.
+    needs : str
+        What a kernel must have that it does not suit.
+    takes_weights : bool
+        Whether the map is the same for rows with weights and for repeated ones.
+    """
 
-    def peak_bytes(
-        self, kernel: Any, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
-    ) -> int:
+    options: ClassVar[str]
+    needs: ClassVar[str] = ""
+    takes_weights: ClassVar[bool] = False
+
+    @staticmethod
+    def suits(kernel: Kernel) -> bool:
+        """Return whether the kernel has pre-images by this method; those of a matrix have none."""
+        return True
+
+    def peak_bytes(self, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
         """Return the bytes that the fit allocates for n rows and a basis of so many, which are fewer with Nyström."""
         # The basis, prepared and centered, its scores, and panels of it in float64.
         panel = min(basis * d, blocking.PANEL_ENTRIES.on(on_gpu))
@@ -128,7 +142,7 @@ class KernelPCASettings:
         "", "whether to leave out components without variance; with all components they always are", default=False
     )
     copies_data: bool = field_of("", "whether the fit keeps a copy of the data", default=True)
-    preimage: PreimageOptions | None = field_of("", "the options of the pre-image", default=None)
+    preimage: PreimageMethod | None = field_of("", "the method of the pre-image", default=None)
 
     def __post_init__(self) -> None:
         check_attributes(self, RULES.items())
@@ -165,9 +179,12 @@ class KernelPCASettings:
         return replace(self, solver=replace(solver, landmarks=places.tolist()))
 
     @property
-    def is_nystrom(self) -> bool:
-        """Return whether the user requested the approximation by landmarks."""
-        return is_nystrom(self.solver)
+    def nystrom(self) -> Nystrom | None:
+        """Return the options of the approximation by landmarks; None where the user did not request it."""
+        requested = self.solver
+        if isinstance(requested, Nystrom):
+            return requested
+        return Nystrom(tol=self.tol) if isinstance(requested, str) and requested == "nystrom" else None
 
     @property
     def gram_text(self) -> str:
@@ -193,9 +210,6 @@ class KernelPCASettings:
         tol, requested = self.tol, self.solver
         to_rounding = isinstance(requested, str) and requested == "arpack"
         iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes, to_rounding=to_rounding)
-        if self.is_nystrom:
-            solver = Nystrom(tol=tol) if requested == "nystrom" else requested
-            return solver, "requested: an approximation with a certificate"
         if not isinstance(requested, str):
             return requested, "solver object given"
         if requested != "auto":
@@ -214,7 +228,7 @@ def is_nystrom(eigen_solver: Any) -> bool:
 
 def numbered_landmarks(eigen_solver: Any) -> list[int]:
     """Return the rows that a user gave as landmarks, by number; empty where they are points or a rule chooses them."""
-    if not isinstance(eigen_solver, Nystrom) or not eigen_solver.is_given or eigen_solver.points is not None:
+    if not is_given(eigen_solver) or given_points(eigen_solver) is not None:
         return []
     return checked_landmarks(eigen_solver.landmarks).tolist()  # type: ignore[no-any-return]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpukpca.algorithms.fields import field_of, record
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions, numbered_landmarks
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageMethod, numbered_landmarks
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
@@ -19,7 +20,7 @@ from gpukpca.backend.namespace import from_host, is_memory_map, item_size
 from gpukpca.data.frequencies import Frequencies
 from gpukpca.data.statistics import total_range
 from gpukpca.distributed.rows import ClusterRows
-from gpukpca.eigen import Nystrom
+from gpukpca.eigen.landmark_choice import LandmarkChoice
 from gpukpca.eigen.request import FIRST_GUESS
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.exceptions import InvalidParameterError
@@ -53,9 +54,9 @@ def is_spanned(kernel: Kernel, settings: KernelPCASettings, n: int, d: int) -> b
     requested = 0 if settings.n_components is None or settings.is_share else int(settings.n_components)
     if not isinstance(kernel, Linear) or not max(1, requested) <= d <= LARGEST_SMALL_PROBLEM:
         return False
-    solver: Any = settings.solver_for(n, max(1, requested), False)[0]
-    if isinstance(solver, Nystrom):
-        return not solver.is_given and d <= solver.rank_for(n, max(1, requested))
+    if (nystrom := settings.nystrom) is not None:
+        choice = LandmarkChoice.of(nystrom, n, max(1, requested))
+        return not choice.is_given and d <= choice.rank
     return explicit_features(kernel, settings, n, d) > 0
 
 
@@ -118,14 +119,14 @@ class FitTask(Task):
         task = cls(X, resources, kernel, settings, basis, None, p, has_checkpoint, weights=weights, **more)
         if weights is not None and task.preimage is not None and not task.preimage.takes_weights:
             raise InvalidParameterError(
-                f"sample_weight is not taken by {type(task.preimage).__name__}, the pre-image of repeated rows. Use "
+                f"sample_weight is not taken by {task.preimage.options}, the pre-image of repeated rows. Use "
                 'preimage="fixed_point", or a kernel "linear".',
                 argument="sample_weight",
             )
         if kernel.stored_only:
             return task
-        if is_on_cluster and (settings.is_nystrom or task.is_spanned):  # where other rows are read once
-            points = getattr(settings.solver_for(n, p, False)[0], "points", None)
+        if is_on_cluster and (settings.nystrom or task.is_spanned):  # where other rows are read once
+            points = LandmarkChoice.of(settings.nystrom, n, p).points if settings.nystrom else None
             sample = X.sample() if points is None else from_host(points, X.like)
         template = kernel.template(X if sample is None else sample, centered=settings.center)
         vars(task).update(template=template, sample=sample)
@@ -148,8 +149,8 @@ class FitTask(Task):
     @cached_property
     def is_spanned(self) -> bool:
         """Return whether sums over an exact factor, by points that span the feature space, solve the problem."""
-        sums = self.is_on_cluster or self.settings.is_nystrom or self.device_rows is not None
-        return sums and not self.is_sparse and is_spanned(self.kernel, self.settings, self.n, self.d)
+        sums = self.is_on_cluster or self.settings.nystrom or self.device_rows is not None
+        return bool(sums) and not self.is_sparse and is_spanned(self.kernel, self.settings, self.n, self.d)
 
     @property
     def is_given(self) -> bool:
@@ -235,8 +236,8 @@ class FitTask(Task):
         return self.template.row_bytes * self.item // item_size(self.X.dtype)
 
     @cached_property
-    def preimage(self) -> PreimageOptions | None:
-        """Return the options of the pre-image; None also for the linear kernel, which needs no bytes for it."""
+    def preimage(self) -> PreimageMethod | None:
+        """Return the method of the pre-image; None also for the linear kernel, which needs no bytes for it."""
         return None if isinstance(self.kernel, Linear) else self.settings.preimage
 
     @cached_property
@@ -244,16 +245,15 @@ class FitTask(Task):
         """Return the landmarks of the ridge pre-image; 0: all scores, or another method."""
         if self.preimage is None or self.is_on_cluster:
             return 0
-        sizes = self.n, self.n, self.d, self.p, self.item, self.on_gpu
-        whole = self.preimage.peak_bytes(self.kernel, *sizes, 0)
+        whole = self.preimage.peak_bytes(self.n, self.n, self.d, self.p, self.item, self.on_gpu, 0)
         return self.preimage.landmarks_for(self.n, fits=whole <= self.resources.allowed(whole))
 
     def preimage_bytes(self, basis: int) -> int:
         """Return the bytes of the pre-image after the decomposition, with so many rows in the basis."""
         if self.preimage is None:
             return 0
-        sizes = self.n, basis, self.d, self.p, self.item, self.on_gpu
-        peak = self.preimage.peak_bytes(self.kernel, *sizes, self.preimage_landmarks)
+        sizes = self.d, self.p, self.item, self.on_gpu
+        peak = self.preimage.peak_bytes(self.n, basis, *sizes, self.preimage_landmarks)
         if self.preimage_landmarks:
             return peak
         # A tile of the matrix of the scores is computed in additional memory.
@@ -265,6 +265,15 @@ class FitTask(Task):
         `rank` is the number of columns of a factor of K, where there is one.
         """
         return (rank or self.n) if self.settings.is_share and not solver.grows_with_p else self.p
+
+    def check_rank(self, rank: int) -> None:
+        """Raise `InvalidParameterError` where there are more components than landmarks."""
+        n_components = self.settings.n_components
+        if isinstance(n_components, Integral) and rank < self.p:
+            raise InvalidParameterError(
+                f"n_components={n_components} needs at least as many landmarks, and rank={rank} was given to "
+                "Nystrom; raise the rank."
+            )
 
     def n_kept(self, spectrum: Spectrum) -> int:
         """Return how many components remain: all, or those that are not zero."""

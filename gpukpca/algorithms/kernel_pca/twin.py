@@ -22,7 +22,7 @@ ROWS_FOR_TWIN, PASSES_FOR_TWIN, RATIO_FOR_TWIN = 4000, 7, 2.5
 MORE_COLUMNS = 16
 
 
-def takes_twin(task: FitTask, solver: PlannedSolver | None, storage: Storage | None) -> bool:
+def takes_twin(task: FitTask, solver: object, storage: Storage | None) -> bool:
     """Return whether block Krylov may iterate on other tiles than those of K: of float32 rows on a card alone."""
     # A class of the user, and tiles on several devices, have no twin.
     is_tiled = type(storage) is TiledStorage and not (task.maps_file or task.is_sparse)

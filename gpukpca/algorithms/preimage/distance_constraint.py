@@ -6,6 +6,7 @@ the space that the neighbors span. No iteration, no start.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
+from gpukpca.algorithms.kernel_pca.settings import PreimageMethod
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.linalg import row_products, smallest_in_rows
 from gpukpca.backend.namespace import cast, concat, epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.data.slicing import gather_rows, shifted_rows
 from gpukpca.data.statistics import feature_means, square_sums
+from gpukpca.kernels import Kernel
 
 # Directions among neighbors with less than this share of the largest squared singular value hold rounding only.
 FLAT = 1e-10
@@ -43,19 +46,6 @@ class DistanceConstraint(Preimage):
         "nonnegative",
     )
     n_neighbors: int = field_of("", "Points of the basis that each position comes from.", "positive")
-
-    @classmethod
-    def learn(cls, space: FeatureSpace, scores: Array, n_neighbors: int) -> DistanceConstraint:
-        """Return the pre-image of a basis with scores (m, p). Cost: m² kernel values."""
-        basis, wide = space.map.basis, space.map.mean_weights.dtype
-        by_distances = space.kernel.inverts_to == "distances"
-        mean = feature_means(basis) if by_distances else None
-        points = _points(basis, mean)
-        norms = space.square_distances(basis, 0)
-        diagonal = cast(space.kernel.diagonal(points), wide)
-        squares = square_sums(points)
-        reach = 4.0 * float(namespace_of(squares).max(squares))
-        return cls(space, points, mean, scores, norms, diagonal, reach, min(n_neighbors, int(basis.shape[0])))
 
     @classmethod
     def of(cls, space: FeatureSpace, mean: Array | None, **fields: Any) -> DistanceConstraint:
@@ -182,3 +172,30 @@ def _lengths(values: np.ndarray, along: np.ndarray, shift: np.ndarray) -> tuple[
     shifted = np.where(values > 0.0, values + shift[:, None], 1.0)
     squares = values * (along / shifted) ** 2
     return np.sqrt(squares.sum(axis=1)), np.sum(squares / shifted, axis=1)
+
+
+@dataclass(frozen=True)
+class DistanceConstraintMethod(PreimageMethod):
+    """The positions with the options of `DistanceConstraintPreimage`."""
+
+    options = "DistanceConstraintPreimage"
+    needs = "its values must determine the Euclidean distance or the inner product of two points"
+    n_neighbors: int
+
+    @staticmethod
+    def suits(kernel: Kernel) -> bool:
+        return kernel.inverts_to is not None
+
+    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> DistanceConstraint:
+        """Return the pre-image of the basis, m rows. Cost: m² kernel values."""
+        basis, wide = space.map.basis, space.map.mean_weights.dtype
+        by_distances = space.kernel.inverts_to == "distances"
+        mean = feature_means(basis) if by_distances else None
+        points = _points(basis, mean)
+        norms = space.square_distances(basis, 0)
+        diagonal = cast(space.kernel.diagonal(points), wide)
+        squares = square_sums(points)
+        reach = 4.0 * float(namespace_of(squares).max(squares))
+        neighbors = min(self.n_neighbors, int(basis.shape[0]))
+        scores = space.basis_rows(scores)
+        return DistanceConstraint(space, points, mean, scores, norms, diagonal, reach, neighbors)

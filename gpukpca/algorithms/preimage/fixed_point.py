@@ -17,6 +17,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
+from gpukpca.algorithms.kernel_pca.settings import PreimageMethod
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages, in_panels
 from gpukpca.backend.elementwise import multiply
 from gpukpca.backend.linalg import row_products
@@ -52,15 +53,6 @@ class FixedPoint(Preimage):
     slope: Kernel = field_of("", "h, up to a factor.", "derived")
     max_iter: int = field_of("", "Iterations at most.", "positive")
     tol: float = field_of("", "Of the step, in units of `spread`.", "nonnegative")
-
-    @classmethod
-    def learn(cls, space: FeatureSpace, scores: Array, max_iter: int, tol: float) -> FixedPoint:
-        """Return the pre-image of a basis with scores (m, p). Cost: one centered copy of the basis, no kernel value."""
-        basis = space.map.basis
-        mean = feature_means(basis)
-        squares = square_sums(shifted_rows(basis, mean, 1.0, basis.dtype))
-        spread = float(namespace_of(squares).sum(squares) / squares.shape[0]) ** 0.5
-        return cls.of(space, mean, scores, spread, max_iter, max(tol, SHORTEST * epsilon(basis)))
 
     @classmethod
     def of(
@@ -204,3 +196,26 @@ def _nearest(rows: Array, among: Array) -> np.ndarray:
     # ‖r - a‖² less what does not depend on a, halved.
     distances = 0.5 * cast(square_sums(among), rows.dtype)[None, :] - row_products(rows, among)
     return to_host(namespace_of(rows).argmin(distances, axis=1))
+
+
+@dataclass(frozen=True)
+class FixedPointMethod(PreimageMethod):
+    """The iteration with the options of `FixedPointPreimage`."""
+
+    options = "FixedPointPreimage"
+    needs = "the kernel must be a function of the Euclidean distance with a slope also at distance 0"
+    takes_weights = True
+    max_iter: int
+    tol: float
+
+    @staticmethod
+    def suits(kernel: Kernel) -> bool:
+        return kernel.slope() is not None
+
+    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> FixedPoint:
+        """Return the pre-image of the basis. Cost: one centered copy of it, no kernel value."""
+        basis = space.map.basis
+        mean, tol = feature_means(basis), max(self.tol, SHORTEST * epsilon(basis))
+        squares = square_sums(shifted_rows(basis, mean, 1.0, basis.dtype))
+        spread = float(namespace_of(squares).sum(squares) / squares.shape[0]) ** 0.5
+        return FixedPoint.of(space, mean, space.basis_rows(scores), spread, self.max_iter, tol)

@@ -7,7 +7,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import LinearAxes
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.settings import PreimageOptions
+from gpukpca.algorithms.kernel_pca.settings import PreimageMethod
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.kernels import Linear
 
@@ -20,7 +20,7 @@ class LinearPreimage(LinearAxes, Preimage):
         return self.points(Z), PreimageInfo.direct(int(Z.shape[0]))
 
 
-def fit_preimage(X: Any, fit: KernelPCAFit, method: PreimageOptions | None) -> Preimage | None:
+def fit_preimage(X: Any, fit: KernelPCAFit, method: PreimageMethod | None) -> Preimage | None:
     """Return the pre-image of a fit to training rows X (n, d) by a method, or None; the linear kernel has its own."""
     if method is None:
         return None

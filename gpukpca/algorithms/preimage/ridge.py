@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
+from gpukpca.algorithms.kernel_pca.settings import PreimageMethod
+from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
+from gpukpca.backend import blocking
 from gpukpca.backend.linalg import (
     add_to_diagonal,
     inner_products,
@@ -17,14 +24,20 @@ from gpukpca.backend.linalg import (
     solve_triangular,
 )
 from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.work import Work
 from gpukpca.data.slicing import gather_rows, row_panels, shifted_rows
 from gpukpca.data.statistics import feature_means, row_square_sums
-from gpukpca.eigen import Nystrom
+from gpukpca.eigen import pivoted_cholesky
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import TiledGram
 from gpukpca.gram.product import prepared_matmat, upper_triangle
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
+
+# Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
+ALL_ROWS_UP_TO = 10_000
+AUTO_LANDMARKS = 2000
+ROWS_A_LANDMARK = 5
 
 
 @record()
@@ -85,6 +98,50 @@ class RidgeRegression(Preimage):
         return RidgeRegression.learn(self.X, xp.asarray(self.scores[:, :count], copy=True), self.rule)
 
 
+@dataclass(frozen=True)
+class RidgeMethod(PreimageMethod):
+    """The regression with the options of `RidgePreimage`; the gamma of the kernel between scores may be a rule."""
+
+    options = "RidgePreimage"
+    kernel: Kernel | None
+    alpha: float
+    centered: bool
+    n_landmarks: int | Literal["auto"] | None
+
+    def landmarks_for(self, n: int, fits: bool) -> int:
+        if self.n_landmarks is None:
+            return 0
+        if is_integer(self.n_landmarks):
+            return min(int(self.n_landmarks), n)
+        return 0 if fits and n <= ALL_ROWS_UP_TO else min(AUTO_LANDMARKS, max(1, n // ROWS_A_LANDMARK))
+
+    def peak_bytes(self, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
+        """Return the bytes that the fit allocates: the matrix of the scores, or its factor, and arrays like X."""
+        if landmarks:
+            small = 8 * landmarks * (4 * landmarks + 3 * d)
+            inner = blocking.GPU_INNER_PANEL if on_gpu else 2 * blocking.INNER_PANEL
+            wide = 8 * landmarks * min(n, inner) if item < 8 else 0  # of the factor, for its square
+            return n * (landmarks + 3 * d + 8 * p + 4) * item + small + wide
+        squares = 2 if on_gpu else 1  # cuSOLVER factors a copy
+        # The data, their prepared rows and the centered ones; then panels of these in float64, or the solution.
+        panel = min(n * d, blocking.PANEL_ENTRIES.on(on_gpu)) * (2 * 8 + (item if item < 8 else 0))
+        return n * (squares * n + 3 * d + 8 * p) * item + max(panel, n * d * item)
+
+    def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
+        if landmarks:
+            # r columns of K from p scores, their products with X, and n r² for the factor and its square.
+            return Work(products=2 * n * landmarks * (p + d) + 4 * n * landmarks**2, functions=n * landmarks)
+        # Half of the symmetric matrix of scores, its Cholesky factor, and two triangular solves for d columns.
+        return Work(products=n * n * p + n**3 / 3 + 2 * n * n * d, functions=n * n / 2)
+
+    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> RidgeRegression | LinearPreimage:
+        """Return the regression of X on the scores (n, p); on no scores every point is the mean."""
+        if not scores.shape[1]:
+            return LinearPreimage.of_rows(X, scores)
+        kernel: Any = self.kernel
+        return RidgeRegression.learn(X, scores, RidgeRule(kernel, self.alpha, self.centered, landmarks, space.n_jobs))
+
+
 # The knots, the coefficients, and the sum of squares that the regression leaves of the training rows.
 Solution = tuple[Array, Array, float]
 
@@ -104,7 +161,7 @@ def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, r
     """
     op = TiledGram(kernel, scores, cached_tiles=0, n_jobs=rule.n_jobs)
     # A fixed generator gives the same landmarks in every fit.
-    factor = Nystrom(rank=rule.landmarks).factor(op, 1, np.random.default_rng(0))
+    factor = pivoted_cholesky(op, rule.landmarks, 0)
     F = factor.F
     products, left = np.zeros((factor.rank, int(X.shape[1]))), 0.0
     for start, stop in row_panels(X):

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from gpukpca._rules import is_integer
-from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
-from gpukpca.algorithms.kernel_pca.settings import PreimageOptions
-from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
-from gpukpca.algorithms.preimage.fixed_point import FixedPoint
-from gpukpca.algorithms.preimage.linear import LinearPreimage
-from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
-from gpukpca.backend import blocking
+from gpukpca.algorithms.kernel_pca.settings import PreimageMethod
+from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraintMethod
+from gpukpca.algorithms.preimage.fixed_point import FixedPointMethod
+from gpukpca.algorithms.preimage.ridge import RidgeMethod
 from gpukpca.backend.parameters import ParameterObject
-from gpukpca.backend.work import Work
 from gpukpca.decomposition._kernels import SHARED, KernelName, named_kernel
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.persistence.classes import register
 
-# Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
-ALL_ROWS_UP_TO = 10_000
-AUTO_LANDMARKS = 2000
-ROWS_A_LANDMARK = 5
-
 
 @dataclass(eq=False, repr=False)
-class RidgePreimage(PreimageOptions, ParameterObject):
+class RidgePreimage(ParameterObject):
     """Compute pre-images by kernel ridge regression of the data on the scores.
 
     The regression has a separate kernel between scores: a bandwidth that suits the data does not suit scores.
@@ -86,56 +75,9 @@ class RidgePreimage(PreimageOptions, ParameterObject):
     centered: bool = True
     n_landmarks: int | Literal["auto"] | None = "auto"
 
-    def suits(self, kernel: Kernel) -> bool:
-        """Return whether the kernel is one of data: only scores and data meet."""
-        return not isinstance(kernel, Precomputed)
-
-    def landmarks_for(self, n: int, fits: bool) -> int:
-        if self.n_landmarks is None:
-            return 0
-        if is_integer(self.n_landmarks):
-            return min(int(self.n_landmarks), n)
-        return 0 if fits and n <= ALL_ROWS_UP_TO else min(AUTO_LANDMARKS, max(1, n // ROWS_A_LANDMARK))
-
-    def peak_bytes(
-        self, kernel: Kernel, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int
-    ) -> int:
-        """Return the bytes that fit allocates: the matrix of the scores, or its factor, and arrays like X."""
-        if landmarks:
-            small = 8 * landmarks * (4 * landmarks + 3 * d)
-            inner = blocking.GPU_INNER_PANEL if on_gpu else 2 * blocking.INNER_PANEL
-            wide = 8 * landmarks * min(n, inner) if item < 8 else 0  # of the factor, for its square
-            return n * (landmarks + 3 * d + 8 * p + 4) * item + small + wide
-        squares = 2 if on_gpu else 1  # cuSOLVER factors a copy
-        # The data, their prepared rows and the centered ones; then panels of these in float64, or the solution.
-        panel = min(n * d, blocking.PANEL_ENTRIES.on(on_gpu)) * (2 * 8 + (item if item < 8 else 0))
-        return n * (squares * n + 3 * d + 8 * p) * item + max(panel, n * d * item)
-
-    def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
-        if landmarks:
-            # r columns of K from p scores, their products with X, and n r² for the factor and its square.
-            return Work(products=2 * n * landmarks * (p + d) + 4 * n * landmarks**2, functions=n * landmarks)
-        # Half of the symmetric matrix of scores, its Cholesky factor, and two triangular solves for d columns.
-        return Work(products=n * n * p + n**3 / 3 + 2 * n * n * d, functions=n * n / 2)
-
-    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> RidgeRegression | LinearPreimage:
-        """Return the regression of X on the scores (n, p); on no scores every point is the mean."""
-        if not scores.shape[1]:
-            return LinearPreimage.of_rows(X, scores)
-        alpha: Any = self.alpha  # `preimage_method` puts that of the estimator in place of None
-        rule = RidgeRule(self.latent_kernel(), float(alpha), self.centered, landmarks, space.n_jobs)
-        return RidgeRegression.learn(X, scores, rule)
-
-    def latent_kernel(self) -> Kernel:
-        """Return the kernel between scores, its gamma still a rule."""
-        if isinstance(self.kernel, Kernel):
-            return self.kernel
-        gamma = "median" if self.gamma is None else self.gamma
-        return named_kernel(self.kernel or "rbf", SHARED | {"gamma": gamma}, {})
-
 
 @dataclass(eq=False, repr=False)
-class FixedPointPreimage(PreimageOptions, ParameterObject):
+class FixedPointPreimage(ParameterObject):
     """Compute pre-images by the fixed-point iteration of Mika et al. (1999), for radial kernels.
 
     The result is the point nearest to the projection in feature space. The iteration starts at the point to be
@@ -173,22 +115,12 @@ class FixedPointPreimage(PreimageOptions, ParameterObject):
     (5, 3)
     """
 
-    takes_weights = True
-    _needs: ClassVar[str] = "the kernel must be a function of the Euclidean distance with a slope also at distance 0"
     max_iter: int = 200
     tol: float = 1e-5
 
-    def suits(self, kernel: Kernel) -> bool:
-        """Return whether the kernel is a function of the Euclidean distance with a slope everywhere."""
-        return kernel.slope() is not None
-
-    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> FixedPoint:
-        """Return the iteration with the centered basis."""
-        return FixedPoint.learn(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
-
 
 @dataclass(eq=False, repr=False)
-class DistanceConstraintPreimage(PreimageOptions, ParameterObject):
+class DistanceConstraintPreimage(ParameterObject):
     """Compute pre-images from the distances to neighbors, by Kwok & Tsang (2004), for radial and polynomial kernels.
 
     Parameters
@@ -225,16 +157,7 @@ class DistanceConstraintPreimage(PreimageOptions, ParameterObject):
     (5, 3)
     """
 
-    _needs: ClassVar[str] = "its values must determine the Euclidean distance or the inner product of two points"
     n_neighbors: int = 10
-
-    def suits(self, kernel: Kernel) -> bool:
-        """Return whether values of the kernel determine distances or inner products."""
-        return kernel.inverts_to is not None
-
-    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> DistanceConstraint:
-        """Return the method with the scores of the basis and their distances from the mean."""
-        return DistanceConstraint.learn(space, space.basis_rows(scores), int(self.n_neighbors))
 
 
 PreimageName = Literal["ridge", "fixed_point", "distance_constraint"]
@@ -243,21 +166,29 @@ METHODS: dict[str, Any] = {
     "fixed_point": FixedPointPreimage,
     "distance_constraint": DistanceConstraintPreimage,
 }
-for _method in METHODS.values():
-    register(_method)
+for _options in METHODS.values():
+    register(_options)
 
 
-def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:
+def preimage_method(estimator: Any, kernel: Kernel | None = None) -> PreimageMethod | None:
     """Return the pre-image method for the checked parameters of an estimator; None without a pre-image.
 
     `kernel` is the resolved kernel of the estimator.
     """
-    if estimator.preimage is None:
-        return RidgePreimage(kernel, None, estimator.alpha, False, None) if estimator.fit_inverse_transform else None
-    method = METHODS[estimator.preimage]() if isinstance(estimator.preimage, str) else estimator.preimage
-    if isinstance(method, RidgePreimage) and method.alpha is None:
-        method = type(method)(**method.get_params(deep=False) | {"alpha": estimator.alpha})
-    return method
+    options, alpha = estimator.preimage, estimator.alpha
+    if options is None:
+        return RidgeMethod(kernel, float(alpha), False, None) if estimator.fit_inverse_transform else None
+    options = METHODS[options]() if isinstance(options, str) else options
+    if isinstance(options, FixedPointPreimage):
+        return FixedPointMethod(int(options.max_iter), float(options.tol))
+    if isinstance(options, DistanceConstraintPreimage):
+        return DistanceConstraintMethod(int(options.n_neighbors))
+    between, gamma = options.kernel or "rbf", "median" if options.gamma is None else options.gamma
+    if not isinstance(between, Kernel):
+        between = named_kernel(between, SHARED | {"gamma": gamma}, {})
+    return RidgeMethod(
+        between, float(alpha if options.alpha is None else options.alpha), options.centered, options.n_landmarks
+    )
 
 
 def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:
@@ -270,7 +201,8 @@ def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:
         )
     if isinstance(kernel, Linear) or method.suits(kernel):
         return
-    others = ", ".join(repr(name) for name, kind in METHODS.items() if kind().suits(kernel))
+    kinds: Any = (RidgeMethod, FixedPointMethod, DistanceConstraintMethod)
+    others = ", ".join(repr(name) for name, kind in zip(METHODS, kinds, strict=True) if kind.suits(kernel))
     raise InvalidParameterError(
-        f"KernelPCA: {type(method).__name__} does not suit {kernel!r}: {method._needs}. Methods that do: {others}."
+        f"KernelPCA: {method.options} does not suit {kernel!r}: {method.needs}. Methods that do: {others}."
     )
