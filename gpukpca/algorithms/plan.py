@@ -98,8 +98,8 @@ class Plan:
         return self.predicted_bytes <= self.available_bytes
 
     @property
-    def _solver_name(self) -> str:
-        """Return the name of the solver."""
+    def solver_name(self) -> str:
+        """Return the name of the solver, by which the plan shows it."""
         if isinstance(self.solver, Nystrom):
             drawn = "chosen" if is_given(self.solver) else self.solver.landmarks
             return f"Nyström ({drawn} landmarks, rank {self.solver.rank})"
@@ -129,7 +129,7 @@ class Plan:
         True
         """
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        named: dict[str, Any] = {"solver": self._solver_name}
+        named: dict[str, Any] = {"solver": self.solver_name}
         for name, storage in {"storage": self.storage, "twin": self.twin}.items():
             named[name] = None if storage is None else str(storage)
         more = {"notes": list(self.notes), "fits": self.fits, "is_approximate": self.is_approximate}
@@ -158,7 +158,7 @@ class Plan:
     def _lines_of_kernel_pca(self) -> list[str]:
         lines = [
             f"kernel    {self.kernel}",
-            f"solver    {self._solver_name} for {self.n_components} components ({self.solver_reason})",
+            f"solver    {self.solver_name} for {self.n_components} components ({self.solver_reason})",
             f"K         {self.storage}",
         ]
         if self.twin is not None:
@@ -169,7 +169,7 @@ class Plan:
 
     def _lines_of_pca(self) -> list[str]:
         side = "samples" if self.by_samples else "features"
-        name = self._solver_name if self.solver is None else f"{self._solver_name} on the side of the {side}"
+        name = self.solver_name if self.solver is None else f"{self.solver_name} on the side of the {side}"
         return [
             f"method    {self.method}: {METHODS[self.method]} ({self.solver_reason})",
             f"solver    {name} for {self.n_components} components",
@@ -238,7 +238,7 @@ class Candidate:
         """Return the candidate beyond, for a reason; raise `MemoryBudgetError` without one."""
         if self.beyond is None:
             raise share_beyond_memory(share, reason)
-        first = self.plan.method or self.plan._solver_name
+        first = self.plan.method or self.plan.solver_name
         beyond = self.beyond.with_notes(f"{first} came first")
         return replace(beyond, plan=replace(beyond.plan, solver_reason=reason))
 

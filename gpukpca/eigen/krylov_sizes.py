@@ -54,5 +54,4 @@ def largest_modulus_of(theta: np.ndarray, task: KrylovTask) -> float:
 
 def residuals_of_first(U: Array, W: Array, values: np.ndarray, task: KrylovTask) -> np.ndarray:
     """Return the residuals of the first p pairs."""
-    p = task.p
-    return residual_lengths(U[:, :p], W[:, :p], values[:p])
+    return residual_lengths(U[:, : task.p], W[:, : task.p], values[: task.p])

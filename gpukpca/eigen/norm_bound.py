@@ -298,9 +298,8 @@ class NormLooks:
                 continue
             powers = powers_of_draws(E, a, d, lack * sizes, split)
             self.value = bound_of_draws(powers, self.rows, total, lacking, split, failure)
-            if (
-                bound_of_draws(powers, most, total, lacking, split, failure) > target
-            ):  # the powers of all are no smaller
+            # The powers of all are no smaller.
+            if bound_of_draws(powers, most, total, lacking, split, failure) > target:
                 break
         self.count, self.rank = self.count + 1, k
         return self.value + float(builder.rounding())

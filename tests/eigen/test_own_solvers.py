@@ -116,7 +116,7 @@ def test_landmarks_have_a_name_for_the_plan():
         Nystrom(rank=40): "Nyström (rpcholesky landmarks, rank 40)",
         Nystrom(landmarks=[5, 3, 5]): "Nyström (chosen landmarks, rank 2)",
     }.items():
-        assert KernelPCA(2, kernel="rbf", eigen_solver=solver).plan(X).to_dict()["solver"] == name
+        assert KernelPCA(2, kernel="rbf", eigen_solver=solver).plan(X).solver_name == name
 
 
 @dataclass(frozen=True)

@@ -105,9 +105,8 @@ class AffineProjection:
 
     def prepared(self, kernel: Kernel) -> PreparedRows:
         """Return the basis prepared for the kernel, which is cached, and left out of pickles."""
-        if (
-            rows := self.rows
-        ) is None:  # landmarks alone do not determine the shift of all training rows: the template has it
+        if (rows := self.rows) is None:
+            # Landmarks alone do not determine the shift of all training rows: the template has it.
             rows = kernel.prepare(self.basis, like=self.template, centered=self.center)
             object.__setattr__(self, "rows", rows)
         return rows

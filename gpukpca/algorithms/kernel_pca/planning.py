@@ -238,7 +238,7 @@ def _changes(task: FitTask) -> Iterator[Iterable[tuple[str, FitTask]]]:
         entries = solver.bound_rows or choice.look_rows(n)
         with_rows = "eigen_solver=Nystrom(bound_rows={})"
         yield fewer(with_rows, entries, lambda s: changed(solver=replace(solver, bound_rows=s)), SMALLEST_SAMPLE)
-    elif not settings.requests(BlockKrylov, "randomized", "arpack"):
+    elif settings.solver in ("auto", "dense") or isinstance(settings.solver, Dense):
         yield [('eigen_solver="randomized"', changed(solver="randomized"))]
     if not settings.is_share:
         yield fewer("n_components={}", p, lambda count: changed(n_components=count))

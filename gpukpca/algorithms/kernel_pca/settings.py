@@ -200,11 +200,6 @@ class KernelPCASettings:
         except TypeError as error:
             raise InvalidParameterError(f"{self.gram_text} cannot be made of n and workers: {error}.") from error
 
-    def requests(self, solver_class: type, *names: str) -> bool:
-        """Return whether the user gave a solver of this class or one of these names."""
-        requested = self.solver
-        return requested in names if isinstance(requested, str) else isinstance(requested, solver_class)
-
     def solver_for(self, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
         """Return the solver object for p of n components and the reason for it."""
         tol, requested = self.tol, self.solver

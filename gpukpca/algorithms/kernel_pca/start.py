@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from gpukpca._typing import Array
@@ -15,7 +17,6 @@ from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.gram.product import compute_tile, prepared_matmat
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.prepared import PreparedRows
 
 # Passes over K of the sample. Its components span a space, in which those of all rows are found: they need not be good.
 SAMPLE_PASSES = 2
@@ -43,13 +44,6 @@ def components_by_sample(
     eigen = top_eigh(K, kept, solver=BlockKrylov(passes=SAMPLE_PASSES), rng=rng)
     roots = reciprocals(np.sqrt(np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)))
     U = eigen.eigenvectors * from_host(roots, like)[None, :]
-    F = joined(X, _sample_scores, kernel, gather_rows(X, chosen), sample, U, n_jobs)
+    F = joined(X, partial(prepared_matmat, kernel, n_jobs=n_jobs), gather_rows(X, chosen), sample, U)
     F = op.project(op.rooted(F))
     return times_small(F, leading_ritz_pairs(inner_products(F, F), min(columns, kept), like)[1])
-
-
-def _sample_scores(
-    X: Array, kernel: Kernel, sampled: Array, sample: PreparedRows, vectors: Array, n_jobs: int | None
-) -> Array:
-    """Return K(X, sampled) @ vectors."""
-    return prepared_matmat(kernel, X, sampled, sample, vectors, n_jobs=n_jobs)
