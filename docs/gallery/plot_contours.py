@@ -4,7 +4,7 @@ Circles and moons: contours of kernel principal components
 
 The components of PCA are linear functions: their contours are straight lines. Those of a kernel follow the data. Here
 they separate two circles and two half moons, which no linear component can. The background is the score that a point
-there has: positive where it is red, negative where it is blue. The black line is its zero.
+there has: the larger, the darker. The black line is its zero, and colors are the two groups.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +30,8 @@ def draw(X, labels, gamma):
         f"Gaussian, γ = {gamma:g}": KernelPCA(3, kernel="rbf", gamma=gamma),
     }
     height = (X[:, 1].max() - X[:, 1].min()) / (X[:, 0].max() - X[:, 0].min())
-    _, axes = plt.subplots(3, 3, figsize=(8, 6.5 * height + 1), layout="constrained")
+    figure, axes = plt.subplots(3, 3, figsize=(8, 5.4 * height + 2.6), layout="constrained")
+    figure.suptitle("colors: the two groups; gray: the score of a point there; black: score 0", fontsize=9)
     for (name, model), row in zip(models.items(), axes, strict=True):
         ContoursDisplay.from_estimator(model.fit(X), X, labels=labels, axes=row)
         row[0].set_ylabel(f"{name}\n{row[0].get_ylabel()}")

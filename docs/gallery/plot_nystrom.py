@@ -60,14 +60,14 @@ _, (accuracy, memory, time) = plt.subplots(1, 3, figsize=(11, 3.6), layout="cons
 accuracy.loglog(ranks, certificates, "o-", color="#e69f00", label="certificate")
 accuracy.loglog(ranks, norms, "s-", color="#009e73", label="norm bound")
 accuracy.loglog(ranks, errors, "o--", color="#e69f00", mfc="white", label="largest error")
-accuracy.set(title="Nyström: error of 10 eigenvalues", xlabel="landmarks")
+accuracy.set(title="Nyström: error of 10 eigenvalues", xlabel="landmarks", ylabel="error, or its bound")
 accuracy.set_xticks(ranks, ranks, minor=False)
 accuracy.set_xticks([], minor=True)
 accuracy.axhline(krylov.eigenvalues_[0], color="0.5", linestyle=":", label="largest eigenvalue")
 for name, color in zip(solvers, ("#0072b2", "#e69f00"), strict=True):
     memory.loglog(sizes, [plan.predicted_bytes / 2**30 for plan in plans[name]], "o-", color=color, label=name)
     time.loglog(sizes, [plan.estimated_seconds for plan in plans[name]], "o-", color=color, label=name)
-memory.set(title="predicted memory (GiB)", xlabel="n")
-time.set(title="estimated time (s)", xlabel="n")
+memory.set(title="memory of a fit, by its plan", xlabel="rows n", ylabel="GiB")
+time.set(title="time of a fit, by its plan", xlabel="rows n", ylabel="seconds on one core")
 for ax in (accuracy, memory, time):
     ax.legend(fontsize=8)

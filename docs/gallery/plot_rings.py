@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from gpukpca import KernelPCA
-from gpukpca.plotting import ContoursDisplay
+from gpukpca.plotting import ContoursDisplay, ScoresDisplay
 
 # %%
 # 100 points on each ring, with a little noise of the radius.
@@ -29,10 +29,18 @@ X = radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 quadratic = {"kernel": "poly", "degree": 2, "gamma": 1.0, "coef0": 0.0}
 models = {f"center={center}": KernelPCA(3, **quadratic, center=center) for center in (True, False)}
-_, axes = plt.subplots(2, 3, figsize=(8, 5.5), layout="constrained")
+figure, axes = plt.subplots(2, 3, figsize=(8, 5.5), layout="constrained")
+figure.suptitle("colors: the three rings; gray: the score of a point there; black: score 0", fontsize=9)
 for (name, model), row in zip(models.items(), axes, strict=True):
     ContoursDisplay.from_estimator(model.fit(X), X, labels=ring, axes=row)
     row[0].set_ylabel(f"{name}\n{row[0].get_ylabel()}")
+
+# %%
+# The kernel has three features, so three components show all of them: the rings lie on a cone, one above the other, and
+# a plane between two of them separates them.
+
+space = ScoresDisplay.from_estimator(models["center=True"], X, labels=ring, components=(0, 1, 2))
+space
 
 # %%
 # The first scores of every ring: one threshold lies between two rings where their ranges do not overlap.

@@ -15,8 +15,9 @@ from scipy.spatial import procrustes
 from sklearn.datasets import make_swiss_roll
 from sklearn.neighbors import kneighbors_graph
 
-from gpukpca import KernelPCA
+from gpukpca import PCA, KernelPCA
 from gpukpca.exceptions import IndefiniteKernelWarning
+from gpukpca.plotting import ScoresDisplay
 
 X, angle = make_swiss_roll(1000, random_state=0)
 # The rectangle: arc length of the spiral with radius t at the angle t, and the height.
@@ -57,17 +58,27 @@ print(f"Isomap: correlation {agreement(unrolled):.2f}")
 print(caught[0].message)
 
 # %%
-# The color is the position along the spiral.
+# The three components of PCA are the roll itself, turned. The color is the angle of the spiral in all pictures.
 
-figure = plt.figure(figsize=(10, 6.4), layout="constrained")
-roll = figure.add_subplot(2, 3, 1, projection="3d", elev=10, azim=-75, title="roll")
-roll.scatter(*X.T, c=angle, s=6)
-roll.set(xticks=[], yticks=[], zticks=[])
+model = PCA(3).fit(X)
+roll = ScoresDisplay.from_estimator(model, X, labels=angle, components=(0, 1, 2))
+roll.ax_.view_init(elev=33, azim=65)
+roll.figure_.axes[1].set_ylabel("angle of the spiral")
+roll
+
+# %%
+# The rectangle, and planes that should be like it.
+
+names = {"rectangle": ("along the roll", "across")}
 shown = {"rectangle": rectangle}
 shown |= {
     f"RBF, γ = {gamma:g}\ncorrelation {agreement(planes[gamma]):.2f}": planes[gamma] for gamma in gammas[[0, 3, 5]]
 }
 shown |= {f"Isomap\ncorrelation {agreement(unrolled):.2f}": unrolled}
-for place, (title, plane) in enumerate(shown.items(), 2):
-    ax = figure.add_subplot(2, 3, place, title=title, xticks=[], yticks=[])
-    ax.scatter(*plane.T, c=angle, s=6)
+figure, axes = plt.subplots(2, 3, figsize=(10, 6.4), layout="constrained")
+for (title, plane), ax in zip(shown.items(), axes.flat, strict=False):
+    points = ax.scatter(*plane.T, c=angle, s=6)
+    xlabel, ylabel = names.get(title, ("score 1", "score 2"))
+    ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
+axes[1, 2].set_axis_off()
+_ = figure.colorbar(points, ax=axes, label="angle of the spiral")

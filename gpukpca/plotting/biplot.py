@@ -168,11 +168,11 @@ class BiplotDisplay(ScoresDisplay):
         arrows, farthest = self.arrows[:, chosen], np.linalg.norm(self.scores[:, chosen], axis=1).max()
         lengths = np.linalg.norm(arrows, axis=1)
         arrows = arrows * (LONGEST * farthest / (lengths.max() or 1.0))
-        ax = self._axes_across(ax, chosen[0])
+        ax = self._named_axes(ax, chosen)
         ax.set_aspect("equal", adjustable="datalim")
         ax.update_datalim(arrows)
         ax.margins(0.2)  # for names of features beyond the arrows
-        points = self._draw_plane(ax, chosen)
+        points = self._draw_points(ax, chosen)
         longest = np.argsort(-lengths, kind="stable")[:n_arrows]
         style = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.3, "shrinkA": 0.0, "shrinkB": 0.0}
         for tip in arrows[longest]:

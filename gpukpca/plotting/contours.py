@@ -21,14 +21,14 @@ from gpukpca.plotting.style import (
     color_bar,
     draw_points,
     tidy,
-    without_frame,
 )
 
 GRID = 120
 MARGIN = 0.15
 LEVELS = 13
-PALENESS = 0.45  # of the colors; 1 is full
-PANEL, BESIDE, AROUND = 2.2, 0.75, 1.0  # width of a panel, room for its bar, and above and below it, in inches
+# The grays of the lowest and the highest band. Colors are left to the labels.
+SHADES = (0.97, 0.62)
+PANEL, BESIDE, AROUND = 2.2, 0.75, 1.1  # width of a panel, room for its bar, and above and below it, in inches
 MINUS = "\N{MINUS SIGN}"
 FEATURES = ("feature 1", "feature 2")
 AXES_NEEDED = "axes must be a sequence of matplotlib Axes, such as axes=figure.subplots(1, 3)"
@@ -37,9 +37,9 @@ AXES_NEEDED = "axes must be a sequence of matplotlib Axes, such as axes=figure.s
 class ContoursDisplay(Display):
     """Contours of the first components over the plane of two features, with the samples on top.
 
-    The color is the score that a point of the plane would have, by the color bar of the panel. The zero line is darker:
-    a component separates what lies on its two sides. The contours of PCA are straight lines; those of a kernel need not
-    be.
+    The gray is the score that a point of the plane would have, by the bar of the panel: the larger, the darker. The
+    black line is zero: a component separates what lies on its two sides. The contours of PCA are straight lines; those
+    of a kernel need not be.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class ContoursDisplay(Display):
             figure = new_figure(max((PANEL + BESIDE) * p, 4.0), PANEL * height + AROUND)
             panels = list(figure.subplots(1, p, squeeze=False)[0])
         else:
-            panels = [checked_axes(ax, AXES_NEEDED) for ax in np.ravel(np.asarray(axes, dtype=object))]
+            panels = [checked_axes(ax, needed=AXES_NEEDED) for ax in np.ravel(np.asarray(axes, dtype=object))]
             if not panels:
                 raise InvalidParameterError(f"{AXES_NEEDED}; got none.")
         self.ax_: Any = np.asarray(panels)
@@ -176,37 +176,30 @@ class ContoursDisplay(Display):
             _draw_contours(ax, x, y, values)
             ax.set_box_aspect(height)
             # One bar says what the numbers of all panels are.
-            draw_points(ax, self.X, self.labels, bar=shown if i == len(shown) - 1 else [])
+            bar = shown if i == len(shown) - 1 else []
+            draw_points(ax, self.X, self.labels, bar, linewidths=0.4, edgecolors="white", alpha=1.0)
             ax.set_title(axis_label(i, self.ratios, of), **TITLE)
             ax.set_xlabel(self.names[0], parse_math=False)
             ax.set_ylabel(self.names[1] if i == 0 else "", parse_math=False)
+            ax.tick_params(labelleft=i == 0)
         if axes is None:
             draw_legend(self.figure_, self.labels)
         return self
 
 
 def _draw_contours(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray) -> None:
-    """Draw pale bands, a darker line at zero, and a color bar of the scores."""
+    """Draw gray bands, a black line at zero, and a bar of the scores."""
     largest = float(np.max(np.abs(values))) or 1.0
-    bands = ax.contourf(x, y, values, np.linspace(-largest, largest, LEVELS + 1), cmap=_pale(), zorder=0)
+    grays = np.linspace(*SHADES, LEVELS).astype(str).tolist()
+    bands = ax.contourf(x, y, values, np.linspace(-largest, largest, LEVELS + 1), colors=grays, zorder=0)
     # Each band covers the hairline that smoothing of edges leaves between it and the next one.
     bands.set_edgecolor("face")
     bands.set_linewidth(0.4)
     if values.min() < 0 < values.max():
         ax.contour(x, y, values, [0.0], colors=INK, linewidths=1.2, zorder=2)
     tidy(ax)
-    without_frame(ax)
     # Axes within the panel are as high as it is.
     inside = ax.inset_axes((1.03, 0.0, 0.05, 1.0))
     color_bar([ax], bands, "score", inside)
     ticks = (-largest, 0.0, largest)
     inside.set_yticks(ticks, [f"{value:.2g}".replace("-", MINUS) for value in ticks])
-
-
-def _pale() -> Any:
-    """Return opaque colors from blue over white to red, on which points stand out."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    strong = colormaps["RdBu_r"](np.linspace(0.0, 1.0, LEVELS))[:, :3]
-    return ListedColormap(1.0 - PALENESS * (1.0 - strong))

@@ -31,9 +31,10 @@ class Display:
     ax_: Any
     figure_: Any
 
-    def _axes(self, ax: Any) -> Any:
+    def _axes(self, ax: Any, projection: str | None = None) -> Any:
         """Return `ax`, or the axes of a new figure, and keep them."""
-        self.ax_ = new_figure(5.6, 4.4).add_subplot() if ax is None else checked_axes(ax)
+        new = ax is None
+        self.ax_ = new_figure(5.6, 4.4).add_subplot(projection=projection) if new else checked_axes(ax, projection)
         self.figure_ = self.ax_.figure.figure
         return self.ax_
 
@@ -72,12 +73,15 @@ def new_figure(width: float, height: float, title: str | None = None) -> Any:
     return figure
 
 
-def checked_axes(ax: Any, needed: str = "ax must be matplotlib Axes, such as ax=figure.subplots()") -> Any:
-    """Return Axes of Matplotlib; raise `InvalidParameterError` for anything else."""
+def checked_axes(ax: Any, projection: str | None = None, needed: str = "") -> Any:
+    """Return Axes of Matplotlib with two or three dimensions; raise `InvalidParameterError` for anything else."""
     figure_class()
     from matplotlib.axes import Axes
 
-    return _instance(ax, Axes, needed)
+    flat = needed or "ax must be matplotlib Axes, such as ax=figure.subplots()"
+    deep = "three components need ax with three dimensions, such as ax=figure.add_subplot(projection='3d')"
+    is_right = isinstance(ax, Axes) and (ax.name == "3d") == (projection == "3d")
+    return _checked(ax, is_right, deep if projection else flat)
 
 
 def checked_figure(figure: Any) -> Any:
@@ -85,11 +89,12 @@ def checked_figure(figure: Any) -> Any:
     figure_class()
     from matplotlib.figure import FigureBase
 
-    return _instance(figure, FigureBase, "figure must be a matplotlib Figure or SubFigure, such as figure=Figure()")
+    needed = "figure must be a matplotlib Figure or SubFigure, such as figure=Figure()"
+    return _checked(figure, isinstance(figure, FigureBase), needed)
 
 
-def _instance(value: Any, kind: type, needed: str) -> Any:
-    if not isinstance(value, kind):
+def _checked(value: Any, is_right: bool, needed: str) -> Any:
+    if not is_right:
         raise InvalidParameterError(f"{needed}; got {type(value).__name__}.")
     return value
 

@@ -12,7 +12,7 @@ from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import new_figure, ratios_of
 from gpukpca.plotting.images import COUNTS, ComponentImagesDisplay, ImageRowsDisplay, rows_of_images
-from gpukpca.plotting.scores import ScoresDisplay
+from gpukpca.plotting.scores import ScoresDisplay, projection_of
 from gpukpca.plotting.spectrum import SpectrumDisplay
 from gpukpca.plotting.style import TITLE
 
@@ -38,7 +38,7 @@ def plot_fit(
         Of X; computed without them.
     labels, names : see `ScoresDisplay`
     title : str, optional
-    components : one or two int
+    components : one to three int
         Indices of the components of the scores that are drawn.
 
     Returns
@@ -67,9 +67,10 @@ def plot_fit(
     ratios = ratios_of(model)
     scores = _scores_of(model, X, scores, len(ratios))
     figure = new_figure(10.0, 4.4, title)
-    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.35))
-    SpectrumDisplay(ratios).plot(left)
-    ScoresDisplay(scores, ratios=ratios, labels=labels, names=names).plot(right, components=components)
+    left, right = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.35))
+    SpectrumDisplay(ratios).plot(figure.add_subplot(left))
+    ax = figure.add_subplot(right, projection=projection_of(components))
+    ScoresDisplay(scores, ratios=ratios, labels=labels, names=names).plot(ax, components=components)
     return figure
 
 
@@ -97,7 +98,7 @@ def plot_images(
         Colors of the plane, and the choice of the samples.
     counts : see `ImageRowsDisplay.from_estimator`
     title : str, optional
-    components : one or two int
+    components : one to three int
         Indices of the components of the scores that are drawn.
 
     Returns
@@ -129,9 +130,10 @@ def plot_images(
     figure = new_figure(10.0, 8.6, title)
     above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.15))
     left, right = above.subfigures(1, 2, width_ratios=(1.25, 1.0))
-    left.suptitle("mean, and components (red +, blue −) with their share of the variance", **TITLE)
+    left.suptitle("mean, and components with their share of the variance", **TITLE)
     ComponentImagesDisplay.from_estimator(model, image_shape, figure=left)
-    ScoresDisplay(scores, ratios=ratios, labels=labels).plot(right.subplots(), components=components)
+    ax = right.add_subplot(projection=projection_of(components))
+    ScoresDisplay(scores, ratios=ratios, labels=labels).plot(ax, components=components)
     below.suptitle("samples reconstructed from the first K components, and their share of the variance", **TITLE)
     ImageRowsDisplay.from_estimator(model, X, image_shape, counts=counts, labels=labels, figure=below)
     return figure

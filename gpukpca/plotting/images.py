@@ -15,7 +15,7 @@ from gpukpca.data.gate import as_rows, check_not_empty
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.plotting.display import Display, check_has, checked_figure, drawn_rows, host, new_figure, ratios_of
 from gpukpca.plotting.labels import ColorScale, Groups, read_labels
-from gpukpca.plotting.style import SMALL, without_frame
+from gpukpca.plotting.style import SMALL, color_bar
 
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
 MAX_SAMPLES = 4
@@ -25,6 +25,9 @@ GRAY, SIGNED = "gray", "RdBu_r"
 
 class ComponentImagesDisplay(Display):
     """The mean image, then the components: red where a pixel rises with the component, blue where it falls.
+
+    All components share one scale, symmetric about zero, with a color bar. The title of the mean says what black and
+    white are.
 
     Parameters
     ----------
@@ -92,12 +95,13 @@ class ComponentImagesDisplay(Display):
         count = len(self.components) + 1
         rows = min(IMAGE_ROWS, count)
         axes = figure.subplots(rows, -(-count // rows), squeeze=False).ravel()
-        _show(axes[0], self.mean.reshape(self.image_shape), GRAY, self.mean.min(), self.mean.max())
-        axes[0].set_title("mean", **SMALL)
+        low, high, largest = self.mean.min(), self.mean.max(), np.max(np.abs(self.components), initial=0.0)
+        image = _show(axes[0], self.mean.reshape(self.image_shape), GRAY, low, high)
+        axes[0].set_title(f"mean, {low:.3g} to {high:.3g}", **SMALL)
         for i, (ax, component) in enumerate(zip(axes[1:], self.components, strict=False)):
-            largest = np.max(np.abs(component)) or 1.0
-            _show(ax, component.reshape(self.image_shape), SIGNED, -largest, largest)
+            image = _show(ax, component.reshape(self.image_shape), SIGNED, -largest, largest)
             ax.set_title(f"{i + 1} ({100 * self.ratios[i]:.1f} %)", **SMALL)
+        color_bar([*axes] if count > 1 else [], image, "weight of a pixel")
         for ax in axes[count:]:
             ax.set_axis_off()
         self.ax_: Any = axes
@@ -242,7 +246,7 @@ class ImageRowsDisplay(Display):
             for ax, image in zip(line, row, strict=True):
                 _show(ax, image.reshape(self.image_shape), GRAY, *self.limits)
             if names:
-                label = f"{name}\n{self.errors[name]:.3f}" if name in self.errors else name
+                label = f"{name}\nerror {self.errors[name]:.3f}" if name in self.errors else name
                 line[0].set_ylabel(label, rotation=0, ha="right", va="center", **SMALL)
         for ax, title in zip(axes[0], self.titles or (), strict=False):
             ax.set_title(title, **SMALL)
@@ -285,7 +289,8 @@ def _reconstructed(model: Any, scores: Any, count: int) -> Any:
     return model.inverse_transform(xp.concat([scores[:, :count], xp.zeros_like(scores[:, count:])], axis=1))
 
 
-def _show(ax: Any, image: np.ndarray, colors: str, low: float, high: float) -> None:
-    """Draw an image without ticks and frame."""
-    ax.imshow(image, cmap=colors, vmin=low, vmax=high if high > low else low + 1.0, interpolation="nearest")
-    without_frame(ax)
+def _show(ax: Any, image: np.ndarray, colors: str, low: float, high: float) -> Any:
+    """Draw an image without ticks and frame; return it."""
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+    return ax.imshow(image, cmap=colors, vmin=low, vmax=high if high > low else low + 1.0, interpolation="nearest")

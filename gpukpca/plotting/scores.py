@@ -1,4 +1,4 @@
-"""Scores: a plane of two components, or one component along a line."""
+"""Scores: one component along a line, two in a plane, or three in space."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from gpukpca.plotting.style import FAINT, axis_label, draw_points, tidy
 GROUPS_BY_COLOR = 7
 # Height of a row of one component with its name, in units of 1/72 inch.
 ROW = 6.5
+# Of the box of three components in its axes, which then have room for the names of the components.
+ZOOM = 0.84
 
 
 class ScoresDisplay(Display):
-    """Scores of samples in the plane of two components, or along one.
+    """Scores of samples in the plane of two components, along one, or in the space of three.
 
     Parameters
     ----------
@@ -35,7 +37,8 @@ class ScoresDisplay(Display):
         Colors with a legend, of the largest groups where not all have room. Categories of pandas keep their order.
         More than 12 different numbers or dates get a color bar. Rows without a label (None, NaN, empty text) are gray.
     names : sequence of n str, optional
-        Written at the points where there is room, at the outermost first; a line below says how many those are.
+        Written at the points where there is room, at the outermost first; a line below says how many those are. For one
+        or two components.
 
     Raises
     ------
@@ -48,7 +51,8 @@ class ScoresDisplay(Display):
 
     Notes
     -----
-    More than 20 000 points are drawn as an image of their density, in the mean color of the points of a cell.
+    More than 20 000 points of a plane are drawn as an image of their density, in the mean color of the points of a
+    cell.
 
     Examples
     --------
@@ -100,10 +104,10 @@ class ScoresDisplay(Display):
             With `transform` and `explained_variance_ratio_`.
         X : array, shape (n, d)
         labels, names : see the class
-        components : one or two int
-            Indices of the components across and up. A model of one component is drawn along a line.
+        components : one to three int
+            Indices of the components along x, y and z. A model of one component is drawn along a line.
         ax : matplotlib Axes, optional
-            Drawn into; a new figure without one.
+            Drawn into; a new figure without one. Three components need axes with ``projection="3d"``.
 
         Returns
         -------
@@ -119,8 +123,8 @@ class ScoresDisplay(Display):
         ----------
         ax : matplotlib Axes, optional
             Drawn into; a new figure without one.
-        components : one or two int
-            Indices of the components across and up.
+        components : one to three int
+            Indices of the components along x, y and z.
 
         Returns
         -------
@@ -129,28 +133,34 @@ class ScoresDisplay(Display):
         Raises
         ------
         ValueError
-            Components that the scores do not have, or `ax` that is no Axes.
+            Components that the scores do not have, names for three of them, or `ax` that is no Axes for their number.
         """
         chosen = checked_components(components, self.scores.shape[1])
-        ax = self._axes_across(ax, chosen[0])
+        if len(chosen) == 3 and self.names is not None:
+            raise InvalidParameterError(f"components={components!r}: names are for one or two components.")
+        ax = self._named_axes(ax, chosen)
         if len(chosen) == 1:
             self._plot_line(ax, chosen[0])
-        else:
-            self._write_names(ax, self._draw_plane(ax, chosen))
+            return self
+        points = self._draw_points(ax, chosen)
+        if len(chosen) == 2:
+            self._write_names(ax, points)
         return self
 
-    def _axes_across(self, ax: Any, component: int) -> Any:
-        """Return the axes to draw into, with those of a component across."""
-        ax = self._axes(ax)
+    def _named_axes(self, ax: Any, chosen: tuple[int, ...]) -> Any:
+        """Return the axes to draw into, named by their components, with lines at zero where they are flat."""
+        ax = self._axes(ax, projection_of(chosen))
         tidy(ax)
-        ax.axvline(0.0, color=FAINT, linewidth=0.8, zorder=0)
-        ax.set_xlabel(axis_label(component, self.ratios))
+        ax.set(**{f"{name}label": axis_label(k, self.ratios) for name, k in zip("xyz", chosen, strict=False)})
+        if len(chosen) == 3:
+            ax.set_box_aspect(None, zoom=ZOOM)
+            return ax
+        for line in (ax.axvline, ax.axhline)[: len(chosen)]:
+            line(0.0, color=FAINT, linewidth=0.8, zorder=0)
         return ax
 
-    def _draw_plane(self, ax: Any, chosen: tuple[int, ...]) -> np.ndarray:
-        """Draw the plane of two components with axes and legend; return the points (n, 2)."""
-        ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
-        ax.set_ylabel(axis_label(chosen[1], self.ratios))
+    def _draw_points(self, ax: Any, chosen: tuple[int, ...]) -> np.ndarray:
+        """Draw the points of two or three components with a legend; return them."""
         points = self.scores[:, chosen]
         draw_points(ax, points, self.labels)
         draw_legend(ax, self.labels)
@@ -190,14 +200,19 @@ class ScoresDisplay(Display):
 
 
 def checked_components(components: Any, p: int) -> tuple[int, ...]:
-    """Return one or two indices of p components; of one component its index alone."""
+    """Return one to three indices of p components; of one component its index alone."""
     try:
         indices = tuple(index(component) for component in components)
     except TypeError:  # no sequence, or no integers
         indices = ()
     indices = indices[:1] if p == 1 else indices
-    if len(indices) not in (1, 2) or len({*indices}) < len(indices) or not all(0 <= one < p for one in indices):
+    if len(indices) not in (1, 2, 3) or len({*indices}) < len(indices) or not all(0 <= one < p for one in indices):
         raise InvalidParameterError(
-            f"components={components!r} must be one or two different indices from 0 to {p - 1}, such as (0,)."
+            f"components={components!r} must be one to three different indices from 0 to {p - 1}, such as (0,)."
         )
     return indices
+
+
+def projection_of(components: Any) -> str | None:
+    """Return Matplotlib's name of axes for so many components."""
+    return "3d" if np.size(components) == 3 else None

@@ -30,12 +30,6 @@ def tidy(ax: Any, side: str = "left") -> None:
         axis.label.set_color(INK)
 
 
-def without_frame(ax: Any) -> None:
-    """Hide ticks and spines."""
-    ax.set(xticks=[], yticks=[])
-    ax.spines[:].set_visible(False)
-
-
 def axis_label(component: int, ratios: Any, of: str = "") -> str:
     """Return "component 1 (17.9 %)" for the component of index 0, with `of` after the number."""
     share = "" if ratios is None else f" ({100.0 * float(ratios[component]):.1f} %)"
@@ -51,7 +45,7 @@ def marks(n: int) -> dict[str, Any]:
 def draw_points(
     ax: Any, points: np.ndarray, labels: Groups | ColorScale | None = None, bar: list[Any] | None = None, **style: Any
 ) -> None:
-    """Draw points (n, 2) in the colors of their groups, by number or date with a color bar, or all alike.
+    """Draw points in the colors of their groups, by number or date with a color bar, or all alike.
 
     The list of axes `bar`, [ax] without one, gives room to the color bar; an empty one means no bar.
     """
@@ -68,9 +62,11 @@ def draw_points(
         scale = ScalarMappable(limits, colormaps["viridis"].with_extremes(bad=UNKNOWN))
         colors = scale.to_rgba(np.ma.masked_invalid(labels.values))
         color_bar([ax] if bar is None else bar, scale, "label", is_dates=labels.is_dates)
-    if len(points) > DENSITY_FROM:
+    if len(points) > DENSITY_FROM and points.shape[1] == 2:
         _draw_density(ax, points, colors)
         return
+    if points.shape[1] == 3:
+        style["depthshade"] = False  # paler colors in the distance are not those of the legend
     # In a random order no group lies on top of the others.
     order = np.random.default_rng(0).permutation(len(points))
     for marker in np.unique(markers):

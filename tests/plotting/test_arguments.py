@@ -43,9 +43,14 @@ def test_figures_refuse_what_cannot_be_the_data_or_their_scores(digits: tuple[An
             draw()
 
 
-@pytest.mark.parametrize("components", [(0, 3), (-1, 0), (1, 1), (0, 1, 2), (), 0, ("a", "b"), "ab", (0.0, 1.0), None])
+@pytest.mark.parametrize(
+    "components",
+    [(0, 3), (-1, 0), (1, 1), (0, 1, 2, 2), (0, 1, 1), (0, 1, 3), (), 0, ("a", "b"), "ab", (0.0, 1.0), None],
+)
 def test_components_that_are_not_there(components: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^components={re.escape(repr(components))} must be one .* from 0 to 2"):
+    with pytest.raises(
+        ValueError, match=rf"^components={re.escape(repr(components))} must be one to three different .* from 0 to 2"
+    ):
         ScoresDisplay(np.eye(3)).plot(components=components)
 
 
@@ -97,6 +102,26 @@ def test_what_is_no_axes_or_figure_is_named(iris: Any, search: KernelPCACV) -> N
             draw(figure.axes[0])
 
 
+def test_axes_have_the_dimensions_of_the_picture(iris: Any) -> None:
+    from matplotlib.figure import Figure
+
+    model, X, _ = iris
+    flat, deep = Figure().subplots(), Figure().add_subplot(projection="3d")
+    assert ScoresDisplay.from_estimator(model, X, components=(0, 1, 2), ax=deep).ax_ is deep
+    with pytest.raises(ValueError, match=r"^three components need ax with three .*projection='3d'\); got Axes\."):
+        ScoresDisplay.from_estimator(model, X, components=(0, 1, 2), ax=flat)
+    plane = PCA(2).fit(X[:, :2])
+    for draw in (
+        lambda: ScoresDisplay.from_estimator(model, X, ax=deep),
+        lambda: ScoresDisplay.from_estimator(model, X, components=(2,), ax=deep),
+        lambda: SpectrumDisplay.from_estimator(model, ax=deep),
+        lambda: AxesDisplay.from_estimator(plane, X[:, :2], ax=deep),
+        lambda: ContoursDisplay.from_estimator(plane, X[:, :2], axes=[deep]),
+    ):
+        with pytest.raises(ValueError, match=r"matplotlib Axes, such as ax.*=figure.subplots\(.*\); got Axes3D\."):
+            draw()
+
+
 def test_labels_are_checked_by_every_picture(iris: tuple[Any, np.ndarray, np.ndarray]) -> None:
     X = iris[1]
     plane, model, local = PCA(2).fit(X[:, :2]), PCA(2).fit(X), LocalPCA(2, 1, random_state=0).fit(X)
@@ -119,6 +144,9 @@ def test_labels_are_checked_by_every_picture(iris: tuple[Any, np.ndarray, np.nda
         (lambda: BiplotDisplay(np.ones((3, 1)), np.ones((4, 1))), "p >= 2"),
         (lambda: BiplotDisplay(np.ones((3, 2)), np.ones((4, 2)), features="ab"), "2 names of features for 4 arrows"),
         (lambda: BiplotDisplay(np.ones((3, 2)), np.ones((4, 2))).plot(components=(0,)), "a biplot has two"),
+        (lambda: BiplotDisplay(np.eye(3), np.eye(3)).plot(components=(0, 1, 2)), "a biplot has two"),
+        (lambda: ScoresDisplay(np.eye(3), names="abc").plot(components=(0, 1, 2)), "names are for one or two"),
+        (lambda: ScoresDisplay(np.eye(2)).plot(components=(0, 1, 2)), "must be one to three different .* from 0 to 1"),
         (lambda: ImageRowsDisplay({}, (2, 2)), "one shape"),
         (lambda: ImageRowsDisplay({"a": np.ones((2, 4)), "b": np.ones((3, 4))}, (2, 2)), "one shape"),
         (lambda: ImageRowsDisplay({"a": np.ones(4)}, (2, 2)), "one shape"),

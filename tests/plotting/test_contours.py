@@ -25,17 +25,45 @@ def test_the_zero_line_of_pca_is_straight_and_its_panels_are_named() -> None:
 
 
 def test_bands_of_contours_have_no_seams(rng: np.random.Generator) -> None:
-    """From the zero line to an edge colors only become darker: a seam would be a light line."""
+    """From the lowest score to the highest, grays only become darker: a seam would be a light line."""
     X = np.column_stack([np.linspace(-1.0, 1.0, 40), 0.1 * rng.standard_normal(40)])
     display = ContoursDisplay.from_estimator(PCA(1).fit(X), X)
     image, ax = png(display.figure_, dpi=200), display.ax_[0]
     (left, bottom), (right, _) = ax.transAxes.transform([(0.01, 0.03), (0.99, 0.03)]).round().astype(int)
     light = image[len(image) - 1 - bottom, left:right, :3].sum(axis=1)
     zero = int(np.argmin(light))  # dark line
-    steps = np.diff(light)
+    steps = np.diff(light if display.values[0, 0, -1] > 0 else light[::-1])
     assert len(np.unique(light.round(2))) > 8
-    assert np.all(steps[: zero - 4] >= -1e-3)
-    assert np.all(steps[zero + 4 :] <= 1e-3)
+    assert np.all(np.delete(steps, range(min(zero, len(steps) - zero) - 8, max(zero, len(steps) - zero) + 8)) <= 1e-3)
+
+
+def test_colors_of_contours_belong_to_the_labels_alone(rng: np.random.Generator) -> None:
+    X = rng.standard_normal((40, 2))
+    display = ContoursDisplay.from_estimator(PCA(2).fit(X), X, labels=X[:, 0] > 0)
+    for ax, values in zip(display.ax_, display.values, strict=True):
+        bands, _, *points = ax.collections
+        low, high = bands.get_clim()
+        assert -low == high == np.abs(values).max()
+        grays = bands.get_facecolors()
+        assert np.all(np.ptp(grays[:, :3], axis=1) == 0)
+        assert np.all(np.diff(grays[:, 0]) < 0)
+        assert np.all(bands.levels == np.linspace(low, high, len(grays) + 1))
+        for dots in points:
+            assert np.all(np.ptp(dots.get_facecolors()[:, :3], axis=1) > 0.3)
+            assert np.all(dots.get_edgecolors() == 1.0)
+            assert np.all(dots.get_linewidths() > 0)
+    (zero,) = {tuple(ax.collections[1].get_edgecolors()[0, :3].round(1)) for ax in display.ax_}
+    assert max(zero) < 0.3
+
+
+def test_the_axes_of_contours_have_scales() -> None:
+    X = np.random.default_rng(0).standard_normal((40, 2)) * [9.0, 1.0]
+    display = ContoursDisplay.from_estimator(PCA(2).fit(X), X)
+    display.figure_.draw_without_rendering()
+    first, second = display.ax_
+    ticks = [[t.get_text() for t in axis.get_ticklabels()] for axis in (first.xaxis, first.yaxis, second.xaxis)]
+    assert all(len([text for text in texts if text]) > 2 for texts in ticks)
+    assert not any(tick.label1.get_visible() for tick in second.yaxis.get_major_ticks())  # those of the first panel
 
 
 def test_contours_name_features_scores_and_components_that_are_not_shown() -> None:

@@ -105,15 +105,16 @@ def test_a_fit_has_two_panels_with_its_numbers(iris: tuple[Any, np.ndarray, np.n
     assert len(plot_fit(model, X, model.transform(X)).axes[1].collections[0].get_offsets()) == len(X)
 
 
-@each("components", [(0, 1), (0, 2), (2, 1), (1,)])
+@each("components", [(0, 1), (0, 2), (2, 1), (1,), (0, 1, 2), (2, 0, 1)])
 def test_any_components_are_drawn(iris: tuple[Any, np.ndarray, np.ndarray], components: tuple[int, ...]) -> None:
     model, X, _ = iris
     ax = ScoresDisplay.from_estimator(model, X, components=components).ax_
-    points = np.asarray(ax.collections[0].get_offsets())
+    dots = ax.collections[0]
+    points = np.stack(dots._offsets3d, axis=1) if len(components) == 3 else np.asarray(dots.get_offsets())
     scores = model.transform(X)
     for i, component in enumerate(components):
         np.testing.assert_array_equal(np.sort(points[:, i]), np.sort(scores[:, component]))
-    labels = [ax.get_xlabel(), ax.get_ylabel()][: len(components)]
+    labels = [getattr(ax, f"get_{name}label")() for name, _ in zip("xyz", components, strict=False)]
     assert [label.split(" (")[0] for label in labels] == [f"component {component + 1}" for component in components]
 
 
@@ -363,8 +364,14 @@ def test_component_images_are_mean_and_components(digits: tuple[Any, np.ndarray,
     axes = ComponentImagesDisplay.from_estimator(model, (8, 8), n_images=5).ax_
     np.testing.assert_array_equal(pixels(axes[0]), model.mean_)
     np.testing.assert_array_equal(pixels(axes[3]), model.components_[2])
-    low, high = axes[3].images[0].get_clim()
-    assert -low == high == np.max(np.abs(model.components_[2]))
+    largest = np.max(np.abs(model.components_[:5]))
+    assert {ax.images[0].get_clim() for ax in axes[1:]} == {(-largest, largest)}
+    assert {ax.images[0].get_cmap().name for ax in axes[1:]} == {"RdBu_r"}
+    (bar,) = set(axes[0].figure.axes) - {*axes}
+    assert (bar.get_ylim(), bar.get_ylabel()) == ((-largest, largest), "weight of a pixel")
+    assert axes[0].images[0].get_clim() == (model.mean_.min(), model.mean_.max())
+    assert axes[0].get_title() == f"mean, {model.mean_.min():.3g} to {model.mean_.max():.3g}"
+    assert len(ComponentImagesDisplay.from_estimator(model, (8, 8), n_images=0).figure_.axes) == 1
     assert axes[1].get_title() == f"1 ({100 * model.explained_variance_ratio_[0]:.1f} %)"
 
 
@@ -405,7 +412,7 @@ def test_rows_of_images_share_one_scale(grays: str | None, limits: tuple[float, 
     rows = {"noisy": np.where(np.arange(64) == 3, np.nan, X + 30.0), "PCA": 0.5 * X}
     axes = ImageRowsDisplay(rows, (8, 8), errors={"PCA": 0.1234}, grays=grays).plot().ax_
     np.testing.assert_array_equal(pixels(axes[1, 3]), 0.5 * X[3])
-    assert [ax.get_ylabel() for ax in axes[:, 0]] == ["noisy", "PCA\n0.123"]
+    assert [ax.get_ylabel() for ax in axes[:, 0]] == ["noisy", "PCA\nerror 0.123"]
     assert {ax.images[0].get_clim() for ax in axes.ravel()} == {limits}
 
 

@@ -82,7 +82,7 @@ def test_a_legend_shows_the_marks_of_its_points_in_every_picture(X: np.ndarray, 
             scores[:, [2, 0]],
             CLASSES,
         ),
-        (ax := plot_images(model, X, (2, 2), labels=CLASSES).axes[6], ax.get_legend(), scores[:, :2], CLASSES),
+        (ax := plot_images(model, X, (2, 2), labels=CLASSES).axes[7], ax.get_legend(), scores[:, :2], CLASSES),
         (contours.ax_[1], contours.figure_.legends[0], X[:, :2], CLASSES),
         (ax := AxesDisplay.from_estimator(local, X[:, :2], labels=CLASSES).ax_, ax.get_legend(), X[:, :2], CLASSES),
         (ax := AxesDisplay.from_estimator(local, X[:, :2]).ax_, ax.get_legend(), X[:, :2], clusters),
@@ -99,6 +99,32 @@ def test_groups_in_cells_of_a_density_have_the_colors_of_the_legend() -> None:
     colors = image[image[..., 3] > 0][:, :3]
     np.testing.assert_allclose(colors[0], looks["left"][0], atol=1e-9)
     np.testing.assert_allclose(colors[-1], looks["right"][0], atol=1e-9)
+
+
+def test_points_in_space_are_the_scores_in_the_colors_of_their_groups(X: np.ndarray, model: PCA) -> None:
+    from mpl_toolkits.mplot3d.proj3d import proj_transform
+
+    scores, shares = model.transform(X), 100 * model.explained_variance_ratio_
+    for components in ((0, 1, 2), (3, 0, 2)):
+        for ax in (
+            ScoresDisplay.from_estimator(model, X, labels=CLASSES, components=components).ax_,
+            plot_fit(model, X, labels=CLASSES, components=components).axes[1],
+            plot_images(model, X, (2, 2), labels=CLASSES, components=components).axes[7],
+        ):
+            ax.figure.figure.draw_without_rendering()
+            legend, found = looks_of_legend(ax.get_legend()), {}
+            for dots in ax.collections:
+                farthest = np.argsort(proj_transform(*dots._offsets3d, ax.get_proj())[2])[::-1]  # the order of colors
+                for place, color in zip(np.transpose(dots._offsets3d)[farthest], dots.get_facecolors(), strict=True):
+                    assert color[3] == dots.get_alpha()  # no paler in the distance
+                    found[tuple(place)] = tuple(color[:3]), dots.get_paths()[0].vertices.tobytes()
+            assert len({*legend.values()}) == 13
+            assert [found[tuple(point)] for point in scores[:, components]] == [legend[name] for name in CLASSES]
+            names = [f"component {k + 1} ({shares[k]:.1f} %)" for k in components]
+            assert [ax.get_xlabel(), ax.get_ylabel(), ax.get_zlabel()] == names
+            assert not ax.texts
+    many = ScoresDisplay(np.random.default_rng(0).standard_normal((DENSITY_FROM + 1, 3))).plot(components=(0, 1, 2))
+    assert len(many.ax_.collections[0].get_offsets()) == DENSITY_FROM + 1
 
 
 def test_a_color_bar_shows_the_colors_of_its_points(X: np.ndarray) -> None:
@@ -124,7 +150,7 @@ def test_axes_name_what_they_show(X: np.ndarray, model: PCA) -> None:
             ScoresDisplay.from_estimator(model, X, components=(across, up)).ax_,
             BiplotDisplay.from_estimator(model, X, components=(across, up)).ax_,
             plot_fit(model, X, components=(across, up)).axes[1],
-            plot_images(model, X, (2, 2), components=(across, up)).axes[6],
+            plot_images(model, X, (2, 2), components=(across, up)).axes[7],
         ):
             drawn = np.asarray(ax.collections[0].get_offsets())
             assert sorted(map(tuple, drawn)) == sorted(map(tuple, scores[:, [across, up]]))
