@@ -117,21 +117,29 @@ def draw(found: list[dict[str, Any]]) -> None:
     """Draw a panel for every n: seconds against the certified error."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    for ax, n in zip(figure.subplots(1, len(EXACT), sharey=True), EXACT, strict=True):
+    figure = Figure(figsize=(11, 4.0), layout="constrained")
+    for ax, n in zip(figure.subplots(1, len(EXACT), sharex=True, sharey=True), EXACT, strict=True):
         here = [point for point in found if point["n"] == n]
         line = sorted((p for p in here if p["method"] == "Nyström"), key=lambda point: int(point["rank"]))
         seconds = [point["seconds"] for point in line]
         bounds = [point["error"] for point in line]
-        ax.loglog(bounds, seconds, "o-", color="#08519c", label="Nyström by its rank: the norm bound")
-        ax.loglog([point["trace"] for point in line], seconds, "o:", color="#9ecae1", label="the same, by the trace")
+        ax.loglog(bounds, seconds, "o-", color="#08519c", label="Nyström of this rank: its norm bound")
+        traces = [point["trace"] for point in line]
+        ax.loglog(traces, seconds, "s:", color="#e69f00", label="the same fits: the trace, a wider bound")
         for point in line:
-            place = point["error"], point["seconds"]
-            ax.annotate(f"{point['rank']}", place, textcoords="offset points", xytext=(5, 3), fontsize=7)
+            # The smallest rank is at the lower end of the line.
+            ax.annotate(
+                f"{point['rank']}",
+                (point["error"], point["seconds"]),
+                xytext=(0, -12) if point is line[0] else (-6, -3),
+                textcoords="offset points",
+                ha="center" if point is line[0] else "right",
+                fontsize=7,
+            )
         for point in here:
             if point["method"] == "exact" and point["error"]:
                 ax.loglog(
-                    point["error"], point["seconds"], "*", color="#6a51a3", markersize=12, label="exact, by residuals"
+                    point["error"], point["seconds"], "*", color="#6a51a3", markersize=12, label="exact: its residuals"
                 )
         peers = [
             f"{p['method'].replace('sklearn', 'scikit-learn')}: "
@@ -139,11 +147,12 @@ def draw(found: list[dict[str, Any]]) -> None:
             for p in here
             if p["method"] in PEERS
         ]
-        ax.set_title(f"n = {n:,}".replace(",", " ") + "\n" + "\n".join(peers), fontsize=8)
-        ax.set_xlabel("certified error / λ₁: better to the left")
+        ax.set_title(f"{n:,} rows".replace(",", " ") + "\n" + "\n".join(peers), fontsize=8)
+        ax.set_xlabel("bound on the error of eigenvalues, over λ₁")
         ax.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("seconds, the bound included")
-    figure.axes[0].legend(fontsize=7)
+    figure.axes[0].set_ylabel("seconds of a fit and its bound")
+    figure.suptitle("Kernel PCA: time against certified error, better to the left and below", fontsize=10)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     figure.savefig(PICTURE, dpi=160)
 
 

@@ -77,6 +77,8 @@ def panels_of(record: Record) -> dict[str, list[Panel]]:
 
 def accuracy_panel(title: str, group: list[Entry], entries: list[Entry]) -> Panel:
     """Return residual and time of approximations, and of all contestants at the same problem."""
+    ranks = sorted(entry["rank"] for entry in group)
+    title = f"{title}; ranks {ranks[0]} to {ranks[-1]} from right to left"
     panel = Panel(title, "largest residual ‖K u − λ u‖ / λ₁, recomputed in float64: better to the left", TIME)
     fields = ("data", "n", "d", "p", "dtype", "kernel", "task")
     problem = [group[0][name] for name in fields]
@@ -124,7 +126,7 @@ def draw_panel(ax: Any, panel: Panel, colors: dict[str, str]) -> None:
         ends.append((points[-1], text if power is None else f"{text}, {panel.x}^{power:.1f}", colors[who]))
     ax.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
     ax.title.set_fontsize("medium")
-    ax.grid(which="both", alpha=0.25)
+    ax.grid(alpha=0.25)
     if panel.shows_size:
         ticks = sorted({x for points in panel.lines.values() for x, _ in points})
         ax.set_xticks(ticks, [spaced(int(tick)) for tick in ticks], fontsize="small")
@@ -132,6 +134,8 @@ def draw_panel(ax: Any, panel: Panel, colors: dict[str, str]) -> None:
     ax.autoscale_view()
     if not panel.shows_size:
         low, high = ax.get_xlim()
+        ax.set_xticks([tick for tick in ax.get_xticks() if low <= tick <= high])
+        ax.set_xticks([], minor=True)
         ax.set_xlim(low, high * (high / low) ** ROOM_FOR_NAMES)
     to_panel = ax.transData + ax.transAxes.inverted()
     ends.sort(key=lambda end: end[0][1])

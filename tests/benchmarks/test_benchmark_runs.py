@@ -116,6 +116,7 @@ def test_figures_have_a_line_for_each_contestant_that_ran_and_tell_cards_apart()
     assert set(kernel.lines) == {(who, who == "gpukpca") for who in taking_part(GROWING[0])}
     assert [len(points) for points in linear.lines.values()] == [2] * len(linear.lines)
     (accuracy,) = found["time_accuracy.png"]
+    assert re.search(r"; ranks \d+ to \d+ from right to left$", accuracy.title)
     assert len(accuracy.lines["gpukpca, Nystrom", False]) == 2
     assert len(accuracy.lines["sklearn arpack, matched", False]) == 1
     assert figures.spread([0.1, 0.1, 0.99, 1.2]) == pytest.approx(
