@@ -29,7 +29,7 @@ order = np.argsort(component)
 
 _, (left, right) = plt.subplots(1, 2, figsize=(10.5, 5), width_ratios=(3, 2), layout="constrained")
 right.barh([table.foods[i] for i in order], component[order], color="#c8553d")
-right.set_xlabel("weight in component 1")
+right.set(title="all foods", xlabel="weight in component 1")
 right.tick_params(labelsize=8)
 right.spines[["top", "right"]].set_visible(False)
 # Last, because names find their places in axes that do not change any more.

@@ -104,7 +104,7 @@ class AxesDisplay(Display):
         self.groups = groups_of(names, host(estimator.predict(X)).astype(int))
         error = float(np.mean(np.sum((host(estimator.denoise(X)) - rows) ** 2, axis=1)))
         self.title = (
-            f"error with {pluralize(estimator.n_components_, 'component')}: "
+            f"squared error with {pluralize(estimator.n_components_, 'component')}: "
             f"PCA (dashed) {reconstruction_error(self.pca, rows):.3g}, {estimator.n_clusters_} clusters {error:.3g}"
         )
 

@@ -33,8 +33,8 @@ class Display:
 
     def _axes(self, ax: Any, projection: str | None = None) -> Any:
         """Return `ax`, or the axes of a new figure, and keep them."""
-        new = ax is None
-        self.ax_ = new_figure(5.6, 4.4).add_subplot(projection=projection) if new else checked_axes(ax, projection)
+        ax = new_figure(5.6, 4.4).add_subplot(projection=projection) if ax is None else ax
+        self.ax_ = checked_axes(ax, projection)
         self.figure_ = self.ax_.figure.figure
         return self.ax_
 

@@ -101,7 +101,5 @@ def color_bar(axes: list[Any], values: Any, label: str = "", inside: Any = None,
     bar = axes[0].figure.colorbar(values, ax=axes, cax=inside, pad=0.02, aspect=30, **dates)
     pad = 4.0 if inside is None else 0.0  # three short ticks within a panel leave room
     bar.set_label(label, size=9, color=INK, labelpad=pad)
-    if bar.solids is not None:
-        bar.solids.set_alpha(1.0)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=9, color="#888888", labelcolor=INK, length=3)

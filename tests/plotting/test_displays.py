@@ -242,7 +242,10 @@ def test_local_axes_pass_through_the_means(rng: np.random.Generator, d: int) -> 
             step = segment[2] - segment[0]
             assert abs(step @ axis) == pytest.approx(np.linalg.norm(step))
     local = np.mean(np.sum((model.denoise(X) - X) ** 2, axis=1))
-    assert display.ax_.get_title().endswith(f"2 clusters {local:.3g}")
+    linear = PCA(1).fit(X)
+    whole = np.mean(np.sum((linear.inverse_transform(linear.transform(X)) - X) ** 2, axis=1))
+    title = f"squared error with 1 component: PCA (dashed) {whole:.3g}, 2 clusters {local:.3g}"
+    assert display.ax_.get_title() == title
     with pytest.raises(ValueError, match="1 labels for 60 rows"):
         AxesDisplay.from_estimator(model, X, labels=["a"])
 

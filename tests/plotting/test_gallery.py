@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 
+from gpukpca.plotting.display import Display
 from tests.plotting.pixels import png
 
 imread = pytest.importorskip("matplotlib.image").imread
@@ -25,8 +27,22 @@ def script(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     plt.switch_backend("agg")
     names = runpy.run_path(str(GALLERY / f"plot_{request.param}.py"))
     names["figures"] = [plt.figure(number) for number in plt.get_fignums()]
+    shown = [display.figure_ for display in names.values() if isinstance(display, Display)]
+    check_names_of_axes([*names["figures"], *shown])
     yield names
     plt.close("all")
+
+
+def check_names_of_axes(figures: list[Any]) -> None:
+    """Check that what has a scale says of what: bars, and axes across; of a row of panels the first one also up."""
+    for figure in figures:
+        for ax in figure.axes:
+            if ax.get_label() == "<colorbar>":
+                assert ax.get_ylabel()
+            elif ax.axison and ax.get_visible() and len(ax.get_xticks()):
+                assert ax.get_xlabel(), ax
+                is_first = ax.get_subplotspec().is_first_col() or not ax.get_subplotspec().get_gridspec().ncols > 1
+                assert ax.get_ylabel() or not (is_first and len(ax.get_yticks())), ax
 
 
 def separation(values: np.ndarray, labels: np.ndarray) -> float:
@@ -114,6 +130,17 @@ def test_images_of_digits(script: dict[str, Any]) -> None:
 @pytest.mark.parametrize("script", ["denoising"], indirect=True)
 def test_kernel_pca_removes_more_noise_than_linear_methods(script: dict[str, Any]) -> None:
     errors = script["errors"]
+    rows, clean = script["rows"], script["clean"]
+    names = ["with noise", "kernel PCA, ridge", "kernel PCA, fixed point", "original"]
+    measured = [f"error {np.mean((rows[name] - clean) ** 2):.3f}" for name in names[:3]]
+    titles = [ax.get_title() for ax in script["beside"].ax_[0]]
+    assert titles == [*map("\n".join, zip(("with noise", "ridge", "fixed point"), measured, strict=True)), "original\n"]
+    five = int(np.flatnonzero(script["labels"] == 5)[0])
+    for name, ax in zip(names, script["beside"].ax_[1], strict=True):
+        np.testing.assert_array_equal(np.ravel(ax.images[0].get_array()), rows[name][five])
+    assert errors["kernel PCA, fixed point"] < errors["kernel PCA, ridge"]
+    labels = [ax.get_ylabel() for ax in script["display"].ax_[:, 0]]
+    assert labels[1] == f"with noise\n{measured[0]}"
     best = min(errors["PCA"], errors["probabilistic PCA"])
     assert max(errors[f"kernel PCA, {name}"] for name in ("distance constraint", "fixed point", "ridge")) < 0.9 * best
 
@@ -155,6 +182,10 @@ def test_only_distances_along_the_roll_unfold_it(script: dict[str, Any]) -> None
     assert max(agreement(plane) for plane in script["planes"].values()) < 0.5
     assert agreement(script["unrolled"]) > 0.99
     assert "negative eigenvalues" in str(script["caught"][0].message)
+    # The roll in space is the roll: its distances are those of the data, and the color is the angle.
+    roll = script["roll"]
+    np.testing.assert_allclose(pdist(roll.scores[:50]), pdist(script["X"][:50]))
+    np.testing.assert_array_equal(roll.labels.values, script["angle"])
 
 
 @pytest.mark.parametrize("script", ["spectral_clustering"], indirect=True)
@@ -176,6 +207,10 @@ def test_rings_are_apart_only_without_centering(script: dict[str, Any]) -> None:
         z = np.abs(model.transform(script["X"])[:, 0])
         apart = [separation(z, ring > radius) for radius in (1, 2)]
         assert (min(apart) == 1.0) if name == "center=False" else (max(apart) < 0.95)
+    # In space a plane separates each ring from the next: the height is the squared radius, up to its mean.
+    space = script["space"]
+    assert space.ax_.get_zlabel().startswith("component 3")
+    assert all(separation(space.scores[:, 2], ring > radius) == 1.0 for radius in (1, 2))
 
 
 def test_every_script_has_a_test() -> None:
