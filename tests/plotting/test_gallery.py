@@ -171,6 +171,8 @@ def test_errors_of_nystrom_lie_within_both_bounds(script: dict[str, Any]) -> Non
     )
     fourfold = script["sizes"].index(50_000), script["sizes"].index(200_000)
     assert memory["block Krylov"].max() <= 4 * 2**30
+    heights = [ax.get_ylabel() for ax in script["figures"][0].axes]
+    assert heights == ["error, or its bound", "GiB", "seconds on one core"]
     # By the square of the rows; float32 tiles of the fewer ones fit nearly all.
     for (least, most), (name, times) in zip(((14, 30), (3, 9)), seconds.items(), strict=True):
         assert least < times[fourfold[1]] / times[fourfold[0]] < most, name
