@@ -8,6 +8,7 @@ import re
 import runpy
 import sys
 import zlib
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from types import MethodType
@@ -17,9 +18,6 @@ from typing import Any
 os.environ.setdefault("MPLBACKEND", "agg")
 
 from docutils import nodes
-from docutils.utils.math import MathError
-from docutils.utils.math.latex2mathml import tex2mathml
-from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 from gpukpca import __version__
@@ -57,14 +55,16 @@ myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 html_theme = "pydata_sphinx_theme"
 html_title = f"gpukpca {version}"
-html_static_path = ["static"]
+# MathJax draws formulas, with its own letters in every browser; one file of it is copied.
+html_static_path = ["static", str(files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg.js")]
 html_css_files = ["site.css"]
 html_favicon = "static/logo.svg"
 html_copy_source = html_show_sourcelink = False
 html_use_index = html_domain_indices = False  # lists of all names, to which no page links: the search finds names
 # Pages without siblings need no list of them.
 html_sidebars = {"index": [], "benchmarks": [], "release_notes": []}
-html_math_renderer = "mathml"
+mathjax_path = "tex-svg.js"
+mathjax3_config = {"options": {"enableMenu": False}}  # whose entries would load other files
 toc_object_entries_show_parents = "hide"
 copybutton_exclude = ".linenos, .gp, .go"
 html_theme_options = {
@@ -78,33 +78,6 @@ html_theme_options = {
 }
 html_context = {"default_mode": "auto"}  # light or dark, as the system says; without it every first visit logs an error
 templates_path = ["templates"]
-
-
-def write_formula(translator: Any, node: nodes.math | nodes.math_block) -> None:
-    """Write a formula as MathML, which browsers draw without a script; a wide one scrolls in a box."""
-    try:
-        formula = formula_as_mathml(node.astext(), is_block := isinstance(node, nodes.math_block))
-        translator.body.append(f'<div class="formula">{formula}</div>' if is_block else formula)
-    except MathError as error:
-        logging.getLogger(__name__).warning("%s in the formula %s", error, node.astext(), location=node)
-    raise nodes.SkipNode
-
-
-def formula_as_mathml(text: str, is_block: bool) -> str:
-    """Return MathML of a formula, with what docutils 0.22 writes otherwise than TeX put right."""
-    # It reads a number as one argument: \frac12 is 12 over what follows.
-    formula = tex2mathml(re.sub(r"(frac|binom)(\d)(?=\d)", r"\1{\2}", text), as_block=is_block)
-    # Bars and angle brackets grow with what is near, and bars and slashes have the space of a sum.
-    formula = re.sub("<mo[^>]*>([‖|⟨⟩/])<", r'<mo stretchy="false" lspace="0" rspace="0">\1<', formula)
-    # The index of a letter with an accent, as of x̂, is below it; accents touch their letters in Chromium.
-    accented = r"<munderover>\s*(<mi>.</mi>)(.*?)(<mo[^>]*>[ˆˉ~]</mo>)\s*</munderover>"
-    formula = re.sub(accented, r"<msub><mover>\1\3</mover>\2</msub>", formula, flags=re.S)
-    formula = formula.replace(' accent="true"', "")
-    # log n has no space, max(1, n) that of a sum; TeX has a thin one, and none before a bracket.
-    formula = re.sub("<mo>(max|min)</mo>", r"<mi>\1</mi><mo>&ApplyFunction;</mo>", formula)
-    thin = '<mspace width="0.17em"/>'
-    formula = re.sub(r"(</m(?:i|n|sup|sub)>\s*)(<mi[^>]*>[a-z]+</mi>\s*<mo>&Apply)", rf"\1{thin}\2", formula)
-    return re.sub(r"(&ApplyFunction;</mo>)(?!\s*<mo[^>]*>\()", rf"\1{thin}", formula)
 
 
 def write_cell(translator: Any, node: nodes.entry) -> None:
@@ -203,7 +176,6 @@ def drop_back_links(app: object, page: str, template: str, context: dict[str, An
 
 def setup(app: Any) -> None:
     """Connect what this file adds to Sphinx."""
-    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.add_node(nodes.entry, override=True, html=(write_cell, HTML5Translator.depart_entry))
     app.connect("builder-inited", draw_pictures)
     app.connect("autodoc-skip-member", skip_member)
