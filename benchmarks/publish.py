@@ -144,7 +144,7 @@ def sections(records: Iterable[Record], force: bool = False) -> dict[str, dict[s
             pictures = [f"![{FIGURES[file]}](../{PICTURES.as_posix()}/{file})" for file in panels_of(host)]
             parts |= {"pictures": "\n\n".join(pictures), "machine": f"{where_and_when(host['machine'])}."}
         pages["docs/benchmarks.md"] = pages.get("docs/benchmarks.md", {}) | parts
-        pages["README.md"] = {"summary": summary(host)}
+        pages["README.md"], pages["docs/index.md"] = {"summary": summary(host)}, {"front": front(host)}
     if not pages:
         sys.exit("publish: there is no record.")
     return pages
@@ -162,8 +162,29 @@ def apart_from_sweeps(record: Record, select: Callable[[Entry], bool]) -> list[E
     return [entry for entry in record["entries"] if entry["case"] not in SWEPT and select(entry)]
 
 
+def front(record: Record) -> str:
+    """Return the line of the front page, the first row of README's table in words."""
+    if not (rows := summary_rows(record)):
+        return NONE_YET
+    problem, time, peer, ratio, _, residuals = rows[0]
+    ours, its = residuals.split(", ")
+    return (
+        f"- **Fast.** {problem[0].upper()}{problem[1:]}: {time} on one thread, with residuals of {ours}.\n  The fastest peer, "
+        f"{peer.replace(', ', ' ')}, takes {ratio.split()[0]} times as long, with residuals of {its}. "
+        "The [benchmarks](benchmarks.md) have all cases."
+    )
+
+
 def summary(record: Record) -> str:
     """Return README's line about the machine, and its table: the fastest peer of cases where its ratio is settled."""
+    header = "case | ours | fastest peer | its time / ours | its memory / ours | residuals, ours and its"
+    about = record["machine"]
+    line = f"{about['cpu']}, one thread, {about['date']}, gpukpca {about['gpukpca']}."
+    return f"{line}\n\n{table(header, rows)}" if (rows := summary_rows(record)) else NONE_YET
+
+
+def summary_rows(record: Record) -> list[list[str]]:
+    """Return the rows of README's table, in the order of `SUMMARY`."""
     rows = {}
     for case, entries in groupby(record["entries"], key=lambda entry: entry["case"]):
         first, *others = everyone = list(entries)
@@ -174,10 +195,7 @@ def summary(record: Record) -> str:
             fastest = min(peers, key=least_ratio)
             if fastest["median"] and fastest["outcome"] == "ok":
                 rows[case] = summary_row(first, fastest)
-    header = "case | ours | fastest peer | its time / ours | its memory / ours | residuals, ours and its"
-    about = record["machine"]
-    line = f"{about['cpu']}, one thread, {about['date']}, gpukpca {about['gpukpca']}."
-    return f"{line}\n\n{table(header, [rows[case] for case in SUMMARY if case in rows])}" if rows else NONE_YET
+    return [rows[case] for case in SUMMARY if case in rows]
 
 
 def least_ratio(entry: Entry) -> float:

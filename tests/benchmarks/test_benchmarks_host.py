@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
-from benchmarks import contestant, plan_tables, publish, report
+from benchmarks import certified, contestant, plan_tables, publish, report
 from benchmarks.accuracy import eigen_errors
 from benchmarks.cases import CASES, GROWTH, Case
 from benchmarks.datasets import REAL, load
@@ -135,6 +135,16 @@ def test_the_pages_have_the_figures_of_the_kept_records() -> None:
             assert publish.with_section(text, name, section, page) == text, f"{page}: run benchmarks.publish"
 
 
+def test_the_front_page_tells_the_figures_of_the_fits_whose_kernel_matrix_fits_nowhere() -> None:
+    text = " ".join((ROOT / "docs" / "index.md").read_text(encoding="utf-8").split())
+    *_, digits, million = [row.strip("| ").split(" | ") for row in certified.table().splitlines()]
+    for (_, stored, memory, spent, _), also in ((digits, True), (million, False)):
+        seconds, unit = spent.split(", ")[0].split()
+        assert stored in text
+        assert f"{float(seconds):.0f} {unit}" in text
+        assert memory in text or not also
+
+
 def test_the_summary_has_the_fastest_peer_where_its_ratio_is_settled() -> None:
     case = CASES[0]
 
@@ -149,12 +159,16 @@ def test_the_summary_has_the_fastest_peer_where_its_ratio_is_settled() -> None:
     assert line == "a host, one thread, today, gpukpca 1.2.0 (abc)."
     problem = "kernel PCA, MNIST 10\u00a0000 × 784, float32, rbf, p = 10"
     assert row == f"| {problem} | 1 s | TorchDR | 4.0 (3.6–4.4), 9 pairs | 3 | 1e-07, 1e-07 |"
+    sentence = publish.front({"machine": about, "entries": [ours, slow, fast]})
+    assert f"K{problem[1:]}: 1 s on one thread" in sentence
+    assert "TorchDR, takes 4.0 times as long, with residuals of 1e-07" in sentence
     # A peer that may be faster and has not settled leaves no fastest one; one that may not be faster does.
     for unsettled, has_table in ((beside("plain NumPy", 4.3, False), False), (beside("plain NumPy", 5.0, False), True)):
         found = publish.summary({"machine": about, "entries": [ours, slow, fast, unsettled]})
         assert (found == text) == has_table
         assert (found == publish.NONE_YET) != has_table
     assert publish.summary({"machine": about, "entries": [ours]}) == publish.NONE_YET
+    assert publish.front({"machine": about, "entries": [ours]}) == publish.NONE_YET
     # One that no time was left for may be the fastest; one that took too long is not.
     for outcome, has_table in (("not run: 9 s were over", False), ("timeout after 60 s", True)):
         entry = entry_of(case, "sklearn auto", 0.0, columns={}, outcome=f"skipped: {outcome}")
