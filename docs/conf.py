@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 import sys
+import tomllib
 import zlib
 from importlib.resources import files
 from itertools import pairwise
@@ -27,6 +28,7 @@ from gpukpca.kernels import Kernel
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+urls = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 
 project, author, copyright = "gpukpca", "the gpukpca developers", "2026, the gpukpca developers"
 version = release = __version__
@@ -75,6 +77,7 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,
     "search_bar_text": "Search",
+    "icon_links": [{"name": name, "url": url, "icon": "fa-solid fa-link"} for name, url in urls.items()],
 }
 html_context = {"default_mode": "auto"}  # light or dark, as the system says; without it every first visit logs an error
 templates_path = ["templates"]
@@ -97,7 +100,8 @@ def draw_pictures(app: Any) -> None:
 
 
 def link_gallery(app: object, page: str, source: list[str]) -> None:
-    """Point links to scripts of the gallery at their pages; in the repository they open the scripts."""
+    """Point links to scripts of the gallery at their pages, not at the scripts; name the version of a citation."""
+    source[0] = source[0].replace("version = {VERSION}", f"version = {{{version}}}")
     source[0] = re.sub(r"gallery/(plot_\w+)\.py\)", r"examples/\1.rst)", source[0])
     source[0] = source[0].replace("gallery/GALLERY_HEADER.rst)", "examples/index.rst)")
 

@@ -134,6 +134,18 @@ def test_one_sentence_says_what_has_run_on_a_gpu() -> None:
     assert said == ([] if any('"gpu-' in path.read_text(encoding="utf-8") for path in records) else pages)
 
 
+def test_the_entry_of_bibtex_has_the_authors_title_and_year_of_the_citation() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    (entry,) = blocks(ROOT / "docs" / "reference" / "citing.md", "bibtex")
+    stated = dict(re.findall(r"^  (\w+) += \{(.*)\},$", entry, flags=re.M))
+    assert stated["title"] == re.findall(r'^title: "(.*)"$', citation, flags=re.M)[0]
+    assert stated["year"] == re.findall(r"^date-released: (\d+)-", citation, flags=re.M)[0]
+    authors = citation.partition("\nauthors:\n")[2].partition("\nlicense:")[0]
+    names = re.findall(r"(?:name|names): (.*)", authors)
+    assert names
+    assert [name for name in names if name not in stated["author"]] == []
+
+
 @each("page", sorted((ROOT / "docs" / "how_to").glob("[!i]*.md")), ids=lambda page: page.stem)
 def test_a_guide_names_its_goal_messages_and_neighbors(page: Path) -> None:
     title, goal, *_ = page.read_text(encoding="utf-8").split("\n\n")
@@ -156,6 +168,12 @@ def test_every_line_of_the_lecture_topics_has_a_check() -> None:
         _, *parts = re.split(r"^# (.*)\n", section, flags=re.M)
         assert parts[::2] == topics
         assert all(re.search(r"^assert ", check, flags=re.M) for check in parts[1::2]), parts[::2]
+
+
+def test_every_column_of_a_table_has_a_name() -> None:
+    for page in [*PAGES, *OTHERS, ROOT / "benchmarks" / "README.md"]:
+        for head in re.findall(r"^(\|.*\|)\n\|[-:| ]+\|$", page.read_text(encoding="utf-8"), flags=re.M):
+            assert all(name.strip() for name in head.strip("|").split("|")), (page.name, head)
 
 
 def test_the_table_of_kernels_names_the_parameters_that_each_reads() -> None:
