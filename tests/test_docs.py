@@ -58,6 +58,42 @@ def masked(output: str) -> str:
     return re.sub(r"\b[KMGT]iB\b", "iB", text)
 
 
+# A number of a text: 1797, 49 700, 0.493, 6e-09, 14.9 %.
+NUMBER = r"\d+(?:[ \u00a0]\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?(?:[ \u00a0]?%)?"
+
+
+def is_shown(number: str, shown: list[float]) -> bool:
+    """Return whether a number of the prose is a shown one, rounded as the prose rounds it."""
+    digits = re.sub(r"[ \u00a0%]", "", number)
+    mantissa, _, exponent = digits.partition("e")
+    last = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+    return any(abs(value * (100.0 if "%" in number else 1.0) - float(digits)) <= 0.501 * last for value in shown)
+
+
+def said(*values: Any, number: str) -> None:
+    """Check the number that the comment behind a `print` states; rounding has no digits, but a size."""
+    if len(values) == 1 and "e" in number:
+        assert 0.1 < abs(values[0]) / float(number) < 10.0, (values, number)
+    elif len(values) == 1:
+        assert is_shown(number, [abs(float(values[0]))]), (values, number)
+
+
+def stable(output: str) -> list[float]:
+    """Return the numbers with a decimal point that are the same on every machine, to two percent."""
+    lines = [line for line in output.splitlines() if not re.match("memory|parts|time|K  |  *others|pass ", line)]
+    text = re.sub(r"[\d.]+ (?:s|min|h|[KMGT]iB)\b", "", "\n".join(lines))
+    return [float(number) for number in re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", text)]
+
+
+def is_whole(request: pytest.FixtureRequest) -> bool:
+    """Return whether a test runs on all digits: README, and pages that show a plan for them or no digits."""
+    given = getattr(request.node, "callspec", None)
+    page = given and given.params.get("page")
+    text = page.read_text(encoding="utf-8") if page else ""
+    shows_plan = re.search(r"^data +1797 x 64", text, flags=re.M)
+    return bool(given) and ("snippet" in given.params or bool(page and ("load_digits" not in text or shows_plan)))
+
+
 def short(number: float) -> str:
     """Return «5e5» of 500000."""
     return re.sub(r"e([-+])0*", r"e\1", f"{number:.0e}").replace("+", "")
@@ -76,11 +112,10 @@ WITH_PYTHON = [page for page in PAGES[1:] if blocks(page, "python")]
 def fewer_digits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Work in an empty folder on 750 of the 1797 digits, with coarse pictures: a third of the time.
 
-    Where a page shows a plan for all digits, there are all.
+    README and pages that show a plan for all digits have all.
     """
     handler = signal.getsignal(signal.SIGTERM)
-    page = request.node.callspec.params.get("page") if hasattr(request.node, "callspec") else None
-    if not (page and re.search(r"^data +1797 x 64", page.read_text(encoding="utf-8"), flags=re.M)):
+    if not is_whole(request):
         digits = sklearn.datasets.load_digits()
         fewer = sklearn.utils.Bunch(**digits | {key: digits[key][:750] for key in ("data", "target", "images")})
         pair = (fewer.data, fewer.target)
@@ -91,20 +126,33 @@ def fewer_digits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     signal.signal(signal.SIGTERM, handler)
 
 
+def with_numbers(snippet: str) -> str:
+    """Return a snippet that checks the number in ``print(...)  # 0.493: exact``."""
+    return re.sub(
+        r"^(print(\(.*)\))  # ([\d.]+(?:e-?\d+)?)(?=[:,\s]|$).*$", r"\1; said\2, number='\3')", snippet, flags=re.M
+    )
+
+
 def test_pages_have_snippets() -> None:
     assert len(WITH_PYTHON) >= 10
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
-def test_python_snippets_run_in_order(page: Path, fewer_digits: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_snippets_run_in_order(
+    page: Path, fewer_digits: None, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
     """A line that ends with ``# True`` must print True; a block of text below a snippet is what it prints."""
-    namespace: dict[str, Any] = {}
+    namespace: dict[str, Any] = {"said": said}
     for snippet, output in examples(page, "python"):
         checked = re.sub(r"^print\((.*)\)  # True\b.*$", r"assert \1", snippet, flags=re.M)
+        if is_whole(request):
+            checked = with_numbers(checked)
         exec(compile(checked, page.name, "exec"), namespace)
         printed = capsys.readouterr().out
         if output is not None and not probe()[0]:  # pages show a machine without a card
             assert masked(printed) == masked(output)
+            if is_whole(request):
+                np.testing.assert_allclose(stable(printed), stable(output), rtol=0.02)
     for picture in re.findall(DRAWN, page.read_text(encoding="utf-8")):
         assert Path(picture).stat().st_size > 5_000
 
@@ -122,8 +170,57 @@ def test_snippets_that_need_other_libraries_run_where_these_are_installed(fewer_
 
 
 @pytest.mark.parametrize("snippet", blocks(ROOT / "README.md", "python"), ids=count(1))
-def test_each_snippet_of_the_readme_runs_alone(snippet: str, fewer_digits: None) -> None:
-    exec(compile(snippet, "README.md", "exec"), {})
+def test_each_snippet_of_the_readme_runs_alone_and_prints_the_numbers_beside_it(
+    snippet: str, fewer_digits: None
+) -> None:
+    exec(compile(with_numbers(snippet), "README.md", "exec"), {"said": said})
+
+
+# Numbers in the prose below a shown output that are of another origin.
+NOT_OF_A_BLOCK = {
+    "how_sure": {"4.1"},
+    "denoise": {"3000", "256", "0.38", "0.07"},
+    "linear_pca": {"0.95"},
+    "streams": {"1000"},
+    "choosing_a_kernel": {"0.0056", "256"},
+    "large_n": {"85 %", "49 700"},
+}
+
+
+def unshown(text: str) -> set[str]:
+    """Return the numbers of three digits, with a point or a percent sign, between an output and the next heading.
+
+    Those that a block of the page so far shows, in its code or as its output, are left out.
+    """
+    missing, shown = set(), list[float]()
+    _, *parts = re.split(r"^```(\w*)[^\n]*\n(.*?)^```\n?", text, flags=re.M | re.S)
+    for kind, block, below in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        shown += map(float, re.findall(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?", block))
+        prose = re.split(r"^#", below, flags=re.M)[0] if kind == "text" else ""
+        prose = re.sub(r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)", "", prose)
+        for number in re.findall(rf"(?<![\w.^_/{{×-]){NUMBER}(?![\w/])", prose):
+            is_exact = len(re.sub(r"e.*|\D", "", number).lstrip("0")) >= 3 or "." in number or "%" in number
+            if is_exact and not is_shown(number, shown):
+                missing.add(number)
+    return missing
+
+
+def test_numbers_in_the_prose_below_an_output_are_those_of_the_page() -> None:
+    found = {page.stem: unshown(page.read_text(encoding="utf-8")) for page in PAGES}
+    assert {page: numbers for page, numbers in found.items() if numbers} == NOT_OF_A_BLOCK
+
+
+@pytest.mark.parametrize(
+    ("prose", "missing"),
+    [
+        ("It holds 14.9 % of the 1797 rows.", set()),
+        ("It holds 14.8 % of the 1797 rows.", {"14.8 %"}),
+        ("It holds 0.15 of the 1 798 rows, 2 at most.", {"1 798"}),
+        ("## 14.8 %", set()),
+    ],
+)
+def test_a_number_that_no_block_shows_is_found(prose: str, missing: set[str]) -> None:
+    assert unshown(f"```python\nprint(X)\n```\n\n```text\n0.149 1797\n```\n\n{prose}\n") == missing
 
 
 def test_one_sentence_says_what_has_run_on_a_gpu() -> None:
