@@ -1,4 +1,4 @@
-"""Write records into README.md and docs/benchmarks.md: ``python -m benchmarks.publish [RECORD ...]``.
+"""Write records into README.md and pages of docs: ``python -m benchmarks.publish [RECORD ...]``.
 
 The records are kept in benchmarks/results, in place of those of the same kind, of a host or of a card; without any, the
 kept ones are written again. That of a host is one run of the whole. No figure enters a page by hand.

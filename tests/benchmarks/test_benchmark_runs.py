@@ -316,7 +316,8 @@ def test_a_record_that_has_settled_fills_the_pages() -> None:
             assert section not in ("", publish.NONE_YET), name
             text = publish.with_section(text, name, section, page)
         assert page != "README.md" or len(text.splitlines()) <= 160
-        assert text.count("9 pairs") >= len(publish.SUMMARY) - 2  # one failed, one is alone
+        rows = 0 if page == "docs/index.md" else len(publish.SUMMARY) - 2  # one failed, one is alone
+        assert text.count("9 pairs") >= rows
     unsettled = [entry | {"median": None} for entry in whole_record()["entries"]]
     for parts in publish.sections([RECORD | {"entries": unsettled}]).values():
         assert set(parts.values()) == {publish.NONE_YET}
