@@ -169,9 +169,9 @@ def front(record: Record) -> str:
     problem, time, peer, ratio, _, residuals = rows[0]
     ours, its = residuals.split(", ")
     return (
-        f"- **Fast.** {problem[0].upper()}{problem[1:]}: {time} on one thread, with residuals of {ours}.\n"
-        f"  The fastest peer, {peer.replace(', ', ' ')}, takes {ratio.split()[0]} times as long, with residuals "
-        f"of {its}.\n  The [benchmarks](benchmarks.md) have all cases."
+        f"**Fast.** {problem[0].upper()}{problem[1:]}: {time} on one thread, with residuals of {ours}.\n"
+        f"The fastest peer, {peer.replace(', ', ' ')}, takes {ratio.split()[0]} times as long, with residuals "
+        f"of {its}.\nThe [benchmarks](benchmarks.md) have all cases."
     )
 
 

@@ -8,7 +8,7 @@
 #   bash ci/bench.sh --large -k PART     a part: test_case, test_growth, or search
 #   bash ci/bench.sh --against REV       this checkout beside a revision, also with --quick, --large and -k PART:
 #                                        exit status 1 where a settled interval lies below 0.97
-#   bash ci/bench.sh --publish           the whole, then README.md, docs/benchmarks.md and benchmarks/results from it
+#   bash ci/bench.sh --publish           the whole, then README.md, pages of docs and benchmarks/results from it
 #   bash ci/bench.sh --publish --seconds 1500   the same from what fits, on one thread: README's cases first
 #   bash ci/bench.sh --gpu               the cases on a CUDA device, and no others; some ten minutes on a large card
 #   bash ci/bench.sh --gpu --quick       the same with small sizes, whose targets are not judged
