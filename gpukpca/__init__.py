@@ -40,6 +40,10 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpukpca import backend, eigen, exceptions, gram, kernels
+    from gpukpca import datasets as datasets  # beside `__all__`
+    from gpukpca import decomposition as decomposition
+    from gpukpca import model_selection as model_selection
+    from gpukpca import plotting as plotting
     from gpukpca.algorithms.plan import Plan
     from gpukpca.algorithms.progress import Progress
     from gpukpca.checkpoint import Checkpoint

@@ -31,6 +31,21 @@ class HasShape(Protocol):
         """Return the number of rows and columns."""
 
 
+class HasCSR(Protocol):
+    """A sparse matrix. Without types of SciPy, pyright finds no `shape` in its older classes."""
+
+    def tocsr(self) -> Any:
+        """Return the matrix in the CSR format."""
+
+
+class HasDevice(HasShape, Protocol):
+    """An array of PyTorch, JAX or another library whose arrays have a device."""
+
+    @property
+    def device(self) -> Any:
+        """Return the device."""
+
+
 class HasProducts(Protocol):
     """A sparse matrix, a LinearOperator, or another matrix that is known by its products."""
 
@@ -49,23 +64,27 @@ class HasProducts(Protocol):
 # One number, name or class for every row or component, as users pass them.
 Vector = HasShape | Sequence[Any]
 # Rows of numbers as users pass them; and an iterable of batches of rows.
-ArrayLike = HasShape | Sequence[Sequence[float]]
+ArrayLike = HasShape | HasCSR | Sequence[Sequence[float]]
 Stream = Iterable[ArrayLike]
-# Those whose results are NumPy arrays, and these results.
-NumpyRows = np.ndarray | Sequence[Sequence[float]]
-NumpyArray = NDArray[np.floating[Any]]
 # Rows of a type that is not known, Any. Their overload comes first: pyright would else take them for NumPy's.
 UnknownRows = Never
 
-# The arrays of an estimator: `NumpyArray` where `fit` returned it for `NumpyRows`, else those of any library.
+# The arrays of an estimator: those of `Real` where `fit` returned it for `NumpyRows`, else those of any library.
+# `Real` is the type of the numbers in NumPy arrays; integers and lists leave it at its default.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     Held = TypeVar("Held", bound=Any, default=Any)
+    Real = TypeVar("Real", bound=np.floating[Any], default=np.float64)
 else:
     from typing import TypeVar
 
     Held = TypeVar("Held")
+    Real = TypeVar("Real")
+Own = TypeVar("Own", bound=HasDevice)
+# Rows whose results are NumPy arrays, and these results.
+NumpyArray = NDArray[Real]
+NumpyRows = NDArray[Real] | NDArray[np.integer[Any] | np.bool] | Sequence[Sequence[float]]
 
 
 # A method of rows with further parameters P.
@@ -74,12 +93,14 @@ MethodOfRows = Callable[Concatenate[Any, Any, P], Array]
 
 
 class OfRows(Protocol[P]):
-    """A method of rows, for type checkers: the results of NumPy rows are NumPy arrays."""
+    """A method of rows, for type checkers: results have the type of the rows where these are arrays."""
 
     @overload
     def __call__(self, X: UnknownRows, *args: P.args, **kwargs: P.kwargs) -> Array: ...
     @overload
-    def __call__(self, X: NumpyRows, *args: P.args, **kwargs: P.kwargs) -> NumpyArray: ...
+    def __call__(self, X: NumpyRows[Real], *args: P.args, **kwargs: P.kwargs) -> NumpyArray[Real]: ...
+    @overload
+    def __call__(self, X: Own, *args: P.args, **kwargs: P.kwargs) -> Own: ...
     @overload
     def __call__(self, X: ArrayLike | Stream, *args: P.args, **kwargs: P.kwargs) -> Array: ...
 

@@ -4,7 +4,9 @@ from typing import Any, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, csr_matrix
 
+import gpukpca
 from gpukpca import (
     PCA,
     Batches,
@@ -18,6 +20,7 @@ from gpukpca import (
     Progress,
     double_center,
     gram_matrix,
+    kernel_matmat,
     kernels,
     load,
     loadings,
@@ -103,14 +106,22 @@ def report(event: Progress) -> None:
 
 KernelPCA(verbose=report)
 
-# The results of NumPy rows are NumPy arrays; those of other rows, and of unknown ones, are arrays of any library.
-Floats = NDArray[np.floating[Any]]
+# The results of NumPy rows are NumPy arrays of the same type, float64 for integers and lists. Those of arrays with a
+# device have their class; those of other rows, and of unknown ones, are arrays of any library.
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 
 
 class Frame:
     """Rows of another library."""
 
     shape = (5, 5)
+
+
+class Tensor(Frame):
+    """Rows of a library whose arrays have a device."""
+
+    device = "cpu"
 
 
 unknown: Any = X
@@ -175,3 +186,40 @@ assert_type(load("model.safetensors").transform(X), Floats)
 assert_type(load("model.safetensors").n_features_in_, int)
 if isinstance(model := load("model.safetensors"), KernelPCA):
     assert_type(model.plan(X), Plan)
+
+
+def single(x: Singles, counts: NDArray[np.int64]) -> None:
+    model = KernelPCA(2).fit(x)
+    assert_type(model.eigenvectors_, Singles)
+    assert_type(model.transform(x), Singles)
+    assert_type(model.inverse_transform(x), Singles)
+    assert_type(model.denoise(x), Singles)
+    assert_type(model.score_samples(x), Singles)
+    for estimator in (PCA(2), IncrementalPCA(2), ProbabilisticPCA(2), BayesianPCA(), LocalPCA()):
+        assert_type(estimator.fit(x).components_, Singles)
+        assert_type(estimator.fit(counts).components_, Floats)
+        assert_type(estimator.fit_transform(x), Singles)
+        assert_type(estimator.fit_transform(counts), Floats)
+    assert_type(loadings(PCA(2).fit(x)), Singles)
+    assert_type(variable_correlations(model, x), Singles)
+    assert_type(squared_cosines(PCA(2).fit(x), x), Singles)
+    assert_type(reconstruction(PCA(2).fit(x), x), Singles)
+    assert_type(gram_matrix(kernels.RBF(), x), Singles)
+    assert_type(kernels.RBF()(x), Singles)
+    assert_type(double_center(x), Singles)
+    assert_type(kernel_matmat(kernels.RBF(), X, x, x), Singles)
+
+
+def sparse(S: csr_matrix, A: csr_array) -> None:
+    for estimator in (PCA(2), KernelPCA(2), IncrementalPCA(2), ProbabilisticPCA(2), BayesianPCA(), KernelPCACV()):
+        estimator.fit(S).transform(A)
+        estimator.fit(A).transform(S)
+        assert_type(estimator.fit_transform(S), Any)
+    assert_type(KernelPCA(2).denoise(S), Any)
+
+
+assert_type(PCA(2).transform(Tensor()), Tensor)
+assert_type(KernelPCA(2).fit_transform(Tensor()), Tensor)
+# Rooms that only the package was imported for.
+gpukpca.plotting.ScoresDisplay(gpukpca.decomposition.PCA(2).fit_transform(gpukpca.datasets.uk_foods().X))
+assert_type(gpukpca.model_selection.KernelPCACV().best_score_, float)

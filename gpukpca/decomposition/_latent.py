@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Held, NumpyRows, Stream, UnknownRows, Vector
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.latent.fit import LatentTask, fit_em
 from gpukpca.algorithms.latent.memory import EMMemory
@@ -34,18 +34,21 @@ from gpukpca.decomposition._session import FitSession, fit_in_session
 
 # The name of the solver for complete data in one array.
 Direct = TypeVar("Direct", bound=str)
-# A fitted estimator with arrays of any library, and with those of NumPy.
+# A fitted estimator with arrays of any library, and with those of NumPy in both precisions.
 OfAny = TypeVar("OfAny", covariant=True)
-OfNumpy = TypeVar("OfNumpy", covariant=True)
+OfSingle = TypeVar("OfSingle", covariant=True)
+OfDouble = TypeVar("OfDouble", covariant=True)
 
 
-class FitOfRows(Protocol[OfAny, OfNumpy]):
+class FitOfRows(Protocol[OfAny, OfSingle, OfDouble]):
     """The method `fit`, for type checkers: the attributes of NumPy rows are NumPy arrays."""
 
     @overload
     def __call__(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> OfAny: ...
     @overload
-    def __call__(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> OfNumpy: ...
+    def __call__(self, X: NumpyArray[np.float32], y: Any = None, sample_weight: Vector | None = None) -> OfSingle: ...
+    @overload
+    def __call__(self, X: NumpyRows[np.float64], y: Any = None, sample_weight: Vector | None = None) -> OfDouble: ...
     @overload
     def __call__(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> OfAny: ...
 

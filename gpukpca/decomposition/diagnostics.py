@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from gpukpca._rules import SHARE, Rule, is_integer
-from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
+from gpukpca._typing import Array, ArrayLike, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector
 from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.algorithms.pca.subspace import Subspace, cosines, nearest_points, of_rows_at, squared_distances
 from gpukpca.backend import blocking
@@ -46,7 +46,7 @@ SKEW = 1.0
 @overload
 def squared_cosines(model: Any, X: UnknownRows, *, residual: bool = False) -> Array: ...
 @overload
-def squared_cosines(model: Any, X: NumpyRows, *, residual: bool = False) -> NumpyArray: ...
+def squared_cosines(model: Any, X: NumpyRows[Real], *, residual: bool = False) -> NumpyArray[Real]: ...
 @overload
 def squared_cosines(model: Any, X: ArrayLike | Stream, *, residual: bool = False) -> Array: ...
 def squared_cosines(model: Any, X: ArrayLike | Stream, *, residual: bool = False) -> Array:
@@ -92,7 +92,7 @@ def squared_cosines(model: Any, X: ArrayLike | Stream, *, residual: bool = False
 @overload
 def reconstruction(model: Any, X: UnknownRows, n_components: int | None = None) -> Array: ...
 @overload
-def reconstruction(model: Any, X: NumpyRows, n_components: int | None = None) -> NumpyArray: ...
+def reconstruction(model: Any, X: NumpyRows[Real], n_components: int | None = None) -> NumpyArray[Real]: ...
 @overload
 def reconstruction(model: Any, X: ArrayLike | Stream, n_components: int | None = None) -> Array: ...
 def reconstruction(model: Any, X: ArrayLike | Stream, n_components: int | None = None) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, Self, overload
 
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.inputs import check_no_weights, new_scores, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
@@ -157,7 +157,9 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
     @overload
     def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA[Any]: ...
     @overload
-    def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA[NumpyArray]: ...
+    def fit(
+        self, X: NumpyRows[Real], y: Any = None, sample_weight: Vector | None = None
+    ) -> IncrementalPCA[NumpyArray[Real]]: ...
     @overload
     def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA[Any]: ...
     def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> IncrementalPCA:
@@ -213,8 +215,8 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
     ) -> IncrementalPCA[Any]: ...
     @overload
     def partial_fit(
-        self, X: NumpyRows, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
-    ) -> IncrementalPCA[NumpyArray]: ...
+        self, X: NumpyRows[Real], y: Any = None, check_input: bool = True, sample_weight: Vector | None = None
+    ) -> IncrementalPCA[NumpyArray[Real]]: ...
     @overload
     def partial_fit(
         self, X: ArrayLike | Stream, y: Any = None, check_input: bool = True, sample_weight: Vector | None = None

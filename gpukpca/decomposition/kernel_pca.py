@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.planning import plan_of
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorage
@@ -282,7 +282,9 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
     @overload
     def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[Any]: ...
     @overload
-    def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[NumpyArray]: ...
+    def fit(
+        self, X: NumpyRows[Real], y: Any = None, sample_weight: Vector | None = None
+    ) -> KernelPCA[NumpyArray[Real]]: ...
     @overload
     def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA[Any]: ...
     def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> KernelPCA:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from gpukpca._typing import Held, NumpyArray
 from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior
@@ -119,7 +121,9 @@ class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"], Held]):
     _direct = "closed_form"
 
     if TYPE_CHECKING:
-        fit: FitOfRows[ProbabilisticPCA[Any], ProbabilisticPCA[NumpyArray]]
+        fit: FitOfRows[
+            ProbabilisticPCA[Any], ProbabilisticPCA[NumpyArray[np.float32]], ProbabilisticPCA[NumpyArray[np.float64]]
+        ]
 
     def _prior(self) -> FlatPrior:
         return FlatPrior()
@@ -220,7 +224,7 @@ class BayesianPCA(LatentVariableEstimator[Literal["spectrum"], Held]):
     _direct = "spectrum"
 
     if TYPE_CHECKING:
-        fit: FitOfRows[BayesianPCA[Any], BayesianPCA[NumpyArray]]
+        fit: FitOfRows[BayesianPCA[Any], BayesianPCA[NumpyArray[np.float32]], BayesianPCA[NumpyArray[np.float64]]]
 
     def _prior(self) -> ARDPrior:
         return ARDPrior(by_count=self.n_components is not None)

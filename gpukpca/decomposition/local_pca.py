@@ -10,7 +10,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
@@ -191,7 +191,9 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
     @overload
     def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> LocalPCA[Any]: ...
     @overload
-    def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> LocalPCA[NumpyArray]: ...
+    def fit(
+        self, X: NumpyRows[Real], y: Any = None, sample_weight: Vector | None = None
+    ) -> LocalPCA[NumpyArray[Real]]: ...
     @overload
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> LocalPCA[Any]: ...
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: Vector | None = None) -> LocalPCA:

@@ -16,6 +16,7 @@ from gpukpca._typing import (
     Held,
     NumpyArray,
     NumpyRows,
+    Real,
     Stream,
     UnknownRows,
     Vector,
@@ -232,7 +233,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
     @overload
     def fit(self, X: UnknownRows, y: Any = None, sample_weight: Vector | None = None) -> PCA[Any]: ...
     @overload
-    def fit(self, X: NumpyRows, y: Any = None, sample_weight: Vector | None = None) -> PCA[NumpyArray]: ...
+    def fit(self, X: NumpyRows[Real], y: Any = None, sample_weight: Vector | None = None) -> PCA[NumpyArray[Real]]: ...
     @overload
     def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> PCA[Any]: ...
     def fit(self, X: ArrayLike | Stream, y: Any = None, sample_weight: Vector | None = None) -> PCA:

@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 from sklearn.utils import get_tags
 
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.correlations import correlations
 from gpukpca.backend.device import device_context, on_its_device
@@ -85,8 +85,8 @@ def variable_correlations(
 ) -> Array: ...
 @overload
 def variable_correlations(
-    model: Any, X: NumpyRows, Y: NumpyRows | None = None, *, sample_weight: Vector | None = None
-) -> NumpyArray: ...
+    model: Any, X: NumpyRows[Real], Y: NumpyRows[Any] | None = None, *, sample_weight: Vector | None = None
+) -> NumpyArray[Real]: ...
 @overload
 def variable_correlations(
     model: Any, X: ArrayLike | Stream, Y: ArrayLike | Stream | None = None, *, sample_weight: Vector | None = None

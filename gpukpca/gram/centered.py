@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 
 from gpukpca._rules import FLAG
-from gpukpca._typing import Array, HasProducts, Indices, NumpyArray, NumpyRows, SymmetricOperator, UnknownRows
+from gpukpca._typing import Array, HasProducts, Indices, NumpyArray, NumpyRows, Real, SymmetricOperator, UnknownRows
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import column_norms, column_sums, largest_asymmetry, subtract_outer_sum, times_outer_product
@@ -39,7 +39,7 @@ from gpukpca.kernels.base import Kernel
 @overload
 def double_center(K: UnknownRows, *, overwrite: bool = False) -> Array: ...
 @overload
-def double_center(K: NumpyRows, *, overwrite: bool = False) -> NumpyArray: ...
+def double_center(K: NumpyRows[Real], *, overwrite: bool = False) -> NumpyArray[Real]: ...
 @overload
 def double_center(K: Array, *, overwrite: bool = False) -> Array: ...
 @on_its_device

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from gpukpca._rules import COUNT, NONE, NOT_ZERO, one_of
-from gpukpca._typing import Array, Indices, NumpyArray, NumpyRows, UnknownRows
+from gpukpca._typing import Array, Held, Indices, NumpyArray, NumpyRows, Real, UnknownRows
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
@@ -58,12 +58,12 @@ def kernel_matmat(
     kernel: Kernel,
     X: Array,
     Y: Array,
-    V: Array,
+    V: Held,
     *,
     tile_edge: int | None = None,
     n_jobs: int | None = None,
     report: TileReport | None = None,
-) -> Array:
+) -> Held:
     """Return K(X, Y) @ V without storing K.
 
     Parameters
@@ -120,7 +120,7 @@ def kernel_matmat(
     check_numbers(V, name="V")
     V = dense_rows(as_rows(V)) if V.ndim == 2 else V
     X, Y = checked_rows(V, X=rows_in_slices(X), Y=rows_in_slices(Y, name="Y"))
-    W = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
+    W: Held = prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
     if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
         check_finite(V, FINITE, "Input V")
         raise overflow(_source(kernel, W), "a product with it is infinite, or NaN")
@@ -178,8 +178,8 @@ def prepared_matmat(
 def gram_matrix(kernel: Kernel, X: UnknownRows, Y: Any = None, *, n_jobs: int | None = None) -> Array: ...
 @overload
 def gram_matrix(
-    kernel: Kernel, X: NumpyRows, Y: NumpyRows | None = None, *, n_jobs: int | None = None
-) -> NumpyArray: ...
+    kernel: Kernel, X: NumpyRows[Real], Y: NumpyRows[Any] | None = None, *, n_jobs: int | None = None
+) -> NumpyArray[Real]: ...
 @overload
 def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array: ...
 @on_its_device

@@ -6,7 +6,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from gpukpca._typing import Array, NumpyArray, NumpyRows, UnknownRows
+from gpukpca._typing import Array, NumpyArray, NumpyRows, Real, UnknownRows
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
@@ -110,7 +110,7 @@ class Kernel(ParameterObject):
     @overload
     def __call__(self, X: UnknownRows, Y: Any = None) -> Array: ...
     @overload
-    def __call__(self, X: NumpyRows, Y: NumpyRows | None = None) -> NumpyArray: ...
+    def __call__(self, X: NumpyRows[Real], Y: NumpyRows[Any] | None = None) -> NumpyArray[Real]: ...
     @overload
     def __call__(self, X: Array, Y: Array | None = None) -> Array: ...
     @on_its_device

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector, of_rows
+from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -77,8 +77,8 @@ class OfPoints(Protocol):
     def __call__(self, X: UnknownRows, n_components: int | None = None, return_info: bool = False) -> Any: ...
     @overload
     def __call__(
-        self, X: NumpyRows, n_components: int | None = None, return_info: Literal[False] = False
-    ) -> NumpyArray: ...
+        self, X: NumpyRows[Real], n_components: int | None = None, return_info: Literal[False] = False
+    ) -> NumpyArray[Real]: ...
     @overload
     def __call__(
         self, X: ArrayLike, n_components: int | None = None, *, return_info: Literal[True]
