@@ -11,7 +11,9 @@ from gpukpca import PCA, LocalPCA
 from gpukpca.plotting import (
     AxesDisplay,
     BiplotDisplay,
+    ComponentImagesDisplay,
     ContoursDisplay,
+    ImageRowsDisplay,
     ScoresDisplay,
     SpectrumDisplay,
     plot_fit,
@@ -210,3 +212,28 @@ def test_the_legend_of_a_spectrum_names_bars_and_line() -> None:
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["of each component", "cumulative"]
     assert bars.get_facecolor() == ax.patches[0].get_facecolor() != line.get_color() == ax.lines[0].get_color()
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [50.0, 80.0])
+
+
+def test_bands_bars_images_and_shares_are_those_of_their_component(X: np.ndarray, model: PCA) -> None:
+    plane = PCA(2).fit(X[:, :2])
+    for k, ax in enumerate(ContoursDisplay.from_estimator(plane, X[:, :2]).ax_):
+        bands, zero = ax.collections[:2]
+        assert np.max(np.abs(plane.transform(zero.get_paths()[0].vertices)[:, k])) < 1e-8
+        filled = 0
+        for low, high, path in zip(bands.levels, bands.levels[1:], bands.get_paths(), strict=False):
+            if len(path.vertices):
+                scores = plane.transform(path.vertices)[:, k]
+                assert low - 1e-8 <= scores.min() <= scores.max() <= high + 1e-8
+                filled += 1
+        assert filled > 8
+        assert ax.get_title() == f"component {k + 1} ({100 * plane.explained_variance_ratio_[k]:.1f} %)"
+    percent = 100 * model.explained_variance_ratio_
+    few, many = (SpectrumDisplay(ratios).plot().ax_.patches for ratios in (percent / 100, np.arange(80, 0, -1) / 4000))
+    middles = [[bar.get_x() + bar.get_width() / 2, bar.get_height()] for bar in few]
+    np.testing.assert_allclose(middles, np.column_stack([np.arange(1, 5), percent]))
+    np.testing.assert_allclose(many[0].get_data().values, np.arange(80, 0, -1) / 40)
+    for k, ax in enumerate(ComponentImagesDisplay.from_estimator(model, (2, 2)).ax_[1:5]):
+        np.testing.assert_array_equal(ax.images[0].get_array(), model.components_[k].reshape(2, 2))
+        assert ax.get_title() == f"{k + 1} ({percent[k]:.1f} %)"
+    shown = ImageRowsDisplay.from_estimator(model, X, (2, 2), counts=(1, 2, 3)).ax_[0, 1:]
+    assert [ax.get_title() for ax in shown] == [f"K = {k}\n{percent[:k].sum():.0f} %" for k in (1, 2, 3)]
