@@ -9,6 +9,16 @@ find_python() {
     }
 }
 
+# python_of VERSION: prints a Python of this version from PATH or pyenv; status 1 where there is none.
+python_of() {
+    local program
+    for program in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        # Programs of pyenv on PATH fail where another version is chosen.
+        "$program" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null && echo "$program" && return
+    done
+    return 1
+}
+
 # environment NAME REQUIREMENT…: makes a virtual environment once and activates it. What follows NAME goes to pip, of a
 # version that knows --group: those that Python 3.11 to 3.13 bring are older. Before --require-hashes nothing else is
 # installed.

@@ -54,21 +54,21 @@ def is_older(installed: str, least: str) -> bool:
 
 
 def numbers_of(release: str) -> list[int]:
-    """Return [1, 8, 0] for «1.8.0» and «1.8.0+cpu»."""
+    """Return [1, 7, 0] for «1.7.0» and «1.7.0+cpu»."""
     return [int(part) for part in re.split(r"[^\d.]", release, maxsplit=1)[0].split(".") if part]
 
 
 def name_of(requirement: str) -> str:
-    """Return the distribution of a requirement: «scikit-learn» of «scikit-learn>=1.8»."""
+    """Return the distribution of a requirement: «scikit-learn» of «scikit-learn>=1.7»."""
     return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
 
 
 def lower_bound(requirement: str) -> str:
-    """Return the version of a requirement: «1.8» of «scikit-learn>=1.8», "" where it names none."""
+    """Return the version of a requirement: «1.7» of «scikit-learn>=1.7», "" where it names none."""
     match = re.fullmatch(r"[\w.-]+(?:\[[\w,-]+\])?(?:>=([\d.]+))?", requirement)
     if match is None:
         sys.exit(
-            f"ci/missing.py compares lower bounds such as «numpy>=2.3»; «{requirement}» of pyproject.toml is none."
+            f"ci/missing.py compares lower bounds such as «numpy>=2.2»; «{requirement}» of pyproject.toml is none."
         )
     return match[1] or ""
 

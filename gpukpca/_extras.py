@@ -5,8 +5,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda12": ("cupy-cuda12x[ctk]>=14",),
     "cuda13": ("cupy-cuda13x[ctk]>=14",),
     "dask": ("dask[array]>=2025.1", "distributed>=2025.1"),
-    "cli": ("click>=8.2", "polars>=1.20", "rich>=14.3"),
-    "plot": ("matplotlib>=3.10.8",),
+    "cli": ("click>=8.2", "polars>=1.20", "rich>=13.9"),
+    "plot": ("matplotlib>=3.9",),
 }
 
 

@@ -10,13 +10,13 @@ from gpukpca.algorithms.progress import Listener, Progress, listener_from
 
 try:
     from sklearn.callback import with_callbacks
-except ImportError:  # scikit-learn 1.8
+except ImportError:  # below scikit-learn 1.9
     with_callbacks = None
 
 if with_callbacks is None or TYPE_CHECKING:
 
     class CallbackSupportMixin:
-        """Stand for the class that scikit-learn 1.8 lacks and that has no types."""
+        """Stand for the class that scikit-learn below 1.9 lacks and that has no types."""
 else:
     from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
 

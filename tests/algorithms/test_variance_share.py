@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import sklearn
 from sklearn.decomposition import PCA as SklearnPCA
 
 from gpukpca import PCA, Batches, KernelPCA, Nystrom
@@ -73,6 +74,8 @@ WAYS: dict[str, Callable[[np.ndarray, float], Any]] = {
     "kernel, landmarks": lambda X, p: KernelPCA(p, eigen_solver=Nystrom(rank=60), random_state=0).fit(X),
 }
 
+SKLEARN = tuple(map(int, sklearn.__version__.split(".")[:2]))
+
 
 @each("of, dtype", covering(TIES, ["float64", "float32"]))
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.GpuKPCAWarning")
@@ -98,6 +101,8 @@ def test_a_share_that_k_components_hold_takes_one_more(of: str, dtype: str) -> N
             assert n_components_for(X, "variance", share) == k + 1
         theirs = SklearnPCA(svd_solver="full").fit(X).explained_variance_ratio_
         if np.max(np.abs(theirs - ratios)) <= np.finfo(dtype).eps:  # not of float32 with a large mean
+            if dtype == "float32" and SKLEARN < (1, 8):
+                continue  # they are added in float64
             own = float(np.cumsum(theirs)[k - 1])
             assert PCA(own).fit(X).n_components_ == SklearnPCA(own, svd_solver="full").fit(X).n_components_
 

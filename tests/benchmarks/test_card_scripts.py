@@ -88,12 +88,12 @@ def test_missing_packages_are_named_with_the_commands_that_bring_them(command: l
 
 
 @pytest.mark.parametrize(
-    ("installed", "is_old"), [("1.7.2", True), ("1.8", False), ("1.8.0rc1", False), ("1.10", False), ("0.9+cpu", True)]
+    ("installed", "is_old"), [("1.6.2", True), ("1.7", False), ("1.7.0rc1", False), ("1.10", False), ("0.9+cpu", True)]
 )
 def test_packages_that_are_too_old_are_named_with_both_versions(
     bare_python: str, tmp_path: Path, installed: str, is_old: bool
 ) -> None:
-    needed = {"numpy": "2.3", "scipy": "1.15", "array_api_compat": "1.12", "threadpoolctl": "3.5", "safetensors": "0.5"}
+    needed = {"numpy": "2.2", "scipy": "1.15", "array_api_compat": "1.11", "threadpoolctl": "3.5", "safetensors": "0.5"}
     for name, version in (needed | {"scikit_learn": installed}).items():
         (tmp_path / f"{'sklearn' if name == 'scikit_learn' else name}.py").touch()
         metadata = tmp_path / f"{name}-{version}.dist-info" / "METADATA"
@@ -107,8 +107,8 @@ def test_packages_that_are_too_old_are_named_with_both_versions(
         assert (done.returncode, done.stderr) == (0, "")
         return
     assert done.returncode == 1
-    assert done.stderr.splitlines()[0].endswith(f" lacks scikit-learn 1.8 or newer (it has {installed}).")
-    assert "'scikit-learn>=1.8'" in done.stderr
+    assert done.stderr.splitlines()[0].endswith(f" lacks scikit-learn 1.7 or newer (it has {installed}).")
+    assert "'scikit-learn>=1.7'" in done.stderr
 
 
 @pytest.mark.skipif(probe()[0], reason="there is a device")
