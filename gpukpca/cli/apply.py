@@ -164,7 +164,7 @@ def _by_slices(options: SimpleNamespace, model: Any, function: Map, table: Table
     missing = bool(get_tags(model).input_tags.allow_nan)
     console, starts, parts = Console(stderr=True), range(0, table.X.shape[0], SLICE_ROWS), []
     hidden = options.quiet or not console.is_terminal
-    for start in track(starts, "samples", console=console, transient=True, disable=hidden):
+    for start in starts if hidden else track(starts, "samples", console=console, transient=True):
         rows = table.read(start, start + SLICE_ROWS)
         try:
             check_finite(rows, FINITE, options.source, missing=missing, of_missing=OF_MISSING)

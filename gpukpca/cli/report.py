@@ -62,6 +62,11 @@ class ProgressBar(Progress):
             spent = self.tasks[self.whole].elapsed or 0.0
             self.update(self.whole, total=spent + left, completed=spent, text=f"{format_seconds(left)} left")
 
+    def stop(self) -> None:
+        """Stop the bars; Rich below 14.3 prints a line even where it shows none."""
+        if not self.disable:
+            super().stop()
+
     def _share(self, event: FitProgress) -> float | None:
         """Return how far a part is: its count, or the way of the residual to the tolerance in logarithms."""
         if event.tolerance is None:
