@@ -238,15 +238,14 @@ class DenseCenteredMatrix(CenteredMatrix):
         rest = cast(self.multiplied(self.rest), self.dtype)
 
         def centered(start: int, stop: int) -> Array:
-            if self.by_rows:
-                return self.rooted(add(self._shifted(start, stop), -rest[None, :]), start, stop)
-            return self.rooted(add(self._shifted(start, stop), -rest[None, start:stop]))
+            columns, rows = (slice(None), (start, stop)) if self.by_rows else (slice(start, stop), ())
+            return self.rooted(add(self._shifted(start, stop), -rest[None, columns]), *rows)
 
         return self._joined(centered, 0, axis=0 if self.by_rows else 1)
 
     def bounds(self) -> tuple[Array, Array]:
-        parts = row_panels(self.X) if self._skips_rows else [(0, self.shape[0])]
-        return reduce(outer_bounds, (feature_bounds(self._entries(slice(*part), slice(None))) for part in parts))
+        panels = (self._entries(slice(*panel), slice(None)) for panel in row_panels(self.X))
+        return reduce(outer_bounds, map(feature_bounds, panels))
 
     def _workers(self, columns: int) -> int:
         """Return the workers for a product with so many columns; with 0 for a pass over the entries."""

@@ -97,7 +97,7 @@ def compute_dask(estimator: Any, X: Any) -> Any:
     return matrix_of(estimator, X.compute())
 
 
-def _check_entries(estimator: Any, rows: ClusterRows) -> None:
+def _check_entries(estimator: Any, rows: ChunkRows) -> None:
     """Raise where a chunk holds NaN or infinity, with the first row; warn of lost digits."""
     found, of_missing = [(rows.shape[0], rows.nan, rows.infinity)], advice_for(type(estimator).__name__)
     refuse_entries(found, rows.dtype, FINITE, "Input X", of_missing=of_missing)

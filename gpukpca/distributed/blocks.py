@@ -45,6 +45,7 @@ class RemoteBlock(ClusterRows):
         self.cluster: Cluster = device.cluster
         self.device: ClusterRows = device
         self._describe(device.sizes, int(like.shape[1]), like.dtype)
+        self.on_gpu: bool = False
         self._panel, self._operation = submit, operation
 
     @cached_property

@@ -83,6 +83,10 @@ class ChunkRows(ClusterRows):
     ----------
     is_held : bool
         Whether the chunks stay on the workers.
+    lost_digits : str
+        What of the chunks float64 cannot hold; empty where it holds all.
+    nan, infinity : (count, row, column)
+        Of such entries, and the place of the first.
 
     Raises
     ------
@@ -205,8 +209,7 @@ class ChunkRows(ClusterRows):
         """The rows in panels of about one length that stay on the workers: chunks joined up to `PANEL_BYTES`."""
         by_bytes = -(-self.shape[0] * self.shape[1] * self.dtype.itemsize // blocking.PANEL_BYTES)
         count = max(panels_for(self.cluster), by_bytes)
-        rows = ClusterRows(self.cluster, self.sizes, self.shape[1], self.dtype, self.panels.__getitem__)
-        rows.on_gpu = self.on_gpu
+        rows = ClusterRows(self.cluster, self.sizes, self.shape[1], self.dtype, self.panels.__getitem__, [self])
         rows = rows.grouped(count, limit=8 * count)
         rows.chunks = self.chunks
         return rows

@@ -24,7 +24,6 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import row_slices
-from gpukpca.data.finite import Entries
 from gpukpca.data.gate import as_rows
 from gpukpca.data.rows import Merge, Rows, itself
 from gpukpca.data.slicing import dense_rows, gather_rows
@@ -74,10 +73,6 @@ class ClusterRows(Rows):
         The rows, where they come from the memory of this process.
     on_gpu : bool
         Whether the panels are on the GPUs of their workers.
-    lost_digits : str
-        What of the chunks float64 cannot hold; empty where it holds all.
-    nan, infinity : (count, row, column)
-        Of such entries in a Dask array, and the place of the first.
     """
 
     reports = True
@@ -95,6 +90,7 @@ class ClusterRows(Rows):
     ) -> None:
         self.cluster = cluster
         self._describe(sizes, d, dtype)
+        self.on_gpu: bool = any(source.on_gpu for source in sources)
         self.panels: list[Any] = [submit(k) for k in range(len(self.sizes))]
         self.is_sent: bool = is_sent or any(source.is_sent for source in sources)
         # Else the panels of the sources would stay on the workers for as long as these rows do.
@@ -109,10 +105,6 @@ class ClusterRows(Rows):
         self.shape: tuple[int, int] = (stops[-1], d)
         self.like: Array = np.empty((0, d), dtype=dtype)
         self.local: Array | None = None
-        self.on_gpu: bool = False
-        self.lost_digits: str = ""
-        self.nan: Entries = (0, 0, 0)
-        self.infinity: Entries = (0, 0, 0)
         self.is_sent = False
 
     @classmethod
@@ -155,7 +147,7 @@ class ClusterRows(Rows):
             )
 
         rows = ClusterRows(self.cluster, [b - a for a, b in bounds], self.shape[1], self.dtype, join, [self])
-        rows.local, rows.on_gpu = self.local, self.on_gpu
+        rows.local = self.local
         return rows
 
     def kept(self, numbers: np.ndarray) -> ClusterRows:
@@ -168,9 +160,7 @@ class ClusterRows(Rows):
             task = partial(on_panel, (places[k],))
             return self.cluster.submit(task, self.panels[k], arguments=(gather_rows, True), name="panel")
 
-        rows = ClusterRows(self.cluster, [len(places[k]) for k in filled], self.shape[1], self.dtype, take, [self])
-        rows.on_gpu = self.on_gpu
-        return rows
+        return ClusterRows(self.cluster, [len(places[k]) for k in filled], self.shape[1], self.dtype, take, [self])
 
     def in_pairs(self) -> tuple[ClusterRows, list[tuple[int, int]]]:
         """Return the rows in so many groups as the threads need, and all pairs of these."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpukpca._container import CODES, CONTRADICTIONS, format_errors, read_outline
 from gpukpca.exceptions import ModelFormatError
-from gpukpca.persistence.model_file import CONTRADICTION, KIND, check_version, naming
+from gpukpca.persistence.model_file import CONTRADICTION, KIND, check_version, names_in, naming
 from gpukpca.persistence.schema import Node
 
 DTYPES: dict[str, Any] = {code: dtype for dtype, code in CODES.items()}
@@ -52,16 +52,9 @@ def _array(name: str, stored: tuple[str, tuple[int, ...]]) -> dict[str, Any]:
 
 def _step(node: Node) -> dict[str, Any]:
     """Return the class of an estimator, its parameters and facts, and the fields of its fit without arrays."""
-    fit = {key: part for key, part in node["fit"].items() if key != "class" and not _has_array(part)}
+    fit = {key: part for key, part in node["fit"].items() if key != "class" and not any(names_in(part))}
     values = {"parameters": node["parameters"], "facts": node["facts"], "fit": fit}
     return {"name": str(node["class"])} | {key: _spelled_values(part) for key, part in values.items()}
-
-
-def _has_array(node: Node) -> bool:
-    """Return whether a node names an array at any depth."""
-    if isinstance(node, dict):
-        return "array" in node or any(map(_has_array, node.values()))
-    return isinstance(node, list) and any(map(_has_array, node))
 
 
 def _spelled_values(values: dict[str, Node]) -> dict[str, str]:

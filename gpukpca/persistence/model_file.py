@@ -84,7 +84,7 @@ def unpacked(header: Header, arrays: Arrays, known: Collection[str]) -> list[Ste
     """
     if set(header) != {"format", "version", "steps", "notes"}:
         raise ModelFormatError(f"its header has {', '.join(map(repr, header))[:200]}")
-    named, sizes = Counter(_names_in(header)), {name: array.nbytes for name, array in arrays.items()}
+    named, sizes = Counter(names_in(header)), {name: array.nbytes for name, array in arrays.items()}
     # A node that names an array costs time for all of it, before its own fields are known to be wrong.
     if sum(times * sizes.get(name, 0) for name, times in named.items()) > MOST_TIMES * sum(sizes.values()):
         raise ModelFormatError(f"its parts name the same arrays more than {MOST_TIMES} times")
@@ -129,13 +129,13 @@ def _step(node: Node, arrays: Arrays, known: Collection[str]) -> Step:
     return Step(kind, node["name"], parameters, facts, fit)
 
 
-def _names_in(node: Node) -> Iterator[str]:
+def names_in(node: Node) -> Iterator[str]:
     """Yield the names of the arrays of a node."""
     if isinstance(node, dict) and set(node) == {"array"}:
         yield node["array"]
     elif isinstance(node, (dict, list)):
         for part in node.values() if isinstance(node, dict) else node:
-            yield from _names_in(part)
+            yield from names_in(part)
 
 
 def check_version(header: Header) -> None:

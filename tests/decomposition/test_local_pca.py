@@ -19,7 +19,7 @@ from gpukpca import PCA, LocalPCA
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS
 from gpukpca.algorithms.mixture.cluster import fit_cluster
 from gpukpca.algorithms.mixture.initialization import kmeans_plusplus, start_labels
-from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSettings, iterate_from
+from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSettings
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
 from gpukpca.algorithms.mixture.selection import free_parameters
 from gpukpca.backend import blocking
@@ -440,12 +440,9 @@ def test_a_mixture_is_at_least_as_likely_as_em_from_the_hard_answer(seed):
     X, _ = parallel_clusters(200, 3, seed=seed)
     frame = RowScaling.of(X, X[:0])
     labels = LocalPCA(3, 1, method="hard", random_state=seed).fit(X).labels_
-    run = iterate_from(
-        ScaledRows(X, frame, None),
-        IterationSettings(ASSIGNMENTS["mixture"], 1, 1e-6 * frame.variance, 1e-4),
-        [labels],
-        300,
-    )
+    settings = IterationSettings(ASSIGNMENTS["mixture"], 1, 1e-6 * frame.variance, 1e-4)
+    run = ClusterIteration(ScaledRows(X, frame, None), settings, labels)
+    run.advance(300)
     model = LocalPCA(3, 1, random_state=seed).fit(X)
     assert model.log_likelihoods_[-1] >= run.value + 2 * np.log(frame.factor) - 1e-3
 

@@ -57,8 +57,7 @@ class Posterior:
 class SufficientStatistics:
     """Sums over rows that the M step and the likelihood need; q = p (p + 1)/2."""
 
-    rows: float = field_of("", "rows, each as often as its weight says, as in all sums")
-    observed: float = field_of("", "observed entries")
+    observed: float = field_of("", "observed entries, each as often as the weight of its row says, as in all sums")
     misfit: float = field_of("", "Σ ‖x_o - W_o ⟨z⟩ - μ_o‖² / σ² + ‖⟨z⟩‖²")
     spread: float = field_of("", "Σ tr C")
     log_determinants: float = field_of("", "Σ log |M|")
@@ -69,6 +68,11 @@ class SufficientStatistics:
     partial: Array | None = field_of(
         "q+p+1 d", "for every feature the share of `latent` of the incomplete rows that observe it"
     )
+
+    @property
+    def rows(self) -> float:
+        """Return the number of rows."""
+        return float(self.latent[-1])
 
     def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
         both = {name: mine + getattr(other, name) for name, mine in vars(self).items() if name != "partial"}
@@ -144,7 +148,6 @@ class EStep:
         C, means = noise * self._inverse, column_sums(Z if roots is None else Z * roots)
         moments = np.concatenate([packed_symmetric(inner_products(Z, Z) + n * C), to_host(means), [float(n)]])
         return SufficientStatistics(
-            rows=n,
             observed=n * int(R.shape[1]),
             misfit=residuals / noise + squares,
             spread=n * float(np.trace(C)),
@@ -170,7 +173,6 @@ class EStep:
         latent = to_host(xp.sum(moments, axis=1))
         diagonal = np.flatnonzero(packed_symmetric(np.eye(self.p)))
         return SufficientStatistics(
-            rows=float(xp.sum(often)),
             observed=float(xp.sum(mask * often.T)),
             misfit=residuals / noise + squares,
             spread=float(np.sum(latent[diagonal])) - squares,

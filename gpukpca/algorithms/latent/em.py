@@ -43,6 +43,13 @@ class EMStep:
         """
         return max(self.gain, self.turn**2) if self.number and not self.is_move else None
 
+    def changes(self, tol: float) -> str:
+        """Return what the step changed as the end of a line, with the limits at which EM stops."""
+        if self.is_move:
+            return f", {self.gain:.1e} more by extrapolation" if self.gain else ", an extrapolation was undone"
+        turned = f", components turned by {self.turn:.1e} (stops at {math.sqrt(tol):.0e})" if self.turn else ""
+        return f", {self.gain:.1e} more (stops at {tol:.0e}){turned}" if self.number else ""
+
 
 @record()
 class EMResult:

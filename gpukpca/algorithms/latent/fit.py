@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -107,7 +106,13 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
         if listener is not None:
             listener(Progress("plan", plan_text(resources, counted, d, p, needed, is_complete)))
         start, floor = start_of(batches, moments, p, task.rng, roots)
-        report = partial(_report, listener, prior, tol, settings.max_iter, observed, math.log(scale))
+
+        def report(step: EMStep) -> None:
+            value = step.value / observed + math.log(scale)
+            if listener is not None:
+                text = f"EM step {step.number}: {prior.value_name} {value:.9g} an entry{step.changes(tol)}"
+                listener(Progress("step", text, step.number, settings.max_iter, step.distance, tol, value))
+
         limits = floor, tol, settings.max_iter
         em = EMProblem(lambda now: accumulate(batches, EStep(now), resources.n_jobs, roots), start, *limits, report)
         result = prior.iterate(em, moments)
@@ -130,6 +135,7 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
         converged=result.converged,
         solver="em",
         fallbacks=(),
+        precisions=prior.precisions(model, p),
     )
     if not result.converged:
         warn_user(
@@ -141,31 +147,4 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
             gain=float(result.last.gain),
             turn=float(result.last.turn),
         )
-    return fit.with_precisions(prior.precisions(model, p))
-
-
-def _report(
-    listener: Listener | None,
-    prior: LatentPrior,
-    tol: float,
-    max_iter: int,
-    observed: float,
-    log_scale: float,
-    step: EMStep,
-) -> None:
-    """Report an E step to the listener; the logarithm of the scale is added to the density of an entry."""
-    if listener is None:
-        return
-    value = step.value / observed + log_scale
-    text = f"EM step {step.number}: {prior.value_name} {value:.9g} an entry"
-    if step.is_move:
-        text += f", {step.gain:.1e} more by extrapolation" if step.gain else ", an extrapolation was undone"
-    elif step.number:
-        text += f", {_changes(step, tol)}"
-    listener(Progress("step", text, step.number, max_iter, step.distance, tol, value))
-
-
-def _changes(step: EMStep, tol: float) -> str:
-    """Return what a step changed, with the limits at which EM stops."""
-    turned = f", components turned by {step.turn:.1e} (stops at {math.sqrt(tol):.0e})" if step.turn else ""
-    return f"{step.gain:.1e} more (stops at {tol:.0e}){turned}"
+    return fit

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -200,11 +199,13 @@ class LatentFit(ComponentsResult):
         dtype: Any,
         total: float | None,
         log_likelihoods: np.ndarray | None = None,
+        *,
+        precisions: np.ndarray | None = None,
         **run: Any,
     ) -> LatentFit:
         """Return the result for n rows in their dtype; `total` is that of scaled rows, None that of the model.
 
-        `run` are the fields `n_iter`, `converged`, `solver` and `fallbacks`.
+        `run` are the fields `n_iter`, `converged`, `solver` and `fallbacks`. The `precisions` (q,) are on the host.
         """
         xp, scale = namespace_of(model.axes), model.scale
         total = model.total if total is None else total
@@ -214,7 +215,8 @@ class LatentFit(ComponentsResult):
             variances_of_data([model.noise], scale, np.float64)
         components = cast(xp.asarray(model.axes.T, copy=True), dtype)
         shares = model.variances / total if total > 0 else np.zeros(model.n_components)
-        trace = None if log_likelihoods is None else _in_full(log_likelihoods, components)
+        wide = {"log_likelihoods": log_likelihoods, "precisions": precisions}
+        found = {name: values for name, values in wide.items() if values is not None}
         return cls(
             components=components,
             loadings=cast(model.loadings / scale, dtype),
@@ -225,22 +227,13 @@ class LatentFit(ComponentsResult):
             noise_variance=model.noise / scale / scale,
             n_samples=n,
             model=model,
-            log_likelihoods=trace,
             **run,
+            **{name: from_host(values, components, accumulation_dtype(components)) for name, values in found.items()},
         )
-
-    def with_precisions(self, precisions: np.ndarray | None) -> LatentFit:
-        """Return the fit with host precisions (q,) of its candidates."""
-        return self if precisions is None else replace(self, precisions=_in_full(precisions, self.components))
 
     def in_dtype(self, result: Array) -> Array:
         """Return a result of the model in the dtype of the data."""
         return cast(result, self.components.dtype)
-
-
-def _in_full(numbers: np.ndarray, like: Array) -> Array:
-    """Return host numbers where `like` is, in the widest type there."""
-    return from_host(numbers, like, accumulation_dtype(like))
 
 
 # -- of checked rows ---------------------------------------------------------------------------------------------------

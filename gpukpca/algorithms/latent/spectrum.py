@@ -92,7 +92,7 @@ def fit_spectrum(X: Array, task: LatentTask, plan: Candidate) -> LatentFit:
     )
     factor = n / task.settings.degrees(n)
     model, steps, converged = prior.of_spectrum(known, factor)
-    fit = LatentFit.of(
+    return LatentFit.of(
         replace(model, scale=scale),
         n,
         resources.place.work.dtype,
@@ -101,5 +101,5 @@ def fit_spectrum(X: Array, task: LatentTask, plan: Candidate) -> LatentFit:
         converged=bool(pca.converged) and converged,
         solver=f"{prior.name}: {pca.solver}",
         fallbacks=pca.fallbacks,
+        precisions=prior.precisions(replace(model, scale=scale), p),
     )
-    return fit.with_precisions(prior.precisions(fit.model, p))

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from gpukpca._typing import Array
 from gpukpca.algorithms.mixture.cluster import GaussianCluster
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
@@ -25,6 +23,8 @@ class HardAssignment:
     """Every row belongs to the cluster with the nearest plane."""
 
     precursor = None
+    # The field of a result with the history of the values, and their sign there.
+    history: tuple[str, float] = ("errors", -1.0)
 
     def assign(self, clusters: list[GaussianCluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
         """Return 1 for the nearest plane, else 0, and minus the squared distances from it."""
@@ -51,10 +51,6 @@ class HardAssignment:
         """Return squared distances in the units of the data."""
         return values / factor / factor
 
-    def history_fields(self, history: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the mean squared errors."""
-        return {"errors": -history}
-
 
 class SoftAssignment:
     """Every row belongs to every cluster by its responsibility."""
@@ -62,6 +58,7 @@ class SoftAssignment:
     # Responsibilities move slowly between clusters that overlap at first, as long clusters side by side do. The nearest
     # planes do not.
     precursor: HardAssignment = HardAssignment()
+    history: tuple[str, float] = ("log_likelihoods", 1.0)
 
     def assign(self, clusters: list[GaussianCluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
         """Return responsibilities and the log-densities of rows: the E step, in log space."""
@@ -83,10 +80,6 @@ class SoftAssignment:
     def in_data_units(self, values: Any, factor: float, d: int) -> Any:
         """Return log-densities in the units of the data."""
         return values + d * math.log(factor)
-
-    def history_fields(self, history: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the mean log-likelihoods."""
-        return {"log_likelihoods": history}
 
 
 Assignment = SoftAssignment | HardAssignment

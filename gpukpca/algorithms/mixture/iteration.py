@@ -17,9 +17,6 @@ from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.backend.namespace import indices, namespace_of, to_host
 from gpukpca.backend.parallel import map_in_order
 
-# Iterations of every start before the best one continues (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41
-# (2003) 561, do so for EM).
-SHORT = 10
 # Weights of responsibilities that sum to an integer may miss it by rounding.
 ROUNDING = 1e-6
 
@@ -182,23 +179,3 @@ class ClusterIteration:
         shape = self.clusters[int(np.argmax(counts))]
         moved = replace(shape, weight=1.0 / k, mean=self.points.take([worst])[0, :], reseeded=True)
         return [*others[:c], moved, *others[c:]]
-
-
-def iterate_from(
-    points: ScaledRows,
-    settings: IterationSettings,
-    starts: list[Array],
-    max_iter: int,
-    report: Report | None = None,
-) -> ClusterIteration:
-    """Return the best iteration of several starts, labels of the rows; only the best one gets all iterations."""
-
-    def start(labels: Array) -> ClusterIteration:
-        run = ClusterIteration(points, settings, labels)
-        run.advance(min(SHORT, max_iter) if len(starts) > 1 else 0)
-        return run
-
-    # A start that lost a cluster may owe its value to one that shrank onto a few rows.
-    best = max(map(start, starts), key=lambda run: (len(run.clusters), run.value))
-    best.advance(max_iter, report)
-    return best

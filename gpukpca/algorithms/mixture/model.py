@@ -169,7 +169,7 @@ class MixtureFit(ComponentsResult):
         xp, like, clusters, dtype = namespace_of(model.frame.shift), model.frame.shift, model.clusters, X.dtype
         variances = np.asarray([[*cluster.variances, cluster.noise] for cluster in clusters])
         variances = variances_of_data(variances, model.frame.factor, dtype)
-        history = model.assignment.history_fields(np.asarray(model.in_data_units(np.asarray(run.history))))
+        history, sign = model.assignment.history
         return cls(
             weights=from_host([cluster.weight for cluster in clusters], like, dtype),
             means=model.frame.in_data_units(xp.stack([cluster.mean for cluster in clusters], axis=0)),
@@ -182,7 +182,7 @@ class MixtureFit(ComponentsResult):
             bic=bic,
             fallbacks=tuple(text for cluster in clusters for text in cluster.fallbacks),
             model=model,
-            **{name: from_host(values, like) for name, values in history.items()},
+            **{history: from_host(sign * model.in_data_units(np.asarray(run.history)), like)},
         )
 
     @property

@@ -15,18 +15,11 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, record
 from gpukpca.backend.linalg import add_to_diagonal
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of
-from gpukpca.exceptions import InvalidParameterError
 
 UNCENTERED = (
     "the components are of rows that were not centered (center=False), so there is no covariance and no likelihood; "
     "fit with center=True for the Gaussian model."
 )
-
-
-def check_centered(center: bool) -> None:
-    """Raise `InvalidParameterError` for components of rows that were not centered."""
-    if not center:
-        raise InvalidParameterError(UNCENTERED)
 
 
 @record()

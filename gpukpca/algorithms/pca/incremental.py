@@ -234,32 +234,24 @@ def state_after(
     stop, fewest = 0, int(n_components or 1) if state is None else 1
     for number, batch in enumerate(filled(rows, fewest)):
         start, stop = stop, stop + int(batch.shape[0])
-        own = None if counts is None else counts[start:stop]
-        update = partial(_updated, state, batch, n_components, center, own, call)
-        state = retry_on_oom(partial(update, budget := MemoryBudget(memory_limit, batch)), budget)
+        p = checked_count(n_components, state, int(batch.shape[0]), int(batch.shape[1]), call)
+        update = partial(add_batch, state, batch, p, center, None if counts is None else counts[start:stop])
+        least = p if state is None and n_components is not None else 1
+        state = retry_on_oom(partial(_within, budget := MemoryBudget(memory_limit, batch), least, update), budget)
         if progress is not None:
             progress(Progress("batch", f"batch {number}: {stop} rows", stop, rows.n_rows or 0))
     return state  # type: ignore[return-value]  # a pass without a batch raises
 
 
-def _updated(
-    before: IncrementalState | None,
-    batch: Array,
-    n_components: int | None,
-    center: bool,
-    weights: np.ndarray | None,
-    call: str,
-    budget: MemoryBudget,
-) -> IncrementalState:
-    """Return the state after one more batch, where its update fits into the memory."""
+def _within(budget: MemoryBudget, least: int, update: partial[IncrementalState]) -> IncrementalState:
+    """Return the result of `add_batch` where it fits into the memory; the batch keeps `least` rows."""
+    _, batch, p, *_ = update.args
     rows, d = map(int, batch.shape)
-    p = checked_count(n_components, before, rows, d, call)
-    fewest = p if before is None and n_components is not None else 1
     shorter = partial(update_bytes, d=d, p=p, item=item_size(batch.dtype))
-    changes = [fewer(SHORTER, rows, shorter, fewest), fewer("n_components={}", p, lambda few: shorter(rows, p=few))]
+    changes = [fewer(SHORTER, rows, shorter, least), fewer("n_components={}", p, lambda few: shorter(rows, p=few))]
     what = f"a batch of {rows} rows with {d} features and {p} components needs"
     Resources.within(budget, Placement(batch, batch), None).check(shorter(rows), what, changes)
-    return add_batch(before, batch, p, center, weights)
+    return update()
 
 
 def add_batch(

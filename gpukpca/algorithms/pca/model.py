@@ -11,7 +11,7 @@ from gpukpca._rules import FLAG
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import field_of, first_components, record
 from gpukpca.algorithms.inputs import check_keep, new_rows, new_scores
-from gpukpca.algorithms.pca.gaussian import GaussianModel, check_centered
+from gpukpca.algorithms.pca.gaussian import UNCENTERED, GaussianModel
 from gpukpca.algorithms.plan import Plan
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, on_its_device
@@ -38,6 +38,7 @@ from gpukpca.data.finite import check_finite
 from gpukpca.data.frequencies import degrees_of_freedom
 from gpukpca.data.place import panels_of
 from gpukpca.data.slicing import dense_rows, take_rows
+from gpukpca.exceptions import InvalidParameterError
 
 
 @record(eq=False)
@@ -154,7 +155,8 @@ class PCAFit:
     @property
     def gaussian(self) -> GaussianModel:
         """Return the Gaussian model of probabilistic PCA behind these components; raise without centering."""
-        check_centered(self.projection.center)
+        if not self.projection.center:
+            raise InvalidParameterError(UNCENTERED)
         deviations = deviations_of(self.singular_values, self.n_samples)
         return GaussianModel(self.components, deviations**2, self.noise_variance, self.scale)
 
