@@ -343,6 +343,7 @@ READ: dict[Any, Callable[[Any], Any]] = WRITE | {float: float.fromhex, Phase: la
 HINTS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(KrylovState).items()}
 KINDS = {name: (kinds[0], type(None) in kinds) for name, kinds in HINTS.items() if kinds[0] in WRITE}
 ARRAYS = ("T", "block", "means", "guide_T")
+BASES = ("Q", "W", "guide")
 # Fields that files of version 0.21 and older lack.
 LATER = {"on_twin", "twin_passes", "twin_residual"}
 # Counts are between these numbers, and the exponent is one of float64. No number is NaN, and these are finite.
@@ -353,27 +354,23 @@ WIDEST_BLOCK = 4
 
 def _packed(state: KrylovState) -> tuple[Header, Arrays]:
     """Return the numbers of a state, and its arrays on the host."""
-    numbers = {name: (WRITE[kind], getattr(state, name)) for name, (kind, _) in KINDS.items()}
-    arrays = {"Q": state.Q.array, "W": state.W.array} | {name: getattr(state, name) for name in ARRAYS}
-    arrays["guide"] = None if state.guide is None else state.guide.array
-    return (
-        {name: None if value is None else write(value) for name, (write, value) in numbers.items()},
-        {name: to_host(array) for name, array in arrays.items() if array is not None},
-    )
+    known = {name: value for name, value in vars(state).items() if value is not None}
+    numbers = {name: WRITE[KINDS[name][0]](known[name]) if name in known else None for name in KINDS}
+    arrays = {name: known[name].array if name in BASES else known[name] for name in known if name not in KINDS}
+    return numbers, {name: to_host(array) for name, array in arrays.items()}
 
 
 def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
     """Return the state of a file; raise one of `CONTRADICTIONS` where its parts do not fit together."""
-    if unknown := sorted({*header, *arrays} - {*KINDS, *ARRAYS, "Q", "W", "guide"}):
+    if unknown := sorted({*header, *arrays} - {*KINDS, *ARRAYS, *BASES}):
         raise ValueError(f"a state has no {', '.join(unknown)[:200]}")
     if missing := sorted({"Q", "W", "T"} - set(arrays)):
         raise ValueError(f"a state lacks {', '.join(missing)}")
-    Q, W = arrays["Q"], arrays["W"]
-    fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
+    Q, W, guide = (arrays.get(name) for name in BASES)
+    fields: dict[str, Any] = dict.fromkeys((*ARRAYS, *BASES)) | arrays
+    fields |= {name: ColumnBasis((arrays[name],)) for name in BASES if name in arrays}
     fields |= {name: _number(name, header[name]) for name in KINDS if name in header or name not in LATER}
-    guide = arrays.get("guide")
-    fields["guide"] = None if guide is None else ColumnBasis((guide,))
-    state = KrylovState(**fields, Q=ColumnBasis((Q,)), W=ColumnBasis((W,)))
+    state = KrylovState(**fields)
     blocks = [Q] if state.block is None else [Q, state.block]
     (n, k), b = Q.shape, sum(block.shape[1] for block in blocks) - Q.shape[1]
     due = {"Q": (n, k), "W": (n, k), "T": (k, k), "block": (n, b), "means": (n,)}

@@ -21,10 +21,10 @@ from gpukpca.persistence.schema import (
     Node,
     Reader,
     Writer,
+    as_now,
     check_sizes,
     check_stored,
     holds_type,
-    remaining,
 )
 
 KIND = "model"
@@ -116,7 +116,7 @@ def _step(node: Node, arrays: Arrays, known: Collection[str]) -> Step:
         raise ModelFormatError(f"its estimator is {str(kind)[:80]!r}; known are {', '.join(known)}")
     if set(node) != {"name", "class", "parameters", "facts", "fit"}:
         raise ModelFormatError(f"{kind} has {', '.join(map(repr, node))[:200]}")
-    stated = remaining(kind, node["parameters"])
+    stated = as_now(kind, node["parameters"])[1]
     parameters = {key: reader.value(part, f"parameters.{key}") for key, part in stated.items()}
     facts = {key: reader.value(part, key) for key, part in node["facts"].items()}
     check_stored(kind, facts, FACTS, reader.sizes)

@@ -48,18 +48,16 @@ DERIVED = {"factors", "largest"}
 WIDEST = 2**31 - 1
 # Class, field and a value of earlier versions, which only a new fit would use, and what is read in its place.
 REPLACED = {("Nystrom", "landmarks", "kmeans++"): "rpcholesky"}
-# Classes of earlier versions, with those that hold the same now and their fields that have another name.
-FORMER: dict[str, tuple[str, dict[str, str]]] = {
+# Classes and estimators of earlier versions, with those that hold the same now; their fields or parameters that have
+# another name, or are gone.
+FORMER: dict[str, tuple[str, dict[str, str | None]]] = {
     "PCAPlan": ("Plan", {"reason": "solver_reason"}),
     "StreamedStorage": ("LandmarkStorage", {}),
     "LinearProjection": ("LinearProjection", {"weights": "multipliers"}),
     "Cluster": ("GaussianCluster", {}),
-}
-# Fields of classes, and parameters of estimators, that earlier versions wrote and that are gone.
-REMOVED = {
-    "IncrementalFit": {"residual_norms", "converged", "n_passes", "solver"},
-    "IncrementalPCA": {"exact"},
-    "LowRankStorage": {"source"},
+    "IncrementalFit": ("IncrementalFit", dict.fromkeys(("residual_norms", "converged", "n_passes", "solver"))),
+    "IncrementalPCA": ("IncrementalPCA", {"exact": None}),
+    "LowRankStorage": ("LowRankStorage", {"source": None}),
 }
 # The parts of a model name its arrays at most twice on average.
 MOST_TIMES = 16
@@ -339,11 +337,8 @@ class Reader:
         if set(node) == {"array"} and isinstance(node["array"], str) and node["array"] in self.arrays:
             return self.arrays[node["array"]]
         parts = dict(node)
-        name = parts.pop("class", None)
-        if isinstance(name, str) and name in FORMER:
-            name, renamed = FORMER[name]
-            parts = {renamed.get(field, field): part for field, part in parts.items()}
-        values = {field: self.value(part, f"{path}.{field}") for field, part in remaining(name, parts).items()}
+        name, parts = as_now(parts.pop("class", None), parts)
+        values = {field: self.value(part, f"{path}.{field}") for field, part in parts.items()}
         if name in BUILDERS and isinstance(name, str):
             return _built(name, values, path)
         cls = CLASSES.get(name) if isinstance(name, str) else None
@@ -370,10 +365,11 @@ class Reader:
         return self._moved[id(value)]
 
 
-def remaining(name: Any, parts: dict[str, Node]) -> dict[str, Node]:
-    """Return the fields of a class, or the parameters of an estimator, that this version has."""
-    gone = REMOVED.get(name, set()) if isinstance(name, str) else set()
-    return {field: part for field, part in parts.items() if field not in gone}
+def as_now(name: Any, parts: dict[str, Node]) -> tuple[Any, dict[str, Node]]:
+    """Return the name that a class or an estimator has now, and its fields or parameters that this version has."""
+    name, renamed = FORMER.get(name, (name, {})) if isinstance(name, str) else (name, {})
+    named = ((renamed.get(field, field), part) for field, part in parts.items())
+    return name, {field: part for field, part in named if field is not None}
 
 
 def _made(cls: Any, values: dict[str, Any]) -> Any:
