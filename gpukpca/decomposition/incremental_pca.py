@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.inputs import check_no_weights, new_scores, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
-    BatchProjection,
     IncrementalFit,
     state_after,
     warn_of_equal_rows,
@@ -268,10 +267,6 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         publish(self, fit, place, without=("state",), properties=("n_components", "device"))
         self.batch_size_: int = self._rows_of_a_batch(round(fit.n_samples_seen), int(self.n_features_in_))
 
-    @property
-    def _projection(self) -> BatchProjection:
-        return self._result.state.projection(self.components_, self.mean_)
-
     # -- new points ------------------------------------------------------------------------------------------------
 
     @row_wise("scores")
@@ -300,7 +295,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         """
 
         def scores(Y: Array) -> Array:
-            found = self._projection.transform(Y, whiten=self.whiten)
+            found = self._result.state.scores(Y, self.components_, self.mean_, self.whiten)
             check_finite(found, "The new points are too large.", "The array of scores")
             return found
 
@@ -325,7 +320,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         check_is_fitted(self)
         with device_context(self.components_), overflow_allowed():
             Z = new_scores(X, self.n_components_, self.components_, least=1)
-            points = self._projection.inverse_transform(Z, whiten=self.whiten)
+            points = self._result.state.points(Z, self.components_, self.mean_, self.whiten)
             check_finite(points, "The scores are too large.", "The array of points")
             return self._output(points, X)
 

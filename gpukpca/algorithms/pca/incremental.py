@@ -51,42 +51,6 @@ SMALL_SQUARES, STACKS = 9, 6
 
 
 @record(eq=False)
-class BatchProjection:
-    """The map of new points of a PCA of batches: scores(x) = V (x - mean), the difference in the widest type."""
-
-    components: Array = field_of("p d", "V, unit rows")
-    mean: Array = field_of("d", "in the widest type")
-    variances: np.ndarray = field_of("p", "of the scores times the unit, which keeps them in range; on the host")
-    unit: float = field_of("", "a power of two")
-
-    def transform(self, Y: Array, *, whiten: bool = False) -> Array:
-        """Return the scores (m, p) of new rows (m, d), with `whiten` over their standard deviations, by panels."""
-        wide, dtype = self.mean.dtype, self.components.dtype
-        scale = self.inverse_deviations[None, :] if whiten else None
-
-        def scores_of(rows: Array, *_: int) -> Array:
-            centered = cast(cast(dense_rows(rows), wide) - self.mean[None, :], dtype)
-            scores = centered @ self.components.T
-            return scores if scale is None else scores * scale
-
-        return by_panels(rows_at(Y, self.components), scores_of)
-
-    def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
-        """Return the points (m, d) of data space with given scores (m, p), whitened ones with `whiten`."""
-        if whiten:
-            scores = scores * from_host(np.sqrt(self.variances) / self.unit, self.components)[None, :]
-        points = cast(scores @ self.components, self.mean.dtype) + self.mean[None, :]
-        return cast(points, self.components.dtype)
-
-    @property
-    def inverse_deviations(self) -> Array:
-        """Return the factors (p,) of whitening: 0 where a standard deviation is the rounding of the largest."""
-        smallest = (int(self.mean.shape[0]) * epsilon(self.components)) ** 2 * np.max(self.variances, initial=0.0)
-        kept = np.where(self.variances > smallest, self.variances, 0.0)
-        return from_host(reciprocals(np.sqrt(kept)) * self.unit, self.components)
-
-
-@record(eq=False)
 class IncrementalState:
     """Moments, axes and singular values of the rows so far, in the widest type: the input of the next update."""
 
@@ -121,13 +85,38 @@ class IncrementalState:
         noise = self.noise * factor * factor
         return IncrementalState(moments, self.axes, self.singular_values * factor, noise, scale, self.center)
 
-    def projection(self, components: Array, mean: Array) -> BatchProjection:
-        """Return the map of new points by components (p, d) in the dtype of the data and a wide mean (d,)."""
+    def scores(self, Y: Array, components: Array, mean: Array, whiten: bool) -> Array:
+        """Return V (x - mean) of new rows (m, d), the difference in the widest type; whitened, over the deviations.
+
+        Components (p, d) in the dtype of the data and a wide mean (d,) are where it is computed.
+        """
+        scale = None
+        if whiten:  # 0 where a standard deviation is the rounding of the largest
+            variances, unit = self._variances(components)
+            smallest = (int(mean.shape[0]) * epsilon(components)) ** 2 * np.max(variances, initial=0.0)
+            kept = np.where(variances > smallest, variances, 0.0)
+            scale = from_host(reciprocals(np.sqrt(kept)) * unit, components)[None, :]
+
+        def scores_of(rows: Array, *_: int) -> Array:
+            centered = cast(cast(dense_rows(rows), mean.dtype) - mean[None, :], components.dtype)
+            scores = centered @ components.T
+            return scores if scale is None else scores * scale
+
+        return by_panels(rows_at(Y, components), scores_of)
+
+    def points(self, scores: Array, components: Array, mean: Array, whiten: bool) -> Array:
+        """Return the points (m, d) of data space with given scores (m, p), which may be whitened; see `scores`."""
+        if whiten:
+            variances, unit = self._variances(components)
+            scores = scores * from_host(np.sqrt(variances) / unit, components)[None, :]
+        return cast(cast(scores @ components, mean.dtype) + mean[None, :], components.dtype)
+
+    def _variances(self, components: Array) -> tuple[np.ndarray, float]:
+        """Return the variances (p,) of the scores times a power of two, which keeps them in range, and this unit."""
         values = self.singular_values[: self.n_components]
         unit = power_of_two_scale(float(np.max(values, initial=0.0)), np.float64)
-        degrees = degrees_of_freedom(self.moments.count)
-        variances = to_host(from_host((values * unit) ** 2 / degrees, components)).astype(np.float64)
-        return BatchProjection(components, mean, variances, unit * self.scale)
+        variances = from_host((values * unit) ** 2 / degrees_of_freedom(self.moments.count), components)
+        return to_host(variances).astype(np.float64), unit * self.scale
 
 
 @record(eq=False)
