@@ -366,7 +366,7 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
         raise ValueError(f"a state has no {', '.join(unknown)[:200]}")
     if missing := sorted({"Q", "W", "T"} - set(arrays)):
         raise ValueError(f"a state lacks {', '.join(missing)}")
-    Q, W, guide = (arrays.get(name) for name in BASES)
+    Q, W, guide = arrays["Q"], arrays["W"], arrays.get("guide")
     fields: dict[str, Any] = dict.fromkeys((*ARRAYS, *BASES)) | arrays
     fields |= {name: ColumnBasis((arrays[name],)) for name in BASES if name in arrays}
     fields |= {name: _number(name, header[name]) for name in KINDS if name in header or name not in LATER}

@@ -66,7 +66,10 @@ def plan_text(resources: Resources, n: int, d: int, p: int, needed: int, is_comp
     """Return the plan of EM, with the time of a step: their number depends on the data."""
     like = resources.place.work
     workers = worker_count(like, resources.n_jobs, n * d * (p**2 + blocking.ENTRY_PASS))
-    seconds = work_of_step(n, d, p, is_complete).seconds(like, item_size(accumulation_dtype(like)), workers)
+    # Scores, means of entries and sums; for incomplete rows refined scores and two products with the mask.
+    columns = 4 * p if is_complete else 6 * p + p * (p + 1)
+    work = Work(blocks=2.0 * n * d * columns, bytes=BYTES_AN_ENTRY * n * d)
+    seconds = work.seconds(like, item_size(accumulation_dtype(like)), workers)
     return "\n".join(
         [
             f"data      {n} x {d}, {dtype_name(like.dtype)}, on {describe_device(like)}",
@@ -75,11 +78,3 @@ def plan_text(resources: Resources, n: int, d: int, p: int, needed: int, is_comp
             f"time      {seconds_text(seconds)} a step, estimated",
         ]
     )
-
-
-def work_of_step(n: int, d: int, p: int, is_complete: bool) -> Work:
-    """Return the work of a step of EM on rows that are all complete, or all incomplete."""
-    pairs = p * (p + 1) // 2
-    # Scores, means of entries and sums; for incomplete rows refined scores and two products with the mask.
-    columns = 4 * p if is_complete else 6 * p + 2 * pairs
-    return Work(blocks=2.0 * n * d * columns, bytes=BYTES_AN_ENTRY * n * d)

@@ -29,16 +29,6 @@ from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 AT_THE_FLOOR = 2.0
 
 
-@record()
-class KnownSpectrum:
-    """Variances of complete data, over n."""
-
-    axes: LatentModel = field_of("", "directions and mean; its variances (p,) descend, those that are rounding are 0")
-    rest: float = field_of("", "the sum of the variances left out")
-    rounding: float = field_of("", "variances up to this may be rounding")
-    n: int = field_of("", "rows")
-
-
 @dataclass(frozen=True)
 class FlatPrior:
     """Maximum likelihood."""
@@ -47,12 +37,17 @@ class FlatPrior:
     value_name = "log-likelihood"
     tol: ClassVar[float] = 1e-5
 
-    def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
-        """Return the model in closed form, variances times `factor`; one step, and that it converged."""
-        d, p = (int(size) for size in known.axes.axes.shape)
-        noise = known.rest / (d - p) if p < d else 0.0
-        variances = np.maximum(known.axes.variances, noise) * factor
-        return replace(known.axes, variances=variances, noise=noise * factor), 1, True
+    def of_spectrum(
+        self, known: LatentModel, rest: float, rounding: float, n: int, factor: float
+    ) -> tuple[LatentModel, int, bool]:
+        """Return the model in closed form, variances times `factor`; one step, and that it converged.
+
+        `known` has the directions, the mean and the variances (p,) of n rows, descending, those that are rounding 0.
+        `rest` is the sum of the variances left out; variances up to `rounding` may be rounding.
+        """
+        d, p = (int(size) for size in known.axes.shape)
+        noise = rest / (d - p) if p < d else 0.0
+        return replace(known, variances=np.maximum(known.variances, noise) * factor, noise=noise * factor), 1, True
 
     def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
         """Return the maximum of the likelihood by EM with expansion."""
@@ -84,20 +79,22 @@ class ARDPrior:
     # Columns that the data do not support shrink slowly at first, so that little is gained by a step.
     tol: ClassVar[float] = 1e-10
 
-    def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
+    def of_spectrum(
+        self, known: LatentModel, rest: float, rounding: float, n: int, factor: float
+    ) -> tuple[LatentModel, int, bool]:
         """Return the model of the columns that stay, variances times `factor`; the steps; whether they converged."""
-        spectrum, n, d = known.axes.variances, known.n, int(known.axes.axes.shape[0])
-        varying = varying_features(known.axes.axes, spectrum, known.rest, known.rounding)
-        solution = ard_in_span(spectrum, known.rest, known.rounding, n, varying, d)
+        spectrum, d = known.variances, int(known.axes.shape[0])
+        varying = varying_features(known.axes, spectrum, rest, rounding)
+        solution = ard_in_span(spectrum, rest, rounding, n, varying, d)
         kept = int(np.sum(solution.kept))
         self._warn_if_most_stay(kept, min(len(spectrum), n - 2, varying - 1), n)
         if kept and not solution.noise:
             _warn_of_no_noise("is 0")
-        axes = take_columns(known.axes.axes, np.flatnonzero(solution.kept))
+        axes = take_columns(known.axes, np.flatnonzero(solution.kept))
         variances = factor * (solution.lengths[solution.kept] + solution.noise)
         if not solution.converged:
             warn_user("the precisions did not converge.", ConvergenceWarning, n_steps=solution.n_steps)
-        model = LatentModel(axes, variances, factor * solution.noise, known.axes.mean)
+        model = replace(known, axes=axes, variances=variances, noise=factor * solution.noise)
         return model, solution.n_steps, solution.converged
 
     def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:

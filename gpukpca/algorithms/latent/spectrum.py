@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.fit import LatentTask
 from gpukpca.algorithms.latent.memory import EMMemory
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
-from gpukpca.algorithms.latent.priors import KnownSpectrum
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
@@ -84,16 +82,10 @@ def fit_spectrum(X: Array, task: LatentTask, plan: Candidate) -> LatentFit:
     if mean.dtype != axes.dtype:  # rounded to that of X
         with device_context(X):
             mean = move(centered_matrix(X, True, resources.n_jobs, weights=weights).mean, axes)
-    known = KnownSpectrum(
-        LatentModel(axes, spectrum, 0.0, mean),
-        rest,
-        rounding_of(mean, pca.components, total),
-        round(rows),
-    )
-    factor = n / task.settings.degrees(n)
-    model, steps, converged = prior.of_spectrum(known, factor)
+    known, rounding = LatentModel(axes, spectrum, 0.0, mean, scale), rounding_of(mean, pca.components, total)
+    model, steps, converged = prior.of_spectrum(known, rest, rounding, round(rows), n / task.settings.degrees(n))
     return LatentFit.of(
-        replace(model, scale=scale),
+        model,
         n,
         resources.place.work.dtype,
         total * n / task.settings.degrees(n),
@@ -101,5 +93,5 @@ def fit_spectrum(X: Array, task: LatentTask, plan: Candidate) -> LatentFit:
         converged=bool(pca.converged) and converged,
         solver=f"{prior.name}: {pca.solver}",
         fallbacks=pca.fallbacks,
-        precisions=prior.precisions(replace(model, scale=scale), p),
+        precisions=prior.precisions(model, p),
     )

@@ -10,7 +10,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.mixture.memory import check_mixture_memory
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
-from gpukpca.algorithms.mixture.selection import BICSelection, candidate_pairs, smallest_bic
+from gpukpca.algorithms.mixture.selection import candidate_pairs, smallest_bic
 from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import Resources
@@ -45,29 +45,29 @@ def fit_clusters(
     most = max(p for _, p in pairs)
     if d > rows.shape[0] >= most:
         rows, basis = rotate_into_span(rows, most)
-    chosen = smallest_bic(rows, pairs, frame.factor, settings, rng, progress)
-    clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
+    pair, run, table = smallest_bic(rows, pairs, frame.factor, settings, rng, progress)
+    clusters = sorted(run.clusters, key=lambda cluster: -cluster.weight)
     model = LocalModel(settings.method, frame, [cluster.in_all_directions(basis) for cluster in clusters])
-    fit = MixtureFit.of(model, X, chosen.run, chosen.table, resources.n_jobs)
-    _warn(fit, chosen, settings)
+    fit = MixtureFit.of(model, X, run, table, resources.n_jobs)
+    _warn(fit, *pair, settings)
     return fit
 
 
-def _warn(fit: MixtureFit, chosen: BICSelection, settings: MixtureSettings) -> None:
+def _warn(fit: MixtureFit, k: int, p: int, settings: MixtureSettings) -> None:
     """Warn of rows that are all equal, of lost clusters, and of an iteration that did not converge."""
     if fit.model.frame.variance == 0.0:
         warn_user(
             "all rows are equal, or there is 1 sample: every variance is 0, and the components mean nothing.",
             RankWarning,
         )
-    if fit.n_clusters < chosen.k:
+    if fit.n_clusters < k:
         warn_user(
             "fewer clusters are left than were requested: the others had no more rows than their planes have "
             "dimensions, or the data have fewer different rows. Request fewer clusters or components.",
             RankWarning,
             left=fit.n_clusters,
-            n_clusters=chosen.k,
-            n_components=chosen.p,
+            n_clusters=k,
+            n_components=p,
         )
     if not fit.converged:
         warn_user(

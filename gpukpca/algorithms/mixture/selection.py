@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.initialization import start_labels
 from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSettings, Report
@@ -23,16 +22,6 @@ MOST_CLUSTERS, MOST_COMPONENTS = 8, 10
 # Iterations of every start before the best one continues (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41
 # (2003) 561, do so for EM).
 SHORT = 10
-
-
-@record()
-class BICSelection:
-    """The pair with the smallest BIC, and its fit."""
-
-    k: int = field_of("", "clusters requested")
-    p: int = field_of("", "components")
-    run: ClusterIteration = field_of("", "the best start")
-    table: dict[tuple[int, int], float] = field_of("", "{(k, p): BIC} of all pairs")
 
 
 def candidate_pairs(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list[tuple[int, int]]:
@@ -79,24 +68,24 @@ def smallest_bic(
     settings: MixtureSettings,
     rng: np.random.Generator,
     listener: Listener | None = None,
-) -> BICSelection:
-    """Fit every pair (k, p) and return the best; the first where two are equal.
+) -> tuple[tuple[int, int], ClusterIteration, dict[tuple[int, int], float]]:
+    """Fit every pair (k, p); return the best, the first where two are equal, its best start, and the BIC of all.
 
     BIC is that of the data before they were multiplied by `factor`. One number is drawn from `rng`. The generators of
     a pair depend on k alone, so that its fit does not depend on the other pairs.
     """
     entropy, table, assignment = int(rng.integers(2**63)), {}, ASSIGNMENTS[settings.method]
 
-    def fit(pair: tuple[int, int]) -> BICSelection:
+    def fit(pair: tuple[int, int]) -> tuple[tuple[int, int], ClusterIteration]:
         k, p = pair
         seeds = [np.random.default_rng((entropy, k, start)) for start in range(settings.n_init)]
         starts = [start_labels(points, k, seed) for seed in seeds]
         report = None if listener is None else partial(_report, listener, k, p)
         run = best_fit(points, assignment, p, starts, settings, report)
         table[pair] = _bic(points, run, factor)
-        return BICSelection(k, p, run, table)
+        return pair, run
 
-    return min(map(fit, pairs), key=lambda found: table[found.k, found.p])
+    return *min(map(fit, pairs), key=lambda found: table[found[0]]), table
 
 
 def best_fit(
